@@ -65,7 +65,7 @@ trace: .venv/.dev
 
 # The pages of docs/ as a site, with an API reference and a search: site/index.html. A warning is an error.
 docs: .venv/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 docs-serve: .venv/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
