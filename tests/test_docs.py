@@ -93,6 +93,15 @@ def test_a_page_tells_the_truth(page: Path, tmp_path: Path, embedded_model: Path
         assert is_as_shown(printed, output), f"$ {command}\n{printed}"
 
 
+def test_the_example_of_the_readme_prints_what_stands_below_it(
+    tmp_path: Path, embedded_model: Path
+) -> None:
+    del embedded_model
+    (source,), (shown,) = blocks(ROOT / "README.md", "python"), blocks(ROOT / "README.md", "text")
+    done = program(tmp_path, "-c", source)
+    assert (done.stdout, done.stderr) == (shown, "")
+
+
 def anchors(page: Path) -> set[str]:
     """As GitHub makes them of headings."""
     headings = HEADING.findall(BLOCK.sub("", page.read_text(encoding="utf-8")))
