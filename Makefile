@@ -80,6 +80,7 @@ lock: .venv/.dev
 release: export TOOLCRIB_DIST := $(CURDIR)/dist
 release: .venv/.dev
 	@rm -rf dist
+	@$(BIN)/toolcrib local install >/dev/null
 	$(BIN)/uv build --quiet --out-dir dist
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/python -m pytest -q -n auto tests/test_wheel.py

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from children import pythons
 from rows import each_row
+from test_docs import blocks
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -111,6 +113,9 @@ EXTRAS = {
 }
 
 
+(EXAMPLE,), (SHOWN,) = (blocks(ROOT / "README.md", kind) for kind in ("python", "text"))
+
+
 def uv(*arguments: str, cwd: Path) -> None:
     command = [sys.executable, "-m", "uv", "--quiet", *arguments]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
@@ -138,6 +143,15 @@ def test_it_holds_the_library_and_its_licence_alone(wheel: Path) -> None:
     assert not [name for name in names if name.endswith((".pyc", ".db", ".jsonl.gz"))]
 
 
+def test_the_source_has_no_tests_and_no_recordings(tmp_path: Path) -> None:
+    uv("build", "--sdist", "--out-dir", str(tmp_path), str(ROOT), cwd=tmp_path)
+    (found,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(found) as archive:
+        inside = {name.split("/")[1] for name in archive.getnames()}
+    files = {"CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", "PKG-INFO", ".gitignore"}
+    assert inside == {"docs", "examples", "src", *files}
+
+
 def test_the_changelog_begins_with_this_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.findall(r"^## (\S+)", text, re.MULTILINE)[0] == PROJECT["version"]
@@ -151,16 +165,30 @@ def test_each_extra_has_a_row() -> None:
 @each_row("extra", EXTRAS, ids=lambda extra: extra or "the core alone")
 @each_row("python", pythons())
 def test_it_is_installed_clean(python: str, extra: str, wheel: Path, tmp_path: Path) -> None:
-    uv("venv", "--python", python, str(tmp_path / "venv"), cwd=tmp_path)
-    inside = str(tmp_path / "venv" / "bin" / "python")
+    printed_clean(f"{CORE}\n{EXTRAS[extra]}", extra, wheel, tmp_path, python=python)
+
+
+@pytest.mark.exhaustive
+def test_the_example_of_the_readme_runs_where_all_is_installed(
+    wheel: Path, tmp_path: Path, embedded_model: Path
+) -> None:
+    assert embedded_model.is_file()
+    assert printed_clean(EXAMPLE, "all", wheel, tmp_path) == SHOWN
+
+
+def printed_clean(
+    program: str, extra: str, wheel: Path, folder: Path, python: str = sys.executable
+) -> str:
+    """Install the wheel into an environment of its own, and return what the program prints there."""
+    uv("venv", "--python", python, str(folder / "venv"), cwd=folder)
+    inside = str(folder / "venv" / "bin" / "python")
     what = f"toolcrib[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
-    uv("pip", "install", "--python", inside, what, cwd=tmp_path)
+    uv("pip", "install", "--python", inside, what, cwd=folder)
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "TOOLCRIB"))}
-    command = [inside, "-I", "-c", f"{CORE}\n{EXTRAS[extra]}"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-    )
+    command = [inside, "-I", "-c", program]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @each_row("name", ["requirements.lock", "requirements-dev.lock", "requirements-docs.lock"])
