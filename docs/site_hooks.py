@@ -27,6 +27,7 @@ ROOMS = (
     *("pick", "policies", "runner", "schema", "testing", "tools", "wire"),
 )
 NAMED = {"README.md": "index.md", "docs/README.md": "pages.md"}
+SHIM = "https://unpkg.com/iframe-worker/shim"
 NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 _log = logging.getLogger("mkdocs.plugins.site_hooks")
 _sources: dict[str, str] = {}  # from the place of a made page in the site to its file
@@ -69,6 +70,21 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     parts = re.split(f"({FENCE.pattern})", markdown, flags=FENCE.flags)
     return "".join(part if at % 2 else LINK.sub(led, part) for at, part in enumerate(parts))
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Put our own script where the theme would fetch one, for pages that are opened as files."""
+    here = posixpath.relpath("worker.js", posixpath.dirname(page.file.dest_uri) or ".")
+    return output.replace(SHIM, here)
+
+
+def on_post_template(output_content: str, template_name: str, **_: Any) -> str:
+    """Do the same for the page that says that there is none."""
+    return (
+        output_content.replace(SHIM, "/worker.js")
+        if template_name == "404.html"
+        else output_content
+    )
 
 
 def place_of(source: str) -> str:
