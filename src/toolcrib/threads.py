@@ -32,6 +32,12 @@ MOST_IDLE = 32
 _UNSET = object()
 
 
+def cancel_requests() -> int:
+    """Return how often the running task was asked to stop; a CancelledError without that is no stop."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
 class Renewed(Protocol):
     """Holds locks, and may be used in a child that was forked."""
 

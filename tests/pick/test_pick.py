@@ -572,6 +572,24 @@ async def test_cancelling_a_pick_cancels_its_scorer() -> None:
     await cancelled.wait()
 
 
+async def test_a_task_that_was_cancelled_before_can_still_tell_a_scorer_that_fails() -> None:
+    """Whoever cleans up after a cancellation may pick, too: what counts is who is cancelled now."""
+
+    async def cleans_up() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            with pytest.raises(PickError, match="raised CancelledError"):
+                await pick_tools("x", SHOP[:2], PickOptions(scorer=_cancelled_later))
+            raise
+
+    cleaning = asyncio.ensure_future(cleans_up())
+    await asyncio.sleep(0)
+    cleaning.cancel()
+    await asyncio.wait([cleaning])
+    assert cleaning.cancelled()
+
+
 def test_a_scorer_that_hangs_keeps_no_program_from_ending() -> None:
     program = """
 import asyncio, threading

@@ -22,8 +22,8 @@ from toolcrib.agent.picking import OpenToolbox, Toolbox
 from toolcrib.agent.restored import Restored, check_answers, check_as_asked
 from toolcrib.errors import ClientError, ErrorCode, ToolcribError
 from toolcrib.runner import CallScope, ToolRunner
-from toolcrib.runner.execute import cancel_requests
 from toolcrib.runner.running import calling, taint
+from toolcrib.threads import cancel_requests
 from toolcrib.values.call import HydrationResult
 from toolcrib.values.client import LLMClient
 from toolcrib.values.context import ROUNDING, PolicyContext

@@ -186,8 +186,8 @@ class _SdkResponse:
                     yield piece if frames is None else _events(frames, piece)
                     if is_large(piece):
                         await asyncio.sleep(0)
-            except ValueError:
-                failure = _broken(self._server)
+            except ValueError as error:
+                failure = ConnectionFailed(f"{self._server}: {error}")
                 break
         raise failure
 

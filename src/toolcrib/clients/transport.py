@@ -22,6 +22,7 @@ import msgspec
 
 from toolcrib.clients.server import proxy_of, secrets_of
 from toolcrib.errors import ClientError, ConnectionFailed, MissingExtraError, RequestError
+from toolcrib.threads import cancel_requests
 from toolcrib.values.json import Veiled
 from toolcrib.values.typed import Checked, names_wrong_types
 
@@ -330,7 +331,7 @@ class Unpacked:
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Return what these bytes hold, in pieces of a limited size. Raises
-        ValueError if they are broken."""
+        ValueError if they are broken, with what to say of it."""
         pieces = iter((data,))
         for layer in self._layers:
             pieces = layer.feed(pieces)
@@ -356,7 +357,7 @@ class _Layer:
             for data in packed:
                 yield from self._unpacked(data)
         except zlib.error:
-            raise ValueError("it was not packed as its headers say") from None
+            raise ValueError("the reply is not packed as its Content-Encoding says") from None
 
     def _unpacked(self, data: bytes) -> Iterator[bytes]:
         full = False
@@ -413,7 +414,7 @@ class AiohttpTransport:
         kept, server = await self._kept(), request.server
         session, proxy = kept.session, self._proxy(server, request.url)
         while True:
-            deadline = RequestDeadline(self._timeouts)
+            deadline, cancels = RequestDeadline(self._timeouts), cancel_requests()
             try:
                 async with deadline.limit:
                     response = await session.request(
@@ -430,7 +431,7 @@ class AiohttpTransport:
                 failure.retryable = failure.retryable or deadline.missed_connecting
                 again = not deadline.fresh and is_closed(error) and not session.closed
             except asyncio.CancelledError:
-                if not session.closed or _is_cancelled():
+                if not session.closed or cancel_requests() > cancels:  # else aiohttp ends its waits
                     raise
                 failure = failure_of(aiohttp_library().ClientConnectionError(), server)
                 again = False
@@ -482,20 +483,12 @@ class AiohttpTransport:
 
 
 def _stopped() -> Iterator[bytes]:
-    raise ValueError("it stopped before the end of what was packed")
+    raise ValueError("the connection broke in the middle of the reply")
 
 
 def _body(data: bytes) -> bytes | io.BytesIO:
     """Return a large body as a file, which is written in pieces, so that other tasks run in between."""
     return data if len(data) <= _LARGE else io.BytesIO(data)
-
-
-def _is_cancelled() -> bool:
-    """Return whether somebody cancelled the running task: aiohttp ends its own waits by the same
-    exception when a session is closed.
-    """
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
 
 
 class _Kept(NamedTuple):
@@ -538,8 +531,8 @@ class _AiohttpResponse:
                 failure = failure_of(error, self._server)
                 failure.retryable = failure.retryable and not self._kept.session.closed
                 break
-            except ValueError:
-                failure = failure_of(aiohttp_library().ClientPayloadError(), self._server)
+            except ValueError as error:
+                failure = ConnectionFailed(f"{self._server}: {error}")
                 break
         raise failure
 

@@ -33,7 +33,7 @@ from toolcrib.pick.scorer import (
     is_async,
     scorer_name,
 )
-from toolcrib.threads import in_thread
+from toolcrib.threads import cancel_requests, in_thread
 from toolcrib.values.definition import HasDefinition
 
 _AT_ONCE = 16
@@ -65,11 +65,11 @@ async def ranked(scorer: Scorer, request: ScoreRequest) -> Ranking:
     Raises PickError, naming the scorer and where it can the tool, for a scorer that raises or whose
     answer is not one score in 0..1 for each tool. Other errors of toolcrib (a missing extra) pass.
     """
+    cancels = cancel_requests()
     try:
         return await _ranked(scorer, request)
     except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
+        if cancel_requests() > cancels:
             raise
         raise _raised(scorer_name(scorer), error) from error  # nobody has cancelled this
 

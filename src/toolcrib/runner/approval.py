@@ -23,11 +23,12 @@ import msgspec
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError, Stage
 from toolcrib.failures import Explained
 from toolcrib.hydration import ParseFailure, hydrate, parse_arguments
-from toolcrib.runner.execute import cancel_requests, own
+from toolcrib.runner.execute import own
 from toolcrib.runner.output import masked_arguments, masked_places, own_copy, unmasked
 from toolcrib.runner.policy import spared_for_run
 from toolcrib.runner.stopped import ExceptionHook, Stopped
 from toolcrib.schema.references import copy_at, in_array, remove_at, same_at
+from toolcrib.threads import cancel_requests
 from toolcrib.tools import Catalog
 from toolcrib.tools.lock import CLOSED_NOW, closing_only
 from toolcrib.values.call import Hydrated, HydrationResult

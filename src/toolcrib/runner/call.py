@@ -28,7 +28,6 @@ from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.failures import log_over_time
 from toolcrib.hydration import Repairer, repair
 from toolcrib.runner.approval import answer_to, approval_request, approved_call, lapsed_by_closing
-from toolcrib.runner.execute import cancel_requests
 from toolcrib.runner.executor import Executor, ToolPlan
 from toolcrib.runner.idempotency import (
     AlreadyCompleted,
@@ -43,7 +42,7 @@ from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, se
 from toolcrib.runner.recorder import CallFacts, Recorder, SinkResult
 from toolcrib.runner.running import CALLING, Calling, Limiter, leave_call, taint
 from toolcrib.runner.stopped import NotRecorded, Reporter, Stopped, rejection
-from toolcrib.threads import MOST_LEFT_BEHIND, Work
+from toolcrib.threads import MOST_LEFT_BEHIND, Work, cancel_requests
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected
 from toolcrib.values.context import CallScope, PolicyContext, ToolApproval

@@ -19,7 +19,7 @@ from functools import partial
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType, NoneType, coroutine
 from typing import Any, Protocol, TypeVar
 
-from toolcrib.threads import Work, in_thread
+from toolcrib.threads import Work, cancel_requests, in_thread
 from toolcrib.tools import Tool
 
 T = TypeVar("T")
@@ -233,12 +233,6 @@ async def _unheard(work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] 
         raise  # the loop is gone
     except BaseException:  # noqa: BLE001, S110  nobody waits for it
         pass
-
-
-def cancel_requests() -> int:
-    """Return how often the running task was asked to stop; a CancelledError without that is no stop."""
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
 
 
 def _take_back(work: Any) -> None:

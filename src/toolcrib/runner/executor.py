@@ -30,7 +30,6 @@ from toolcrib.runner.execute import (
     TimeLimitExceeded,
     awaited,
     called,
-    cancel_requests,
     limited,
     own,
     started,
@@ -38,7 +37,7 @@ from toolcrib.runner.execute import (
 from toolcrib.runner.output import MAX_RESULT_BYTES, Unusable, as_json, project, report_unusable
 from toolcrib.runner.process import run_in_process
 from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter, Stopped, safe_error
-from toolcrib.threads import CallThread
+from toolcrib.threads import CallThread, cancel_requests
 from toolcrib.tools import Catalog, Entry, Need, PerCall, Tool, check_implements
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import CallContext, CallScope, Observer

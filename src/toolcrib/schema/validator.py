@@ -31,6 +31,7 @@ from toolcrib.values.json import JsonObject, canonical_json, json_copy
 
 _LONGEST = 400  # characters of a message
 _ALTERNATIVES = ("anyOf", "oneOf")
+_TAGS = ("const", "enum")
 _CLOSED = (["additionalProperties"], ["propertyNames"])
 
 
@@ -77,7 +78,28 @@ def _missing_in_each(
 
 def _is_tag(error: jsonschema_rs.ValidationError, of: jsonschema_rs.ValidationError) -> bool:
     """Return whether a property of the value itself is another than the one that was demanded."""
-    return error.kind.name == "const" and error.instance_path[:-1] == of.instance_path
+    return error.kind.name in _TAGS and error.instance_path[:-1] == of.instance_path
+
+
+def _tags(
+    of: jsonschema_rs.ValidationError, branches: list[list[jsonschema_rs.ValidationError]]
+) -> str:
+    """Say what a property may be that has another value than each of several alternatives demands."""
+    demanded = [
+        {
+            str(reason.instance_path[-1]): reason.kind.as_dict()
+            for reason in branch
+            if reason.kind.name in ("const", "enum")
+            and reason.instance_path[:-1] == of.instance_path
+        }
+        for branch in branches
+    ]
+    for name in demanded[0]:
+        if all(name in each for each in demanded):
+            facts = [each[name] for each in demanded]
+            values = [v for f in facts for v in f.get("options", [f.get("expected_value")])]
+            return f"'{name}': {_options({'options': values}, None)}"
+    return ""
 
 
 def _is_type(error: jsonschema_rs.ValidationError, of: jsonschema_rs.ValidationError) -> bool:
@@ -113,8 +135,10 @@ def _alternatives(
     kind = kind_of(error.instance)
     if not all(branches):
         return f"matches more than one of the alternatives, got {kind}"
-    if _close_branches(error):
-        return f"matches none of the alternatives, got {kind}"
+    close = _close_branches(error)
+    if close:
+        told = _tags(error, close)
+        return f"matches none of the alternatives, got {kind}{told and f' ({told})'}"
     wanted = dict.fromkeys(
         name
         for branch in branches
