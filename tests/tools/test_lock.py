@@ -72,6 +72,7 @@ CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"examples": ()}, "examples"),
     ({"examples": (Example("refund order 8", '{"id": 7}'),)}, "examples"),
     ({"examples": (Example("refund order 7", '{"id": 8}'),)}, "examples"),
+    ({"answer": ("Order {id} was refunded.",)}, "examples"),
 ]
 
 

@@ -134,6 +134,7 @@ def _whole(tool: HasDefinition) -> JsonObject:
         "secret": list(definition.secret),
         "tags": list(definition.tags),
         "examples": [{"request": e.request, "arguments": e.arguments} for e in definition.examples],
+        **({"answer": list(definition.answer)} if definition.answer else {}),
     }
 
 

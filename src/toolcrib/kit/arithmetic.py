@@ -64,6 +64,7 @@ class Result(TypedDict):
     idempotent=True,
     timeout=5,
     tags=["math", "arithmetic", "calculator"],
+    answer=["{expression} is {exact}.", "{expression} is {value}."],
     examples=[
         ("What is 12 * 7?", {"expression": "12 * 7"}),
         ("How much is 1250 divided by 8?", {"expression": "1250 / 8"}),

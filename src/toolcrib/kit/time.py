@@ -58,6 +58,7 @@ class ZoneTime(TypedDict):
     idempotent=True,
     timeout=5,
     tags=["time", "date", "clock"],
+    answer="It is {weekday}, {time}, in {timezone}.",
     examples=[
         ("What time is it in Paris?", {"timezone": "Paris"}),
         ("Tell me the current time in America/New_York", {"timezone": "America/New_York"}),

@@ -122,6 +122,7 @@ class Quantity(TypedDict):
     idempotent=True,
     timeout=10,
     tags=["units", "measurement", "conversion"],
+    answer="From {from_unit} to {unit}: {value}.",
     examples=[
         (
             "Convert 10 kilometers to miles",

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import msgspec
 import orjson
 
-from toolcrib.errors import DefinitionError, SchemaError
+from toolcrib.errors import DefinitionError, SchemaError, did_you_mean
 from toolcrib.schema import Default, JsonSchemaValidator, LazyValidator, Validator, ValidatorFactory
 from toolcrib.schema.guard import Inspected, inspect_schema, schema_text
 from toolcrib.schema.references import IN_PLACE, Draft, References, children, path_exists
 from toolcrib.schema.validator import DeferredValidator, check_keywords, is_plain, made_by
+from toolcrib.values.answer import RESULT, names_in
 from toolcrib.values.definition import (
     ALL,
     UNDECLARED,
@@ -283,6 +284,7 @@ class ToolOptions(msgspec.Struct, frozen=True, kw_only=True):
     input_schema: JsonObject | None = None
     output_schema: JsonObject | None = None
     examples: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    answer: str | Sequence[str] = ()
     allow_no_schema: bool = False
     no_schema_mode: NoSchemaMode | None = None
     lazy: bool = False
@@ -340,7 +342,35 @@ def build_definition(
         model_visible=_visibility(name, "model_visible", options.model_visible, output_schema),
         secret=secret_properties(name, given, options.secret),
         no_schema_mode=options.no_schema_mode if given is None else None,
+        answer=_answer(name, options.answer, given, output_schema),
     )
+
+
+def _answer(
+    name: str, said: str | Sequence[str], given: CheckedSchema | None, output: JsonObject | None
+) -> tuple[str, ...]:
+    """Return sentences that name parameters and fields of the result. Raises DefinitionError."""
+    if not isinstance(said, str | list | tuple):
+        raise DefinitionError(f"tool '{name}': answer is a str or a list of them")
+    answer = (said,) if isinstance(said, str) else tuple(said)
+    if not answer:
+        return ()
+    try:
+        named = [one for template in answer for one in names_in(template)]
+    except ValueError as error:
+        raise DefinitionError(f"tool '{name}': answer: {error}") from None
+    taken: Any = {} if given is None else given.schema.get("properties") or {}
+    gives: Any = (output or {}).get("properties")
+    if output is None or (gives is None and output.get("type") in (None, "object")):
+        return answer  # nobody knows what the result holds
+    known = [*taken, *(gives or (RESULT,))]
+    for one in named:
+        if one not in known:
+            raise DefinitionError(
+                f"tool '{name}': answer names {{{one}}}{did_you_mean(one, known)}; there are "
+                f"{', '.join(known)}"
+            )
+    return answer
 
 
 def with_secrets(

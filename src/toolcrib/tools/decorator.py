@@ -196,6 +196,7 @@ def tool(
     parameters: JsonObject | None = None,
     output_schema: JsonObject | None = None,
     examples: Sequence[tuple[str, Mapping[str, Any]]] = (),
+    answer: str | Sequence[str] = (),
     allow_no_schema: bool = False,
     no_schema_mode: NoSchemaMode | None = None,
     lazy: bool = False,
@@ -212,11 +213,12 @@ def tool(target: Any = None, /, **options: Any) -> Any:
     `visible` names the result fields that UI, logs and audit may show (dotted paths, `ALL` for
     every one); there is no default, so that nothing shows by accident. `input_schema` (also
     `parameters`) replaces the schema derived from the signature; hints that cannot be read are then not
-    read. `examples` are pairs of a request and the arguments that answer it. `marks` are the author's
-    own annotations, JSON that policies can read (`definition.annotations.marks`). With `lazy` the
-    schemas are checked now and compiled at the first call (examples are checked now, and so compile
-    it). With `subprocess` a plain function runs in a process of its own, which can be killed. Raises
-    DefinitionError.
+    read. `examples` are pairs of a request and the arguments that answer it. `answer` is the sentence
+    by which the embedded model states a result, such as "{expression} is {value}"; of several the first
+    one whose values are all there. `marks` are the author's own annotations, JSON that policies can
+    read (`definition.annotations.marks`). With `lazy` the schemas are checked now and compiled at the
+    first call (examples are checked now, and so compile it). With `subprocess` a plain function runs in
+    a process of its own, which can be killed. Raises DefinitionError.
     """
     if target is not None and not isinstance(target, type):
         check_function(target)  # first: what is no function lacks more than an option

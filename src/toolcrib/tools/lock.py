@@ -50,7 +50,8 @@ class LockedTool(
     what was brought, which an author's trust is bound to, and `trust` what the author says of it.
 
     `input_schema` includes the `no_schema_mode` and the defaults that the schema does not tell;
-    `annotations` the tags and `strict`; `visibility` is `visible`, `model_visible` and `secret`.
+    `annotations` the tags and `strict`; `examples` the `answer`;
+    `visibility` is `visible`, `model_visible` and `secret`.
     """
 
     digest: Digest
@@ -286,7 +287,7 @@ def _locked(definition: ToolDefinition, imported: Imported | None) -> LockedTool
         output_schema=digest(given.output_schema),
         annotations=digest([annotations, given.tags, given.strict]),
         visibility=digest([_paths(given.visible), _paths(given.model_visible), given.secret]),
-        examples=digest([[e.request, e.arguments] for e in given.examples]),
+        examples=digest([*([e.request, e.arguments] for e in given.examples), *given.answer]),
         origin="" if imported is None else imported.origin,
         trust="" if imported is None else imported.trust,
     )

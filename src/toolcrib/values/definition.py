@@ -153,6 +153,7 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
     seen, `visible` is None, and nothing is: a result is then marked `redaction_missing`. `secret`
     names top-level arguments that no record may show; `*` stands for those that the schema does not
     name. `defaults_json` has the defaults of the author's code that the input schema does not tell.
+    `answer` has the sentences by which a model without words of its own states a result.
     Raises DefinitionError for text with a lone surrogate, which no provider and no file can hold.
     """
 
@@ -169,6 +170,7 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
     secret: tuple[str, ...] = ()
     no_schema_mode: NoSchemaMode | None = None
     defaults_json: str | None = None
+    answer: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         try:
@@ -238,7 +240,7 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
         marks = self.annotations
         texts = [self.name, self.description, self.input_schema_json or ""]
         texts += [self.output_schema_json or "", self.defaults_json or "", *self.tags, *self.secret]
-        texts += [*marks.allowed_roles, *marks.features, marks.marks_json]
+        texts += [*self.answer, *marks.allowed_roles, *marks.features, marks.marks_json]
         for paths in (self.visible, self.model_visible):
             texts += () if isinstance(paths, All) else paths or ()
         for example in self.examples:
@@ -247,7 +249,7 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
 
     def canonical(self) -> str:
         """Return the RFC 8785 text of all fields, which the digest is over;
-        absent schemas are left out."""
+        what is absent of schemas, defaults and answer is left out."""
         examples: list[JsonValue] = [[e.request, e.arguments] for e in self.examples]
         schemas = (
             ("input_schema", self.input_schema_json),
@@ -267,6 +269,8 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
             "examples": canonical_json(examples),
             "no_schema_mode": canonical_json(self.no_schema_mode),
         }
+        if self.answer:
+            facts["answer"] = canonical_json(self.answer)
         return "{" + ",".join(f'"{name}":{facts[name]}' for name in sorted(facts)) + "}"
 
 

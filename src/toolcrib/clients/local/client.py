@@ -12,6 +12,7 @@ import json
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from math import fsum
 from pathlib import Path
 from textwrap import indent
@@ -48,6 +49,7 @@ from toolcrib.pick.ranking import numpy
 from toolcrib.pick.scorer import CatalogCache
 from toolcrib.pick.words import spaced_name
 from toolcrib.tools import as_tools
+from toolcrib.values.answer import stated
 from toolcrib.values.call import ToolCall
 from toolcrib.values.client import Plan
 from toolcrib.values.definition import Example, HasDefinition, ToolDefinition
@@ -315,13 +317,32 @@ _MOST_LINES = 60
 _SPOKEN = 3
 
 
-def tell(results: Sequence[Message]) -> str:
-    """Return the results of one turn; each under its tool's name if there are several."""
-    texts = [_result(message) for message in results]
+def tell(messages: Sequence[Message], offer: Offer | None = None) -> str:
+    """Return the results that a conversation ends with, each by its tool's `answer` if it has one,
+    and of several each under its tool's name."""
+    results = _last_results(messages)
+    texts = [
+        _answered(message, messages, offer or Offer()) or _result(message) for message in results
+    ]
     if len(texts) > 1:
         named = zip(results, texts, strict=True)
         texts = [f"{message.name or 'tool'}:\n{text}" for message, text in named]
     return _bounded("\n\n".join(texts))
+
+
+def _answered(result: Message, messages: Sequence[Message], offer: Offer) -> str | None:
+    """Return what the tool's own `answer` makes of a call and its result, if it declares one."""
+    tool = offer.tools.get(result.name or "")
+    templates = () if tool is None else tool.get_definition().answer
+    if not templates or result.is_error:
+        return None
+    made = (call for message in reversed(messages) for call in message.tool_calls)
+    call = next((call for call in made if call.id == result.call_id), None)
+    with suppress(ValueError, RecursionError):
+        value: JsonValue = json.loads(result.content)
+        given = {} if call is None else _arguments(call.arguments)
+        return next(filter(None, (stated(one, given, value) for one in templates)), None)
+    return None
 
 
 def _result(message: Message) -> str:
@@ -496,9 +517,8 @@ class LocalClient(Closing):
         """Blocks: for a thread."""
         tools = as_tools(request.tools)
         offer = Offer.of(tools)
-        results = _last_results(request.messages)
-        if results:
-            return _said(tell(results), offer)
+        if request.messages and request.messages[-1].role == "tool":
+            return _said(tell(request.messages, offer), offer)
         asked = _last_request(request.messages)
         ranked = self._ranked(request, asked, offer)
         if not ranked or ranked[0].tool is None:
