@@ -8,7 +8,13 @@ import pytest
 from rows import each_row
 
 from toolcrib.schema import compile_validator
-from toolcrib.schema.effort import LARGEST_PATTERN, MAX_MATCHING, matchable, pattern_bytes
+from toolcrib.schema.effort import (
+    LARGEST_PATTERN,
+    MAX_MATCHING,
+    comparable,
+    matchable,
+    pattern_bytes,
+)
 from toolcrib.schema.guard import inspect_schema
 
 UNLUCKY = "[ab]*a[ab]{10000}c"  # 14 seconds over 200,000 letters
@@ -70,3 +76,35 @@ def test_a_pattern_is_as_large_as_the_engine_says(pattern: str, least: int, most
     assert least < pattern_bytes(pattern) < most
     assert pattern_bytes("a{1000000}") == LARGEST_PATTERN
     assert MAX_MATCHING / LARGEST_PATTERN > 2400  # as many letters as its repetitions can be
+
+
+OBJECTS = [{"a": n, "b": str(n)} for n in range(2_000)]
+CONSTS: list[Any] = [{"const": each} for each in OBJECTS]
+COMPARING: dict[str, tuple[dict[str, Any], Any, bool]] = {
+    "many objects": ({"items": {"enum": OBJECTS}}, [OBJECTS[-1]] * 10_000, False),
+    "many lists": ({"items": {"enum": [[n] for n in range(2_000)]}}, [[1]] * 10_000, False),
+    "many constants": ({"items": {"anyOf": CONSTS}}, [OBJECTS[-1]] * 10_000, False),
+    "often": (often(1000, items={"enum": OBJECTS[:100]}), [OBJECTS[1]] * 100, False),
+    "few objects": ({"items": {"enum": OBJECTS[:10]}}, [OBJECTS[9]] * 10_000, True),
+    "few values": ({"items": {"enum": OBJECTS}}, [OBJECTS[-1]] * 100, True),
+    "many texts": ({"items": {"enum": list(map(str, range(2_000)))}}, ["1999"] * 10_000, True),
+    "many values beside it": (
+        {"properties": {"a": {"enum": OBJECTS}}},
+        {"a": OBJECTS[-1], "b": [{}] * 10_000},
+        True,
+    ),
+}
+
+
+@each_row(("schema", "value", "bearable"), COMPARING.values(), ids=COMPARING)
+def test_the_work_of_comparing_is_counted(
+    schema: dict[str, Any], value: Any, bearable: bool
+) -> None:
+    assert comparable(inspect_schema(schema), schema, value) is bearable
+    validator = compile_validator(schema)
+    assert validator.is_valid(value) is bearable
+    if not bearable:
+        (violation,) = validator.violations(value)
+        assert violation.message == (
+            "the values are too many to compare with those that the schema lists"
+        )

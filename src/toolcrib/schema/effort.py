@@ -15,7 +15,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from toolcrib.schema.guard import Inspected
+from toolcrib.schema.guard import LISTED, Inspected, containers
 from toolcrib.schema.references import REFS, References
 from toolcrib.values.remembered import remembered
 
@@ -156,6 +156,28 @@ def matchable(inspected: Inspected, schema: Any, value: Any) -> bool:
     for count, (node, part) in enumerate(met):
         work += _matching(node, part)
         if work > MAX_MATCHING or count > MAX_PAIRS:
+            return False
+    return True
+
+
+MAX_COMPARED = 4_000_000  # nodes of a value times objects and arrays in `enum` and `const`: 1 s
+
+
+def comparable(inspected: Inspected, schema: Any, value: Any) -> bool:
+    """Return whether comparing a value with what `enum` and `const` list takes bearable work.
+
+    Texts and numbers are looked up; objects and arrays are compared with one after the other.
+    """
+    weights = _Weights()
+    if weights.of(value) * inspected.compared <= MAX_COMPARED:
+        return True
+    work = 0
+    met = chain([(schema, value)], pairs(References(schema), schema, value))
+    for count, (node, part) in enumerate(met):
+        if isinstance(node, dict) and isinstance(part, dict | list):
+            listed = sum(containers(key, node[key]) for key in LISTED if key in node)
+            work += weights.of(part) * listed
+        if work > MAX_COMPARED or count > MAX_PAIRS // 4:
             return False
     return True
 

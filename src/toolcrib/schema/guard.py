@@ -178,7 +178,9 @@ Step: TypeAlias = tuple[Place, Any, int, int, bool, bool]
 class Surveyed(msgspec.Struct):
     """A schema, or what one `$ref` leads to, without what the `$ref`s in it lead to.
 
-    `matches` counts its patterns, each as often as it is matched with one and the same text.
+    `matches` counts its patterns, each as often as it is matched with one and the same text, and
+    `compared` the objects and arrays that its `enum` and `const` list, each as often as it is compared
+    with one and the same value.
     """
 
     node: Any
@@ -188,6 +190,7 @@ class Surveyed(msgspec.Struct):
     depth: int = 0
     visited: int = 0
     matches: int = 0
+    compared: int = 0
     refs: list[Ref] = []
     patterns: set[str] = set()  # each has its own: a struct copies an empty one
     anchors: set[str] = set()
@@ -223,6 +226,8 @@ def _walked(part: Surveyed, step: Step, draft: Draft) -> list[Step]:
         if role is None:
             if value.__class__ in _FEW:
                 count += _size(value)
+                if key in LISTED:
+                    part.compared += weight * containers(key, value)
             continue
         passed = _PASSED.get(role)
         if passed is None:
@@ -242,6 +247,15 @@ def _walked(part: Surveyed, step: Step, draft: Draft) -> list[Step]:
     part.total += weight * count
     below.reverse()
     return below
+
+
+LISTED = ("enum", "const")
+
+
+def containers(key: str, value: Any) -> int:
+    """Return how many objects and arrays an `enum` or a `const` lists."""
+    listed = value if key == "enum" and value.__class__ is list else (value,)
+    return sum(each.__class__ in _FEW for each in listed)
 
 
 def _note(part: Surveyed, step: Step, key: str, draft: Draft) -> None:
@@ -333,27 +347,29 @@ MAX_VISITED = 200_000  # nodes that are looked at while counting
 
 
 class Expanded(NamedTuple):
-    """`patterns` are those of all that is reached; `matches` counts them as `Surveyed.matches` does."""
+    """`patterns` are those of all that is reached; the others count what `Surveyed`'s count."""
 
     patterns: frozenset[str]
     matches: int
+    compared: int
 
 
 class _ExpandingPart:
     """A part that is being expanded: the `$ref`s that are still to be followed, and the sum."""
 
-    __slots__ = ("depth", "matches", "part", "refs", "total")
+    __slots__ = ("compared", "depth", "matches", "part", "refs", "total")
 
     def __init__(self, part: Surveyed) -> None:
         self.part = part
         self.refs = list(part.refs)
-        self.total, self.depth, self.matches = part.total, part.depth, part.matches
+        self.total, self.depth = part.total, part.depth
+        self.matches, self.compared = part.matches, part.compared
 
 
 def check_expansions(whole: Surveyed, references: References, draft: Draft) -> Expanded:
     """Raise SchemaError for `$ref`s that lead nowhere, in a circle, or to too much."""
     parts: dict[int, Surveyed] = {id(whole.node): whole}
-    known: dict[int, tuple[int, int, int]] = {}
+    known: dict[int, tuple[int, int, int, int]] = {}
     path = [_ExpandingPart(whole)]
     opened = {id(whole.node)}
     visited = 0
@@ -363,7 +379,7 @@ def check_expansions(whole: Surveyed, references: References, draft: Draft) -> E
             path.pop()
             node = id(current.part.node)
             opened.discard(node)
-            known[node] = current.total, current.depth, current.matches
+            known[node] = current.total, current.depth, current.matches, current.compared
             _check_size(current, whole)
             continue
         ref = current.refs[-1]
@@ -377,14 +393,15 @@ def check_expansions(whole: Surveyed, references: References, draft: Draft) -> E
             opened.add(id(node))
             continue
         current.refs.pop()
-        total, below, matches = known.get(id(node), (1, 0, 0))
+        total, below, matches, compared = known.get(id(node), (1, 0, 0, 0))
         current.total += total * ref.weight
         current.matches += matches * ref.weight
+        current.compared += compared * ref.weight
         if ref.weight:  # else it lies in a definition, and counts where that is referred to
             current.depth = max(current.depth, ref.depth + below)
     _check_circles(parts, references)
     patterns = frozenset(pattern for part in parts.values() for pattern in part.patterns)
-    return Expanded(patterns, known[id(whole.node)][2])
+    return Expanded(patterns, *known[id(whole.node)][2:])
 
 
 def _check_size(current: _ExpandingPart, whole: Surveyed) -> None:
@@ -454,11 +471,13 @@ _NO_PATTERNS: frozenset[str] = frozenset()  # one for all: each empty frozenset 
 
 
 class Inspected(NamedTuple):
-    """Holds the dialect of a checked schema, its patterns, and how many of them one text may meet."""
+    """Holds the dialect of a checked schema, its patterns, how many of them one text may meet, and with
+    how many objects and arrays of `enum` and `const` one value may be compared."""
 
     draft: Draft
     patterns: frozenset[str] = frozenset()
     matches: int = 0
+    compared: int = 0
 
 
 def check_schema(schema: dict[str, Any]) -> None:
@@ -476,7 +495,8 @@ def inspect_schema(schema: dict[str, Any]) -> Inspected:
     """Do what `check_schema` does, for what is known to be JSON of a bearable size."""
     draft = draft_of(schema)
     whole = survey(schema, None, draft, whole=True)
-    found = Expanded(frozenset(whole.patterns) if whole.patterns else _NO_PATTERNS, whole.matches)
+    patterns = frozenset(whole.patterns) if whole.patterns else _NO_PATTERNS
+    found = Expanded(patterns, whole.matches, whole.compared)
     if whole.refs or whole.total > MAX_EXPANDED:
         found = check_expansions(whole, References(schema), draft)
     if len(found.patterns) > MAX_PATTERNS:

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import jsonschema_rs
 
 from toolcrib.errors import SchemaError
-from toolcrib.schema.effort import LARGEST_PATTERN, explainable, matchable
+from toolcrib.schema.effort import LARGEST_PATTERN, comparable, explainable, matchable
 from toolcrib.schema.guard import Inspected, check_shape, inspect_schema, schema_text
 from toolcrib.schema.references import Draft, References, escape_pointer, subschemas
 from toolcrib.values.call import ValidatorInfo
@@ -245,6 +245,9 @@ class Violation(NamedTuple):
 
 
 _NO_NAMES: frozenset[str] = frozenset()
+_TOO_MANY = Violation(
+    "", "enum", "the values are too many to compare with those that the schema lists"
+)
 _TOO_LONG = Violation("", "pattern", "the texts are too long for the patterns of the schema")
 
 
@@ -290,14 +293,15 @@ class JsonSchemaValidator:
             check_shape(schema)
             inspected = inspect_schema(schema)
         compiled = _compiled(schema, inspected)
-        self._text = None if inspected.patterns else text
+        self._text = None if inspected.patterns or inspected.compared else text
         self._schema: Any = schema if self._text is None else None
         self._inspected = inspected
         self._references: References | None = None
         self._declared = _NO_NAMES
         self._iter_errors = compiled.iter_errors
         self._judge: Callable[[object], bool] = compiled.is_valid
-        self.is_valid = self._matched if inspected.patterns else self._judge
+        self._bounded = bool(inspected.patterns) or inspected.compared > 1
+        self.is_valid = self._judge_bounded if self._bounded else self._judge
         self._compiled_at = time.time()
 
     @cached_property
@@ -312,8 +316,11 @@ class JsonSchemaValidator:
             self._declared = frozenset(_declared_names(self._schema))
             self._references = References(self._schema)
         found: list[Violation] = []
-        if self._inspected.patterns and not self._matchable(value):
-            return (_TOO_LONG,)
+        if self._bounded:
+            if not matchable(self._inspected, self._schema, value):
+                return (_TOO_LONG,)
+            if not comparable(self._inspected, self._schema, value):
+                return (_TOO_MANY,)
         if not explainable(self._references, self._schema, value):
             return ()
         for error in self._iter_errors(value):
@@ -323,11 +330,12 @@ class JsonSchemaValidator:
                 found.append(Violation(self._path(reason), reason.kind.name, describe(reason)))
         return tuple(found)
 
-    def _matched(self, value: object, /) -> bool:
-        return self._matchable(value) and self._judge(value)
-
-    def _matchable(self, value: object) -> bool:
-        return matchable(self._inspected, self._schema, value)
+    def _judge_bounded(self, value: object, /) -> bool:
+        return (
+            matchable(self._inspected, self._schema, value)
+            and comparable(self._inspected, self._schema, value)
+            and self._judge(value)
+        )
 
     def _path(self, error: jsonschema_rs.ValidationError) -> str:
         path = "".join(

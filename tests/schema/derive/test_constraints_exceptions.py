@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
+from enum import Flag
 from ipaddress import IPv4Network, IPv6Interface
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
@@ -59,6 +60,10 @@ class Sign:
     text: Annotated[str, Field(pattern=r"^\W$")]
 
 
+class Gaps(Flag):
+    A, B, C, E, F, G, H = (1 << n for n in range(8) if n != 3)
+
+
 def _kind(value: Any) -> str:
     return "none"
 
@@ -95,6 +100,7 @@ CASES: list[tuple[str, Any, Any]] = [
     ("keys", dict[Annotated[int, Field(gt=5)], int], {"1": 1}),
     ("bytes", Annotated[bytes, Field(max_length=2)], "éé"),
     ("tags", ByFunction, 1),
+    ("flags", Gaps, 1 << 3),
     ("digits", Annotated[Decimal, Field(gt=1, max_digits=3)], 1000),
     ("digits", Annotated[Decimal, Field(ge=0, max_digits=1, decimal_places=1)], 0),
     ("time zones", ZoneInfo, "Nowhere/Land"),

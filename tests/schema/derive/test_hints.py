@@ -137,7 +137,7 @@ HINTS: list[tuple[Any, dict[str, Any], Any, Any]] = [
     (date, {"type": "string", "format": "date"}, "2024-02-29", date(2024, 2, 29)),
     (time, {"type": "string", "pattern": f"{TIME}{OFFSET}?$"}, "12:30:00Z", time(12, 30, tzinfo=UTC)),
     (time, {"type": "string", "pattern": f"{TIME}{OFFSET}?$"}, "07:30", time(7, 30)),
-    (timedelta, {"type": "string", "format": "duration", "pattern": DURATION}, "PT90S",
+    (timedelta, {"type": "string", "pattern": DURATION, "examples": ["PT1H30M"]}, "PT90S",
      timedelta(seconds=90)),
     (UUID, {"type": "string", "format": "uuid"}, str(UUID(int=7)), UUID(int=7)),
     (Path, {"type": "string", "format": "path"}, "a/b", Path("a/b")),

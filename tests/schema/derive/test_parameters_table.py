@@ -7,7 +7,7 @@ from collections.abc import Collection, Container, Hashable, Iterable, Mapping, 
 from dataclasses import InitVar, dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from enum import Enum, IntEnum, StrEnum
+from enum import Enum, Flag, IntEnum, StrEnum
 from fractions import Fraction
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from typing import Annotated, Any, Literal, NamedTuple
@@ -55,6 +55,16 @@ class Mixed(Enum):
     ONE = 1
     TEXT = "1"
     NONE = None
+
+
+class Bits(Flag):
+    A = 1
+    B = 2
+    D = 8
+
+
+class ManyBits(Flag):
+    A, B, C, D, E, F, G, H = (1 << n for n in range(8))
 
 
 class Pairs(Enum):
@@ -119,8 +129,14 @@ ROWS: list[tuple[Any, Any, list[tuple[Any, Any]], list[Any]]] = [
      ["2023-02-29", "2024-1-1", "2024-01-01T00:00:00Z", 3]),
     (time, None, [("07:30", time(7, 30)), ("23:59:59.5", time(23, 59, 59, 500_000))],
      ["24:00", "12:30:60", "12", "7:30"]),
-    (timedelta, None, [("P1W", timedelta(days=7)), ("PT36H", timedelta(hours=36))],
-     ["P9999999999D", "PT99999999999999H", "PT", "P", "-P1D", "1 day", 5]),
+    (timedelta, None,
+     [("P1W", timedelta(days=7)), ("PT36H", timedelta(hours=36)), ("-P1D", timedelta(days=-1)),
+      ("PT0.5S", timedelta(milliseconds=500)), ("-P1DT0.000001S", -timedelta(1, 0, 1)),
+      ("P99999Y99999Y99999Y99999YT999999999S", timedelta(145_998_540, 999_999_999))],
+     ["P9999999999D", "PT99999999999999H", "PT", "P", "-P", "PT.5S", "PT0.0000001S", "1 day", 5]),
+    (Bits, {"$ref": "#/$defs/Bits"},
+     [(1, Bits.A), (3, Bits.A | Bits.B), (0, Bits(0)), (9, Bits.A | Bits.D)], [4, 7, 16, -1, "A"]),
+    (ManyBits, {"$ref": "#/$defs/ManyBits"}, [(255, ManyBits(255)), (2, ManyBits(2))], [256, -1]),
     (UUID, {**TEXT, "format": "uuid"}, [(ZERO.upper(), UUID(ZERO))],
      ["{" + ZERO + "}", ZERO.replace("-", ""), "urn:uuid:" + ZERO, "x"]),
     (UUID4, None, [(ZERO, UUID(ZERO))], [ZERO.replace("-4", "-1"), ZERO.replace("-8", "-0")]),

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, Flag
 from math import isfinite
 from typing import Any
 
-from toolcrib.values.json import JsonObject
+from toolcrib.values.json import JsonObject, JsonValue
 
 # The one list of values that a derived schema accepts and its hint does not: such a call ends as
 # `invalid_arguments` at the stage `instantiate`. Each has a row in
@@ -34,6 +34,7 @@ EXCEPTIONS: Mapping[str, str] = {
     "bytes": "`min_length` and `max_length` of bytes count bytes; JSON Schema counts characters",
     "tags": "unions told apart by a function (`Discriminator`)",
     "large numbers": "bounds and `multiple_of` on numbers beyond 10^15, which floats hold inexactly",
+    "flags": "sums of members of a Flag of more than six bits with gaps between them",
     "digits": "`max_digits` of a Decimal that has bounds as well",
     "time zones": "names of time zones that the machine does not know (`ZoneInfo`)",
     "impossible dates": "30 February and the like, where a date-time has no offset (NaiveDatetime)",
@@ -45,13 +46,18 @@ TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?"
 OFFSET = r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 DATE = r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 LOCAL = r"T([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?$"
-# Within these digits no sum is more than 999,999,999 days, and none of the time part 2^32 seconds.
-DURATION = r"^P([0-9]{1,6}[YMWD])*(T([0-9]{1,5}H)?([0-9]{1,7}M)?([0-9]{1,9}S)?)?$"
+# ISO 8601, with a sign and fractions of a second. Within these digits no sum is more than 999,999,999
+# days, and none of the time part 2^32 seconds.
+_DAYS = "[0-9]{1,5}[YMWD]"
+_HOURS = "[0-9]{1,5}H|[0-9]{1,7}M"
+_SECONDS = r"[0-9]{1,9}(\.[0-9]{1,6})?S"
+DURATION = rf"^-?P(({_DAYS}){{1,4}}|({_DAYS}){{0,4}}T({_HOURS}){{0,2}}({_HOURS}|{_SECONDS}))$"
 _OCTET = r"(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 FRACTION = r"^-?[0-9]{1,40}(/0*[1-9][0-9]{0,39})?$"
 _IPV4 = rf"{_OCTET}(\.{_OCTET}){{3}}"
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 _UNSIGNED = r"[0-9]+(\.[0-9]+)?"
+_LISTED_BITS = 6
 _SCALARS = ["string", "number", "boolean", "null"]
 
 # By the `format` that pydantic writes, where no validator knows that format.
@@ -167,6 +173,24 @@ def choices(values: Sequence[Any]) -> list[Any] | None:
         for value in plain
     )
     return plain if good else None
+
+
+def flags(kind: type[Flag]) -> JsonObject | None:
+    """Return the schema of the sums of a Flag's members; None for one with negative values."""
+    members = kind.__members__.values()
+    if any(member.value < 0 for member in members):
+        return None
+    whole = 0
+    for member in members:
+        whole |= member.value
+    if whole.bit_count() > _LISTED_BITS:
+        return {"type": "integer", "minimum": 0, "maximum": whole}
+    part = 0
+    sums: list[JsonValue] = [0]
+    while part != whole:
+        part = (part - whole) & whole  # the next larger number of the same bits
+        sums.append(part)
+    return {"type": "integer", "enum": sums}
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:

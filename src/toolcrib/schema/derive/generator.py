@@ -16,7 +16,7 @@ import inspect
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
-from enum import Enum
+from enum import Enum, Flag
 from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -246,7 +246,7 @@ class SchemaGenerator(GenerateJsonSchema):
         return self._temporal(super().datetime_schema(schema), constraints.moment(schema), pattern)
 
     def timedelta_schema(self, schema: Any) -> Json:
-        bounded = {"type": "string", "format": "duration", "pattern": constraints.DURATION}
+        bounded = {"type": "string", "pattern": constraints.DURATION, "examples": ["PT1H30M"]}
         return self._temporal(super().timedelta_schema(schema), bounded, "^-?P")
 
     def _temporal(self, base: Json, wanted: Json, pattern: str | None) -> Json:
@@ -297,7 +297,13 @@ class SchemaGenerator(GenerateJsonSchema):
         if not fixed and constraints.choices(members) is None:
             raise PydanticInvalidForJsonSchema("an Enum of values that JSON does not have")
         distinct: Any = {**schema, "members": members}
-        return super().enum_schema(distinct)
+        made = super().enum_schema(distinct)
+        sums = constraints.flags(schema["cls"]) if issubclass(schema["cls"], Flag) else None
+        if sums is not None:
+            made.pop("enum", None)
+            made.pop("const", None)
+            made.update(sums)
+        return made
 
     def is_subclass_schema(self, schema: Any) -> Json:
         raise PydanticInvalidForJsonSchema("JSON has no classes")
