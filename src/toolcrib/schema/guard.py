@@ -8,9 +8,11 @@ is compiled, and a `$ref` may only point into the schema itself: nothing is ever
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 from math import isfinite
 from typing import Any, NamedTuple, TypeAlias
 
+import jsonschema_rs
 import msgspec
 import orjson
 
@@ -147,6 +149,20 @@ _SHOWN = 200
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 _AGAIN = 3  # to tell what was evaluated, a validator judges the subschemas in place once more
 _FEW = frozenset((dict, list))
+METASCHEMAS = {
+    Draft.D2020: "https://json-schema.org/draft/2020-12/schema",
+    Draft.D7: "http://json-schema.org/draft-07/schema#",
+}
+# To a draft these are data, of any form; to whoever reads schemas of both drafts they are not.
+_OTHER_DRAFT = {
+    Draft.D2020: (Draft.D7, frozenset(("additionalItems",))),
+    Draft.D7: (
+        Draft.D2020,
+        frozenset(
+            ("$defs", "contentSchema", "dependentRequired", "dependentSchemas", "prefixItems")
+        ).union(_UNEVALUATED),
+    ),
+}
 # Looked up once: this is walked for every schema.
 _role_of = ROLES.get
 _PATTERNS = Role.PATTERNS
@@ -218,6 +234,8 @@ def _walked(part: Surveyed, step: Step, draft: Draft) -> list[Step]:
     inner = weight
     if "unevaluatedProperties" in node or "unevaluatedItems" in node:
         inner *= _AGAIN
+    if not _OTHER_DRAFT[draft][1].isdisjoint(node):
+        _check_other_draft(node, place, draft)
     if weight and depth > part.depth:
         part.depth = depth
     below: list[Step] = []
@@ -315,6 +333,25 @@ def _check_dialect(node: dict[str, Any], place: Place, draft: Draft) -> None:
             "dialect",
             pointer_to(place),
         )
+
+
+def _check_other_draft(node: dict[str, Any], place: Place, draft: Draft) -> None:
+    """Hold the keywords of the other draft to their form there, and what is below them to both drafts:
+    a draft skips what it does not know, whatever is in it, and here it is looked into."""
+    other, keywords = _OTHER_DRAFT[draft]
+    for key in keywords.intersection(node):
+        below = children(place, key, node[key])
+        judged = [(where, child, draft) for where, child in below if isinstance(child, dict)]
+        for where, part, held in [(place, {key: node[key]}, other), *judged]:
+            try:
+                jsonschema_rs.meta.validate({**part, "$schema": METASCHEMAS[held]})
+            except jsonschema_rs.ValidationError as error:
+                at = reduce(lambda above, step: (above, step), error.instance_path, where)
+                raise SchemaError(
+                    f"{key} is a keyword of {other}, and its value would not be one of {held}: "
+                    "correct it, or leave it out",
+                    pointer_to(at),
+                ) from None
 
 
 def _size(data: Any) -> int:

@@ -18,7 +18,7 @@ import jsonschema_rs
 
 from toolcrib.errors import SchemaError
 from toolcrib.schema.effort import LARGEST_PATTERN, comparable, explainable, matchable
-from toolcrib.schema.guard import Inspected, check_shape, inspect_schema, schema_text
+from toolcrib.schema.guard import METASCHEMAS, Inspected, check_shape, inspect_schema, schema_text
 from toolcrib.schema.references import Draft, References, escape_pointer, subschemas
 from toolcrib.values.call import ValidatorInfo
 from toolcrib.values.json import JsonObject, canonical_json, json_copy
@@ -230,10 +230,6 @@ _COMPILERS = {
     Draft.D7: jsonschema_rs.Draft7Validator,
 }
 # The drafts' own schemas, which come with the library.
-_META = {
-    Draft.D2020: "https://json-schema.org/draft/2020-12/schema",
-    Draft.D7: "http://json-schema.org/draft-07/schema#",
-}
 
 
 class Violation(NamedTuple):
@@ -464,7 +460,7 @@ def _why(error: jsonschema_rs.ValidationError) -> str:
 
 @cache
 def _meta(draft: Draft) -> Any:
-    return _COMPILERS[draft]({"$ref": _META[draft]}, offline=True)
+    return _COMPILERS[draft]({"$ref": METASCHEMAS[draft]}, offline=True)
 
 
 @cache
