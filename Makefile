@@ -72,9 +72,9 @@ docs-serve: .venv/.docs
 
 # The lock files are made from pyproject.toml; commit them together with it.
 lock: .venv/.dev
-	$(BIN)/uv pip compile --quiet --universal --no-header --generate-hashes --extra all pyproject.toml -o requirements.lock
-	$(BIN)/uv pip compile --quiet --universal --no-header --generate-hashes --extra all --group dev pyproject.toml -o requirements-dev.lock
-	$(BIN)/uv pip compile --quiet --universal --no-header --generate-hashes --constraint requirements-dev.lock --group docs -o requirements-docs.lock
+	$(BIN)/uv pip compile --quiet --universal --no-strip-extras --no-header --generate-hashes --extra all pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --no-strip-extras --no-header --generate-hashes --extra all --group dev pyproject.toml -o requirements-dev.lock
+	$(BIN)/uv pip compile --quiet --universal --no-strip-extras --no-header --generate-hashes --constraint requirements-dev.lock --group docs -o requirements-docs.lock
 
 # dist/ with the wheel and the source that it was built from, checked, and installed clean with each extra.
 release: export TOOLCRIB_DIST := $(CURDIR)/dist
