@@ -10,12 +10,26 @@ ifneq ($(shell cat .venv/.made 2>/dev/null && .venv/bin/python -c "" 2>/dev/null
 $(shell rm -f .venv/.made)
 endif
 
-.PHONY: chat test cov test-all lint mutate bench bench-peers picture count trace docs docs-serve lock release clean
+.PHONY: chat serve web web-check test cov test-all lint mutate bench bench-peers picture count trace docs docs-serve lock release clean
 
 chat: export TOOLCRIB_ASK := $(value ASK)
 chat: .venv/.run
 	@$(BIN)/toolcrib local install >/dev/null
 	@if [ -n "$$TOOLCRIB_ASK" ]; then $(BIN)/toolcrib chat -- "$$TOOLCRIB_ASK"; else $(BIN)/toolcrib chat; fi
+
+# The same in the browser: prints the address of the page.
+serve: .venv/.run
+	@$(BIN)/toolcrib local install >/dev/null
+	@$(BIN)/toolcrib serve --open
+
+# The page's sources are in web/, and what is built of them in the package. Node.js 20.19 or newer.
+web:
+	cd web && npm ci --no-audit --no-fund --loglevel=error && npm run --silent build
+
+web-check:
+	cd web && npm ci --no-audit --no-fund --loglevel=error && npm run --silent check
+	cd web && npx vite build --logLevel error --outDir ../.web
+	diff -r .web src/toolcrib/chat/built
 
 test: .venv/.dev
 	@$(BIN)/toolcrib local install >/dev/null

@@ -42,8 +42,9 @@ async def test_what_comes_at_once_has_a_thread_each() -> None:
 
 
 async def test_no_more_threads_are_kept_than_documented() -> None:
+    most = MOST_IDLE + Work.left_behind  # by tools of other tests that hang
     await test_what_comes_at_once_has_a_thread_each()
-    await until(lambda: [thread.name for thread in threading.enumerate()].count(NAME) <= MOST_IDLE)
+    await until(lambda: [thread.name for thread in threading.enumerate()].count(NAME) <= most)
 
 
 async def test_each_piece_of_work_has_a_copy_of_its_callers_context() -> None:

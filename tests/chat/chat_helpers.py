@@ -17,9 +17,9 @@ Json = dict[str, Any]
 
 
 @asynccontextmanager
-async def serving(app: Any) -> AsyncIterator[str]:
-    """Serve an ASGI app on a free port of this machine; yield its address."""
-    config = uvicorn.Config(app, port=0, log_level="error", lifespan="off", ws="none")
+async def serving(app: Any, port: int = 0) -> AsyncIterator[str]:
+    """Serve an ASGI app on this machine, on a free port if none is named; yield its address."""
+    config = uvicorn.Config(app, port=port, log_level="error", lifespan="off", ws="none")
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
@@ -29,6 +29,8 @@ async def serving(app: Any) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         server.should_exit = server.force_exit = True
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()  # as if its process was killed
         await task
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from toolcrib.cli import doctor, run
-from toolcrib.cli.chat import _who_answers
+from toolcrib.cli.chat import who_answers
 from toolcrib.clients.providers import KEYS
 
 
@@ -83,7 +83,7 @@ def test_what_is_here_is_said(
         }
         assert found["keys"] == {"cohere": "CO_API_KEY"}
         assert found["audit_log"] == str(tmp_path / "crib.db")
-        offered = _who_answers("local")
+        offered = who_answers("local")
         assert "--model cohere:MODEL or ollama:qwen3:4b or ollama:llama3 and 1 more" in offered
         assert run(["doctor"]) == 0
     text = capsys.readouterr().out
@@ -95,8 +95,8 @@ def test_nothing_is_said_of_what_is_not_here(capsys: pytest.CaptureFixture[str])
     found = told(capsys)
     assert (found["model_servers"], found["keys"]) == ({}, {})
     assert found["audit_log"] == "none in this folder"
-    assert _who_answers("local") == "The embedded model answers."
-    assert _who_answers("openai:gpt-5\x1b[2J") == "openai:gpt-5\\x1b[2J answers."
+    assert who_answers("local") == "The embedded model answers."
+    assert who_answers("openai:gpt-5\x1b[2J") == "openai:gpt-5\\x1b[2J answers."
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"models": 3}', b'{"models": [3]}', b"{"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolcrib.chat.app import ChatLimits, chat_app
+from toolcrib.chat.app import ChatLimits, bearer, chat_app
 from toolcrib.chat.threads import ThreadStore
 
-__all__ = ["ChatLimits", "ThreadStore", "chat_app"]
+__all__ = ["ChatLimits", "ThreadStore", "bearer", "chat_app"]

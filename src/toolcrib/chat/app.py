@@ -7,6 +7,7 @@ none repeats what was sent.
 
 from __future__ import annotations
 
+import hmac
 import inspect
 import ipaddress
 import time
@@ -20,7 +21,9 @@ import msgspec
 from toolcrib.agent import Agent
 from toolcrib.approvals import answer_later
 from toolcrib.chat.live import CallKeeper, ChatError, LiveThreads, no_thread
+from toolcrib.chat.page import page_routes
 from toolcrib.chat.threads import BusyError, ThreadStore
+from toolcrib.chat.view import readable
 from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller, Refuse
 from toolcrib.values.json import to_plain
@@ -45,6 +48,7 @@ _STREAM_HEADERS = {
     "x-accel-buffering": "no",
     "x-vercel-ai-data-stream": "v1",
 }
+SHORTEST_TOKEN = 16
 _MOST_CALLERS = 10_000  # whose rates are known
 
 
@@ -83,14 +87,15 @@ def chat_app(
     may_approve: MayApprove | None = None,
     allowed_origins: Sequence[str] = (),
     limits: ChatLimits = ChatLimits(),  # noqa: B008  frozen
+    page: bool = True,
 ) -> Starlette:
     """Return an ASGI app that holds conversations with an agent; mount it in any other one.
 
     `store` keeps the threads (a `ThreadStore`, or its URL). `authenticate` says who asks, from the
     request (None is nobody: 401); without it only this machine may ask. Whoever asks answers the
     approvals of their own threads, unless `may_approve` says otherwise. A browser has to come from the
-    app's own origin or one of `allowed_origins`. It needs no lifespan of its own. Raises TypeError for
-    other types.
+    app's own origin or one of `allowed_origins`. `page=False` leaves out the page at `/`. It needs no
+    lifespan of its own. Raises TypeError for other types.
     """
     check_type("agent", agent, Agent, "an Agent")
     check_type("limits", limits, ChatLimits, "a ChatLimits")
@@ -101,7 +106,26 @@ def chat_app(
         runner = runner.with_approver(answer_later)
     live = LiveThreads(agent.replace(tools=runner), kept, keeper)
     doors = _Doors(authenticate, tuple(allowed_origins), limits)
-    return _Chat(live, kept, doors, may_approve or (lambda _caller, _request: True)).app()
+    chat = _Chat(live, kept, doors, may_approve or (lambda _caller, _request: True))
+    return chat.app(page_routes() if page else [])
+
+
+def bearer(token: str, caller: str = "local") -> Authenticate:
+    """Return an `authenticate` that takes whoever sends `Authorization: Bearer TOKEN` for one caller.
+
+    Raises ValueError for a token that is too short.
+    """
+    if len(token) < SHORTEST_TOKEN:
+        raise ValueError(
+            f"a token has at least {SHORTEST_TOKEN} characters: secrets.token_urlsafe() makes one"
+        )
+
+    def who(request: Request) -> Caller | None:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        same = hmac.compare_digest(given.strip().encode(), token.encode())
+        return Caller(caller) if same and scheme.lower() == "bearer" else None
+
+    return who
 
 
 class _Doors:
@@ -198,7 +222,7 @@ class _Chat:
         self._may_approve = may_approve
         self._streams: dict[str, int] = {}
 
-    def app(self) -> Starlette:
+    def app(self, page: list[Route]) -> Starlette:
         thread = "/threads/{thread_id}"
         routes = [
             self._route("GET", "/threads", self._list),
@@ -213,7 +237,7 @@ class _Chat:
             self._route("POST", thread + "/approvals/{approval_id}", self._answer),
             self._route("GET", thread + "/calls/{call_id:path}", self._why),
         ]
-        made = Starlette(routes=routes)
+        made = Starlette(routes=[*page, *routes])
         made.state.chat = self._live
         return made
 
@@ -321,7 +345,9 @@ class _Chat:
             if call_id in calls:
                 state = RunState.from_json(turn.state) if turn.state else None
                 choice = None if state is None else to_plain(state.choice)
-                return JSONResponse({"record": to_plain(calls[call_id]), "choice": choice})
+                return JSONResponse(
+                    readable({"record": to_plain(calls[call_id]), "choice": choice})
+                )
         raise ChatError(404, "unknown_call", "this thread has no such call")
 
 

@@ -8,6 +8,7 @@ so that a long answer costs what is new in it.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
@@ -306,16 +307,32 @@ def _operation(kind: Literal["set", "append-text"], path: Iterable[str], value: 
 
 
 def _bounded(value: JsonValue) -> Any:
-    """Return a value, or the beginning of its text where it is too large for a page."""
+    """Return a value as a browser can read it, or the beginning of its text where it is too large."""
     try:
+        text = orjson.dumps(value, option=orjson.OPT_STRICT_INTEGER)
+    except TypeError:  # an integer beyond 53 bits, or half of a surrogate pair
+        value = readable(value)
         text = orjson.dumps(value)
-    except TypeError:  # an integer beyond 64 bits, or half of a surrogate pair
-        text = encodable(str(value)).encode()
-        return text[:LARGEST_RESULT].decode("utf-8", "ignore")
     if len(text) <= LARGEST_RESULT:
         return value
     head = text[:LARGEST_RESULT].decode("utf-8", "ignore")
     return {"truncated": True, "bytes": len(text), "head": head}
+
+
+_ROUNDED = 2**53  # from here on a browser's numbers are not exact
+
+
+def readable(value: Any) -> Any:
+    """Return a JSON value with each integer that a browser would round as a text."""
+    if isinstance(value, dict):
+        return {encodable(name): readable(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [readable(each) for each in value]
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, int) and abs(value) >= _ROUNDED:
+        return str(value)
+    return value
 
 
 def _question(request: ApprovalRequest, schema: JsonValue) -> Json:
@@ -324,13 +341,20 @@ def _question(request: ApprovalRequest, schema: JsonValue) -> Json:
     return {
         "id": request.id,
         "reason": request.reason,
-        "arguments": request.arguments,
+        "arguments": readable(request.arguments),
+        "texts": {encodable(name): _exact(value) for name, value in request.arguments.items()},
         "defaults": list(request.defaults),
         "asked_at": request.asked_at,
         "expires_at": request.expires_at,
         "for_run": request.for_run,
         "schema": schema,
     }
+
+
+def _exact(value: JsonValue) -> str:
+    """Return a value as JSON, with all digits and signs that it has."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text == encodable(text) else json.dumps(value)
 
 
 def applied(state: Any, operations: Iterable[Operation]) -> Any:

@@ -23,7 +23,7 @@ from typing import Annotated
 
 import typer
 
-from toolcrib.cli import approvals, audit, call, chat, doctor, local, pick, tools, wires
+from toolcrib.cli import approvals, audit, call, chat, doctor, local, pick, serve, tools, wires
 from toolcrib.cli.options import (
     SHOWS_TRACEBACKS,
     InterruptedTurn,
@@ -38,6 +38,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "chat": (
         "toolcrib chat 'What time is it in Asia/Tokyo?'",
         "toolcrib chat --model openai:gpt-5 --tools shop.py --audit sqlite:///crib.db",
+    ),
+    "serve": (
+        "toolcrib serve --open",
+        "toolcrib serve --model openai:gpt-5 --tools shop.py --audit sqlite:///crib.db",
     ),
     "call": (
         """toolcrib call calculate '{"expression": "23*17+5"}'""",
@@ -103,6 +107,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("chat")(chat.chat)
+app.command("serve")(serve.serve)
 app.command("call")(call.call)
 app.command("pick")(pick.pick)
 app.command("eval-pick")(pick.eval_pick)

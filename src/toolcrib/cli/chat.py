@@ -54,7 +54,7 @@ _MOST_OFFERED = 3  # models in one line
 _Prompt: TypeAlias = Annotated[
     str | None, typer.Argument(help="What to ask; left out, it is a conversation.")
 ]
-_Model: TypeAlias = Annotated[
+ModelOption: TypeAlias = Annotated[
     str,
     typer.Option(
         "--model",
@@ -68,7 +68,7 @@ _Model: TypeAlias = Annotated[
         ],
     ),
 ]
-_Count: TypeAlias = Annotated[
+CountOption: TypeAlias = Annotated[
     int | None,
     typer.Option(
         "--pick",
@@ -77,7 +77,7 @@ _Count: TypeAlias = Annotated[
         help="Offer only the N tools that fit best; a model of a provider may search for more.",
     ),
 ]
-_Scorer: TypeAlias = Annotated[
+ScorerOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
@@ -101,11 +101,11 @@ _Record: TypeAlias = Annotated[
 def chat(  # noqa: PLR0913  the options of a command
     prompt: _Prompt = None,
     *,
-    model: _Model = "local",
+    model: ModelOption = "local",
     tools: ToolsOption = None,
     database: DataOption = None,
-    pick: _Count = None,
-    scorer: _Scorer = None,
+    pick: CountOption = None,
+    scorer: ScorerOption = None,
     consent: ConsentOption = None,
     audit: RecordOption = None,
     key_file: KeyFileOption = None,
@@ -121,14 +121,14 @@ def chat(  # noqa: PLR0913  the options of a command
         raise UnusableError("--json needs a prompt")
     if record and cassette_file is None:
         raise UnusableError("--record needs --cassette FILE")
-    options = _pick_options(pick, scorer)
+    options = pick_options(pick, scorer)
     asker = _Asker(approver(consent))
     log = log_to_write(audit, key_file)
     sinks = () if log is None else (log,)
     catalog = load_catalog(tools, database=database)
     runner = ToolRunner(catalog, approver=asker, sinks=sinks, on_exception=exception_hook())
     if err.is_terminal and not as_json:
-        err.print(_who_answers(model))
+        err.print(who_answers(model))
     opened = _opened(model, runner, options, cassette_file=cassette_file, record=record, log=log)
     with opened as (loop, session):
         if prompt is None:
@@ -136,7 +136,7 @@ def chat(  # noqa: PLR0913  the options of a command
         return _answer(loop, session, prompt, asker, model=model, as_json=as_json)
 
 
-def _who_answers(model: str) -> str:
+def who_answers(model: str) -> str:
     """Say which model answers; for the embedded one also what else is here, which is never asked."""
     if model != "local":
         return f"{printable(model)} answers."
@@ -168,7 +168,7 @@ def _opened(
                 cassette(cassette_file, record="all" if record else "once")
             )
         searches = pick is not None and model.partition(":")[0] != "local"
-        agent = Agent(_client(model, transport), runner, pick=pick, search_tools=searches)
+        agent = Agent(client_of(model, transport), runner, pick=pick, search_tools=searches)
         session = Session(agent)
         loop = stack.enter_context(asyncio.Runner())
         if log is not None:
@@ -177,7 +177,8 @@ def _opened(
         yield loop, session
 
 
-def _pick_options(count: int | None, scorer: str | None) -> PickOptions | None:
+def pick_options(count: int | None, scorer: str | None) -> PickOptions | None:
+    """Return what `--pick` and `--scorer` ask for. Raises UnusableError."""
     if count is None:
         if scorer is not None:
             raise UnusableError("--scorer needs --pick N")
@@ -202,7 +203,8 @@ class _Asker:
             return await self._ask(request)
 
 
-def _client(model: str, transport: Transport | None) -> LLMClient:
+def client_of(model: str, transport: Transport | None = None) -> LLMClient:
+    """Return the client that `--model` names. Raises UnusableError."""
     try:
         return client_for(model, transport=transport)
     except AuthenticationError:

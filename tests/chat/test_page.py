@@ -1,0 +1,246 @@
+"""The page in a real browser: asked, shown, approved, edited, denied, lost and found again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from chat.browser import ask, browsing, violations
+from chat.chat_helpers import serving
+from playwright.async_api import expect
+
+from toolcrib import ALL, Agent, CallContext, tool
+from toolcrib.chat import bearer, chat_app
+from toolcrib.errors import ProviderError
+from toolcrib.pick import PickOptions
+from toolcrib.testing import ScriptedClient, call
+
+WIDE = 2**53 + 1
+HOSTILE = "<script>document.title='owned'</script><img src=x onerror=alert(1)> \x1b[31m \u202eabc"
+TOKEN = "a-token-of-some-length"
+
+
+@tool(visible=ALL, safe=False)
+async def refund(order: int, cents: int, note: str = "sorry") -> str:
+    """Refund an order.
+
+    Args:
+        order: Its number.
+        cents: How much.
+        note: What the customer reads.
+    """
+    return f"refunded {cents} of {order}: {note}"
+
+
+@tool(visible=ALL)
+async def orders() -> list[dict[str, int | str]]:
+    """List the orders."""
+    return [{"order": n, "item": f"thing {n}", "cents": n * 995} for n in range(1, 4)]
+
+
+@tool(visible=ALL, marks={"show": "plot"})
+async def sales() -> dict[str, int]:
+    """Give the sales of each month."""
+    return {"Jan": 3, "Feb": 8, "Mar": 5}
+
+
+@tool(visible=ALL)
+async def hostile(times: int = 1) -> str:
+    """Give what somebody else wrote."""
+    return HOSTILE * times
+
+
+@tool(visible=ALL)
+async def broken() -> str:
+    """Fail."""
+    raise RuntimeError("a secret")
+
+
+@tool(visible=ALL)
+async def endless(ctx: CallContext) -> str:
+    """Wait for ever."""
+    ctx.progress("at it")
+    await asyncio.Event().wait()
+    return ""
+
+
+TOOLS = [refund, orders, sales, hostile, broken, endless]
+
+
+def agent(*turns: object, pick: PickOptions | None = None) -> Agent:
+    return Agent(ScriptedClient(list(turns)), TOOLS, pick=pick)  # type: ignore[arg-type]
+
+
+async def test_a_call_is_shown_edited_approved_and_explained() -> None:
+    model = agent(
+        ["Let me look.", call("orders"), call("sales"), call("hostile")],
+        call("refund", order=2, cents=WIDE),
+        "It is **refunded**. <b>x</b> ![pixel](https://example.com/p.png) [bad](javascript:alert(1))",
+        pick=PickOptions(max_candidates=6),
+    )
+    async with serving(chat_app(model, store="sqlite://")) as base, browsing() as context:
+        page = await context.new_page()
+        await page.goto(f"{base}/")
+        assert await violations(page) == []
+        await ask(page, "Refund the hostile orders, give sales.")
+        approval = page.get_by_role("region", name="Approval of refund")
+        await expect(approval.get_by_text(str(WIDE))).to_be_visible()
+        await expect(page.get_by_role("cell", name="thing 3")).to_be_visible()
+        await expect(page.get_by_role("img", name="Plot of 3 values")).to_be_visible()
+        await expect(page.get_by_text("<script>document.title")).to_be_visible()
+        await expect(page.get_by_text("U+202E")).to_be_visible()
+        await expect(page).to_have_title("Refund the hostile orders, give sales. · toolcrib")
+        assert await violations(page) == []
+        await approval.get_by_role("button", name="Edit").click()
+        assert await violations(page) == []
+        await page.get_by_label("note").fill("much too late")
+        await approval.get_by_role("button", name="Approve these arguments").click()
+        result = page.get_by_text(f"refunded {WIDE} of 2: much too late")
+        await expect(result).to_be_visible()
+        await expect(page.locator("strong", has_text="refunded")).to_be_visible()
+        await expect(page.get_by_text("<b>x</b>")).to_be_visible()
+        assert await page.locator("main img").count() == 0
+        assert await page.locator("a[href^='javascript']").count() == 0
+        await page.get_by_role("button", name="Why? refund").click()
+        why = page.get_by_role("region", name="Why refund")
+        await expect(why.get_by_text("with other arguments")).to_be_visible()
+        await expect(why.get_by_role("cell", name="refund", exact=True)).to_be_visible()
+        await page.emulate_media(color_scheme="dark")
+        assert await violations(page) == []
+        await page.set_viewport_size({"width": 380, "height": 740})
+        await page.get_by_role("button", name="Conversations").click()
+        assert await violations(page) == []
+
+
+@pytest.mark.exhaustive
+async def test_a_question_waits_through_a_reload_and_a_second_tab_hears_the_answer() -> None:
+    model = agent(call("refund", order=2, cents=5), "It was not to be.")
+    async with serving(chat_app(model, store="sqlite://")) as base, browsing() as context:
+        page = await context.new_page()
+        await page.goto(f"{base}/")
+        await ask(page, "Refund order 2.")
+        await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_visible()
+        await page.reload()
+        other = await context.new_page()
+        await other.goto(page.url)
+        await expect(other.get_by_role("button", name="Approve", exact=True)).to_be_visible()
+        await page.get_by_role("button", name="Deny").click()
+        await page.get_by_label("Why not?").fill("ask sales")
+        await page.get_by_role("button", name="Deny the call").click()
+        for each in (page, other):
+            await expect(each.get_by_text("It was not to be.")).to_be_visible()
+            await expect(each.get_by_text("did not run")).to_be_visible()
+            await expect(each.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
+
+
+@pytest.mark.exhaustive
+async def test_what_fails_or_hangs_is_shown_and_stays() -> None:
+    model = agent(call("broken"), call("endless"), ProviderError("the model is away"))
+    async with serving(chat_app(model, store="sqlite://")) as base, browsing() as context:
+        page = await context.new_page()
+        await page.goto(f"{base}/")
+        await ask(page, "Try.")
+        await expect(page.get_by_text("The tool failed.")).to_be_visible()
+        await expect(page.get_by_text("at it")).to_be_visible()
+        assert await page.get_by_text("a secret").count() == 0
+        await page.get_by_role("button", name="Stop").click()
+        await expect(page.get_by_text("This answer was cancelled.")).to_be_visible()
+        await page.get_by_role("button", name="Ask again", exact=True).click()
+        await expect(page.get_by_text("This answer failed.")).to_be_visible()
+        await page.reload()
+        await expect(page.get_by_text("This answer was cancelled.")).to_be_visible()
+        await expect(page.get_by_text("This answer failed.")).to_be_visible()
+        assert await violations(page) == []
+
+
+@pytest.mark.exhaustive
+async def test_megabytes_are_cut_and_do_not_stop_the_page() -> None:
+    model = agent(call("hostile", times=3_000_000 // len(HOSTILE)), "That was long.")
+    async with serving(chat_app(model, store="sqlite://")) as base, browsing() as context:
+        page = await context.new_page()
+        await page.goto(f"{base}/")
+        await ask(page, "Give me all.")
+        await expect(page.get_by_text("That was long.")).to_be_visible()
+        await expect(page.get_by_text(re.compile(r"The beginning of [\d,]+ bytes"))).to_be_visible()
+        await expect(page).to_have_title("Give me all. · toolcrib")
+
+
+@pytest.mark.exhaustive
+async def test_a_lost_connection_is_told_and_found_again(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/chat.db"
+    async with browsing("net::ERR_") as context:
+        page = await context.new_page()
+        async with serving(chat_app(agent("Here I am."), store=url)) as base:
+            await page.goto(f"{base}/")
+            await ask(page, "Are you there?")
+            await expect(page.get_by_text("Here I am.")).to_be_visible()
+        await expect(page.get_by_text("The connection is lost.")).to_be_visible()
+        await ask(page, "And now?")
+        await expect(page.get_by_role("alert")).to_contain_text("cannot be reached")
+        await expect(page.get_by_label("Your question")).to_have_value("And now?")
+        port = int(base.rpartition(":")[2])
+        async with serving(chat_app(agent("Still here."), store=url), port=port):
+            await expect(page.get_by_text("The connection is lost.")).to_be_hidden()
+            await page.get_by_role("button", name="Send").click()
+            await expect(page.get_by_text("Still here.")).to_be_visible()
+
+
+@pytest.mark.exhaustive
+async def test_conversations_are_found_renamed_exported_and_deleted() -> None:
+    app = chat_app(agent("One.", "Two."), store="sqlite://", authenticate=bearer(TOKEN))
+    async with serving(app) as base, browsing("401") as context:
+        page = await context.new_page()
+        await page.goto(f"{base}/#token=wrong-token-wrong")
+        await page.get_by_label("The token of this server").fill(TOKEN)
+        await page.get_by_role("button", name="Sign in").click()
+        assert TOKEN not in page.url
+        await ask(page, "First question")
+        await expect(page.get_by_text("One.")).to_be_visible()
+        await page.get_by_role("button", name="New conversation").click()
+        await ask(page, "Second question")
+        await expect(page.get_by_text("Two.")).to_be_visible()
+        await page.get_by_label("More: First question").click()
+        async with page.expect_download() as saved:
+            await page.get_by_role("button", name="Export").click()
+        assert "First question" in (await (await saved.value).path()).read_text()
+        await page.get_by_role("button", name="Rename").click()
+        await page.get_by_label("Title").fill("Kept")
+        await page.get_by_role("dialog").get_by_role("button", name="Rename").click()
+        await page.get_by_label("Search conversations").fill("kep")
+        await expect(page.get_by_role("link", name="Second question")).to_have_count(0)
+        await page.get_by_role("link", name="Kept").click()
+        await expect(page.get_by_text("One.")).to_be_visible()
+        await page.get_by_label("More: Kept").click()
+        await page.get_by_role("button", name="Delete").click()
+        assert await violations(page) == []
+        await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await expect(page.get_by_text("Nothing is called so.")).to_be_visible()
+
+
+@pytest.mark.exhaustive  # it starts a server with the embedded model
+async def test_the_command_serves_the_embedded_model(tmp_path: Path) -> None:
+    environment = {**os.environ, "TOOLCRIB_TOKEN": TOKEN}
+    command = (sys.executable, "-m", "toolcrib", "serve", "--port", "0", "--store")
+    server = await asyncio.create_subprocess_exec(
+        *command,
+        f"sqlite:///{tmp_path}/chat.db",
+        stderr=asyncio.subprocess.PIPE,
+        env=environment,
+    )
+    assert server.stderr is not None
+    try:
+        while not (line := (await server.stderr.readline()).decode()).startswith("http"):
+            assert line, "the server did not start"
+        async with browsing() as context:
+            page = await context.new_page()
+            await page.goto(line.strip())
+            await ask(page, "What is 23*17+5?")
+            await expect(page.get_by_role("article", name="calculate")).to_be_visible()
+            await expect(page.get_by_text("396").first).to_be_visible()
+    finally:
+        server.terminate()
+        await server.wait()

@@ -1,0 +1,122 @@
+/** A question that the server asked: the exact arguments, and yes, no, or yes to others. */
+
+import { useState } from "react";
+import { api } from "../api";
+import type { Approval, CallPart } from "../types";
+import { useThreadId, useTold } from "../told";
+import { Visible } from "../visible";
+import { EditForm } from "./edit-form";
+
+export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval }) {
+  const thread = useThreadId();
+  const tell = useTold();
+  const [sending, setSending] = useState(false);
+  const [editing, setEditing] = useState(false);
+  const [reason, setReason] = useState<string | null>(null);
+  const send = async (given: Parameters<typeof api.answer>[2]) => {
+    setSending(true);
+    try {
+      await api.answer(thread, asked.id, given);
+    } catch (raised) {
+      tell(raised);
+    }
+    setSending(false); // what is shown of the question goes with the server's next word
+  };
+  const expires = asked.expires_at === null ? null : new Date(asked.expires_at * 1000);
+  return (
+    <section className="approval" aria-label={`Approval of ${call.name}`}>
+      <p className="asks">
+        <strong>May this call run?</strong> <Visible text={asked.reason} />
+      </p>
+      {editing ? (
+        <EditForm
+          asked={asked}
+          sending={sending}
+          onSend={(text) => void send(`{"decision":"approve","arguments":${text}}`)}
+          onBack={() => setEditing(false)}
+        />
+      ) : (
+        <>
+          <Exact asked={asked} />
+          {reason !== null && (
+            <label className="field">
+              Why not? The model is told.
+              <textarea
+                rows={2}
+                maxLength={500}
+                value={reason}
+                autoFocus
+                onChange={(event) => setReason(event.target.value)}
+              />
+            </label>
+          )}
+          <div className="actions">
+            {reason === null ? (
+              <>
+                <button
+                  type="button"
+                  className="main"
+                  disabled={sending}
+                  onClick={() => void send({ decision: "approve" })}
+                >
+                  Approve
+                </button>
+                {asked.for_run && (
+                  <button
+                    type="button"
+                    disabled={sending}
+                    onClick={() => void send({ decision: "approve", for_run: true })}
+                  >
+                    Approve exactly this for the whole run
+                  </button>
+                )}
+                <button type="button" disabled={sending} onClick={() => setEditing(true)}>
+                  Edit
+                </button>
+                <button type="button" className="no" disabled={sending} onClick={() => setReason("")}>
+                  Deny
+                </button>
+              </>
+            ) : (
+              <>
+                <button
+                  type="button"
+                  className="no"
+                  disabled={sending}
+                  onClick={() => void send({ decision: "deny", reason })}
+                >
+                  Deny the call
+                </button>
+                <button type="button" disabled={sending} onClick={() => setReason(null)}>
+                  Back
+                </button>
+              </>
+            )}
+          </div>
+        </>
+      )}
+      {expires && <p className="note">To be answered before {expires.toLocaleString()}.</p>}
+    </section>
+  );
+}
+
+/** The arguments as the server has them; those that the author filled in are marked. */
+function Exact({ asked }: { asked: Approval }) {
+  const names = Object.keys(asked.texts);
+  if (!names.length) return <p className="note">It takes no arguments.</p>;
+  return (
+    <dl className="exact">
+      {names.map((name) => (
+        <div key={name}>
+          <dt>
+            <Visible text={name} />
+            {asked.defaults.includes(`/${name}`) && <span className="note"> default</span>}
+          </dt>
+          <dd>
+            <Visible text={asked.texts[name] ?? ""} />
+          </dd>
+        </div>
+      ))}
+    </dl>
+  );
+}

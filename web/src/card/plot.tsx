@@ -1,0 +1,98 @@
+/** A line through points, or bars by name, as SVG. */
+
+import type { Json } from "../types";
+import { Visible } from "../visible";
+
+export interface Point {
+  label: string;
+  x: number;
+  y: number;
+}
+
+const W = 560;
+const H = 200;
+const LEFT = 52;
+const BOTTOM = 24;
+const MOST = 500;
+
+/** Return points of `[[x, y], …]`, `[{x, y}, …]`, `[{label, value}, …]` or `{label: value, …}`; else null. */
+export function points(value: Json): Point[] | null {
+  if (typeof value !== "object" || value === null) return null;
+  const pairs: Json[][] = Array.isArray(value)
+    ? value.map((each) =>
+        Array.isArray(each) ? each : typeof each === "object" && each !== null ? Object.values(each) : [],
+      )
+    : Object.entries(value);
+  const found = pairs.map(([first, second], at) => ({
+    label: String(first),
+    x: typeof first === "number" ? first : at,
+    y: second,
+  }));
+  if (!found.length || !found.every((each) => typeof each.y === "number")) return null;
+  return (found as Point[]).slice(0, MOST);
+}
+
+const short = (value: number) =>
+  Math.abs(value) >= 1e6 || (value !== 0 && Math.abs(value) < 1e-3)
+    ? value.toExponential(1)
+    : value.toLocaleString("en", { maximumFractionDigits: 2 });
+
+export function Plot({ points }: { points: Point[] }) {
+  const ys = points.map((point) => point.y);
+  const xs = points.map((point) => point.x);
+  const [low, high] = [Math.min(0, ...ys), Math.max(0, ...ys)];
+  const [first, last] = [Math.min(...xs), Math.max(...xs)];
+  const isNamed = points.some((point) => point.label !== String(point.x));
+  const step = (W - LEFT) / points.length;
+  const x = (point: Point, at: number) =>
+    isNamed ? LEFT + step * (at + 0.5) : LEFT + ((point.x - first) / (last - first || 1)) * (W - LEFT - 8);
+  const y = (value: number) => 8 + (1 - (value - low) / (high - low || 1)) * (H - BOTTOM - 16);
+  return (
+    <figure className="plot">
+      <svg viewBox={`0 0 ${W} ${H}`} role="img" aria-label={`Plot of ${points.length} values`}>
+        {[low, (low + high) / 2, high].map((value) => (
+          <g key={value}>
+            <line className="grid" x1={LEFT} x2={W} y1={y(value)} y2={y(value)} />
+            <text x={LEFT - 6} y={y(value) + 4} textAnchor="end">
+              {short(value)}
+            </text>
+          </g>
+        ))}
+        {isNamed ? (
+          points.map((point, at) => (
+            <rect
+              key={at}
+              x={x(point, at) - step * 0.35}
+              width={step * 0.7}
+              y={Math.min(y(point.y), y(0))}
+              height={Math.abs(y(point.y) - y(0))}
+            />
+          ))
+        ) : (
+          <polyline points={points.map((point, at) => `${x(point, at)},${y(point.y)}`).join(" ")} />
+        )}
+        {points.length <= 12 &&
+          points.map((point, at) => (
+            <text key={at} x={x(point, at)} y={H - 6} textAnchor="middle">
+              {isNamed ? point.label.slice(0, 12) : short(point.x)}
+            </text>
+          ))}
+      </svg>
+      <details>
+        <summary>Values</summary>
+        <table>
+          <tbody>
+            {points.map((point, at) => (
+              <tr key={at}>
+                <th scope="row">
+                  <Visible text={point.label} />
+                </th>
+                <td className="number">{point.y}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </details>
+    </figure>
+  );
+}

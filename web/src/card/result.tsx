@@ -1,0 +1,83 @@
+/** What a tool gave: a table, a plot, a text, or JSON. Never HTML: a tool's result is somebody's data. */
+
+import type { Json, JsonObject } from "../types";
+import { Visible } from "../visible";
+import { Plot, points } from "./plot";
+
+const MOST_ROWS = 200;
+
+export const isObject = (value: Json): value is JsonObject =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+const isFlat = (value: Json): value is JsonObject =>
+  isObject(value) && Object.values(value).every((each) => typeof each !== "object" || each === null);
+
+/** Return the rows of a table, or null where a value is none. */
+export function rows(value: Json): JsonObject[] | null {
+  if (!Array.isArray(value) || value.length === 0 || !value.every(isFlat)) return null;
+  return value as JsonObject[];
+}
+
+const said = (value: Json | undefined) =>
+  value === undefined || value === null ? "" : typeof value === "string" ? value : JSON.stringify(value);
+
+function Table({ rows }: { rows: JsonObject[] }) {
+  const names = [...new Set(rows.flatMap(Object.keys))];
+  return (
+    <div className="scrolled" tabIndex={0} role="group" aria-label="Table of results">
+      <table>
+        <thead>
+          <tr>
+            {names.map((name) => (
+              <th key={name} scope="col">
+                <Visible text={name} />
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.slice(0, MOST_ROWS).map((row, at) => (
+            <tr key={at}>
+              {names.map((name) => (
+                <td key={name} className={typeof row[name] === "number" ? "number" : undefined}>
+                  <Visible text={said(row[name])} />
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {rows.length > MOST_ROWS && (
+        <p className="note">
+          {MOST_ROWS} of {rows.length} rows
+        </p>
+      )}
+    </div>
+  );
+}
+
+export function JsonText({ value, label }: { value: Json; label: string }) {
+  const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
+  return (
+    <pre className="json" tabIndex={0} role="group" aria-label={label}>
+      <Visible text={text} />
+    </pre>
+  );
+}
+
+export function Result({ value, show }: { value: Json; show: string }) {
+  if (isObject(value) && value["truncated"] === true && typeof value["head"] === "string") {
+    const size = Number(value["bytes"]).toLocaleString("en");
+    return (
+      <>
+        <JsonText value={value["head"]} label="Result" />
+        <p className="note">The beginning of {size} bytes.</p>
+      </>
+    );
+  }
+  const plotted = show === "plot" ? points(value) : null;
+  if (plotted) return <Plot points={plotted} />;
+  const listed = rows(value);
+  if (listed) return <Table rows={listed} />;
+  return <JsonText value={value} label="Result" />;
+}

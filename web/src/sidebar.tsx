@@ -1,0 +1,169 @@
+/** The conversations: find, begin, rename, delete and export them. */
+
+import { useEffect, useRef, useState, type FormEvent } from "react";
+import { api } from "./api";
+import { ThemeSwitch } from "./theme";
+import { useTold } from "./told";
+import type { ThreadItem } from "./types";
+import { Visible } from "./visible";
+
+interface Props {
+  threads: ThreadItem[];
+  current: string | null;
+  search: string;
+  isOpen: boolean;
+  onSearch: (search: string) => void;
+  onPick: (id: string | null) => void;
+  onChanged: () => void;
+}
+
+export function Sidebar({ threads, current, search, isOpen, onSearch, onPick, onChanged }: Props) {
+  const tell = useTold();
+  const [renaming, setRenaming] = useState<ThreadItem | null>(null);
+  const [deleting, setDeleting] = useState<ThreadItem | null>(null);
+  const guarded = async (work: () => Promise<unknown>) => {
+    try {
+      await work();
+    } catch (raised) {
+      tell(raised);
+    }
+    onChanged();
+  };
+  return (
+    <nav className={isOpen ? "sidebar open" : "sidebar"} aria-label="Conversations" id="sidebar">
+      <div className="brand">
+        <img src="./favicon.svg" alt="" width="22" height="22" />
+        <span>toolcrib</span>
+        <ThemeSwitch />
+      </div>
+      <button type="button" className="new" onClick={() => onPick(null)}>
+        New conversation
+      </button>
+      <input
+        type="search"
+        placeholder="Search"
+        aria-label="Search conversations"
+        value={search}
+        onChange={(event) => onSearch(event.target.value)}
+      />
+      <ul>
+        {threads.map((thread) => (
+          <li key={thread.id} className={thread.id === current ? "current" : undefined}>
+            <a
+              href={`#/t/${thread.id}`}
+              aria-current={thread.id === current ? "page" : undefined}
+              onClick={(event) => {
+                event.preventDefault();
+                onPick(thread.id);
+              }}
+            >
+              <Visible text={thread.title || "No question yet"} />
+            </a>
+            <details
+              className="menu"
+              onBlur={(event) => {
+                if (!event.currentTarget.contains(event.relatedTarget)) event.currentTarget.open = false;
+              }}
+            >
+              <summary aria-label={`More: ${thread.title || "no question yet"}`}>⋯</summary>
+              <div>
+                <button type="button" onClick={() => setRenaming(thread)}>
+                  Rename
+                </button>
+                <button type="button" onClick={() => void guarded(() => download(thread.id))}>
+                  Export
+                </button>
+                <button type="button" className="no" onClick={() => setDeleting(thread)}>
+                  Delete
+                </button>
+              </div>
+            </details>
+          </li>
+        ))}
+      </ul>
+      {!threads.length && <p className="note">{search ? "Nothing is called so." : "No conversation yet."}</p>}
+      {renaming && (
+        <Rename
+          thread={renaming}
+          onDone={(title) => {
+            if (title) void guarded(() => api.rename(renaming.id, title));
+            setRenaming(null);
+          }}
+        />
+      )}
+      {deleting && (
+        <Dialog label="Delete a conversation" onClose={() => setDeleting(null)}>
+          <p>
+            Delete “<Visible text={deleting.title || "No question yet"} />”? It cannot be brought back.
+          </p>
+          <div className="actions">
+            <button
+              type="button"
+              className="no"
+              onClick={() => {
+                void guarded(() => api.remove(deleting.id)).then(() => deleting.id === current && onPick(null));
+                setDeleting(null);
+              }}
+            >
+              Delete
+            </button>
+            <button type="button" onClick={() => setDeleting(null)}>
+              Keep it
+            </button>
+          </div>
+        </Dialog>
+      )}
+    </nav>
+  );
+}
+
+async function download(id: string): Promise<void> {
+  const url = URL.createObjectURL(await api.export(id));
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = `${id}.json`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+function Rename({ thread, onDone }: { thread: ThreadItem; onDone: (title: string | null) => void }) {
+  const [title, setTitle] = useState(thread.title);
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    onDone(title.trim() || null);
+  };
+  return (
+    <Dialog label="Rename a conversation" onClose={() => onDone(null)}>
+      <form onSubmit={submit}>
+        <label className="field">
+          Title
+          <input value={title} maxLength={200} autoFocus onChange={(event) => setTitle(event.target.value)} />
+        </label>
+        <div className="actions">
+          <button type="submit" className="main">
+            Rename
+          </button>
+          <button type="button" onClick={() => onDone(null)}>
+            Back
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+interface DialogProps {
+  label: string;
+  onClose: () => void;
+  children: React.ReactNode;
+}
+
+function Dialog({ label, onClose, children }: DialogProps) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => dialog.current?.showModal(), []);
+  return (
+    <dialog ref={dialog} aria-label={label} onClose={onClose}>
+      {children}
+    </dialog>
+  );
+}

@@ -1,0 +1,244 @@
+/** A conversation: questions, answers, calls, and where the next question is written. */
+
+import {
+  AssistantRuntimeProvider,
+  ComposerPrimitive,
+  MessagePrimitive,
+  ThreadPrimitive,
+  useAuiState,
+  useExternalStoreRuntime,
+  type AppendMessage,
+  type ThreadMessageLike,
+} from "@assistant-ui/react";
+import { memo, useMemo, useState } from "react";
+import { ApiError, api } from "./api";
+import { CallCard } from "./card/call-card";
+import { Said } from "./markdown";
+import type { Connection } from "./stream";
+import { ThreadId, useTold } from "./told";
+import type { CallPart, ThreadState, Turn, TurnStatus } from "./types";
+import { Visible } from "./visible";
+
+interface Shown {
+  turn: Turn;
+  role: "user" | "assistant";
+}
+
+const ENDED: { [status in TurnStatus]: string } = {
+  running: "",
+  waiting: "",
+  completed: "",
+  limited: "This answer stopped at a limit.",
+  failed: "This answer failed.",
+  cancelled: "This answer was cancelled. What ran before stays as it is shown.",
+  interrupted: "The server stopped during this answer.",
+};
+
+const STATUS = {
+  running: { type: "running" },
+  waiting: { type: "requires-action", reason: "interrupt" },
+} as const;
+
+function messageOf({ turn, role }: Shown): ThreadMessageLike {
+  const common = { id: `${turn.id}/${role}`, createdAt: new Date(turn.at * 1000), metadata: { custom: { turn } } };
+  if (role === "user") return { ...common, role, content: turn.asked };
+  const content = turn.parts.map((part) =>
+    part.kind === "call"
+      ? ({
+          type: "tool-call",
+          toolCallId: part.id,
+          toolName: part.name,
+          argsText: part.args_text,
+          artifact: part,
+          ...(part.result === null ? {} : { result: part.result }),
+          isError: part.error !== null,
+        } as const)
+      : ({ type: part.kind, text: part.text } as const),
+  );
+  const status =
+    turn.status === "running" || turn.status === "waiting"
+      ? STATUS[turn.status]
+      : turn.status === "completed"
+        ? ({ type: "complete", reason: "stop" } as const)
+        : ({ type: "incomplete", reason: turn.status === "cancelled" ? "cancelled" : "error" } as const);
+  return { ...common, role, content, status };
+}
+
+/** Return a question and an answer for each turn; those of a turn that did not change stay the same. */
+function useShown(state: ThreadState | null): Shown[] {
+  const known = useMemo(() => new WeakMap<Turn, [Shown, Shown]>(), []);
+  return useMemo(
+    () =>
+      (state?.turns ?? []).flatMap((turn) => {
+        const made = known.get(turn) ?? [
+          { turn, role: "user" as const },
+          { turn, role: "assistant" as const },
+        ];
+        known.set(turn, made);
+        return made;
+      }),
+    [state, known],
+  );
+}
+
+const textOf = (message: AppendMessage) =>
+  message.content.map((part) => (part.type === "text" ? part.text : "")).join("");
+
+interface Props {
+  id: string | null;
+  state: ThreadState | null;
+  connection: Connection;
+  open: () => Promise<string>; // makes a thread, where none is open
+}
+
+export function Thread({ id, state, connection, open }: Props) {
+  const tell = useTold();
+  const messages = useShown(state);
+  const [sending, setSending] = useState(false);
+  const ask = async (text: string) => {
+    setSending(true);
+    try {
+      await api.ask(id ?? (await open()), text);
+    } catch (raised) {
+      runtime.thread.composer.setText(text); // nothing that somebody wrote is lost
+      tell(raised);
+    }
+    setSending(false);
+  };
+  const runtime = useExternalStoreRuntime<Shown>({
+    messages,
+    convertMessage: messageOf,
+    isRunning: state?.turns.some((turn) => turn.status === "running") ?? false,
+    isSendDisabled: sending || connection === "refused",
+    onNew: (message) => ask(textOf(message)),
+    onCancel: async () => {
+      try {
+        if (id) await api.cancel(id);
+      } catch (raised) {
+        if (!(raised instanceof ApiError && raised.code === "not_running")) tell(raised);
+      }
+    },
+  });
+  const put = (text: string) => {
+    runtime.thread.composer.setText(text);
+    document.querySelector<HTMLElement>("#question")?.focus();
+  };
+  return (
+    <ThreadId value={id ?? ""}>
+      <AssistantRuntimeProvider runtime={runtime}>
+        <ThreadPrimitive.Root className="thread">
+          <ThreadPrimitive.Viewport className="viewport" tabIndex={0} aria-label="Conversation" role="log">
+            {id !== null && state === null && connection !== "gone" && <p className="note middle">…</p>}
+            {connection === "gone" && <p className="note middle">There is no such conversation.</p>}
+            {(id === null || state?.turns.length === 0) && <Welcome />}
+            <ThreadPrimitive.Messages>
+              {({ message }) =>
+                message.role === "user" ? (
+                  <Question turn={message.metadata.custom["turn"] as Turn} put={put} />
+                ) : (
+                  <Answer turn={message.metadata.custom["turn"] as Turn} again={ask} />
+                )
+              }
+            </ThreadPrimitive.Messages>
+          </ThreadPrimitive.Viewport>
+          <Composer />
+        </ThreadPrimitive.Root>
+      </AssistantRuntimeProvider>
+    </ThreadId>
+  );
+}
+
+function Welcome() {
+  return (
+    <div className="welcome">
+      <h2>What is to be done?</h2>
+      <p>
+        Calls of tools show here as they come. What is risky waits for your word, and each call says why it
+        ran.
+      </p>
+    </div>
+  );
+}
+
+function Question({ turn, put }: { turn: Turn; put: (text: string) => void }) {
+  return (
+    <MessagePrimitive.Root className="question">
+      <div className="bubble">
+        <Visible text={turn.asked} />
+      </div>
+      <div className="under">
+        <button type="button" className="link" onClick={() => put(turn.asked)}>
+          Edit<span className="unseen"> and ask again</span>
+        </button>
+      </div>
+    </MessagePrimitive.Root>
+  );
+}
+
+const ToolPart = ({ artifact }: { artifact?: unknown }) => <CallCard call={artifact as CallPart} />;
+const TextPart = ({ text }: { text: string }) => <Said text={text} />;
+
+const ReasoningPart = memo(({ text }: { text: string }) => (
+  <details className="reasoning">
+    <summary>Reasoning</summary>
+    <p>
+      <Visible text={text} />
+    </p>
+  </details>
+));
+
+const PARTS = { Text: TextPart, Reasoning: ReasoningPart, tools: { Fallback: ToolPart } };
+
+function Answer({ turn, again }: { turn: Turn; again: (text: string) => Promise<void> }) {
+  const isLast = useAuiState((state) => state.message.isLast);
+  const isOver = turn.status !== "running" && turn.status !== "waiting";
+  const tokens = turn.usage?.["output_tokens"];
+  return (
+    <MessagePrimitive.Root className="answer" aria-busy={turn.status === "running"}>
+      <MessagePrimitive.Parts components={PARTS} />
+      {turn.status === "running" && <span className="running" role="status" aria-label="An answer is coming" />}
+      {ENDED[turn.status] && (
+        <p className={`ended ${turn.status}`} role="status">
+          {ENDED[turn.status]} <Visible text={turn.note} />
+        </p>
+      )}
+      {isOver && (
+        <div className="under">
+          {turn.model && (
+            <span className="note">
+              <Visible text={turn.model} />
+            </span>
+          )}
+          {typeof tokens === "number" && tokens > 0 && <span className="note">{tokens.toLocaleString("en")} tokens written</span>}
+          {isLast && (
+            <button type="button" className="link" onClick={() => void again(turn.asked)}>
+              Ask again
+            </button>
+          )}
+        </div>
+      )}
+    </MessagePrimitive.Root>
+  );
+}
+
+function Composer() {
+  const isRunning = useAuiState((state) => state.thread.isRunning);
+  return (
+    <ComposerPrimitive.Root className="composer">
+      <ComposerPrimitive.Input
+        id="question"
+        rows={1}
+        maxRows={10}
+        autoFocus
+        placeholder="Ask, or say what is to be done"
+        aria-label="Your question"
+        submitMode="enter"
+      />
+      {isRunning ? (
+        <ComposerPrimitive.Cancel className="no">Stop</ComposerPrimitive.Cancel>
+      ) : (
+        <ComposerPrimitive.Send className="main">Send</ComposerPrimitive.Send>
+      )}
+    </ComposerPrimitive.Root>
+  );
+}

@@ -1,0 +1,79 @@
+/** What the server sends of a thread: see docs/chat.md. */
+
+export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
+export type JsonObject = { [name: string]: Json };
+
+export type TurnStatus =
+  | "running"
+  | "waiting"
+  | "completed"
+  | "limited"
+  | "failed"
+  | "cancelled"
+  | "interrupted";
+
+export type CallState =
+  | "streaming"
+  | "called"
+  | "waiting"
+  | "completed"
+  | "failed"
+  | "denied"
+  | "cancelled"
+  | "unknown";
+
+export interface Approval {
+  id: string;
+  reason: string;
+  arguments: JsonObject;
+  /** Each argument as the server wrote it in JSON: numbers as they are, however large. */
+  texts: { [name: string]: string };
+  defaults: string[];
+  asked_at: number;
+  expires_at: number | null;
+  for_run: boolean;
+  schema: JsonObject | null;
+}
+
+export interface CallPart {
+  kind: "call";
+  id: string;
+  name: string;
+  state: CallState;
+  args_text: string;
+  arguments: Json;
+  approval: Approval | null;
+  approved_by: string | null;
+  progress: Json[];
+  result: Json;
+  error: { code: string; message: string } | null;
+  seconds: number | null;
+  decision: Json;
+  show: string;
+}
+
+export type Part = { kind: "text" | "reasoning"; text: string } | CallPart;
+
+export interface Turn {
+  id: string;
+  run_id: string;
+  asked: string;
+  at: number;
+  status: TurnStatus;
+  note: string;
+  model: string;
+  usage: JsonObject | null;
+  parts: Part[];
+}
+
+export interface ThreadState {
+  thread: { id: string; title: string };
+  turns: Turn[];
+}
+
+export interface ThreadItem {
+  id: string;
+  title: string;
+  created_at: number;
+  updated_at: number;
+}
