@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import socket
+import sys
 from pathlib import Path
 
+import aiohttp
 import pytest
 
+from toolcrib.chat import ThreadStore
 from toolcrib.cli import run
+from toolcrib.testing import call, openai_server
+
+TOKEN = "a-token-of-some-length"
+ENDLESS = '''
+import asyncio
+from toolcrib import ALL, tool
+
+@tool(visible=ALL)
+async def endless() -> str:
+    """Wait for ever."""
+    await asyncio.Event().wait()
+    return ""
+'''
 
 
 def test_a_port_that_is_taken_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,3 +44,39 @@ def test_a_short_token_and_what_is_no_url_are_refused(
     assert "at least 16 characters" in capsys.readouterr().err
     assert run(["serve", "--store", "chat.db"]) == 2
     assert "give the URL of a database" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_what_runs_when_it_is_ended_is_kept_as_cancelled(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    url = f"sqlite:///{tmp_path}/chat.db"
+    async with openai_server([call("endless")]) as model:
+        command = (sys.executable, "-m", "toolcrib", "serve", "--port", "0", "--store", url)
+        server = await asyncio.create_subprocess_exec(
+            *(*command, "--model", f"{model.url}#m", "--tools", f"{tmp_path}/endless.py"),
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "TOOLCRIB_TOKEN": TOKEN},
+        )
+        assert server.stderr is not None
+        while "/#token=" not in (line := (await server.stderr.readline()).decode()):
+            assert line, "the server did not start"
+        base, headers = line.partition("#")[0], {"authorization": f"Bearer {TOKEN}"}
+        async with asyncio.timeout(30), aiohttp.ClientSession(base, headers=headers) as session:
+            async with session.post("threads", json={}) as made:
+                thread = (await made.json())["id"]
+            await session.post(f"threads/{thread}/messages", json={"text": "Wait."})
+            states: list[str] = []
+            while states != ["called"]:
+                await asyncio.sleep(0.05)
+                async with session.get(f"threads/{thread}") as shown:
+                    parts = (await shown.json())["turns"][0]["parts"]
+                states = [part["state"] for part in parts]
+            server.send_signal(number)
+            assert await server.wait() == 0
+    async with ThreadStore(url) as store:
+        stored = await store.load(thread, "local")
+    assert stored is not None
+    assert [turn.status for turn in stored.turns] == ["cancelled"]
+    assert [part["state"] for part in stored.turns[0].view["parts"]] == ["cancelled"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import signal
 import socket
 import webbrowser
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager, nullcontext, suppress
 from importlib import import_module
 from typing import Annotated, Any, TypeAlias
 
@@ -132,4 +134,27 @@ async def _serve(app: Any, listening: socket.socket, agent: Agent, log: AuditLog
             stack.push_async_callback(log.aclose)
         stack.push_async_callback(agent.client.aclose)
         stack.push_async_callback(app.state.chat.aclose)
-        await uvicorn.Server(config).serve(sockets=[listening])
+        server = uvicorn.Server(config)
+        server.capture_signals = (
+            nullcontext  # it would raise them again, and break off what follows
+        )
+        with _ended_by_signals(server):
+            await server.serve(sockets=[listening])
+
+
+@contextmanager
+def _ended_by_signals(server: Any) -> Iterator[None]:
+    """Let Ctrl-C, and whoever ends the process, end the server; what comes after it goes on."""
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    with suppress(
+        NotImplementedError
+    ):  # on Windows Ctrl-C cancels, and what runs is found by its lease
+        for number in signals:
+            loop.add_signal_handler(number, server.handle_exit, number, None)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError):
+            for number in signals:
+                loop.remove_signal_handler(number)
