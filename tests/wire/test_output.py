@@ -18,7 +18,7 @@ from toolcrib.schema import compile_validator
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import ChatRequest, Message, OutputFormat, Settings
 from toolcrib.wire import MISTRAL, OPENAI_CHAT, WIRES, HttpRequest, encode
-from toolcrib.wire.output import OutputForm
+from toolcrib.wire.forms import OutputForm
 
 MODELS = {
     "openai-chat": "gpt-4o",

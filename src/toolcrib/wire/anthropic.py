@@ -27,10 +27,19 @@ from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.calls import CONTRADICTORY, UNENDED, CallAssembler, Ending, index_of, misplaced
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.forms import VERY_LARGE, NameRule, ShownTool, StrictLimits, ToolForm, described
+from toolcrib.wire.forms import (
+    VERY_LARGE,
+    NameRule,
+    OutputForm,
+    ShownAnswer,
+    ShownTool,
+    StrictLimits,
+    ToolForm,
+    asked_output,
+    described,
+)
 from toolcrib.wire.history import History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import counted, mended, parsed, same_json
-from toolcrib.wire.output import OutputForm, ShownAnswer, asked_output
 from toolcrib.wire.request import (
     Parts,
     SentTools,

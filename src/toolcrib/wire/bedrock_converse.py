@@ -29,11 +29,18 @@ from toolcrib.wire.anthropic import TOOLS as ANTHROPIC_TOOLS
 from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.calls import CONTRADICTORY, UNENDED, CallAssembler, Ending, index_of, misplaced
 from toolcrib.wire.decoding import decoding_by
-from toolcrib.wire.forms import NameRule, ShownTool, ToolForm, described
+from toolcrib.wire.forms import (
+    NameRule,
+    OutputForm,
+    ShownAnswer,
+    ShownTool,
+    ToolForm,
+    asked_output,
+    described,
+)
 from toolcrib.wire.framing import FrameStream
 from toolcrib.wire.history import EncodedList, History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import counted, mended, parsed
-from toolcrib.wire.output import OutputForm, ShownAnswer, asked_output
 from toolcrib.wire.request import (
     Parts,
     SentTools,

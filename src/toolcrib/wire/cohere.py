@@ -16,11 +16,18 @@ from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.calls import CallAssembler, Ending, misplaced
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.forms import VERY_LARGE, NameRule, ShownTool, ToolForm
+from toolcrib.wire.forms import (
+    VERY_LARGE,
+    NameRule,
+    OutputForm,
+    ShownAnswer,
+    ShownTool,
+    ToolForm,
+    asked_output,
+)
 from toolcrib.wire.history import EncodedList, SentCall, dumps
 from toolcrib.wire.json_text import counted, mended
 from toolcrib.wire.openai_chat import ChatHistory, call_form
-from toolcrib.wire.output import OutputForm, ShownAnswer, asked_output
 from toolcrib.wire.request import (
     Parts,
     SentTools,

@@ -38,10 +38,18 @@ from toolcrib.wire.calls import (
     member_of,
 )
 from toolcrib.wire.decoding import decoding_by
-from toolcrib.wire.forms import VERY_LARGE, NameRule, ShownTool, ToolForm, described
+from toolcrib.wire.forms import (
+    VERY_LARGE,
+    NameRule,
+    OutputForm,
+    ShownAnswer,
+    ShownTool,
+    ToolForm,
+    asked_output,
+    described,
+)
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import counted, mended, parsed, same_json
-from toolcrib.wire.output import OutputForm, ShownAnswer, asked_output
 from toolcrib.wire.request import (
     Parts,
     checked_choice,

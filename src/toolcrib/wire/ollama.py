@@ -25,11 +25,18 @@ from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.calls import NATURAL, CallAssembler, Ending, member_of
 from toolcrib.wire.decoding import decoding_by
-from toolcrib.wire.forms import NameRule, ShownTool, ToolForm, described
+from toolcrib.wire.forms import (
+    NameRule,
+    OutputForm,
+    ShownAnswer,
+    ShownTool,
+    ToolForm,
+    asked_output,
+    described,
+)
 from toolcrib.wire.framing import LineStream
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
 from toolcrib.wire.json_text import counted, mended
-from toolcrib.wire.output import OutputForm, ShownAnswer, asked_output
 from toolcrib.wire.request import (
     Parts,
     SentTools,

@@ -17,11 +17,10 @@ from toolcrib.values.message import ChatRequest, Piece, ReasoningPart, Reply, To
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire, as_offered
 from toolcrib.wire.calls import Ending
-from toolcrib.wire.forms import ToolForm
+from toolcrib.wire.forms import ToolForm, encoded
 from toolcrib.wire.framing import Event
 from toolcrib.wire.history import EncodedList, History
 from toolcrib.wire.json_text import mended
-from toolcrib.wire.views import encoded
 
 _PLACE_TEXT = b"\0"
 _PLACE = orjson.Fragment(_PLACE_TEXT)
