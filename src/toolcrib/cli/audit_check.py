@@ -34,7 +34,6 @@ from toolcrib.audit import (
     verify_jsonl,
 )
 from toolcrib.audit.checkpoint import Proof
-from toolcrib.cli.audit_story import when
 from toolcrib.cli.options import (
     DATABASE,
     CallerOption,
@@ -63,7 +62,7 @@ from toolcrib.cli.options import (
     with_log,
     without_password,
 )
-from toolcrib.cli.render import err, json_text, out, print_json, printable
+from toolcrib.cli.render import err, json_text, out, print_json, printable, when
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.storage import create_private, mode_of
 from toolcrib.values.json import to_plain
