@@ -97,7 +97,7 @@ _library()
 EXTRAS = {
     "": "",
     "audit": LOGGED,
-    "bedrock": "import toolcrib.clients.signing as s; s._library()",
+    "bedrock": "import toolcrib.clients.transport as s; s._library()",
     "chat": CHAT,
     "checkpoints": LOGGED + SIGNED,
     "cli": "from toolcrib.cli import run as command\nassert command(['--version']) == 0",

@@ -1,6 +1,6 @@
 """Clients: how a model is asked, over HTTP or in process."""
 
-from toolcrib.clients.base import WireClient, plan_of, request_of
+from toolcrib.clients.base import Retries, WireClient, plan_of, request_of
 from toolcrib.clients.embeddings import EmbeddingsClient
 from toolcrib.clients.fallback import FallbackClient, fallback
 from toolcrib.clients.local import LocalClient
@@ -15,12 +15,11 @@ from toolcrib.clients.providers import (
     OpenAIClient,
     client_for,
 )
-from toolcrib.clients.retry import Retries
-from toolcrib.clients.signing import SigningTransport
 from toolcrib.clients.transport import (
     AiohttpTransport,
     Outgoing,
     Response,
+    SigningTransport,
     Timeouts,
     Transport,
 )

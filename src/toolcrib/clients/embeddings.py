@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from toolcrib.clients.base import exchanged
+from toolcrib.clients.base import Retries, exchanged, retried
 from toolcrib.clients.providers import base_of, key_for
-from toolcrib.clients.retry import Retries, retried
 from toolcrib.clients.server import checked_headers, checked_url, joined, merged
 from toolcrib.clients.transport import AiohttpTransport, Outgoing, Timeouts, Transport
 from toolcrib.closing import Closing

@@ -15,8 +15,7 @@ from toolcrib.clients.base import Options, WireClient, with_headers
 from toolcrib.clients.local import LocalClient
 from toolcrib.clients.sdk import SdkClient, over_sdk
 from toolcrib.clients.server import checked_url, key_of, same_server
-from toolcrib.clients.signing import SigningTransport
-from toolcrib.clients.transport import Transport
+from toolcrib.clients.transport import SigningTransport, Transport
 from toolcrib.errors import (
     RequestError,
     did_you_mean,
