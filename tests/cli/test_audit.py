@@ -40,7 +40,7 @@ from toolcrib.cli.options import UnusableError, log_to_read, without_password
 from toolcrib.errors import ErrorCode, SourceError
 from toolcrib.storage import database
 from toolcrib.testing import ScriptedClient, call, openai_server
-from toolcrib.testing.loopback import ServerTurn
+from toolcrib.testing.scripted import ServerTurn
 from toolcrib.values.call import ValidatorInfo
 from toolcrib.values.decision import Ask
 from toolcrib.values.json import to_plain

@@ -9,15 +9,17 @@ from typing import Any
 
 import orjson
 
-from toolcrib.testing.loopback import (
+from toolcrib.testing.scripted import (
     CutTurn,
     OpenAIServer,
     RawTurn,
+    Said,
     ServerTurn,
     halved,
+    in_one_line,
     serving,
+    spoken,
 )
-from toolcrib.testing.scripted import Said, in_one_line, spoken
 from toolcrib.values.message import Reply
 
 _PIECE = 5
