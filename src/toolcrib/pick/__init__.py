@@ -6,7 +6,6 @@ Importing this room loads no optional dependency: scorers load theirs at the fir
 from toolcrib.pick.embedding import CachedEmbedder, Embedder, EmbeddingScorer, FunctionEmbedder
 from toolcrib.pick.feedback import Feedback, WithFeedback
 from toolcrib.pick.hybrid import Cascade, Hybrid, Light
-from toolcrib.pick.judge import JudgeScorer
 from toolcrib.pick.keyword import KeywordScorer
 from toolcrib.pick.options import SCORERS, Excluded, PickOptions, Quota, scorer_named
 from toolcrib.pick.pick import (
@@ -18,7 +17,7 @@ from toolcrib.pick.pick import (
     pick_tools,
 )
 from toolcrib.pick.query import Query, query_of
-from toolcrib.pick.rerank import MiniLM, Rerank
+from toolcrib.pick.rerank import JudgeScorer, MiniLM, Rerank
 from toolcrib.pick.scorer import (
     BatchScorer,
     ExplainingScorer,
