@@ -91,7 +91,7 @@ from toolcrib.audit.otel import OpenTelemetry
 asyncio.run(run(sinks=[OpenTelemetry()]))
 """
 PRICED = """
-from toolcrib.clients.prices import _library
+from toolcrib.clients.providers import _library
 _library()
 """
 EXTRAS = {
