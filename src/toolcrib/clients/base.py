@@ -306,6 +306,19 @@ def plan_of(reply: Reply, request: ChatRequest | None = None) -> Plan:
     return Plan([hydrate(call, reply.offer) for call in reply.tool_calls], reply, request)
 
 
+class PlanningClient(Closing):
+    """Gives each client of this library `async with`, and a `tool_call` by its own `chat`."""
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        """Return the whole reply. Raises ClientError."""
+        raise NotImplementedError
+
+    async def tool_call(self, prompt: str | ChatRequest, tools: Tools = ()) -> Plan:
+        """Return what the model wants to call, hydrated; nothing is run. Raises ClientError."""
+        request = request_of(prompt, tools)
+        return plan_of(await self.chat(request), request)
+
+
 class Options(TypedDict, total=False):
     """Keyword arguments that the client of every provider passes on to `WireClient`."""
 
@@ -367,7 +380,7 @@ class _Own(threading.local):
         self.memo = Memo(history_bytes)
 
 
-class WireClient(Closing):
+class WireClient(PlanningClient):
     """An `LLMClient` for any server that speaks a known wire.
 
     `wire` is a name or a `Wire`; `headers` go with every request; `settings` are the defaults for
@@ -480,11 +493,6 @@ class WireClient(Closing):
             yield TextPart(reply.text[len(said) :])
         yield reply
 
-    async def tool_call(self, prompt: str | ChatRequest, tools: Tools = ()) -> Plan:
-        """Return what the model wants to call, hydrated; nothing is run. Raises ClientError."""
-        request = request_of(prompt, tools)
-        return plan_of(await self.chat(request), request)
-
     async def aclose(self) -> None:
         await self._transport.aclose()
 
@@ -564,7 +572,7 @@ def fallback(
     return FallbackClient(clients, on)
 
 
-class FallbackClient(Closing):
+class FallbackClient(PlanningClient):
     """Asks clients in turn until one answers; `Reply.model` says which did."""
 
     @names_wrong_types
@@ -614,11 +622,6 @@ class FallbackClient(Closing):
                 if isinstance(parts, AsyncGenerator):
                     await parts.aclose()
         raise self._all(failures)
-
-    async def tool_call(self, prompt: str | ChatRequest, tools: Tools = ()) -> Plan:
-        """Return what the model wants to call, hydrated; nothing is run. Raises ClientError."""
-        request = request_of(prompt, tools)
-        return plan_of(await self.chat(request), request)
 
     async def aclose(self) -> None:
         """Close all of them, also where one cannot be."""

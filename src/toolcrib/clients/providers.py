@@ -69,6 +69,20 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 }
 """The environment variables that may hold the key of each provider, the first one first."""
 
+
+def _addressed(
+    wire: Wire, own_url: str, base_url: str | None, api_key: str | None, options: Options
+) -> tuple[str, Options]:
+    """Return where requests go, and the options with the key for that server.
+
+    The environment's key is for the provider's own server alone, which needs one.
+    """
+    base = checked_url(base_url or own_url)
+    own = same_server(base, own_url)
+    key = key_of(api_key, *KEYS[wire.name], looked_up=own, needed=own)
+    return base, _with_key(wire, key, options)
+
+
 OPENAI_URL = "https://api.openai.com/v1"
 
 _OPENAI = msgspec.structs.replace(OPENAI_CHAT, max_tokens_key="max_completion_tokens")
@@ -211,10 +225,8 @@ class GeminiClient(WireClient):
         api_key: str | None = None,
         **options: Unpack[Options],
     ) -> None:
-        base = checked_url(base_url or GEMINI_URL)
-        own = same_server(base, GEMINI_URL)
-        key = key_of(api_key, *KEYS["gemini"], looked_up=own, needed=own)
-        super().__init__(GEMINI, model, base_url=base, **_with_key(GEMINI, key, options))
+        base, options = _addressed(GEMINI, GEMINI_URL, base_url, api_key, options)
+        super().__init__(GEMINI, model, base_url=base, **options)
 
 
 # Mistral, and every server that speaks its wire.
@@ -239,10 +251,8 @@ class MistralClient(WireClient):
         api_key: str | None = None,
         **options: Unpack[Options],
     ) -> None:
-        base = checked_url(base_url or MISTRAL_URL)
-        own = same_server(base, MISTRAL_URL)
-        key = key_of(api_key, *KEYS["mistral"], looked_up=own, needed=own)
-        super().__init__(MISTRAL, model, base_url=base, **_with_key(MISTRAL, key, options))
+        base, options = _addressed(MISTRAL, MISTRAL_URL, base_url, api_key, options)
+        super().__init__(MISTRAL, model, base_url=base, **options)
 
 
 # Ollama, on this machine or another.
@@ -327,10 +337,8 @@ class CohereClient(WireClient):
         api_key: str | None = None,
         **options: Unpack[Options],
     ) -> None:
-        base = checked_url(base_url or COHERE_URL)
-        own = same_server(base, COHERE_URL)
-        key = key_of(api_key, *KEYS["cohere"], looked_up=own, needed=own)
-        super().__init__(COHERE, model, base_url=base, **_with_key(COHERE, key, options))
+        base, options = _addressed(COHERE, COHERE_URL, base_url, api_key, options)
+        super().__init__(COHERE, model, base_url=base, **options)
 
 
 # Amazon Bedrock, and every server that speaks its Converse wire.

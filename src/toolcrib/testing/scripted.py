@@ -15,12 +15,9 @@ import msgspec
 import orjson
 from pydantic_core import PydanticSerializationError, to_json
 
-from toolcrib.clients import plan_of, request_of
-from toolcrib.clients.base import Tools
-from toolcrib.closing import Closing
+from toolcrib.clients.base import PlanningClient
 from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.values.call import ToolCall
-from toolcrib.values.client import Plan
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
@@ -130,7 +127,7 @@ Turn: TypeAlias = Said | Reply | Exception | Callable[[ChatRequest], Said | Repl
 _SPOKEN = 7
 
 
-class ScriptedClient(Closing):
+class ScriptedClient(PlanningClient):
     """An `LLMClient` that gives `turns`, one a request, and keeps what it was asked in `requests`.
 
     An exception as a turn is raised. Raises ToolcribError when the script is used up.
@@ -163,10 +160,6 @@ class ScriptedClient(Closing):
             for piece in _pieces(made.arguments):
                 yield ArgumentsPart(made.id, made.name, piece)
         yield reply
-
-    async def tool_call(self, prompt: str | ChatRequest, tools: Tools = ()) -> Plan:
-        request = request_of(prompt, tools)
-        return plan_of(await self.chat(request), request)
 
     def _reply(self, request: ChatRequest) -> Reply:
         if self.remaining <= 0:

@@ -18,7 +18,6 @@ from toolcrib.values.message import (
     Image,
     Message,
     Reply,
-    TextPart,
     ToolChoice,
     Usage,
 )
@@ -51,6 +50,7 @@ from toolcrib.wire.request import (
     remembered_tools,
     sampling,
     show_reasoning,
+    show_text,
     tools_member,
 )
 
@@ -437,7 +437,7 @@ class AnthropicReply:
         elif block.kind == "text" and (text := form.get("text")):
             if not isinstance(text, str):
                 raise WireError("the text of a block is not text")
-            self._tell(text, parts)
+            show_text(text, self._text, parts)
         return block
 
     def _at(self, index: object, kind: str, parts: Parts) -> ContentBlock:
@@ -461,7 +461,7 @@ class AnthropicReply:
             self._calls.stray()
         block.add(member, text)
         if block.kind == "text" and text:
-            self._tell(text, parts)
+            show_text(text, self._text, parts)
         elif block.kind == member == "thinking":
             show_reasoning(text, parts)
 
@@ -485,10 +485,6 @@ class AnthropicReply:
                 parts.append(part)
         elif not same_json(given, "".join(block.input)):
             self._calls.doubt(block.number, CONTRADICTORY)
-
-    def _tell(self, text: str, parts: Parts) -> None:
-        self._text.append(text)
-        parts.append(TextPart(mended(text)))
 
     def _take_reason(self, message: Any) -> None:
         reason = message.get("stop_reason") if isinstance(message, dict) else None

@@ -10,7 +10,7 @@ import orjson
 from toolcrib.errors import WireError
 from toolcrib.schema.lower import Dialect
 from toolcrib.values.json import JsonObject
-from toolcrib.values.message import ChatRequest, FinishReason, Message, Reply, TextPart, Usage
+from toolcrib.values.message import ChatRequest, FinishReason, Message, Reply, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.calls import CallAssembler, Ending, misplaced
@@ -40,6 +40,7 @@ from toolcrib.wire.request import (
     remembered_tools,
     settings_members,
     show_reasoning,
+    show_text,
     tools_member,
 )
 
@@ -247,8 +248,7 @@ class CohereReply:
             if kind == "thinking":
                 show_reasoning(text, parts)
             elif text:
-                self._text.append(text)
-                parts.append(TextPart(mended(text)))
+                show_text(text, self._text, parts)
 
     def _at(self, index: object, kind: str) -> _ContentPart:
         """Return the block that a piece adds to; one that nobody has announced begins with it."""

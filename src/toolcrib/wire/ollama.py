@@ -17,7 +17,6 @@ from toolcrib.values.message import (
     Image,
     Message,
     Reply,
-    TextPart,
     ToolChoice,
     Usage,
 )
@@ -50,6 +49,7 @@ from toolcrib.wire.request import (
     remembered_tools,
     sampling,
     show_reasoning,
+    show_text,
     tools_member,
     with_extra,
 )
@@ -172,8 +172,7 @@ class OllamaReply:
             self._thinking.append(thinking)
             show_reasoning(thinking, parts)
         if content := _text(message, "content"):
-            self._text.append(content)
-            parts.append(TextPart(mended(content)))
+            show_text(content, self._text, parts)
         if calls := member_of(message, "tool_calls", list):
             self._add_calls(calls, data, parts)
 
