@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import orjson
+from servers.ollama import in_one_line
 
 from toolcrib.testing.scripted import (
     CutTurn,
@@ -19,7 +20,6 @@ from toolcrib.testing.scripted import (
     ServerTurn,
     halved,
     http_error,
-    in_one_line,
     serving,
     spoken,
 )

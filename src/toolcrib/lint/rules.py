@@ -147,11 +147,7 @@ def described(schema: JsonObject, root: References) -> bool:
     if _said(schema, root):
         return True
     within = list(properties(schema))
-    return bool(within) and all(_said(p.schema, root) or _holds_more(p.schema) for p in within)
-
-
-def _holds_more(schema: JsonObject) -> bool:
-    return next(properties(schema), None) is not None
+    return bool(within) and all(_said(p.schema, root) or any(properties(p.schema)) for p in within)
 
 
 def _said(schema: JsonObject, root: References) -> bool:
@@ -563,13 +559,10 @@ def _earlier(
         shared = len(text & texts[other])
         if shared >= SIMILAR * (len(text) + len(texts[other]) - shared):
             differing = text ^ texts[other]
-            if not differing <= _name_difference(definitions[place].name, definitions[other].name):
+            own, others = (set(name_words(definitions[at].name)) for at in (place, other))
+            if not differing <= own ^ others:
                 return other
     return None
-
-
-def _name_difference(name: str, other: str) -> frozenset[str]:
-    return frozenset(name_words(name)) ^ frozenset(name_words(other))
 
 
 def _fault(other: ToolDefinition, *, exact: bool) -> RuleFault:

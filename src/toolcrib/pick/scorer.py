@@ -287,7 +287,7 @@ class CatalogCache(Generic[T]):
     def _built(self, entry: _Entry[T], definitions: Sequence[ToolDefinition], deadline: float) -> T:
         if entry.steps is None:
             with self._lock:
-                others = sorted(self._entries.values(), key=_last_use, reverse=True)
+                others = sorted(self._entries.values(), key=lambda entry: entry.used, reverse=True)
             entry.steps = self._steps(definitions, [each.built[0] for each in others if each.built])
         try:
             for index in entry.steps:
@@ -326,10 +326,6 @@ class CatalogCache(Generic[T]):
         gone = [each for each, (_, kept) in self._of_tuples.items() if kept is entry]
         for each in gone:
             del self._of_tuples[each]
-
-
-def _last_use(entry: _Entry[T]) -> int:
-    return entry.used
 
 
 def _in_one_step(build: Callable[[Sequence[ToolDefinition]], T]) -> Steps[T]:

@@ -100,11 +100,6 @@ def raw_call(name: str, arguments: str) -> ScriptedCall:
     return ScriptedCall(name, arguments)
 
 
-def in_one_line(arguments: str) -> orjson.Fragment:
-    """Arguments as part of a body whose lines count: JSON has no line break but as white space."""
-    return orjson.Fragment(arguments.replace("\r", " ").replace("\n", " "))
-
-
 def spoken(turn: Said | Reply) -> Spoken:
     """Return the text and the calls of a turn. Raises TypeError for what is no turn."""
     if isinstance(turn, Reply):
