@@ -6,7 +6,7 @@ from typing import Self
 
 
 class Closing:
-    """`async with` for what has an `aclose`."""
+    """Gives `async with` to what has an `aclose`."""
 
     async def aclose(self) -> None:
         """Free what is held; what was closed can be used again."""

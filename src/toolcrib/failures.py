@@ -61,7 +61,8 @@ def log_over_time(tool: str, seconds: float, limit: float) -> None:
 
 
 def own_places(traceback: TracebackType | None) -> list[str]:
-    """`file:line in function` of the author's frames, the outermost first, at most the last eight.
+    """Return `file:line in function` of the author's frames, the outermost first, at most the last
+    eight.
 
     Where none is the author's own, those of the libraries; never those of toolcrib.
     """
@@ -77,7 +78,7 @@ def own_places(traceback: TracebackType | None) -> list[str]:
 
 
 def _kind(raised: BaseException) -> str:
-    """`module.Kind`; of a group, also what kinds are in it."""
+    """Return `module.Kind` of an exception; of a group, also what kinds are in it."""
     kind = type(raised)
     name = kind.__qualname__
     if kind.__module__ != "builtins":

@@ -162,7 +162,7 @@ def budget(
 
 
 class _BudgetLimit(NamedTuple):
-    """`ahead` is what one more call certainly spends; without any, nothing may be left to spend."""
+    """A limit; `ahead` is what one more call certainly spends: without it, nothing may be left."""
 
     spent: Spent
     ahead: Spent | None
@@ -407,7 +407,7 @@ class _Windows:
             return True
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        """When the window's first call was, and how many there were. Changes nothing."""
+        """Return when the window's first call was, and how many there were. Changes nothing."""
         now = time.monotonic()
         calls = self._calls.get(key, [])
         first = bisect_right(calls, now - expiry)

@@ -147,7 +147,7 @@ class Session:
             self._end(turn, ended[0] if ended else None)
 
     def stream(self, text: str, *, caller: Caller = ANONYMOUS) -> RunStream:
-        """`send`, with its events; the session is busy until the run has ended, read or not."""
+        """Run `send` with its events; the session is busy until the run has ended, read or not."""
         return self._streamed(
             self._next_turn(),
             lambda: self.agent.stream(
@@ -406,7 +406,7 @@ class Agent:
 
     @property
     def version(self) -> str:
-        """Its author's version of it, likewise."""
+        """The author's version of the agent, which records and telemetry have, if there is one."""
         return self._label.version
 
     async def run(

@@ -53,7 +53,8 @@ def content_of(view: JsonValue) -> str:
 
 
 def error_content(error: CallError) -> str:
-    """Code, message and the places: enough to correct a call, and nothing of what was sent."""
+    """Return code, message and places of an error: enough to correct a call, and nothing that was
+    sent."""
     body: JsonObject = {"code": str(error.code), "message": error.message}
     if len(error.details) > 1 or any(detail.path for detail in error.details):
         body["details"] = [{"path": d.path, "message": d.message} for d in error.details]
@@ -133,7 +134,7 @@ class ConversationHistory:
         return last.content if last is not None and last.role == "assistant" else ""
 
     def append(self, message: Message, *, untrusted: bool = False) -> None:
-        """`untrusted` says that the run has read untrusted content."""
+        """Add a message; `untrusted` says that the run has read untrusted content."""
         if untrusted:
             message = msgspec.structs.replace(message, untrusted=True)
         self._messages.append(message)
@@ -324,7 +325,7 @@ def _with_ids(message: Message, new: Mapping[str, str]) -> Message:
 
 
 def check_state(state: RunState) -> None:
-    """Raises SourceError, naming the field, for a state whose parts contradict one another."""
+    """Raise SourceError, naming the field, for a state whose parts contradict one another."""
     tally = state.tally
     counted = {
         "turn": state.turn,
@@ -347,7 +348,7 @@ def check_state(state: RunState) -> None:
 
 
 def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
-    """Fields, what would be wrong with each, and whether it is."""
+    """Yield each field, what would be wrong with it, and whether it is."""
     tally, caller = state.tally, state.caller
     yield (
         "caller",
@@ -417,7 +418,7 @@ def _lacks_values(pinned: JsonObject) -> bool:
 
 
 def check_as_asked(state: RunState, calls: Sequence[HydrationResult]) -> None:
-    """Raises SourceError, naming the field, unless the calls that wait are what `pending` shows.
+    """Raise SourceError, naming the field, unless the calls that wait are what `pending` shows.
 
     Of a tool whose definition is another one by now nothing else can be compared: its call ends as
     `approval_mismatch`, as that of any tool that has changed.
@@ -439,7 +440,7 @@ def check_as_asked(state: RunState, calls: Sequence[HydrationResult]) -> None:
 
 
 def check_answers(state: RunState, answers: Mapping[str, Answer]) -> None:
-    """Raises ApprovalError for an answer to a question that the state does not ask."""
+    """Raise ApprovalError for an answer to a question that the state does not ask."""
     unasked = answers.keys() - {request.id for request in state.pending}
     if unasked:
         told = f"an answer to {min(map(repr, unasked))}, which this state does not ask about"

@@ -127,15 +127,13 @@ def _complaint(faults: list[str]) -> str:
 
 
 def _unfenced(text: str) -> str:
-    """Models put JSON between fences; the fences are not part of the value."""
+    """Return a text without the fences that models put around JSON; they are not part of the value."""
     bare = text.strip()
     for fence in _FENCES:
         if bare.startswith(fence) and bare.endswith("```") and len(bare) >= len(fence) + 3:
             return bare[len(fence) : -3]
     return bare
 
-
-# The run itself.
 
 # Where the calls of a run come from: whose agent, which turn, which model, from which prompt.
 
@@ -202,7 +200,7 @@ class Origins:
         )
 
     def prompt_digest(self, messages: Sequence[Message], toolbox: Toolbox) -> str:
-        """That of the prompt as it is now."""
+        """Return the digest of the prompt as it is now."""
         return self._prompt_of(messages, toolbox.tools).digest
 
     def _prompt_of(

@@ -36,7 +36,7 @@ from toolcrib.values.record import Completed, Outcome
 
 
 class Toolbox:
-    """The same tools in each turn; `chosen` says whether they are a choice, and worth telling."""
+    """Offers the same tools each turn; `chosen` says whether they are a choice, and worth telling."""
 
     chosen: ClassVar[bool] = False
     choice: Choice | None = None
@@ -92,7 +92,7 @@ class Toolbox:
 
 
 _NOTHING = (Offer(), Offer())
-"""What a client said that it offered, and what that means."""
+"""The offer that a client reported, and the offer that it stands for."""
 
 OpenToolbox: TypeAlias = Callable[[PolicyContext], Awaitable[Toolbox]]
 """Makes the toolbox of one run from the run's caller and its spending so far."""
@@ -185,10 +185,10 @@ _MOST = 128
 """OpenAI takes no more in a request: openai/openai-openapi#76."""
 
 _CARRIED = 4
-"""So many times what is picked may gather over the runs of a session, before they are sorted out."""
+"""How many times as many tools as are picked a session may gather before some are dropped."""
 
 _DEEPER = 8
-"""Where policies left too few of the picked tools, the next look takes this many times as many."""
+"""How many times as many tools the next look takes where policies left too few of those picked."""
 
 
 _SEARCH = "the search for more tools"

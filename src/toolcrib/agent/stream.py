@@ -277,7 +277,7 @@ class RunStream:
         self._task.add_done_callback(self._close)
 
     def when_ended(self, ended: Callable[[RunResult | None], None]) -> None:
-        """`ended` is given the result before anybody reads of it, or None if there is none."""
+        """Give the result to `ended` before anybody reads of it, or None if there is none."""
         self._ended = ended
 
     async def result(self) -> RunResult:

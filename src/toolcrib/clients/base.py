@@ -165,7 +165,7 @@ async def retried(retries: Retries | None, ask: Callable[[], Awaitable[T]]) -> T
 
 
 def _retrying(retries: Retries, error: ClientError) -> AsyncRetrying:
-    """Raises the error itself where tenacity is not installed."""
+    """Return tenacity's loop. Raises the error itself where tenacity is not installed."""
     try:
         import tenacity
         from tenacity.asyncio import AsyncRetrying

@@ -418,7 +418,7 @@ _FAMILIES = {
     "o3": "openai",
     "o4": "openai",
 }
-"""Whose models have names that begin so: for the suggestion of an error alone."""
+"""The provider whose models have names that begin so: for suggestions in errors alone."""
 
 
 def _likely_model(provider: str, model: str) -> str:
@@ -593,7 +593,8 @@ _PROVIDERS = {"gemini": "google", "bedrock": "aws", "openai-responses": "openai"
 def cost_of(
     spent: Reply | Usage, model: str | None = None, *, provider: str | None = None
 ) -> Decimal | None:
-    """US dollars for a reply, or for the tokens of one request; None where no price is known.
+    """Return the US dollars for a reply, or for the tokens of one request; None where no price is
+    known.
 
     `model` defaults to the one that the reply says was asked. `provider` is a name as `client_for` and
     genai-prices have them ("openai", "bedrock", "openrouter"), or a base URL; without it the model's

@@ -214,7 +214,7 @@ def _broken(server: str) -> ConnectionFailed:
 
 
 def _events(frames: FrameStream, data: bytes) -> bytes:
-    """Anthropic's events out of Bedrock's frames, as they are on Anthropic's own server.
+    """Return Anthropic's events out of Bedrock's frames, as they are on Anthropic's own server.
 
     https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_PayloadPart.html
     """

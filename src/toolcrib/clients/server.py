@@ -16,7 +16,7 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def joined(base: str, path: str) -> str:
-    """`path` below `base`; a query in the base (Azure's `api-version`) stays at the end."""
+    """Return `path` below `base`; a query in the base (Azure's `api-version`) stays at the end."""
     start, mark, query = base.partition("?")
     mark = "&" if mark and "?" in path else mark
     return f"{start.rstrip('/')}{path}{mark}{query}"
@@ -142,7 +142,7 @@ _LONG, _TELLING = 16, 8
 """A secret of this many characters is identified by this many of them, the others missing."""
 _PIECE = 4
 _HIDDEN = re.compile(r"\[key\](?:[^\s\"'<>,)]*[A-Za-z0-9][^\s\"'<>,)]*)?(?:\s[^\s\"'<>,)]+)*")
-"""What stands for a secret, what goes on with it in one word, and the words after it."""
+"""The mark of a hidden secret, with the rest of its word and the words after it."""
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"}
 _PUBLIC = frozenset(("api-version", "alt"))
 _OF_SDK, _SIGNED = "x-stainless-", "AWS4-"
@@ -210,7 +210,7 @@ def hidden(text: str, secrets: Iterable[str]) -> str:
 
 
 def _without_rest(text: str, secrets: Iterable[str]) -> str:
-    """`[key]`, and the words after it that are none of a long secret's.
+    """Drop the words after a leading `[key]` that are the rest of a long secret.
 
     The beginning of a key may have been hidden by its looks alone (`safe_text`), up to a character of
     another form or the end of a line: the rest of it is told by what it follows.

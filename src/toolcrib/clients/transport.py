@@ -202,7 +202,7 @@ async def _on_connected(_session: object, deadline: RequestDeadline, _event: obj
 
 
 async def kept_open(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
-    """Holds a session open. A loop that ends closes its generators, and so the session."""
+    """Hold a session open. A loop that ends closes its generators, and so the session."""
     try:
         yield
     finally:
@@ -471,7 +471,8 @@ class AiohttpTransport:
         return [login for proxy in proxies if proxy for login in secrets_of(proxy, {})]
 
     def _proxy(self, server: str, url: str) -> str | None:
-        """To read the environment takes as long as the rest of a request."""
+        """Return a server's proxy, looked up once: reading the environment takes as long as a
+        request."""
         if server not in self._proxies:
             self._proxies[server] = proxy_of(url)
         return self._proxies[server]

@@ -156,7 +156,7 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Number]:
 
 
 def _power(base: Number, exponent: Number) -> Any:
-    """Refused by the size that the result would have, before it is made."""
+    """Refuse a power by the size that its result would have, before it is made."""
     whole = isinstance(base, int) and isinstance(exponent, int)
     if whole and abs(base) > 1 and int(base).bit_length() * exponent > 2 * MAX_BITS:
         raise ToolError(_TOO_LARGE)

@@ -305,7 +305,7 @@ class ReadOnlyDatabase:
         }
 
     def _ask(self, question: Mapping[str, Any]) -> Any:
-        """Raises ToolError, CapabilityError."""
+        """Ask the child process. Raises ToolError, CapabilityError."""
         answer = self._answer(question)
         if "error" in answer:
             raise error_of(answer["error"], answer.get("message", ""), question.get("sql", ""))

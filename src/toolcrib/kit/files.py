@@ -52,7 +52,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 @contextmanager
 def told(missing: str) -> Iterator[None]:
-    """Errors of the system as fixed sentences: its own text has whole paths in it."""
+    """Say errors of the system as fixed sentences: its own text has whole paths in it."""
     try:
         yield
     except PermissionError:
@@ -188,7 +188,7 @@ def shown_path(parts: tuple[str, ...]) -> str:
 
 
 def printable(text: str) -> str:
-    """Without what could steer a terminal or hide text: U+FFFD in its place, a space for a tab."""
+    """Return a text without what could steer a terminal or hide text: U+FFFD in its place."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in text)
@@ -585,7 +585,7 @@ class JailedFolder:
         return {"name": printable(entry.name), "kind": kind, "size": size}
 
     def _facts(self, parts: tuple[str, ...], entry: os.DirEntry[str]) -> tuple[int, int]:
-        """Mode and size of an entry; of a link, those of what it leads to, if that may be read."""
+        """Return mode and size of an entry; of a link, those of its target, if that may be read."""
         facts = entry.stat(follow_symlinks=False)
         if stat.S_ISLNK(facts.st_mode):
             target = self._resolved("/".join((*parts, entry.name)), NO_FILE)

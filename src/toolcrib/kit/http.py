@@ -258,7 +258,7 @@ class _Resolver:
         ]
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 def _session(library: ModuleType, gate: _Gate) -> ClientSession:
@@ -277,7 +277,7 @@ def _session(library: ModuleType, gate: _Gate) -> ClientSession:
 
 
 def _origin(entry: str) -> tuple[str, str, int]:
-    """Raises SourceError."""
+    """Read an allowed server from its text. Raises SourceError."""
     url = _url(entry if "://" in entry else f"https://{entry}")
     origin = None if url is None else _origin_of(url)
     if url is None or origin is None or url != url.origin() or "*" in entry:
@@ -289,7 +289,7 @@ def _origin(entry: str) -> tuple[str, str, int]:
 
 
 def _origin_of(url: URL) -> tuple[str, str, int] | None:
-    """Scheme, host and port; None if it is of no server, or of a user on one."""
+    """Return scheme, host and port of a URL; None if it names no server, or a user on one."""
     if url.scheme not in ("https", "http") or not url.raw_host or not url.port:
         return None
     if url.raw_user is not None or url.raw_password is not None:
@@ -298,7 +298,7 @@ def _origin_of(url: URL) -> tuple[str, str, int] | None:
 
 
 def _network(entry: str) -> Network:
-    """Raises SourceError."""
+    """Read an allowed network from its text. Raises SourceError."""
     try:
         return ip_network(entry)
     except ValueError:

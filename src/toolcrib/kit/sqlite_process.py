@@ -86,7 +86,8 @@ def _opened(uri: str, limits: Answer) -> sqlite3.Connection:
 
 
 def _meet_virtual_tables(database: sqlite3.Connection) -> None:
-    """Some prepare statements that write when they are first met, and would be denied it."""
+    """Meet each virtual table before writing is denied: some prepare writing statements at
+    first."""
     names = [name for (name,) in database.execute(_VIRTUAL_TABLES)]
     for name in (*_FUNCTION_TABLES, *names):
         quoted = name.replace('"', '""')
@@ -95,7 +96,7 @@ def _meet_virtual_tables(database: sqlite3.Connection) -> None:
 
 
 def _permitted(action: int, first: str | None, second: str | None, *_where: str | None) -> int:
-    """Reading, and whatever serves reading; what is not known is denied."""
+    """Allow reading, and whatever serves reading; deny what is not known."""
     if action == sqlite3.SQLITE_FUNCTION:
         permitted = (second or "").lower() not in _NO_FUNCTIONS
     elif action == sqlite3.SQLITE_PRAGMA:
@@ -178,7 +179,8 @@ def _described(database: sqlite3.Connection, limits: Answer) -> Answer:
 
 
 def _columns(database: sqlite3.Connection, table: str) -> Iterator[Answer]:
-    """None of a view that does not work, or of a virtual table whose module is not there."""
+    """Yield the columns; none of a view that does not work, or a virtual table without its
+    module."""
     with suppress(sqlite3.Error):
         found = database.execute(_COLUMNS, (table,)).fetchall()
         keys = database.execute("SELECT * FROM pragma_foreign_key_list(?)", (table,)).fetchall()

@@ -99,7 +99,8 @@ def find_zone(name: str) -> str:
 
 @cache
 def _zones() -> Mapping[str, str]:
-    """IANA names by their folded form, then by city; where two have one city, the shorter name."""
+    """Return IANA names by their folded form, then by city; where two have one city, the shorter
+    name."""
     names = sorted(available_timezones() - _NO_ZONES, key=lambda n: (n.count("/"), n))
     if not names:
         raise MissingExtraError("kit", "the tool 'current_time' (time zones)")

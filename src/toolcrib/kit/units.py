@@ -42,7 +42,8 @@ class Factor(NamedTuple):
 
 
 def read_factors(text: str) -> list[Factor] | None:
-    """`"square feet / s^2"` → `(("feet",), 2), (("s",), -2)`; None for what is no such product."""
+    """Read `"square feet / s^2"` as `(("feet",), 2), (("s",), -2)`; None for what is no such
+    product."""
     if len(text) > _LONGEST:
         return None
     plain = unicodedata.normalize("NFKC", text).strip().replace("**", "^").translate(_TIMES)
@@ -184,7 +185,8 @@ class _Measure(NamedTuple):
 
 @cache
 def _registry() -> Registry:
-    """Built by the first conversion; importing and building it takes about half a second."""
+    """Build pint's registry at the first conversion: importing and building it takes half a
+    second."""
     try:
         import pint
     except ImportError:
@@ -269,7 +271,8 @@ def _matching(sources: list[_Measure], targets: list[_Measure]) -> tuple[_Measur
 
 
 def _is_temperature(source: _Measure, target: _Measure) -> bool:
-    """And no difference between two of them, which may be as far below zero as it likes."""
+    """Return whether both are temperatures, and neither is a difference, which may be below
+    zero."""
     differences = [name.startswith("delta_") for name in (*source.units, *target.units)]
     return source.dimension == {"[temperature]": 1} and not any(differences)
 
@@ -286,7 +289,7 @@ def _convert(registry: Registry, value: float, source: Reading, target: Reading)
 
 
 def _shown(units: Reading) -> str:
-    """`kilometer/hour`, `meter^2`, `1/second`: names in full, so that the reading is plain."""
+    """Write a unit with names in full, so that the reading is plain: `kilometer/hour`, `1/second`."""
     powers = {name.replace("_", " "): power for name, power in units.items()}
     top = [_power(name, power) for name, power in powers.items() if power > 0]
     bottom = [f"/{_power(name, -power)}" for name, power in powers.items() if power < 0]

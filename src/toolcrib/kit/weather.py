@@ -58,7 +58,7 @@ class WeatherService(Protocol):
     """Looks up the weather at a place."""
 
     async def forecast(self, place: str, days: int) -> Forecast:
-        """Now, today and the days after it: `days` in all, 1 to 7.
+        """Return the weather now, today and on the days after it: `days` in all, 1 to 7.
 
         Raises ToolError for a place that is not known, CapabilityError if the service gives no answer.
         """
@@ -266,7 +266,7 @@ class OpenMeteo:
         raise ToolError(_OTHER_REGION if places.results else _UNKNOWN_PLACE)
 
     async def _ask(self, url: str, query: Mapping[str, str], form: type[T]) -> T:
-        """Raises CapabilityError."""
+        """Ask the service. Raises CapabilityError."""
         answer = await self._http.get(url, query)
         if answer.status != 200:
             raise CapabilityError(_TOO_MANY if answer.status == 429 else _FAILED)
@@ -316,7 +316,7 @@ def _regions(place: _Place) -> Sequence[str]:
 
 
 def _shown(place: _Place) -> str:
-    """`Paris, Île-de-France, France`."""
+    """Write a place as `Paris, Île-de-France, France`."""
     parts = (place.name, place.admin1, place.country)
     return ", ".join(dict.fromkeys(_plain(part) for part in parts if part))
 

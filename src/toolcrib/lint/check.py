@@ -101,7 +101,7 @@ def _fault(form: ToolForm, view: ToolView, loss: Loss) -> RuleFault:
 
 
 def _of_no_use(form: ToolForm, loss: Loss, schema: JsonObject) -> bool:
-    """True of nearly every tool, and nothing to be done about it.
+    """Return whether a loss is true of nearly every tool, with nothing to be done about it.
 
     A model need not read that an object takes no other properties; and `strict` is asked for
     where there is a strict mode.
@@ -115,7 +115,7 @@ def _of_no_use(form: ToolForm, loss: Loss, schema: JsonObject) -> bool:
 
 
 def _cut_alike(form: ToolForm, views: Sequence[ToolView]) -> Iterator[tuple[int, RuleFault]]:
-    """Names that would be one name, were it not for the hash at the end of their wire names."""
+    """Yield names that would be one name, were it not for the hash at the end of their wire names."""
     seen: dict[str, str] = {}
     for place, view in enumerate(views):
         own = view.definition.name
@@ -193,7 +193,7 @@ def _refusal(thing: Any, error: DefinitionError) -> RuleFault:
 
 
 def _unnamed(message: str) -> str:
-    """Without the name at its beginning, which the finding has."""
+    """Return a message without the name at its beginning, which the finding has."""
     return re.sub(r"^tool '[^']{1,128}'(?:, (?:in|out)put_schema)?: ", "", message)
 
 

@@ -41,7 +41,8 @@ RULES: tuple[Rule, ...] = get_args(Rule)
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """`pointer` is a JSON Pointer into the tool's dictionary form (`/input_schema/properties/id`).
+    """Tells of one thing in a tool; `pointer` (`/input_schema/properties/id`) leads into its dictionary
+    form.
 
     `tool` is "" for what is true of all of them together. `provider` is "" for what is so whoever
     the provider is, and "toolcrib" for what toolcrib itself refuses. `refused`: the request or the
@@ -87,7 +88,7 @@ def words(text: str) -> list[str]:
 
 
 def name_words(name: str) -> tuple[str, ...]:
-    """`getUser_byID2` → get, user, by, id, 2."""
+    """Return the words of a name: `getUser_byID2` has get, user, by, id, 2."""
     return tuple(part.lower() for part in _HUMPS.findall(name))
 
 
@@ -97,7 +98,8 @@ def told(text: str) -> frozenset[str]:
 
 
 def stem(word: str) -> str:
-    """Without a plural or a verb's ending. Crude on purpose: both sides are treated alike."""
+    """Return a word without a plural or a verb's ending. Crude on purpose: both sides are treated
+    alike."""
     for ending in ("ing", "es", "ed", "s", "e"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             return word[: -len(ending)]
@@ -269,7 +271,8 @@ def _ordering(pointer: str, text: str) -> Iterator[RuleFault]:
 
 
 def _untagged(text: str) -> str:
-    """Tag characters are a hidden copy of ASCII, which some models read: so it is read here too."""
+    """Return tag characters as the ASCII that they hide: some models read it, so it is read here
+    too."""
     if text.isascii():
         return text
     return "".join(chr(ord(c) - 0xE0000) if 0xE0020 <= ord(c) < 0xE007F else c for c in text)
@@ -394,7 +397,7 @@ def _short(value: JsonValue) -> str:
 
 
 def _fits(node: JsonObject, shelves: JsonObject) -> bool:
-    """Judged with the `$defs` of the whole; what cannot be judged alone counts as fitting."""
+    """Judge a default with the `$defs` of the whole; what cannot be judged alone counts as fitting."""
     value = node["default"]
     if node.keys() <= _PLAIN:
         verdict = _plainly(node.get("type"), value)
@@ -476,7 +479,7 @@ def _undigited(name: str) -> Iterator[object]:
 
 
 def _one_letter(name: str) -> Iterator[object]:
-    """Two words with a form in common are one letter apart, or have two letters swapped."""
+    """Yield forms: words that share one are a letter apart, or have two letters swapped."""
     parts = name_words(name)
     for place, word in enumerate(parts):
         if len(word) >= _LONG and word.isalpha():
@@ -635,7 +638,7 @@ _Use: TypeAlias = "tuple[int, Property]"
 
 
 class _ParameterMeasure(NamedTuple):
-    """`what` a parameter is by one measure; those that differ in it conflict."""
+    """Says `what` a parameter is by one measure; parameters that differ in it conflict."""
 
     what: str
     of: Callable[[Property, References], str | None]

@@ -242,7 +242,7 @@ def similarity(weight: float) -> float:
 
 
 def _keep(kept: OrderedDict[Any, Any], new: dict[Any, Any], size: int) -> None:
-    """Room is made at the expense of what was not asked for longest."""
+    """Keep new entries, and drop those that were not asked for longest where there are too many."""
     for key, value in new.items():
         kept[key] = value
         kept.move_to_end(key)
@@ -505,7 +505,7 @@ class FunctionEmbedder:
         self._dimensions: int | None = None
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors, shape (len(texts), dimensions)."""
+        """Return unit vectors, shape (len(texts), dimensions)."""
         plain = [clip(text)[:_LONGEST].strip() for text in texts]
         rows = self._rows([text for text in plain if text])
         if self._dimensions is None and plain:  # all blank, and none was ever asked for

@@ -72,7 +72,7 @@ class Feedback:
 
     @names_wrong_types
     def learn(self, request: object, records: Iterable[ToolInvocationRecord]) -> None:
-        """`records` are of the calls that this request led to; those that completed are learned.
+        """Learn from `records` of the calls that this request led to, as far as they completed.
 
         A sink has them as they come, an audit log by their run:
         `[entry.record for entry in await log.entries(AuditFilter(run_id=…))]`. `request` is whatever

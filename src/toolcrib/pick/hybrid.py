@@ -191,7 +191,7 @@ def explained(parts: Sequence[Summand]) -> Score:
 
 
 _NO_SPREAD = 1e-9
-"""Of the highest weight: rounding."""
+"""A spread below this share of the highest weight is rounding."""
 
 
 class Hybrid:
@@ -460,8 +460,8 @@ class Light:
 
 
 def logistic(middle: float, slope: float, spread: float, tools: int) -> Callable[[float], float]:
-    """Weights to scores: 0.5 at `middle + slope * ln(n)`, with n the number of tools, at least 100;
-    `spread` more make the odds 2.7 times as high."""
+    """Return a function from weights to scores: 0.5 at `middle + slope * ln(n)`, with n the number
+    of tools, at least 100; `spread` more make the odds 2.7 times as high."""
     half = middle + slope * log(max(tools, _FEWEST))
 
     def score(weight: float) -> float:

@@ -322,7 +322,7 @@ _ENOUGH = 10
 _PAIR = 0.4
 NAMED = 2
 _USED = 0.3
-"""What the tools used before get: so much of what a word of the request brings on average."""
+"""The share of what a word of the request brings on average that tools used before get."""
 _READ, _PART = 2_500, 10
 _CHOSEN = 500
 
@@ -425,7 +425,7 @@ def _by_name(index: WordIndex, names: Sequence[str]) -> Posting:
 def weigh(
     index: WordIndex, plan: QueryPlan, limit: int | None, deadline: float
 ) -> dict[int, float]:
-    """Weights by slot: of every tool that has a word, or at least of those that are the best `limit`.
+    """Return weights by slot: of every tool that has a word, or at least of the best `limit`.
 
     Raises PickError once the deadline has passed.
     """

@@ -60,7 +60,8 @@ _of_tuples: dict[int, _KnownTools] = {}
 
 
 def candidates_of(tools: Iterable[Any], filters: Filters, quota: Quota | None = None) -> Candidates:
-    """Raises PickError, naming the place, for a thing that has no definition, and as `used_up` does.
+    """Return who may be picked. Raises PickError, naming the place, for a thing without a
+    definition, and as `used_up` does.
 
     A quota that is a function is asked about each tool that the filters leave, at every pick.
     """
@@ -411,7 +412,7 @@ def _scored(tool: HasDefinition, score: Score) -> ScoredTool:
 
 
 def _table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> Iterator[str]:
-    """Columns as wide as they have to be; one but the first that has nothing in it is left out."""
+    """Yield lines with columns as wide as they have to be; an empty one but the first is left out."""
     cells = [[_cell(cell) for cell in row] for row in rows]
     used = [at for at, column in enumerate(zip(*cells, strict=True)) if at == 0 or any(column)]
     shown = [[row[at] for at in used] for row in ([header] if header and rows else []) + cells]

@@ -141,7 +141,7 @@ def _texts(content: object) -> Iterator[str]:
 
 
 def _called(turn: Mapping[Any, Any]) -> Iterable[str]:
-    """Names of tools, from all the places where providers have their calls."""
+    """Yield names of tools, from all the places where providers have their calls."""
     calls: list[Any] = [turn] if turn.get("type") == "function_call" else []
     calls += [*_parts(turn.get("tool_calls")), turn.get("function_call")]
     for part in _parts(_content(turn)):
@@ -175,7 +175,8 @@ class _Piece(NamedTuple):
 
 
 def stringified(value: object) -> str:
-    """`{"targetUnit": "euro", "of": [1, 2]}` reads "of: 1, 2, target unit: euro".
+    """Return a value as words: `{"targetUnit": "euro", "of": [1, 2]}` reads "of: 1, 2, target unit:
+    euro".
 
     Keys are sorted, as words, each said once; what is None is left out. But where one of the texts is
     a sentence, of four words or more, the texts alone are read: what is around it then is an
@@ -200,7 +201,7 @@ def _is_sentence(text: str) -> bool:
 
 
 def _pieces(value: object) -> Iterator[_Piece]:
-    """Keys and texts in order. A container is read once, wherever it stands: cycles end there."""
+    """Yield keys and texts in order. A container is read once, wherever it stands: cycles end there."""
     reading, keys, read = [iter((value,))], set[str](), dict[int, object]()
     for _ in range(_MAX_VALUES):
         here = next(reading[-1], _END)

@@ -86,7 +86,7 @@ class MiniLM:
         return legible(text)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Unit vectors, shape (len(texts), 384); a text without a token gives zeros.
+        """Return unit vectors, shape (len(texts), 384); a text without a token gives zeros.
 
         Lower case counts as upper case does. Read are a text's first 254 tokens, some 1,000 characters.
         """
@@ -192,7 +192,7 @@ def _options(onnxruntime: Any) -> Any:
 
 
 def _tokenizer(library: Any) -> Any:
-    """BERT's, in lower case: accents dropped, CJK characters apart, then pieces of words.
+    """Return BERT's tokenizer, in lower case: accents dropped, CJK characters apart, pieces of words.
 
     In a text, `[SEP]` and the like are plain words.
     """
@@ -296,7 +296,7 @@ _NUMBERS = ("number", "n", "id", "tool")
 
 
 def read_judgement(answer: str, count: int) -> dict[int, float]:
-    """`{number: score}` for some of the numbers 1 to `count`.
+    """Return `{number: score}` for some of the numbers 1 to `count`.
 
     The last object of the form `{"4": 0.9}`, `{"scores": {"4": 0.9}}` or list of
     `{"number": 4, "score": 0.9}` in the answer counts, an empty one only if it is alone. Raises
@@ -335,7 +335,7 @@ def _values(text: str) -> Iterator[Any]:
 
 
 def _pairs(value: Any) -> list[tuple[int, Any]] | None:
-    """Numbers and what is said of them; None for what is of no form that we know.
+    """Return numbers and what is said of them; None for what is of no form that we know.
 
     Objects are tuples of pairs here.
     """
@@ -500,6 +500,6 @@ def _line(value: dict[str, Any]) -> str:
 
 
 def _short(text: str, most: int) -> str:
-    """On one line, whichever characters end lines, and cut to its length."""
+    """Return a text on one line, whichever characters end lines, and cut to its length."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -71,7 +71,7 @@ class Hits(NamedTuple):
         return isfinite(values.sum() if hasattr(values, "sum") else fsum(values))
 
     def best(self, count: int) -> list[tuple[int, float]]:
-        """(position, weight) of the best `count`, best first, equal ones by position."""
+        """Return (position, weight) of the best `count`, best first, equal ones by position."""
         values: Any = self.values
         if len(values) > count and hasattr(values, "partition"):
             rows = _least_needed(values, count)
@@ -86,7 +86,7 @@ class Hits(NamedTuple):
 
 
 def _least_needed(values: Any, count: int) -> list[int]:
-    """Rows of an array that hold its best `count`: down to the last of them, and all equal to it."""
+    """Return the rows of an array that hold its best `count`: down to the last, and all equal to it."""
     last = values.copy()
     last.partition(len(values) - count)
     rows: list[int] = (values >= last[len(values) - count]).nonzero()[0].tolist()
@@ -168,7 +168,7 @@ def scorer_name(scorer: Scorer) -> str:
 
 
 def has_to_be_awaited(scorer: object) -> TypeGuard[AwaitedRanker]:
-    """Whether it is a ranker of which a part is asynchronous."""
+    """Return whether it is a ranker of which a part is asynchronous."""
     return isinstance(scorer, AwaitedRanker) and scorer.asynchronous
 
 
@@ -604,7 +604,7 @@ def checked_rows(given: object, count: int, *, who: str, form: str | None = None
 
 
 def units(rows: Any) -> Vectors:
-    """Rows of any lengths as rows of length 1, float32; a row of zeros stays one."""
+    """Return rows of any lengths as rows of length 1, float32; a row of zeros stays one."""
     np = numpy()
     with np.errstate(over="ignore", under="ignore"):
         lengths = np.sqrt(np.vecdot(rows, rows))

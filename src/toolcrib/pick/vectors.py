@@ -73,7 +73,7 @@ class WordVectors:
         return legible(text)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors, shape (len(texts), 256); a text without a token gives zeros.
+        """Return unit vectors, shape (len(texts), 256); a text without a token gives zeros.
 
         Of a text longer than 16,384 characters the two ends are read.
         """

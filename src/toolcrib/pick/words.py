@@ -48,7 +48,8 @@ _CONTAINER = (dict, list)
 
 
 def clip(text: str) -> str:
-    """`text`, or of a longer one its first and last `MAX_CHARS / 2`; lone surrogates become `?`."""
+    """Return `text`, or of a longer one its first and last `MAX_CHARS / 2`; lone surrogates become
+    `?`."""
     if len(text) > MAX_CHARS:
         half = MAX_CHARS // 2
         text = f"{text[:half]} {text[-half:]}"
@@ -285,7 +286,7 @@ _STEMS_WITH_ALL = _Stems(frozenset())
 
 
 def _shape(word: str) -> str:
-    """`v` for each vowel, `c` for each consonant; a y after a consonant is a vowel."""
+    """Return `v` for each vowel, `c` for each consonant; a y after a consonant is a vowel."""
     shape = ""
     for letter in word:
         vowel = letter in _VOWELS or (letter == "y" and shape[-1:] == "c")

@@ -267,7 +267,7 @@ def _compared(request: RecordedRequest, compare: Compare | None) -> Any:
 
 
 def _places(old: Any, new: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
-    """JSON Pointers to what differs, with what is there; nothing below a place that does."""
+    """Return JSON Pointers to what differs, with what is there; nothing below a place that does."""
     if isinstance(old, dict) and isinstance(new, dict):
         for name in [*old, *(name for name in new if name not in old)]:
             below = f"{at}/{name.replace('~', '~0').replace('/', '~1')}"

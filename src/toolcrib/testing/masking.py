@@ -34,7 +34,7 @@ SECRET_PARAMETER = re.compile(
 _SHORTEST = 8
 """Characters. What is shorter ("EMPTY", "ollama") is what local servers are given for a key."""
 _SHORTEST_UNNAMED = 12
-"""The same for what is not called a secret: common words stay words."""
+"""Characters that a value needs which is not called a secret: common words stay words."""
 _VARIABLE = re.compile(
     r"(?:(?:^|_)(?:API_?KEY|KEY|KEY_ID|TOKEN|TOKEN_BEDROCK|SECRET|PASS|PAT)|PASSWORD|PASSWD)$",
     re.IGNORECASE,
@@ -43,7 +43,7 @@ _LOGIN = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
 _CONVERSATION = frozenset(
     ("messages", "input", "contents", "system", "instructions", "systemInstruction")
 )
-"""What is said is not searched by name: there, a `password` may be any word."""
+"""Members whose texts are not searched by name: there, a `password` may be any word."""
 
 
 def secrets_of(request: Outgoing) -> set[str]:
@@ -155,13 +155,14 @@ _FORMS: tuple[tuple[bytes, bytes], ...] = (
     (b"_token", rb'(?:access|refresh|id)_token\\*"\s*:\s*\\*"([^"\\]{8,})'),
     (b"org-", _START + rb"org-[A-Za-z0-9]{20,}"),
 )
-"""What a text has that holds such a key, to look for first, and the key, or its group."""
+"""Forms of keys: bytes to look for first, and a pattern of the key, or with the key as its group."""
 _KNOWN = tuple((sign, re.compile(form)) for sign, form in _FORMS)
 
 
 _RANDOM = re.compile(r"(?=.*\d)\w[\w+/=.~-]{19,}", re.ASCII)
 _TELLING = 12
-"""What begins as a long key does is one too: providers repeat a key cut short."""
+"""A text that begins with this many characters of a long key is one too: providers repeat a key cut
+short."""
 
 
 class Replacement(NamedTuple):

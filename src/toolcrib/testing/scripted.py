@@ -493,7 +493,7 @@ async def openai_server(turns: Iterable[ServerTurn]) -> AsyncIterator[OpenAIServ
 
 @contextlib.asynccontextmanager
 async def serving(server: S) -> AsyncIterator[S]:
-    """Runs a server on a free port."""
+    """Run a server on a free port."""
     library = _web()
     app = library.Application(client_max_size=1 << 28)
     app.router.add_post(server.base + server.path, server.handle)

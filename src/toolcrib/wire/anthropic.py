@@ -472,8 +472,8 @@ class AnthropicReply:
         self._calls.end(block.number)
 
     def _settle(self, block: ContentBlock, parts: Parts) -> None:
-        """Input that came with the beginning counts if none followed (gajae-code#1895); if both came,
-        they are copies."""
+        """Settle a call's input: what came with the beginning counts if none followed
+        (gajae-code#1895); if both came, they are copies."""
         given, block.given = block.given, ""
         if block.bare and not (given or block.input):
             self._calls.doubt(block.number, CONTRADICTORY)
@@ -611,7 +611,7 @@ def _narrowed(
 
 
 def _choice(choice: ToolChoice | None, parallel: bool | None) -> dict[str, Any]:
-    """Empty where nothing need be said: without one the choice is `auto`, with any number of calls."""
+    """Return the choice as Anthropic says it; empty for `auto` with any number of calls."""
     mode = "auto" if choice is None else choice.mode
     form: dict[str, Any] = {"type": _MODES[mode]}
     if choice is not None and mode == "tool":

@@ -50,7 +50,7 @@ class Decoder(Protocol):
         """True once no further byte can change the outcome: reading may stop, `finish` is due."""
 
     def feed(self, data: bytes) -> list[Piece]:
-        """Parts that became known with `data`. Never raises for what the provider sent."""
+        """Return the parts that became known with `data`. Never raises for what the provider sent."""
 
     def finish(self, *, clean: bool = True) -> Reply:
         """Return the reply. `clean` is whether the transport came to its own end: the last chunk, or

@@ -67,7 +67,7 @@ from toolcrib.wire.request import (
 
 _KINDS = ("toolUse", "reasoningContent", "citationsContent", "text")
 _OURS = (None, "tool_use")
-"""What a call for us says of its type, if anything; of any other type it is the provider's own."""
+"""The types of a call that is for us to run; one of any other type is the provider's own."""
 
 
 class ConverseBlock:
@@ -243,7 +243,7 @@ def _usable(form: dict[str, Any]) -> bool:
 
 
 def _base64(pieces: list[str]) -> str:
-    """Pieces that were each encoded by itself, as one."""
+    """Return pieces that were each encoded by itself as one."""
     if len(pieces) == 1:
         return pieces[0]
     try:
@@ -288,11 +288,11 @@ class BedrockHistory(History):
         return _message("user", [_result(result) for result in results])
 
     def encoded(self, last: bytes = b"") -> EncodedList:
-        """`last` is a block to be added to the last message."""
+        """Return the list as encoded so far; `last` is a block to be added to the last message."""
         return EncodedList((b"[", self._text, b"," if last else b"", last, _END, b"]"))
 
     def _add(self, item: bytes) -> None:
-        """Messages of one role that follow one another are one message; the last is still open."""
+        """Add a message: those of one role that follow one another are one; the last is still open."""
         head = _HEADS[not item.startswith(_HEADS[0])]
         if head is self._head:
             self._text += b","
@@ -319,7 +319,7 @@ def _result(result: SentResult) -> dict[str, Any]:
 
 
 def _image(image: Image) -> dict[str, Any]:
-    """Data, or an address in S3; Bedrock fetches from nowhere else."""
+    """Write an image: data, or an address in S3; Bedrock fetches from nowhere else."""
     head, _, data = image.url.partition(";base64,")
     if image.url.startswith("s3://"):
         kind = image.media_type or image.url.rpartition(".")[2]
@@ -670,7 +670,7 @@ def _chosen(
 def _tool_config(
     tools: orjson.Fragment | None, history: BedrockHistory, choice: ToolChoice | None
 ) -> dict[str, Any]:
-    """Empty where nothing need be said: without a choice it is `auto`, with any number of calls."""
+    """Return tools and choice as Bedrock says them; no choice is `auto`, with any number of calls."""
     if tools is None:
         gone = (ShownTool(name=name, description=_GONE, schema=_ANY) for name in history.called)
         return {"tools": list(map(TOOLS.shape, gone))} if history.called else {}

@@ -73,7 +73,7 @@ class CohereHistory(ChatHistory):
         return super().user(message) if message.content or message.images else []
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
-        """Thinking, a plan and citations go back as they came, unless the text was changed since.
+        """Send thinking, a plan and citations back as they came, unless the text was changed since.
 
         "text content is not allowed when tool_calls are provided […] use 'tool_plan'"
         (vercel/ai#5794): so a text beside calls is their plan.
@@ -95,7 +95,7 @@ class CohereHistory(ChatHistory):
 
 
 def _kept(state: Any) -> tuple[list[dict[str, Any]], str, list[Any]]:
-    """Content, plan and citations out of a state; of one that is something else, nothing."""
+    """Return content, plan and citations out of a state; of one that is something else, nothing."""
     state = state if isinstance(state, dict) else {}
     content, plan, citations = map(state.get, ("content", "tool_plan", "citations"))
     blocks = [b for b in content if _usable(b)] if isinstance(content, list) else []
@@ -329,7 +329,7 @@ def _brings(call: Any) -> bool:
 
 
 def _call(call: Any) -> tuple[str, str, str]:
-    """Id, name and arguments, each empty where this piece does not say it."""
+    """Return id, name and arguments, each empty where this piece does not say it."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         raise WireError("a tool call is not an object with a function")
@@ -419,7 +419,8 @@ ANSWER_DIALECT = Dialect(
 
 
 def _tool(tool: ShownTool) -> dict[str, Any]:
-    """Nested; https://docs.cohere.com/v2/reference/chat, `tools`. It takes no `strict` of one tool.
+    """Write a tool nested; https://docs.cohere.com/v2/reference/chat, `tools`. It takes no `strict`
+    of one tool.
 
     "the 'tool_1' tool must have at least a description, input, or output": the name stands in.
     """

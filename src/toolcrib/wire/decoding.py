@@ -182,7 +182,7 @@ class StreamDecoder:
                 self._more = True
 
     def finish(self, *, clean: bool = True) -> Reply:
-        """`clean` is whether the transport has said that the body came to its end."""
+        """Return the reply; `clean` is whether the transport has said that the body came to its end."""
         ending = self._builder.ending
         if not self.done:
             self._take_rest()
@@ -240,7 +240,7 @@ class StreamDecoder:
         self._ended = self._ended or self._builder.over
 
     def _take_lines(self, name: bytes, data: bytes, parts: Parts) -> None:
-        """Several values in one event, as of servers that put no blank line between them."""
+        """Take several values in one event, as of servers that put no blank line between them."""
         for line in data.split(b"\n"):
             said = Event(name, line)
             if self._ended:

@@ -37,7 +37,8 @@ it would take more of a context than most conversations do, in each request."""
 
 
 class NameRule(msgspec.Struct, frozen=True):
-    """`allowed` is the inside of a regular expression's character class; `limit` in characters.
+    """A provider's rule for names: `allowed` is the inside of a regular expression's character class,
+    `limit` a number of characters.
 
     `first` is the class of a name's first character, where that has a rule of its own.
     """
@@ -68,7 +69,7 @@ def wire_name(rule: NameRule, name: str, *, salt: int = 0) -> str:
 
 
 def wire_names(rule: NameRule, names: Iterable[str]) -> dict[str, str]:
-    """Own name → wire name, one to one. Raises CatalogError for a name that comes twice."""
+    """Map own names to wire names, one to one. Raises CatalogError for a name that comes twice."""
     own = list(names)
     legal = set(filter(rule.legal, own))
     taken = set(legal)
@@ -384,7 +385,7 @@ def _fault(schema: JsonObject) -> Loss | None:
 
 
 def fresh(text: str) -> JsonObject:
-    """Numbers keep all their digits, which orjson would round."""
+    """Parse a schema anew, in which numbers keep all their digits: orjson would round them."""
     return cast("JsonObject", json.loads(text))
 
 
@@ -592,7 +593,7 @@ def _refs(schema: JsonObject) -> set[str]:
 
 
 def _text(schema: JsonObject) -> str:
-    """Numbers keep all their digits, which orjson would refuse."""
+    """Write JSON in which numbers keep all their digits, which orjson would refuse."""
     return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
 
 

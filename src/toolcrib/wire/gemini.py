@@ -626,7 +626,7 @@ def _tool(tool: ShownTool) -> dict[str, Any]:
 
 
 def _declarations(forms: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Gemini's `tools`: all functions in one element."""
+    """Put all functions into one element, as Gemini's `tools` have them."""
     return [{"functionDeclarations": forms}] if forms else []
 
 

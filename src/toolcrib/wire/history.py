@@ -48,8 +48,8 @@ class IdRule(NamedTuple):
 
 
 ANY_ID = IdRule(r"\x00-\ud7ff\ue000-\U0010ffff", 65_536)
-"""Of providers that take back whatever they gave. Halves of surrogate pairs, which no request can hold,
-would all become one character, and two ids one id."""
+"""The rule of providers that take back whatever they gave, but for halves of surrogate pairs: no
+request can hold those, so all would become one character, and two ids one id."""
 
 
 class SentCall(NamedTuple):
@@ -314,7 +314,8 @@ def _mark(messages: tuple[Message, ...], number: int) -> _Mark:
 
 
 def dumps(value: Any) -> bytes:
-    """JSON; lone surrogates, which no provider takes, become U+FFFD. Raises RequestError for no JSON.
+    """Write JSON; lone surrogates, which no provider takes, become U+FFFD. Raises RequestError for
+    no JSON.
 
     What is slow to write is what a provider's state may hold: integers over 64 bits, deep nesting.
     """

@@ -156,7 +156,7 @@ def ends_early(text: str) -> bool:
 
 
 def parsed(data: bytes) -> Any:
-    """JSON that strict parsers refuse (lone surrogates, NaN); None if it is no JSON at all.
+    """Read JSON that strict parsers refuse (lone surrogates, NaN); None if it is no JSON at all.
 
     JavaScript servers cut a text between the halves of a surrogate pair and escape each half. An
     object that has a key twice still has it twice when `json.dumps` writes it: arguments that are

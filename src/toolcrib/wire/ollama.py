@@ -296,7 +296,7 @@ DIALECT = Dialect(
 
 
 def _tool(tool: ShownTool) -> dict[str, Any]:
-    """Nested, without strictness; https://docs.ollama.com/api/chat, `tools`."""
+    """Write a tool nested, without strictness; https://docs.ollama.com/api/chat, `tools`."""
     return {"type": "function", "function": described(tool) | {"parameters": tool.schema}}
 
 

@@ -158,7 +158,7 @@ _NATURAL = frozenset(
         "completed",
     )
 )
-"""Those of OpenAI, of compatible servers, and of the models behind gateways."""
+"""The natural reasons of OpenAI, of compatible servers, and of the models behind gateways."""
 _FINISH_REASONS: dict[str, FinishReason] = {
     "length": "length",
     "max_tokens": "length",
@@ -188,7 +188,7 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "timeout": "incomplete",
     **GEMINI_FILTERED,
 }
-"""Those of compatible servers, and of the models behind gateways, that are no natural end."""
+"""The reasons of compatible servers, and of models behind gateways, that are no natural end."""
 
 
 # "schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level"
@@ -235,7 +235,7 @@ STRICT_DIALECT = Dialect(
 
 
 def _tool(tool: ShownTool) -> dict[str, Any]:
-    """Nested; https://platform.openai.com/docs/api-reference/chat/create, `tools`."""
+    """Write a tool nested; https://platform.openai.com/docs/api-reference/chat/create, `tools`."""
     function = described(tool) | {"parameters": tool.schema}
     if tool.strict is not None:
         function["strict"] = tool.strict
@@ -258,7 +258,8 @@ TOOLS = ToolForm(
 
 
 def _answer(answer: ShownAnswer) -> dict[str, Any]:
-    """Mistral's is the same: https://docs.mistral.ai/capabilities/structured_output/custom.
+    """Write the format of an answer. Mistral's is the same:
+    https://docs.mistral.ai/capabilities/structured_output/custom.
 
     https://platform.openai.com/docs/guides/structured-outputs
     """

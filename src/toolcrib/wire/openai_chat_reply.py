@@ -335,7 +335,7 @@ def _goes_on(block: Any, piece: Any) -> bool:
 
 
 _PATIENCE = 16
-"""So many unusual chunks show that a server's are all unusual, and that trying costs time."""
+"""The number of unusual chunks that shows a server's to be all unusual: trying them costs time."""
 
 
 class ChatReply:
@@ -528,7 +528,7 @@ class ChatReply:
             self.ending.called()
 
     def _function(self, function: Any, at: int | None) -> tuple[str, str]:
-        """Name and arguments, as text; arguments that come as a value keep their bytes."""
+        """Return name and arguments as text; arguments that come as a value keep their bytes."""
         if not isinstance(function, dict):
             raise WireError("the function of a tool call is not an object")
         name, text = function.get("name") or "", function.get("arguments")
@@ -628,7 +628,8 @@ def _brings_nothing(call: dict[str, Any]) -> bool:
 
 
 def _pieces_of(function: Any) -> tuple[str, str]:
-    """Name and arguments in a piece of a call that never runs; arguments that are no text count."""
+    """Return name and arguments in a piece of a call that never runs; arguments that are no text
+    count."""
     if not isinstance(function, dict):
         return "", ""
     name, text = function.get("name"), function.get("arguments")

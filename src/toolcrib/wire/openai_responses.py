@@ -71,7 +71,7 @@ class ResponsesHistory(History):
         return items
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
-        """There is no error flag: the text says it."""
+        """Write results; there is no error flag, so the text says it."""
         return [
             {
                 "type": f"{'custom_tool' if result.id in self._custom else 'function'}_call_output",
@@ -198,7 +198,8 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 
 
 def _tool(tool: ShownTool) -> dict[str, Any]:
-    """Flat, and always saying `strict`, which is on by default there (in Chat Completions it is off).
+    """Write a tool flat, and always with `strict`, which is on by default there (in Chat
+    Completions it is off).
 
     https://platform.openai.com/docs/guides/migrate-to-responses
     """

@@ -33,7 +33,7 @@ from toolcrib.wire.request import (
 
 
 Place: TypeAlias = int | Literal["item", "event"]
-"""Where a call stands in the JSON: in a list of output at that index, in `item`, or in the event."""
+"""The place of a call in the JSON: in a list of output at that index, in `item`, or in the event."""
 
 
 class _RawCall(msgspec.Struct):
@@ -318,7 +318,8 @@ def message_text(items: Iterable[Any]) -> str:
 
 
 def texts_of(item: Any) -> Iterator[tuple[int, str, bool]]:
-    """Place, text and whether it is a refusal, of each text in a message; other items have none."""
+    """Return place, text and whether it is a refusal, of each text in a message; other items have
+    none."""
     if not isinstance(item, dict) or item.get("type") != "message":
         return
     content = item.get("content")

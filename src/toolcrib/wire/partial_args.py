@@ -21,7 +21,7 @@ _STEP = re.compile(
 )
 _QUOTED = re.compile(r'\\.|"', re.DOTALL)
 _IN_JSON = {"\\'": "'", '"': r"\""}
-"""What a quoted name of a path may hold and a text of JSON may not, as JSON says it."""
+"""Escapes that a quoted name of a path may hold and JSON has not, as JSON writes them."""
 _DEEPEST = 64
 _VALUES = {
     "stringValue": (str,),

@@ -210,7 +210,7 @@ def _found(body: bytes) -> list[str]:
 
 
 def _of_frames(body: bytes) -> list[str]:
-    """Frames say of what kind their events are, in their heads. Raises WireError if they are none."""
+    """Return the wire whose events the heads of frames name. Raises WireError if they are none."""
     frames = FrameStream()
     names = {event.name for event in frames.feed(body[:_STEP])}
     frames.feed(b"")

@@ -93,7 +93,7 @@ def tools_member(tools: SentTools, request: ChatRequest) -> orjson.Fragment | No
 
 
 def narrowed(wire: Wire, tools: SentTools, allowed: Iterable[str]) -> SentTools:
-    """Only the tools of these own names; the others are known to the offer, but not on it.
+    """Return only the tools of these own names; the others are known to the offer, but not on it.
 
     For wires that can keep a model from a tool in no other way. They are not remembered.
     """
@@ -129,7 +129,8 @@ def refuse_single_calls(wire: Wire, request: ChatRequest, tools: SentTools) -> N
 def extra_members(
     extra: Mapping[str, Any], *, own: AbstractSet[str], unwanted: AbstractSet[str] = frozenset()
 ) -> dict[str, Any]:
-    """`Settings.extra` but for what is `unwanted`. Raises RequestError for what is the wire's own."""
+    """Return `Settings.extra` but for what is `unwanted`. Raises RequestError for what is the
+    wire's own."""
     for key in extra:
         if key in own:
             raise RequestError(f"Settings.extra may not set {key!r}: the request says that itself")
@@ -137,7 +138,7 @@ def extra_members(
 
 
 def sampling(wire: Wire, request: ChatRequest) -> dict[str, Any]:
-    """Temperature and token limit, as far as they are set, under the names that the wire has."""
+    """Return temperature and token limit, as far as they are set, under the names that the wire has."""
     settings, members = request.settings, dict[str, Any]()
     if settings.temperature is not None:
         members["temperature"] = settings.temperature
@@ -166,7 +167,7 @@ def settings_members(
     own: AbstractSet[str],
     only_with_tools: AbstractSet[str],
 ) -> dict[str, Any]:
-    """Temperature, token limit and `Settings.extra`, as OpenAI's wires have them: in the body itself.
+    """Return temperature, token limit and `Settings.extra`, as OpenAI's wires have them: in the body.
 
     `own` are the members that the request makes itself. Raises RequestError for one in `extra`.
     """

@@ -133,7 +133,7 @@ _MASKED = 0.3
 """How much the nearness counts that is measured without the values, on both sides."""
 
 _UNREAD = 0.4
-"""What counts as the cost of reading where there is no example to read by."""
+"""The cost of reading that is assumed where there is no example to read by."""
 
 _CLOSE = 0.03
 """Two tools whose scores differ by less cannot be told apart."""
@@ -141,10 +141,11 @@ _CLOSE = 0.03
 _MARGIN = 0.015
 _SHARE = 0.5
 _COMPUTED = 0.25
-"""A reading is sure up to that cost, of computed values to the lower; and if the next costs more."""
+"""A reading is sure up to the cost `_SHARE` (`_COMPUTED`, with computed values), if the next one
+costs more by `_MARGIN`."""
 
 _UNKNOWN_WORDS = 1
-"""And if it leaves no more words out that no example has."""
+"""How many words that no example has a sure reading may leave out."""
 
 _VAGUE = 0.1
 """Below that score a tool is not taken whose values could be any words."""
@@ -176,7 +177,7 @@ class _Index(NamedTuple):
 
 
 class _Offered(NamedTuple):
-    """What is derived of the offered tools: whole texts, texts without values, readers."""
+    """Holds what is derived from the offered tools: whole texts, texts without values, readers."""
 
     whole: _Index
     masked: _Index
@@ -247,7 +248,7 @@ class ToolChooser:
         return None
 
     def nearest(self, request: str, examples: Sequence[Example], count: int) -> list[Example]:
-        """Up to `count` of the examples, the nearest to the request first."""
+        """Return up to `count` of the examples, the nearest to the request first."""
         if not examples:
             return []
         rows = self._vectors.embed([request, *(example.request for example in examples)])
@@ -366,7 +367,7 @@ def _sentence(value: JsonValue) -> str | None:
 
 
 def _error(value: JsonValue) -> str:
-    """`{"error": {"message": …, "details": [{"path", "message"}]}}`, as the loop words it, or any."""
+    """Say an error: `{"error": {"message": …, "details": [{"path", "message"}]}}`, or any value."""
     error = value.get("error") if isinstance(value, dict) else None
     if not isinstance(error, dict) or not isinstance(error.get("message"), str):
         return _told(value)
@@ -387,7 +388,7 @@ def _told(value: JsonValue) -> str:
 
 
 def _fields(value: dict[str, JsonValue]) -> str:
-    """Short values on one line, then each list or long text under its name."""
+    """Write short values on one line, then each list or long text under its name."""
     short = {name: member for name, member in value.items() if _is_short(member)}
     lines = [_line(short)] if short else []
     for name, member in value.items():
@@ -506,7 +507,7 @@ class LocalClient(PlanningClient):
         return f"LocalClient({self._name!r})"
 
     def _answer(self, request: ChatRequest, given_up: threading.Event) -> Reply:
-        """Blocks: for a thread."""
+        """Return the reply. It blocks, so it runs in a thread."""
         tools = as_tools(request.tools)
         offer = Offer.of(tools)
         if request.messages and request.messages[-1].role == "tool":

@@ -272,7 +272,8 @@ class Model:
         self._server: Any = None
 
     def complete(self, body: JsonObject, given_up: threading.Event) -> Completion:
-        """Blocks: for a thread. `body` as llama.cpp's server takes it at `/completion`.
+        """Complete a prompt. It blocks, so it runs in a thread. `body` is what llama.cpp takes at
+        `/completion`.
 
         Raises SourceError if the file is no model, TooLongError, GivenUpError, and ProviderError
         for what else the engine refuses.
@@ -311,7 +312,7 @@ def check_engine() -> None:
 
 
 async def until_given_up(work: Callable[[threading.Event], T]) -> T:
-    """`work` in a thread; its event says that nobody waits for it any more."""
+    """Do `work` in a thread; the event that it gets says that nobody waits for it any more."""
     given_up = threading.Event()
     try:
         return await in_thread(lambda: work(given_up))
