@@ -176,8 +176,8 @@ class CallStory:
             *_background(self.record, self.attachments),
         )
         yield from (StoryLine("", what, text) for what, text in facts if text)
-        for caller in self.callers:
-            yield StoryLine("", "called by", _caller_line(caller.record))
+        for made in (caller.record for caller in self.callers):
+            yield StoryLine("", "called by", f"{made.name}  {ids_of(made)}: {outcome(made)}")
         yield StoryLine("", "why", self.why())
         for entry in self.changed:
             yield StoryLine("", "changed", f"entry {entry.seq} is {CHANGED}")
@@ -408,10 +408,6 @@ def _attached(attachments: Mapping[str, Attachment], digest: str) -> dict[str, A
     """Return the content of an attachment; nothing if the log does not have it."""
     attachment = attachments.get(digest)
     return {} if attachment is None else msgspec.json.decode(attachment.text, type=dict[str, Any])
-
-
-def _caller_line(record: ToolInvocationRecord) -> str:
-    return f"{record.name}  {ids_of(record)}: {outcome(record)}"
 
 
 def _decided(decision: Decision | None) -> str:

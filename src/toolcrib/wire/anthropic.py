@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -38,7 +37,7 @@ from toolcrib.wire.forms import (
     described,
 )
 from toolcrib.wire.history import History, IdRule, SentCall, SentResult, dumps
-from toolcrib.wire.json_text import counted, mended, parsed, same_json
+from toolcrib.wire.json_text import counted, dumped, mended, parsed, same_json
 from toolcrib.wire.request import (
     Parts,
     SentTools,
@@ -538,11 +537,7 @@ def _input_at_start(form: Any, data: bytes) -> bytes:
 
 
 def _again(form: Any) -> bytes:
-    """Return an input out of JSON that strict parsers refuse, such as half a surrogate pair."""
-    try:
-        return json.dumps(form["input"]).encode() if _has_input(form) else b""
-    except RecursionError:
-        raise WireError("the input of a tool call is nested too deeply") from None
+    return dumped(form["input"], "input of a tool call is").encode() if _has_input(form) else b""
 
 
 # Requests of Anthropic's Messages, and the wire's value.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 from urllib.parse import quote
@@ -39,7 +38,7 @@ from toolcrib.wire.forms import (
 )
 from toolcrib.wire.framing import FrameStream
 from toolcrib.wire.history import EncodedList, History, IdRule, SentCall, SentResult, dumps
-from toolcrib.wire.json_text import counted, mended, parsed
+from toolcrib.wire.json_text import counted, dumped, mended, parsed
 from toolcrib.wire.request import (
     Parts,
     SentTools,
@@ -570,11 +569,7 @@ def _slice(block: _RawConverseBlock) -> str:
 
 
 def _again(form: Any) -> str:
-    """Return an input out of JSON that strict parsers refuse, such as half a surrogate pair."""
-    try:
-        return json.dumps(form["toolUse"]["input"]) if _has_input(form) else ""
-    except RecursionError:
-        raise WireError("the input of a tool call is nested too deeply") from None
+    return dumped(form["toolUse"]["input"], "input of a tool call is") if _has_input(form) else ""
 
 
 # Requests of Bedrock's Converse and ConverseStream, and the wire's value.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
@@ -47,7 +46,7 @@ from toolcrib.wire.forms import (
     described,
 )
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult, dumps
-from toolcrib.wire.json_text import counted, mended, parsed, same_json
+from toolcrib.wire.json_text import counted, dumped, mended, parsed, same_json
 from toolcrib.wire.partial_args import PartialArguments
 from toolcrib.wire.request import (
     Parts,
@@ -503,11 +502,9 @@ def _arguments(parts: list[dict[str, Any]], data: bytes, at: int) -> list[str]:
 
 
 def _again(part: dict[str, Any]) -> str:
-    """Return arguments out of JSON that strict parsers refuse, such as half a surrogate pair."""
-    try:
-        return json.dumps(part["functionCall"]["args"]) if _has_args(part) else ""
-    except RecursionError:
-        raise WireError("the arguments of a call are nested too deeply") from None
+    return (
+        dumped(part["functionCall"]["args"], "arguments of a call are") if _has_args(part) else ""
+    )
 
 
 # Requests of Gemini's generateContent, and the wire's value.

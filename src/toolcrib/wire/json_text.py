@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from toolcrib.errors import WireError
+
 SPACE = " \t\r\n"
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _VALUES = json.JSONDecoder()
@@ -166,6 +168,14 @@ def parsed(data: bytes) -> Any:
         return json.loads(data, object_pairs_hook=_with_twins)
     except (ValueError, RecursionError):
         return None
+
+
+def dumped(value: Any, what: str) -> str:
+    """Return, as text, what was parsed from JSON that strict parsers refuse. Raises WireError."""
+    try:
+        return json.dumps(value)
+    except RecursionError:
+        raise WireError(f"the {what} nested too deeply") from None
 
 
 def mended(text: str) -> str:
