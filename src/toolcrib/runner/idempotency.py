@@ -1,9 +1,9 @@
 """A call runs once under its idempotency key: the cache of this process, and the ledger's entries.
 
 The cache holds for the last calls of this process; a `Ledger` holds for longer and for all. Where there
-is one, an outcome is given again only when the ledger has it. What is cached is JSON text, and nobody
-else's: whatever becomes of the object that a tool returned, the outcome is given again as it was, with
-JSON as its `value`. The cache is bounded in bytes. An outcome that is evicted leaves its key: asked for
+is one, an outcome is given again only when the ledger has it. What is cached is a frozen record and
+JSON text: whatever becomes of the object that a tool returned, the outcome is given again as it was,
+with JSON as its `value`. The cache is bounded in bytes. An outcome that is evicted leaves its key: asked for
 again, the call is known to have ended, and does not run; its result is in the ledger, if there is one.
 
 Before a tool runs, an entry of status `started` is written to whoever asks for one, and a ledger says
@@ -22,8 +22,7 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from hashlib import sha256
-from math import isfinite
-from typing import Literal, NamedTuple, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -83,32 +82,39 @@ class AlreadyCompleted(NamedTuple):
 
 
 class _KeptOutcome(msgspec.Struct, frozen=True, gc=False):
-    """An outcome as bytes, which nobody can change and which take little room: 1,000 fit into 2 MB.
+    """An outcome that nobody can change, and that the garbage collector need not look through.
 
-    `record` is JSON; itself only where JSON would not give it back. `value_json` is the tool's own
-    value, None where nobody has it; `model_json` is None of a call that failed. `size` is about how
-    many bytes all of it takes.
+    `value_json` is the tool's own value, None where nobody has it; `model_json` is None of a call that
+    failed. `size` is about how many bytes all of it takes.
     """
 
     fingerprint: int
-    record: bytes | ToolInvocationRecord
+    record: ToolInvocationRecord
     value_json: bytes | None
     model_json: bytes | None
     notice: str
     size: int
 
+    @staticmethod
+    def of(fingerprint: int, outcome: Completed | Failed, value_json: bytes | None) -> _KeptOutcome:
+        """Keep `value_json` in place of what the tool returned, which is the application's."""
+        record, notice = outcome.record, outcome.notice
+        model = outcome.model_json if isinstance(outcome, Completed) else None
+        size = _OVERHEAD + len(record.arguments_json) + len(record.result_json)
+        if value_json is not None and value_json is not model:
+            size += len(value_json)
+        if model is not None:
+            size += len(model)
+        if notice or record.defaulted:
+            size += 4 * (len(notice) + sum(map(len, record.defaulted)))
+        return _KeptOutcome(fingerprint, record, value_json, model, notice, size)
+
     def outcome(self) -> Completed | Failed:
         record = self.record
-        if isinstance(record, bytes):
-            record = _decoded(record)
         if self.model_json is None and record.error is not None:
             return Failed(record, record.error, self.notice)
         value = record.result if self.value_json is None else fresh(self.value_json)
         return Completed(record, value, self.model_json or b"null", self.notice)
-
-
-_encoded = msgspec.json.Encoder().encode
-_decoded = msgspec.json.Decoder(ToolInvocationRecord).decode
 
 
 class _ClaimedCall(msgspec.Struct):
@@ -137,10 +143,9 @@ class IdempotencyCache:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._known: dict[
-            str, _ClaimedCall | _KeptOutcome | int
-        ] = {}  # of what was evicted the fingerprint
-        self._finished: deque[str] = deque()
+        # of what was evicted the fingerprint
+        self._known: dict[str, _ClaimedCall | _KeptOutcome | int] = {}
+        self._finished: deque[tuple[str, _KeptOutcome]] = deque()
         self._evicted: deque[str] = deque()
         self._bytes = 0
         self._lock = threading.Lock()
@@ -197,29 +202,21 @@ class IdempotencyCache:
 
     def hold(self, key: str, outcome: Completed | Failed) -> None:
         """Keep the outcome of a call that has run, and that its ledger lacks; it is never evicted."""
-        known = cast("_ClaimedCall", self._known[key])
-        known.held, known.taken = outcome, False
+        known = self._known[key]
+        if isinstance(known, _ClaimedCall):
+            known.held, known.taken = outcome, False
 
     def keep(self, key: str, outcome: Completed | Failed, value_json: bytes | None = None) -> None:
         """Keep the outcome of a call that has run, with `value_json` in place of its value."""
-        own, record = cast("_ClaimedCall", self._known[key]).fingerprint, outcome.record
-        told: bytes | ToolInvocationRecord = record
-        size = _OVERHEAD
-        try:
-            if record.picked is None or isfinite(record.picked.score or 0):
-                told = _encoded(record)
-                size += len(told)
-        except ValueError:  # a lone surrogate
-            size += 4 * record.arguments_bytes
-        model = outcome.model_json if isinstance(outcome, Completed) else None
-        size += len(model or b"") + (0 if value_json is model else len(value_json or b""))
+        known = self._known[key]
+        own = known if isinstance(known, int) else known.fingerprint
+        kept = _KeptOutcome.of(own, outcome, value_json)
         with self._lock:
-            self._known[key] = _KeptOutcome(own, told, value_json, model, outcome.notice, size)
-            self._finished.append(key)
-            self._bytes += size
+            self._known[key] = kept
+            self._finished.append((key, kept))
+            self._bytes += kept.size
             while len(self._finished) > self._limit or self._bytes > MAX_BYTES:
-                oldest = self._finished.popleft()
-                evicted = cast("_KeptOutcome", self._known[oldest])
+                oldest, evicted = self._finished.popleft()
                 self._bytes -= evicted.size
                 self._known[oldest] = evicted.fingerprint
                 self._evicted.append(oldest)
