@@ -312,7 +312,7 @@ class TypedReader:
             value = values.reading(scope, lambda: self._validate(text, strict=True))
         if self._serializer is not None:
             mark = found.mark()
-            shown = self._dumped(value, sent, at, found)
+            shown = self._dumped(value, text, sent, at, found)
             if shown is not MISSING:
                 return value, shown
             found.rewind(mark)
@@ -328,12 +328,14 @@ class TypedReader:
             text = json_bytes(node.whole(sent))
         return text
 
-    def _dumped(self, value: Any, sent: JsonValue, at: At, found: Findings) -> Any:
+    def _dumped(self, value: Any, text: bytes, sent: JsonValue, at: At, found: Findings) -> Any:
         """Return pydantic's own dump of the value if, but for its defaults, it is what was sent, to the
-        last digit; else `MISSING`."""
+        last digit; else `MISSING`. `text` is what was read."""
         try:
-            told = orjson.dumps(sent, option=_SORTED)
             serializer = cast("SchemaSerializer", self._serializer)
+            if serializer.to_json(value, warnings=False) == text:
+                return sent  # all of it, and in the order of the fields
+            told = orjson.dumps(sent, option=_SORTED)
             dumped = serializer.to_python(value, mode="json", warnings=False)
             if orjson.dumps(dumped, option=_SORTED) == told:
                 return sent
