@@ -32,7 +32,7 @@ from toolcrib import (
 from toolcrib.errors import CapabilityError
 from toolcrib.hydration import RepairRequest
 from toolcrib.testing import call, cut, raw, raw_call
-from toolcrib.testing.loopback import ServerTurn
+from toolcrib.testing.scripted import ServerTurn
 from toolcrib.tools import per_call
 from toolcrib.values.decision import Answer
 from toolcrib.values.json import JsonObject

@@ -53,7 +53,7 @@ from toolcrib import (
     ToolCall,
     ToolRunner,
 )
-from toolcrib.approvals.terminal import question
+from toolcrib.approvals import question
 from toolcrib.audit import AuditLog
 from toolcrib.audit.otel import OpenTelemetry
 from toolcrib.clients import OpenAIClient

@@ -20,7 +20,7 @@ from pathlib import Path
 from test_docs import ROOT, TUTORIAL, is_as_shown
 
 from toolcrib.testing import call, openai_server
-from toolcrib.testing.loopback import ServerTurn
+from toolcrib.testing.scripted import ServerTurn
 
 STEP = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MODEL, SERVED = "http://localhost:11434/v1", "localhost:8000"

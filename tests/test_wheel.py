@@ -91,13 +91,13 @@ from toolcrib.audit.otel import OpenTelemetry
 asyncio.run(run(sinks=[OpenTelemetry()]))
 """
 PRICED = """
-from toolcrib.clients.prices import _library
+from toolcrib.clients.providers import _library
 _library()
 """
 EXTRAS = {
     "": "",
     "audit": LOGGED,
-    "bedrock": "import toolcrib.clients.signing as s; s._library()",
+    "bedrock": "import toolcrib.clients.transport as s; s._library()",
     "chat": CHAT,
     "checkpoints": LOGGED + SIGNED,
     "cli": "from toolcrib.cli import run as command\nassert command(['--version']) == 0",

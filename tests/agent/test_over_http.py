@@ -21,7 +21,7 @@ from toolcrib import (
 from toolcrib.clients import OpenAIClient
 from toolcrib.errors import AuthenticationError, ConnectionFailed, RateLimitError
 from toolcrib.testing import call, cut, die_after, http_error, openai_server
-from toolcrib.testing.loopback import ServerTurn
+from toolcrib.testing.scripted import ServerTurn
 
 RAN: list[int] = []
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rows import each_row
 
 from toolcrib import ALL, Agent, Message, Reply, ToolArgumentsDelta, ToolCall, tool
-from toolcrib.agent.events import PublicText
+from toolcrib.agent.stream import PublicText
 from toolcrib.errors import ProviderError
 from toolcrib.runner.output import public_arguments
 from toolcrib.testing import ScriptedClient, call, raw_call

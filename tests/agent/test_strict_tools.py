@@ -26,7 +26,7 @@ from toolcrib import (
 )
 from toolcrib.clients import OpenAIClient
 from toolcrib.testing import ScriptedClient, call, openai_server
-from toolcrib.testing.loopback import ServerTurn
+from toolcrib.testing.scripted import ServerTurn
 from toolcrib.values.json import sha256_hex
 
 RAN: list[tuple[Any, ...]] = []

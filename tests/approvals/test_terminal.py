@@ -27,8 +27,7 @@ from toolcrib import (
     ToolRunner,
     tool,
 )
-from toolcrib.approvals import TerminalApprover
-from toolcrib.approvals.terminal import question, shown_arguments
+from toolcrib.approvals import TerminalApprover, question, shown_arguments
 from toolcrib.errors import ErrorCode
 from toolcrib.values.context import CallScope, RunTally, ToolApproval
 from toolcrib.values.json import JsonObject, digest

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from toolcrib import ALL, Approve, Completed, Failed, ToolCall, ToolRunner, tool
 from toolcrib.audit import AuditFilter, AuditLog
-from toolcrib.cli.audit_story import stories
+from toolcrib.cli.audit import stories
 from toolcrib.errors import ErrorCode, SourceError
 from toolcrib.runner import CallScope
 from toolcrib.runner.idempotency import key_of

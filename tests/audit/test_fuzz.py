@@ -19,7 +19,7 @@ from children import FORKS
 from samples import WHOLE
 
 from toolcrib.audit import AuditEntry, AuditFilter, AuditLog
-from toolcrib.cli.audit_story import outcome, stories
+from toolcrib.cli.audit import outcome, stories
 from toolcrib.values.record import ToolInvocationRecord, is_final, standing
 
 SEED = 20_261_122

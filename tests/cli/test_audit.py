@@ -35,12 +35,12 @@ from toolcrib import ALL, Agent, Caller, PickOptions, ToolRunner, tool
 from toolcrib.audit import AuditEntry, AuditLog, Head, RunRecord, SigningKey
 from toolcrib.audit.entry import COLUMNS, Seal
 from toolcrib.cli import audit, audit_check, render, run
-from toolcrib.cli.audit_story import HIDDEN
+from toolcrib.cli.audit import HIDDEN
 from toolcrib.cli.options import UnusableError, log_to_read, without_password
 from toolcrib.errors import ErrorCode, SourceError
 from toolcrib.storage import database
 from toolcrib.testing import ScriptedClient, call, openai_server
-from toolcrib.testing.loopback import ServerTurn
+from toolcrib.testing.scripted import ServerTurn
 from toolcrib.values.call import ValidatorInfo
 from toolcrib.values.decision import Ask
 from toolcrib.values.json import to_plain

@@ -20,7 +20,7 @@ from cli.audit_records import (
 )
 
 from toolcrib.audit import AuditEntry
-from toolcrib.cli.audit_story import stories
+from toolcrib.cli.audit import stories
 from toolcrib.cli.options import moment
 from toolcrib.errors import ErrorCode
 from toolcrib.values.decision import Allow, Deny

@@ -19,7 +19,7 @@ from toolcrib import ToolCall, ToolRunner, run_sync
 from toolcrib.audit import AuditLog
 from toolcrib.cli import run, tools
 from toolcrib.testing import call, die_after, http_error, openai_server
-from toolcrib.testing.loopback import ServerTurn
+from toolcrib.testing.scripted import ServerTurn
 from toolcrib.values.record import ToolInvocationRecord
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from toolcrib.approvals.terminal import question
+from toolcrib.approvals import question
 from toolcrib.cli.render import json_text, printable, short_json, spoken
 from toolcrib.values.decision import ApprovalRequest
 

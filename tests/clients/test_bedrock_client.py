@@ -343,7 +343,7 @@ def test_signing_needs_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr("toolcrib.clients.signing.import_module", absent)
+    monkeypatch.setattr("toolcrib.clients.transport.import_module", absent)
     with pytest.raises(MissingExtraError, match=r"toolcrib\[bedrock\]"):
         BedrockClient("m", region="a")
     assert BedrockClient("m", region="a", api_key="k").model == "m"

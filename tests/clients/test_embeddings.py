@@ -15,7 +15,7 @@ import pytest
 from rows import each_row
 
 from toolcrib.clients import Retries
-from toolcrib.clients.embeddings import EmbeddingsClient
+from toolcrib.clients.providers import EmbeddingsClient
 from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response
 from toolcrib.errors import (
     AuthenticationError,
@@ -30,7 +30,7 @@ from toolcrib.errors import (
 )
 from toolcrib.pick.embedding import CachedEmbedder, FunctionEmbedder
 from toolcrib.testing import die_after, http_error, raw
-from toolcrib.testing.loopback import OpenAIServer, RawTurn, serving
+from toolcrib.testing.scripted import OpenAIServer, RawTurn, serving
 
 KEY = "sk-canary-0123456789abcdef"
 

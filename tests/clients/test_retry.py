@@ -31,7 +31,7 @@ from toolcrib.errors import (
     WireError,
 )
 from toolcrib.testing import die_after, http_error, openai_server, raw
-from toolcrib.testing.loopback import RawTurn
+from toolcrib.testing.scripted import RawTurn
 from toolcrib.values.message import ChatRequest, Message, Reply, TextPart
 
 HI = ChatRequest((Message.user("Hi"),))

@@ -28,7 +28,7 @@ from toolcrib.errors import (
     WireError,
 )
 from toolcrib.testing import call, die_after, http_error, openai_server
-from toolcrib.testing.loopback import OpenAIServer, RawTurn, serving
+from toolcrib.testing.scripted import OpenAIServer, RawTurn, serving
 from toolcrib.values.message import ChatRequest, Message, Reply, Settings, TextPart, Usage
 
 HI = ChatRequest((Message.user("Hi"),), id_prefix="r_")

@@ -14,7 +14,7 @@ import pytest
 
 from toolcrib.audit import AuditLog
 from toolcrib.testing import OpenAIServer, call, openai_server, raw_call
-from toolcrib.testing.loopback import ServerTurn
+from toolcrib.testing.scripted import ServerTurn
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

@@ -10,8 +10,15 @@ from rows import each_row
 
 from toolcrib.errors import CapabilityError, SourceError
 from toolcrib.kit import FolderLimits, JailedFolder
-from toolcrib.kit.files import NOT_TEXT, OUTSIDE
-from toolcrib.kit.opening import NO_FILE, NO_FOLDER, NOT_A_FILE, NOT_A_FOLDER, NOT_ORDINARY
+from toolcrib.kit.files import (
+    NO_FILE,
+    NO_FOLDER,
+    NOT_A_FILE,
+    NOT_A_FOLDER,
+    NOT_ORDINARY,
+    NOT_TEXT,
+    OUTSIDE,
+)
 
 Ask = Callable[[JailedFolder, str], object]
 ASKS: list[Ask] = [

@@ -17,7 +17,7 @@ from children import WARNED
 from toolcrib.audit import AuditLog
 from toolcrib.errors import CapabilityError
 from toolcrib.kit import JailedFolder
-from toolcrib.kit.opening import IN_USE, Reading, opened_folder
+from toolcrib.kit.files import IN_USE, Reading, opened_folder
 
 WRITE = """
 import sqlite3, sys
@@ -40,7 +40,7 @@ with closing(sqlite3.connect(sys.argv[1], timeout=0)) as other:
 FORK = """
 import os, sys
 from toolcrib.kit import JailedFolder
-from toolcrib.kit.opening import Reading, opened_folder
+from toolcrib.kit.files import Reading, opened_folder
 
 root = sys.argv[1]
 jail = JailedFolder(root)

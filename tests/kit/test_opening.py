@@ -7,7 +7,7 @@ import pytest
 from rows import each_row
 
 from toolcrib.errors import CapabilityError
-from toolcrib.kit.opening import (
+from toolcrib.kit.files import (
     NOT_A_FILE,
     NOT_A_FOLDER,
     NOT_ALLOWED,

@@ -13,7 +13,7 @@ from rows import each_row
 from toolcrib.clients import OpenAIClient
 from toolcrib.errors import AuthenticationError, PickError
 from toolcrib.pick import Hits, JudgeScorer, PickOptions, Query, pick_tools
-from toolcrib.pick.judge import read_judgement
+from toolcrib.pick.rerank import read_judgement
 from toolcrib.testing import ScriptedClient, call, cut, http_error, openai_server
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.message import ChatRequest, Message, Reply, Settings

@@ -10,8 +10,7 @@ from rows import each_row
 from samples import sample
 
 from toolcrib.pick import Query
-from toolcrib.pick.keyword import asked_words, plan_of, weigh
-from toolcrib.pick.keyword_index import WordIndex, entry_of, index_steps
+from toolcrib.pick.keyword import WordIndex, asked_words, entry_of, index_steps, plan_of, weigh
 from toolcrib.values.definition import ToolDefinition
 
 WORDS = ("red", "green", "blue", "market", "price", "weather", "file", "files", "zebra")
@@ -72,7 +71,7 @@ def test_what_is_shared_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> No
         read.append(definition.name)
         return {definition.name: 1.0}, ""
 
-    monkeypatch.setattr("toolcrib.pick.keyword_index.entry_of", entry_of)
+    monkeypatch.setattr("toolcrib.pick.keyword.entry_of", entry_of)
     built([*definitions[::-1], entry("new").definition], index)
     assert read == ["new"]
     read.clear()

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from toolcrib.errors import MissingExtraError, SourceError
-from toolcrib.pick import minilm
-from toolcrib.pick.minilm import MiniLM
+from toolcrib.pick import rerank
+from toolcrib.pick.rerank import MiniLM
 
 np = pytest.importorskip("numpy", reason="the extra 'rerank' is not installed")
-if not all(map(find_spec, minilm._MODULES)):  # importing onnxruntime here would start its telemetry
+if not all(map(find_spec, rerank._MODULES)):  # importing onnxruntime here would start its telemetry
     pytest.skip("the extra 'rerank' is not installed", allow_module_level=True)
 
 TEXTS = [
@@ -37,9 +37,9 @@ TEXTS = [
 
 @pytest.fixture
 def unloaded() -> Iterator[None]:
-    minilm._loaded.cache_clear()
+    rerank._loaded.cache_clear()
     yield
-    minilm._loaded.cache_clear()
+    rerank._loaded.cache_clear()
 
 
 def test_rows_are_unit_float32() -> None:
@@ -98,20 +98,20 @@ def test_only_the_first_254_tokens_count() -> None:
 
 
 def test_special_tokens_in_a_text_are_words() -> None:
-    model = minilm._model(MiniLM()._file)
+    model = rerank._model(MiniLM()._file)
     tokens = model.tokenizer.encode("a [SEP] [CLS] [PAD]", add_special_tokens=False).ids
     assert not {0, 101, 102} & set(tokens)
 
 
 def test_threads_load_it_once_and_agree(unloaded: None, monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[object] = []
-    tokenizer = minilm._tokenizer
+    tokenizer = rerank._tokenizer
 
     def counted(library: Any) -> Any:
         loads.append(library)
         return tokenizer(library)
 
-    monkeypatch.setattr(minilm, "_tokenizer", counted)
+    monkeypatch.setattr(rerank, "_tokenizer", counted)
     with ThreadPoolExecutor(4) as pool:
         rows = list(pool.map(lambda _: MiniLM().embed(TEXTS[:2]), range(8)))
     assert len(loads) == 1
@@ -127,7 +127,7 @@ def test_after_a_fork(capfd: pytest.CaptureFixture[str]) -> None:
     here = MiniLM().embed(TEXTS[:1]).tobytes()
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
-    with minilm._loading:  # held by another thread, say
+    with rerank._loading:  # held by another thread, say
         child = context.Process(target=_embedded, args=(queue,))
         child.start()
     assert queue.get(timeout=60) == here
@@ -139,7 +139,7 @@ FRESH = """
 import os, pathlib, sys
 events = []
 sys.addaudithook(lambda event, _: events.append(event) if event.startswith("socket.") else None)
-from toolcrib.pick.minilm import MiniLM
+from toolcrib.pick.rerank import MiniLM
 tasks = pathlib.Path("/proc/self/task")
 before = len(list(tasks.glob("*")))
 rows = MiniLM().embed(["hello there", "and you"])
@@ -181,7 +181,7 @@ def test_without_the_packages_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_importing_it_imports_no_library() -> None:
     code = (
-        "import sys, toolcrib.pick, toolcrib.pick.minilm, toolcrib.pick.embedding; "
+        "import sys, toolcrib.pick, toolcrib.pick.rerank, toolcrib.pick.embedding; "
         "print([m for m in ('numpy', 'onnxruntime', 'tokenizers', 'wordllama') if m in sys.modules])"
     )
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -217,13 +217,13 @@ def test_a_broken_vocabulary(
     file = tmp_path / "minilm_vocab.txt"
     if content is not None:
         file.write_bytes(content)
-    monkeypatch.setattr(minilm, "_VOCABULARY", file)
+    monkeypatch.setattr(rerank, "_VOCABULARY", file)
     with pytest.raises(SourceError, match=r"minilm_vocab\.txt is not whole: reinstall toolcrib"):
         MiniLM().embed(["x"])
 
 
 def test_another_model(unloaded: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(minilm, "_INPUTS", {"input_ids", "attention_mask", "position_ids"})
+    monkeypatch.setattr(rerank, "_INPUTS", {"input_ids", "attention_mask", "position_ids"})
     with pytest.raises(SourceError, match="another model than all-MiniLM-L6-v2"):
         MiniLM().embed(["x"])
 

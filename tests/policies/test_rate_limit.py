@@ -13,9 +13,20 @@ from hypothesis import strategies as st
 from policies.policy_helpers import CANARY, call_of, context_of
 from rows import each_row
 
-from toolcrib import ALL, Caller, Completed, Deny, ErrorCode, Failed, ToolCall, ToolRunner, tool
+from toolcrib import (
+    ALL,
+    Caller,
+    Completed,
+    Deny,
+    ErrorCode,
+    Failed,
+    ToolCall,
+    ToolRunner,
+    policies,
+    tool,
+)
 from toolcrib.errors import MissingExtraError, ToolcribError
-from toolcrib.policies import CountingPolicy, rate, rate_limit
+from toolcrib.policies import CountingPolicy, rate_limit
 from toolcrib.runner.policy import count_all, decide
 from toolcrib.values.context import RunTally
 
@@ -31,7 +42,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(rate, "time", made)
+    monkeypatch.setattr(policies, "time", made)
     return made
 
 
@@ -58,7 +69,7 @@ def test_no_more_than_that_in_any_minute(clock: Clock) -> None:
 def test_any_stretch_of_any_caller(steps: list[tuple[int, str]]) -> None:
     clock, policy = Clock(), rate_limit("3 per 10 seconds")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rate, "time", clock)
+        patch.setattr(policies, "time", clock)
         taken: list[tuple[float, str]] = []
         for seconds, caller in steps:
             clock.now += seconds

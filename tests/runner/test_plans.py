@@ -10,7 +10,7 @@ import pytest
 
 from toolcrib import ALL, Caller, Catalog, Completed, ToolCall, ToolRunner, tool
 from toolcrib.audit import AuditFilter, AuditLog
-from toolcrib.cli.audit_story import stories
+from toolcrib.cli.audit import stories
 from toolcrib.errors import ErrorCode
 from toolcrib.hydration import hydrate
 from toolcrib.testing import MemorySink, ScriptedClient, call, raw_call

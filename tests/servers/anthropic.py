@@ -9,15 +9,16 @@ from typing import Any
 
 import orjson
 
-from toolcrib.testing.loopback import (
+from toolcrib.testing.scripted import (
     CutTurn,
     OpenAIServer,
     RawTurn,
+    Said,
     ServerTurn,
+    Spoken,
     ending,
     serving,
 )
-from toolcrib.testing.scripted import Said, Spoken
 from toolcrib.values.message import Reply
 
 # What Anthropic's server refuses of a Messages request, in about its words.

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from toolcrib.testing.loopback import (
+from toolcrib.testing.scripted import (
     CutTurn,
     OpenAIServer,
     RawTurn,
+    Said,
     ServerTurn,
+    Spoken,
     ending,
     serving,
 )
-from toolcrib.testing.scripted import Said, Spoken
 from toolcrib.values.message import Reply
 
 # What Bedrock refuses of a Converse request, in about its words.

@@ -12,15 +12,16 @@ from typing import Any
 
 import orjson
 
-from toolcrib.testing.loopback import (
+from toolcrib.testing.scripted import (
     CutTurn,
     OpenAIServer,
     RawTurn,
+    Said,
     ServerTurn,
+    Spoken,
     ending,
     serving,
 )
-from toolcrib.testing.scripted import Said, Spoken
 from toolcrib.values.message import Reply
 
 _PIECE = 5

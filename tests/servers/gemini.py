@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import orjson
+from servers.ollama import in_one_line
 
-from toolcrib.testing.loopback import (
+from toolcrib.testing.scripted import (
     CutTurn,
     OpenAIServer,
     RawTurn,
+    Said,
+    ScriptedCall,
     ServerTurn,
     halved,
     http_error,
     serving,
+    spoken,
 )
-from toolcrib.testing.scripted import Said, ScriptedCall, in_one_line, spoken
 from toolcrib.values.message import Reply
 
 # What Gemini's server refuses of a request to generate content, in about its words.

@@ -9,16 +9,16 @@ from typing import Any
 
 import orjson
 
-from toolcrib.testing.loopback import (
+from toolcrib.testing.scripted import (
     CutTurn,
     OpenAIServer,
     RawTurn,
+    Said,
     ServerTurn,
     ending,
     fault_of,
     serving,
 )
-from toolcrib.testing.scripted import Said
 from toolcrib.values.message import Reply
 
 _ID = re.compile(r"[A-Za-z0-9]{9}")

@@ -9,19 +9,25 @@ from typing import Any
 
 import orjson
 
-from toolcrib.testing.loopback import (
+from toolcrib.testing.scripted import (
     CutTurn,
     OpenAIServer,
     RawTurn,
+    Said,
     ServerTurn,
     halved,
     serving,
+    spoken,
 )
-from toolcrib.testing.scripted import Said, in_one_line, spoken
 from toolcrib.values.message import Reply
 
 _PIECE = 5
 _LINES = "application/x-ndjson"
+
+
+def in_one_line(arguments: str) -> orjson.Fragment:
+    """Arguments as part of a body whose lines count: JSON has no line break but as white space."""
+    return orjson.Fragment(arguments.replace("\r", " ").replace("\n", " "))
 
 
 class OllamaServer(OpenAIServer):

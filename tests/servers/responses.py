@@ -9,15 +9,18 @@ from typing import Any
 
 import orjson
 
-from toolcrib.testing.loopback import (
+from toolcrib.testing.scripted import (
     CutTurn,
     OpenAIServer,
     RawTurn,
+    Said,
+    ScriptedCall,
     ServerTurn,
+    Spoken,
     halved,
     serving,
+    spoken,
 )
-from toolcrib.testing.scripted import Said, ScriptedCall, Spoken, spoken
 from toolcrib.values.message import Reply
 
 # What OpenAI's server refuses of a request for a response, in about its words.

@@ -17,7 +17,7 @@ from toolcrib import ALL, Agent, tool
 from toolcrib.clients import BedrockClient, SigningTransport
 from toolcrib.errors import ConnectionFailed, ProviderError, RequestError, WireError
 from toolcrib.testing import call, cut, die_after, raw, raw_call
-from toolcrib.testing.loopback import serving
+from toolcrib.testing.scripted import serving
 from toolcrib.values.message import ChatRequest, Message, Reply, Settings
 from toolcrib.wire import encode
 

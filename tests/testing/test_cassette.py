@@ -44,7 +44,7 @@ from toolcrib.errors import (
 )
 from toolcrib.testing import Cassette, call, cassette, die_after, http_error, openai_server, raw
 from toolcrib.testing.cassettes import Record
-from toolcrib.testing.loopback import RawTurn, ServerTurn
+from toolcrib.testing.scripted import RawTurn, ServerTurn
 from toolcrib.values.message import ChatRequest, Message
 
 CANARY = "sk-canary-8f3b/52+e1d0=77"

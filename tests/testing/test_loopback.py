@@ -11,7 +11,7 @@ import pytest
 from rows import each_row
 
 from toolcrib.testing import call, cut, die_after, http_error, openai_server, raw, raw_call
-from toolcrib.testing.loopback import fault_of
+from toolcrib.testing.scripted import fault_of
 from toolcrib.values.message import Reply
 from toolcrib.wire import decode
 

@@ -23,14 +23,14 @@ from wire.recorded_helpers import Row, recorded
 from wire.sdk_judges import judge_of
 
 from toolcrib.errors import ClientError
-from toolcrib.testing import loopback
+from toolcrib.testing import scripted
 from toolcrib.values.call import ToolCall
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import ChatRequest, Image, Message, ProviderState, Reply
 from toolcrib.wire import WIRES, Memo, decode, encode
 
 FAULT_OF: dict[str, Callable[[Any], str | None]] = {
-    "openai-chat": loopback.fault_of,
+    "openai-chat": scripted.fault_of,
     "openai-responses": responses.fault_of,
     "anthropic": anthropic.fault_of,
     "gemini": gemini.fault_of,

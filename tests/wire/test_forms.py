@@ -205,8 +205,8 @@ def test_a_tool_that_would_be_refused_is_listed_but_not_sent(
     def refusing(schema: Any, _dialect: Any) -> Any:
         return Lowered(copy.deepcopy(schema), (loss,))
 
-    monkeypatch.setattr("toolcrib.wire.views.accepts_unchanged", lambda *_: False)
-    monkeypatch.setattr("toolcrib.wire.views.lower", refusing)
+    monkeypatch.setattr("toolcrib.wire.forms.accepts_unchanged", lambda *_: False)
+    monkeypatch.setattr("toolcrib.wire.forms.lower", refusing)
     tool = defined("bad", {**PLAIN, "title": "only here"})
     (view,) = tool_views(form, [tool])
     assert view.losses == (loss,)

@@ -12,7 +12,7 @@ from toolcrib.values.call import ToolCall
 from toolcrib.values.message import ChatRequest, Message
 from toolcrib.wire import WIRES, Memo, encode
 from toolcrib.wire import request as request_module
-from toolcrib.wire.views import encoded as encoded_tools
+from toolcrib.wire.forms import encoded as encoded_tools
 
 TOOLS: Any = ({"name": "f", "input_schema": {"type": "object"}},)
 EACH = pytest.mark.parametrize("wire", WIRES)

@@ -11,14 +11,14 @@ import pytest
 from rows import each_row
 from wire.sdk_judges import judge_of
 
-from toolcrib.agent.output import OutputType
+from toolcrib.agent.loop import OutputType
 from toolcrib.clients import OpenAIClient, WireClient
 from toolcrib.errors import RequestError
 from toolcrib.schema import compile_validator
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import ChatRequest, Message, OutputFormat, Settings
 from toolcrib.wire import MISTRAL, OPENAI_CHAT, WIRES, HttpRequest, encode
-from toolcrib.wire.output import OutputForm
+from toolcrib.wire.forms import OutputForm
 
 MODELS = {
     "openai-chat": "gpt-4o",

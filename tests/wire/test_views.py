@@ -13,8 +13,7 @@ from wire.forms_helpers import NOTHING, PLAIN, TOOLS, defined, inner
 from toolcrib.values.definition import Example, PlainTool
 from toolcrib.values.message import ChatRequest, Message
 from toolcrib.wire import FORMS, OPENAI_CHAT, encode, encode_tools, tool_views
-from toolcrib.wire.forms import ToolForm
-from toolcrib.wire.views import encoded
+from toolcrib.wire.forms import ToolForm, encoded
 
 # the tool; what is said of it in Chat Completions, and to Anthropic, which takes no recursion
 STRICT = [

@@ -13,11 +13,16 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolcrib.agent.history import RunTurn, error_content, joined, settled, split_system
-from toolcrib.agent.loop import AgentLabel, Listener, Run, RunTerms
-from toolcrib.agent.output import OutputType
+from toolcrib.agent.history import (
+    RunTurn,
+    check_state,
+    error_content,
+    joined,
+    settled,
+    split_system,
+)
+from toolcrib.agent.loop import AgentLabel, Listener, OutputType, Run, RunTerms
 from toolcrib.agent.picking import AgentPicking, OpenToolbox, Toolbox
-from toolcrib.agent.restored import check_state
 from toolcrib.agent.stream import RunStream
 from toolcrib.clients import client_for
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError

@@ -1,28 +1,258 @@
-"""A run as it happens: `RunStream` gives the events, and the result once.
+"""A run as it happens: `Watch` turns what happens into events, `RunStream` gives them and the result.
 
 The run goes on by itself, whether or not anybody reads; leaving `async with` cancels it.
 
-Rule: an event shares nothing that can be changed with the run, its result or its session. Every event
-passes one door, where each list, object and mutable value in it is copied. Only an instance of the
-application's own class, which the typed `output` of a result may be, is not.
+Rules: an event shows public views only. It shares nothing that can be changed with the run, its result
+or its session: every event passes one door, where each list, object and mutable value in it is copied.
+Only an instance of the application's own class, which the typed `output` of a result may be, is not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import suppress
 from copy import copy
+from functools import cache
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
+import orjson
 
+from toolcrib.agent.picking import Toolbox
 from toolcrib.errors import ToolcribError
-from toolcrib.values.event import Done, Event, TextDelta
+from toolcrib.runner.output import public_arguments
+from toolcrib.runner.recorder import public_name
+from toolcrib.values.call import Hydrated, HydrationResult
+from toolcrib.values.decision import ApprovalRequest
+from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.event import (
+    ApprovalRequested,
+    Done,
+    Event,
+    ReasoningDelta,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallFinished,
+    ToolCallProgress,
+    ToolCallStarted,
+)
+from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.message import ArgumentsPart
+from toolcrib.values.record import Outcome, ToolInvocationRecord, Waiting
 from toolcrib.values.run import RunResult
 from toolcrib.values.typed import came
+
+# Of arguments that stream, the public ones: declared members of the top-level object, nothing else.
+#
+# What has come so far is a prefix of one JSON object (RFC 8259), or nothing more shows from the first
+# character on that cannot be part of one. Regular expressions take long runs at once, and no character
+# is looked at more than a few times, however the text is split.
+
+_LONGEST = 1_000  # characters of a number; of an escape there are 12 at most
+_S = r"[ \t\n\r]*+"
+_HEX = "[0-9A-Fa-f]"
+_ESCAPE = (  # not of one half of a surrogate pair
+    rf'\\(?:["\\/bfnrt]|u(?:[0-9A-CEFa-cef]{_HEX}{{3}}|[Dd][0-7]{_HEX}{{2}}'
+    rf"|[Dd][89ABab]{_HEX}{{2}}\\u[Dd][C-Fc-f]{_HEX}{{2}}))"
+)
+_INSIDE = rf"(?:[\]-~ #-\[!]++|[^\x00-~\ud800-\udfff]++|{_ESCAPE})*+"
+_SCALAR = r"(?:-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+|true|false|null)"
+_PLAIN = rf'(?:"{_INSIDE}"|{_SCALAR})'
+_NAMED = rf'"{_INSIDE}"{_S}:{_S}'
+_FLAT = rf"(?:{_PLAIN}|\{{(?:{_S}{_NAMED}{_PLAIN}{_S},)*+{_S}{_NAMED}{_PLAIN}{_S}\}})"
+
+
+def _state(tokens: str, run: str = "") -> str:
+    """Return a pattern: members or items to skip, white space, then one token, each optional."""
+    return rf"{run}{_S}(?:{tokens})?+"
+
+
+_compiled = cache(re.compile)  # when first used: it takes longer than importing all the rest
+
+
+_VALUE = rf'(?P<text>")|(?P<open>[\[{{])|(?P<scalar>{_SCALAR})(?=[ \t\n\r,\]}}])'
+_BEGIN: Final = _state(r"(?P<begin>\{)")
+_FIRST_NAME: Final = _state(r'(?P<name>")|(?P<close>\})')
+_NAME: Final = _state('(?P<name>")')
+_IN_NAME: Final = f'{_INSIDE}(?P<named>")?+'
+_FIRST_KEY: Final = _state(r'(?P<key>")|(?P<close>\})')
+_KEY: Final = _state('(?P<key>")', run=rf"(?:{_S}{_NAMED}{_PLAIN}{_S},)*+")
+_IN_KEY: Final = f'{_INSIDE}(?P<keyed>")?+'
+_COLON: Final = _state("(?P<colon>:)")
+_OF_KEY: Final = _state(_VALUE)
+_FIRST_ITEM: Final = _state(_VALUE + r"|(?P<close>\])")
+_ITEM: Final = _state(_VALUE, run=rf"(?:{_S}{_FLAT}{_S},)*+")
+_IN_TEXT: Final = f'{_INSIDE}(?P<ended>")?+'
+_AFTER: Final = _state(r"(?P<comma>,)|(?P<close>[\]}])")
+_OVER: Final = "(?s:.*+)"
+_NEXT: Final = {
+    "key": _IN_KEY,
+    "keyed": _COLON,
+    "colon": _OF_KEY,
+    "text": _IN_TEXT,
+    "ended": _AFTER,
+    "scalar": _AFTER,
+}
+
+
+class PublicText:
+    """The public part of one call's arguments: `feed` it the pieces of their text, in order.
+
+    What it gives is, put together, the text of an object with the `declared` members alone. A number
+    is given when it is known to be whole.
+    """
+
+    __slots__ = ("_closers", "_comma", "_declared", "_held", "_name", "_shows", "_state")
+
+    def __init__(self, declared: Collection[str]) -> None:
+        self._declared = declared
+        self._state = _BEGIN
+        self._closers: list[str] = []
+        self._held = ""  # the beginning of an escape, a number or a word; or what is malformed
+        self._name: list[str] = []
+        self._shows = False
+        self._comma = ""
+
+    @classmethod
+    def of(cls, definition: ToolDefinition) -> Self:
+        """Make the filter for the arguments of a tool; without a schema no property is declared."""
+        properties = (definition.input_schema or {}).get("properties")
+        return cls(frozenset(properties if isinstance(properties, dict) else ()))
+
+    def feed(self, piece: str) -> str:
+        """Return the public part of the next piece, and of what was held back until it came."""
+        text = self._held + piece
+        shown: list[str] = []
+        at, length = 0, len(text)
+        while at < length:
+            state = self._state
+            found = _compiled(state).match(text, at)
+            if found is None or found.end() == at:
+                break
+            token, taken = found.lastgroup, text[at : found.end()]
+            at = found.end()
+            if token in _NEXT:
+                self._state = _NEXT[token]
+            elif token is not None or state is _IN_NAME or state is _AFTER:
+                shown.append(self._take(token, taken))
+                continue
+            if self._shows:
+                shown.append(taken)
+        self._held = text[at:]
+        if length - at > _LONGEST:
+            self._state, self._shows, self._held = _OVER, False, ""
+        return "".join(shown)
+
+    def _take(self, token: str | None, text: str) -> str:
+        """Go on by what ends in this token, or lies in a name or behind a value; what shows of it."""
+        is_top = len(self._closers) == 1
+        match token:
+            case "begin":
+                self._closers, self._state = ["}"], _FIRST_NAME
+                return "{"
+            case "name":
+                self._name, self._state = ['"'], _IN_NAME
+                return ""
+            case "named":
+                return self._named(text)
+            case "open":
+                is_object = text[-1] == "{"
+                self._closers.append("}" if is_object else "]")
+                self._state = _FIRST_KEY if is_object else _FIRST_ITEM
+            case "close":
+                return self._closed(text)
+            case "comma" if is_top:
+                self._state, self._shows = _NAME, False
+            case "comma":
+                self._state = _KEY if self._closers[-1] == "}" else _ITEM
+            case _ if self._state is _IN_NAME:
+                self._name.append(text)
+            case _ if is_top:
+                return ""  # white space between members
+        return text if self._shows else ""
+
+    def _named(self, text: str) -> str:
+        """Take the whole name of a member, which decides whether the member shows."""
+        name = "".join((*self._name, text))
+        self._state, self._shows = _COLON, orjson.loads(name) in self._declared
+        if not self._shows:
+            return ""
+        comma, self._comma = self._comma, ","
+        return comma + name
+
+    def _closed(self, text: str) -> str:
+        if self._closers.pop() == text[-1] and self._closers:
+            self._state = _AFTER
+            return text if self._shows else ""
+        self._state, self._shows = _OVER, False
+        return "}" if text[-1] == "}" and not self._closers else ""
+
+
+class Watch:
+    """Observes the runner for a run: emits the events of its calls, and collects their outcomes."""
+
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        records: list[ToolInvocationRecord],
+        told: Iterable[ApprovalRequest] = (),
+    ) -> None:
+        """`told` are the questions of a run that goes on: they and their calls were told before."""
+        self._emit = emit
+        self._records = records
+        self._told = {request.call_id: request.id for request in told}
+        self._streaming: dict[str, PublicText] = {}  # by call id
+        self._schemas: dict[str, JsonObject | None] = {}  # of the calls of this reply, by their id
+        self.outcomes: dict[str, Outcome] = {}
+
+    def text(self, text: str) -> None:
+        self._emit(TextDelta(text))
+
+    def reasoning(self, text: str) -> None:
+        self._emit(ReasoningDelta(text))
+
+    def arguments(self, call_id: str, part: ArgumentsPart, toolbox: Toolbox) -> None:
+        """Show declared arguments as they stream; none of tools with secrets or of unknown tools.
+
+        `call_id` is the one that the call will have in the history.
+        """
+        public = self._streaming.get(call_id)
+        if public is None:
+            definition = toolbox.definition(part.name)
+            if definition is None or definition.secret:
+                return
+            public = PublicText.of(definition)
+            self._streaming[call_id] = public
+        text = public.feed(part.text)
+        if text:
+            self._emit(ToolArgumentsDelta(call_id, part.name, text))
+
+    def started(self, call: HydrationResult) -> None:
+        self._streaming.clear()  # all calls of the reply are whole
+        shown = None
+        if isinstance(call, Hydrated):
+            shown = public_arguments(call.definition, call.arguments)
+            self._schemas[call.call.id] = call.definition.input_schema
+        if call.call.id not in self._told:
+            self._emit(ToolCallStarted(call.call.id, public_name(call), shown))
+
+    def approval_requested(self, request: ApprovalRequest) -> None:
+        if self._told.get(request.call_id) != request.id:
+            self._emit(ApprovalRequested(request, self._schemas.get(request.call_id)))
+
+    def progress(self, call_id: str, part: JsonValue) -> None:
+        self._emit(ToolCallProgress(call_id, part))
+
+    def finished(self, outcome: Outcome) -> None:
+        self.outcomes[outcome.record.id] = outcome
+        if not isinstance(outcome, Waiting):
+            self._records.append(outcome.record)
+            self._emit(ToolCallFinished(outcome.record))
+
 
 # A loop keeps only weak references to its tasks; a run that nobody holds goes on all the same.
 _running: set[asyncio.Task[RunResult]] = set()

@@ -7,12 +7,14 @@ none repeats what was sent.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import inspect
 import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from importlib.resources import files
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -21,7 +23,6 @@ import msgspec
 from toolcrib.agent import Agent
 from toolcrib.approvals import answer_later
 from toolcrib.chat.live import CallKeeper, ChatError, LiveThreads, no_thread
-from toolcrib.chat.page import page_routes
 from toolcrib.chat.threads import BusyError, ThreadStore
 from toolcrib.chat.view import readable
 from toolcrib.errors import MissingExtraError, ToolcribError
@@ -29,6 +30,59 @@ from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller, R
 from toolcrib.values.json import to_plain
 from toolcrib.values.run import RunState
 from toolcrib.values.typed import Checked, check_type
+
+try:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+except ImportError:
+    raise MissingExtraError("chat", "starlette") from None
+
+# The page: files that are built from `web/`, and headers that let it run no script but its own.
+#
+# Rule: nothing that a model or a tool says can become part of the page: scripts and styles come from
+# these files alone, and it talks to this server alone.
+
+_FILES = {
+    "index.html": "text/html; charset=utf-8",
+    "index.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+    "favicon.svg": "image/svg+xml",
+}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+_HEADERS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-cache",
+}
+
+
+def page_routes() -> list[Route]:
+    """Return the routes of the page: `/` and its files. They hold nothing of anybody: who asks is
+    asked where the threads are."""
+    return [_route(name, kind) for name, kind in _FILES.items()]
+
+
+def _route(name: str, kind: str) -> Route:
+    body = files("toolcrib.chat").joinpath("built", name).read_bytes()
+    headers = {**_HEADERS, "content-type": kind, "etag": f'"{hashlib.sha256(body).hexdigest()}"'}
+
+    async def endpoint(request: Request) -> Response:
+        if request.headers.get("if-none-match") == headers["etag"]:
+            return Response(status_code=304, headers=headers)
+        return Response(body, headers=headers)
+
+    return Route("/" if name == "index.html" else f"/{name}", endpoint, methods=["GET"])
+
+
+# The app and its routes.
 
 try:
     from assistant_stream.assistant_stream_chunk import UpdateStateChunk

@@ -39,9 +39,6 @@ from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import RunResult
 
 Json: TypeAlias = dict[str, Any]
-TurnStatus: TypeAlias = Literal[
-    "running", "waiting", "completed", "limited", "failed", "cancelled", "interrupted"
-]
 
 LARGEST_RESULT: Final = 64 * 1024
 """Bytes of JSON of a result, of arguments or of a part of progress that a page is sent; of more it gets

@@ -23,7 +23,7 @@ from typing import Annotated
 
 import typer
 
-from toolcrib.cli import approvals, audit, call, chat, doctor, local, pick, serve, tools, wires
+from toolcrib.cli import approvals, audit, chat, doctor, pick, tools, wires
 from toolcrib.cli.options import (
     SHOWS_TRACEBACKS,
     InterruptedTurn,
@@ -107,8 +107,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("chat")(chat.chat)
-app.command("serve")(serve.serve)
-app.command("call")(call.call)
+app.command("serve")(chat.serve)
+app.command("call")(tools.call)
 app.command("pick")(pick.pick)
 app.command("eval-pick")(pick.eval_pick)
 app.command("encode")(wires.encode)
@@ -116,7 +116,7 @@ app.command("decode")(wires.decode)
 app.command("providers")(wires.providers)
 app.command("doctor")(doctor.doctor)
 app.add_typer(tools.app, name="tools")
-app.add_typer(local.app, name="local")
+app.add_typer(doctor.local_app, name="local")
 app.add_typer(audit.app, name="audit")
 app.add_typer(approvals.app, name="approvals")
 explain(app)

@@ -15,8 +15,7 @@ from typing import Annotated, TypeAlias, TypeVar
 
 import typer
 
-from toolcrib.approvals import ApprovalStore
-from toolcrib.approvals.terminal import shown_arguments, shown_request
+from toolcrib.approvals import ApprovalStore, shown_arguments, shown_request
 from toolcrib.cli.options import DATABASE, JsonOption, UnusableError, check_holds
 from toolcrib.cli.render import out, print_json, printable
 from toolcrib.hydration import ParseFailure, parse_arguments

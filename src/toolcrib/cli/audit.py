@@ -6,13 +6,24 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import typer
 from rich.text import Text
 
-from toolcrib.audit import AuditEntry, AuditFilter, AuditLog, RunRecord
+from toolcrib.audit import (
+    Attachment,
+    AuditEntry,
+    AuditFilter,
+    AuditLog,
+    Candidate,
+    Choice,
+    Origin,
+    RunRecord,
+)
 from toolcrib.cli.audit_check import (
     check_inclusion,
     checkpoint,
@@ -24,17 +35,6 @@ from toolcrib.cli.audit_check import (
     prove,
     prune,
     verify,
-)
-from toolcrib.cli.audit_story import (
-    CHANGED,
-    CallStory,
-    StoryLine,
-    decision_of,
-    ids_of,
-    outcome,
-    run_line,
-    when,
-    whole_stories,
 )
 from toolcrib.cli.options import (
     DATABASE,
@@ -57,8 +57,399 @@ from toolcrib.cli.options import (
     with_log,
     without_password,
 )
-from toolcrib.cli.render import milliseconds, out, print_json, print_rows, printable, shortened
+from toolcrib.cli.render import (
+    answered,
+    error_text,
+    milliseconds,
+    out,
+    print_json,
+    print_rows,
+    printable,
+    short_json,
+    shortened,
+    when,
+)
+from toolcrib.errors import ErrorCode, SourceError, Stage
+from toolcrib.storage import UnreachableError
+from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.json import to_plain
+from toolcrib.values.record import FOR_RUN, ToolInvocationRecord, is_final, standing
+
+# What happened to a call and where it came from, in sentences made from the log and nothing else.
+
+_BEFORE_ALL = (Stage.PARSE, Stage.RESOLVE, Stage.VALIDATE, Stage.INSTANTIATE)
+_NOT_RUN = {
+    ErrorCode.APPROVAL_REQUIRED: "nobody was there to answer",
+    ErrorCode.APPROVAL_EXPIRED: "the answer came too late",
+    ErrorCode.APPROVAL_FAILED: "asking somebody failed",
+    ErrorCode.APPROVAL_MISMATCH: "its definition, caller or arguments have changed since",
+    ErrorCode.ALREADY_USED: "the answer was used before",
+    ErrorCode.OTHER_CALL: "the answer was given for another call",
+    ErrorCode.UNKNOWN_APPROVAL: "nobody was asked under the id of the answer",
+    ErrorCode.CANCELLED: "the call was cancelled first",
+    ErrorCode.NOT_RECORDED: "a sink failed when it was to be recorded that it begins",
+    ErrorCode.DUPLICATE_CALL: "another call has its id",
+    ErrorCode.NOT_RUNNABLE: "the tool cannot be run there",
+}
+
+
+_MOST_CALLERS = 20
+CHANGED = "not as written, or the log has another key"
+HIDDEN = "the entry that tells how it ended does not show here, or cannot be checked"
+_SHOWN = 5
+_PLANS = ("planned", "rejected")
+
+
+class StoryLine(NamedTuple):
+    """One line of a call's story; `at` is empty if the log does not say when."""
+
+    at: str
+    what: str
+    text: str
+
+
+class CallStory:
+    """Everything in the log about one call, in the order in which it was written.
+
+    `record` is the first final outcome; if there is none, the last record. `attachments` are the texts
+    that its records refer to, by digest; `callers` the calls whose tools made it, the nearest first.
+    It is `whole` unless the log's index of keys leads to another end than these entries tell of.
+    """
+
+    def __init__(
+        self,
+        entries: Iterable[AuditEntry],
+        attachments: Mapping[str, Attachment] = MappingProxyType({}),
+        callers: Sequence[CallStory] = (),
+        *,
+        whole: bool = True,
+    ) -> None:
+        self.entries = tuple(entries)
+        self.attachments = attachments
+        self.callers = tuple(callers)
+        self.whole = whole
+        self._records = [entry.record for entry in self.entries]
+        self.record = standing(self._records)
+
+    @property
+    def changed(self) -> list[AuditEntry]:
+        """The entries that are not as they were written, those of the calls that made it too."""
+        own = [entry for entry in self.entries if not entry.intact]
+        return own + [entry for caller in self.callers for entry in caller.changed]
+
+    @property
+    def began(self) -> bool:
+        """Whether its tool may have begun: an entry says so, and none that another one failed."""
+        error = self.record.error
+        if error is not None and error.code is ErrorCode.NOT_RECORDED:
+            return False
+        return any(record.status in ("started", "completed") for record in self._records)
+
+    def why(self) -> str:
+        """Return why the call ran, or did not, in one sentence."""
+        record = self.record
+        if record.status in _PLANS:
+            return f"It has not run: {_planned(record)}."
+        if record.status == "waiting":
+            return f"It has not run: {_decided(record.decision)}, and nobody has answered yet."
+        if not self.began:
+            return f"It did not run: {_stopped(record).rstrip('.')}."
+        if not is_final(record):  # why it was started is all that is known
+            record = next((one for one in self._records if one.status == "started"), record)
+        because = _decided(record.decision) or "the log does not say who decided"
+        if record.approved_by is not None:
+            changed = " and changed its arguments" if record.edited else ""
+            because = f"{record.approved_by} approved it{changed}, after {because}"
+        unknown = "" if is_final(record) else ", and the log does not say how it ended"
+        return f"It ran because {because}{unknown}."
+
+    def lines(self) -> Iterator[StoryLine]:
+        """Yield when the call was asked for, what was decided and by whom, and how it ended."""
+        attempts: dict[float, list[AuditEntry]] = {}
+        for entry in self.entries:  # entries of two processes may alternate
+            attempts.setdefault(entry.record.started_at, []).append(entry)
+        for number, entries in enumerate(attempts.values()):
+            yield from _attempt(entries, again=number > 0)
+        facts = (
+            *_facts(self.record),
+            *_defined(self.record, self.attachments),
+            *_background(self.record, self.attachments),
+        )
+        yield from (StoryLine("", what, text) for what, text in facts if text)
+        for caller in self.callers:
+            yield StoryLine("", "called by", _caller_line(caller.record))
+        yield StoryLine("", "why", self.why())
+        for entry in self.changed:
+            yield StoryLine("", "changed", f"entry {entry.seq} is {CHANGED}")
+        if not self.whole:
+            yield StoryLine("", "changed", HIDDEN)
+
+
+def stories(entries: Iterable[AuditEntry]) -> list[CallStory]:
+    """Group entries into calls, in the order of their first entries."""
+    calls: dict[tuple[str, str], list[AuditEntry]] = {}
+    for entry in entries:
+        calls.setdefault((entry.record.run_id, entry.record.id), []).append(entry)
+    return [CallStory(found) for found in calls.values()]
+
+
+async def whole_stories(log: AuditLog, entries: Iterable[AuditEntry]) -> list[CallStory]:
+    """Group entries into calls, with the attachments and the calling calls read from the log.
+
+    Raises SourceError for an attachment that is not as it was written.
+    """
+    whole = []
+    for story in stories(entries):
+        complete = await _tells_the_end(log, story)
+        if not complete:  # it may have ended since its entries were read
+            of_call = AuditFilter(run_id=story.record.run_id, call_id=story.record.id)
+            story = CallStory(await log.entries(of_call) or story.entries)  # noqa: PLW2901
+            complete = await _tells_the_end(log, story)
+        attachments = await log.attachments(_referred(story.record))
+        callers = await _callers(log, story)
+        whole.append(CallStory(story.entries, attachments, callers, whole=complete))
+    return whole
+
+
+async def _tells_the_end(log: AuditLog, story: CallStory) -> bool:
+    """Return whether the record that stands for a call, by the log's sealed index of keys, is among the
+    entries that were found by their columns. Raises UnreachableError if nobody can look."""
+    if story.changed or not story.record.idempotency_key:
+        return True  # it says that already; or there is nothing that the index could know
+    try:
+        stands = await log.find(story.record)
+    except UnreachableError:
+        raise
+    except SourceError:
+        return False
+    return stands is None or stands == story.record
+
+
+async def _callers(log: AuditLog, story: CallStory) -> list[CallStory]:
+    """Return the calls whose tools made a call, the nearest first, as far as the log has them."""
+    found: list[CallStory] = []
+    record, seen = story.record, {(story.record.run_id, story.record.id)}
+    while record.parent_call_id and len(found) < _MOST_CALLERS:
+        asked = (record.parent_run_id, record.parent_call_id)
+        if asked in seen:
+            break
+        seen.add(asked)
+        entries = await log.entries(AuditFilter(run_id=asked[0], call_id=asked[1]))
+        if not entries:
+            break
+        found.append(CallStory(entries))
+        record = found[-1].record
+    return found
+
+
+def _referred(record: ToolInvocationRecord) -> tuple[str, ...]:
+    """Return the digests of the attachments that a record refers to."""
+    origin = record.origin or Origin()
+    return record.definition_digest, origin.prompt_digest, origin.choice_digest
+
+
+def run_line(run: RunRecord) -> str:
+    """Return how a run ended, or that it waits: `run run_1 by shop 1.2, for ada: completed, …`."""
+    agent = _agent(run)
+    ended = f"{run.status} ({run.limit})" if run.limit else run.status
+    tokens = f"{run.usage.input_tokens}+{run.usage.output_tokens} tokens"
+    took = "" if run.seconds is None else f", {run.seconds:.1f} s"
+    return (
+        f"run {run.run_id}{f' by {agent}' if agent else ''}, for {run.caller}: {ended}, "
+        f"turns: {run.turns}, calls: {run.calls}, {tokens}{took}"
+    )
+
+
+def _agent(of: RunRecord | Origin) -> str:
+    """Return an agent's name and version, as far as they are known."""
+    return " ".join(text for text in (of.agent, of.agent_version) if text)
+
+
+def ids_of(record: ToolInvocationRecord) -> str:
+    """Return the ids of a call, its run and its caller: `call_77, run run_1, for ada`."""
+    run = f", run {record.run_id}" if record.run_id else ""
+    caller = f", for {record.caller}" if record.caller else ""
+    return f"{record.id}{run}{caller}"
+
+
+def outcome(record: ToolInvocationRecord) -> str:
+    """Return `completed`, `started`, `waiting`; for a failed call the error's code."""
+    if record.status != "failed" or record.error is None:
+        return record.status
+    return record.error.code.value
+
+
+def decision_of(record: ToolInvocationRecord) -> str:
+    """Return a decision as `ask by standard, approved by grace`."""
+    decision = record.decision
+    if decision is None:
+        return ""
+    said = f"{_WORDS[type(decision)]} by {decision.policy or 'a policy without a name'}"
+    return f"{said}, {answered(record)}" if record.approved_by else said
+
+
+_WORDS = {Allow: "allow", Ask: "ask", Deny: "deny"}
+_VERBS = {Allow: "allowed it", Ask: "asked for an approval", Deny: "denied it"}
+
+
+def _attempt(entries: list[AuditEntry], *, again: bool) -> Iterator[StoryLine]:
+    record = entries[-1].record
+    given = "arguments that did not validate"
+    if record.arguments is not None:
+        marked = f" (defaults: {', '.join(record.defaulted)})" if record.defaulted else ""
+        given = f"{short_json(record.arguments)}{marked}"
+    yield StoryLine(
+        when(record.started_at),
+        "asked again" if again else "asked",
+        given,
+    )
+    if record.decision is not None:
+        reason = f": {record.decision.reason}" if record.decision.reason else ""
+        policy = record.decision.policy or "a policy without a name"
+        yield StoryLine("", "decided", f"{_WORDS[type(record.decision)]} by {policy}{reason}")
+    if record.approved_by:
+        edited = ", with other arguments" if record.edited else ""
+        edited += ", for the whole run" if FOR_RUN in record.notes else ""
+        yield StoryLine("", "answered", f"{answered(record)}{edited}{_question(record)}")
+    for entry in entries:
+        yield _event(entry)
+    if record.status == "started":
+        yield StoryLine("", "unknown", "the log does not say how it ended")
+
+
+def _event(entry: AuditEntry) -> StoryLine:
+    record = entry.record
+    match record.status:
+        case "started":
+            return StoryLine(when(entry.at), "started", "")
+        case "planned":
+            return StoryLine(when(entry.at), "planned", "")
+        case "waiting":
+            return StoryLine(when(record.ended_at), "waits", f"for an answer{_question(record)}")
+    took = f" ({milliseconds(record)})" if record.seconds is not None else ""
+    texts = [short_json(record.result)] if record.status == "completed" else []
+    texts += [] if record.error is None else [error_text(record.error)]
+    return StoryLine(when(record.ended_at or entry.at), record.status, f"{'; '.join(texts)}{took}")
+
+
+def _facts(record: ToolInvocationRecord) -> Iterator[tuple[str, str]]:
+    yield "repaired", f"by {record.repaired_by or 'a repairer'}" if record.repaired else ""
+    yield "read with", ", ".join(note for note in record.notes if note != FOR_RUN)
+    validator = record.validator
+    checked = "" if validator is None else f"by {validator.name} {validator.version}"
+    if validator is not None:
+        checked += f", compiled {when(validator.compiled_at)}"
+    mode = f" (mode {record.no_schema_mode})" if record.no_schema_mode else ""
+    yield "validated", checked if record.validated else f"no{mode}"
+
+
+def _defined(
+    record: ToolInvocationRecord, attachments: Mapping[str, Attachment]
+) -> Iterator[tuple[str, str]]:
+    """Yield the definition that was in force, and the idempotency key of the call."""
+    definition = _attached(attachments, record.definition_digest)
+    described = f": {definition['description']}" if definition.get("description") else ""
+    yield "definition", f"{record.definition_digest}{shortened(described)}"
+    yield "key", f"{record.idempotency_key} ({record.key_scope})" if record.idempotency_key else ""
+
+
+def _background(
+    record: ToolInvocationRecord, attachments: Mapping[str, Attachment]
+) -> Iterator[tuple[str, str]]:
+    """Yield caller, agent, model and prompt; only the digest of a text that is not in the log."""
+    yield "roles", ", ".join(record.caller_roles)
+    origin = record.origin
+    if origin is None:
+        return
+    turn = f"turn {origin.turn}" if origin.turn else ""
+    yield "agent", ", ".join(text for text in (_agent(origin), turn) if text)
+    at = f" ({origin.provider})" if origin.provider else ""
+    yield "model", f"{origin.model}{at}"
+    if record.payload is not None:
+        said = f"call {record.payload.position} of {record.payload.size} bytes"
+        yield "answer", f"{said}, sha256:{record.payload.digest}"
+    yield "prompt", origin.prompt_digest
+    for message in _attached(attachments, origin.prompt_digest).get("messages", ()):
+        yield "", f"{message['role']}: {shortened(message['content'])}"
+    yield from _offered(record, attachments)
+
+
+def _offered(
+    record: ToolInvocationRecord, attachments: Mapping[str, Attachment]
+) -> Iterator[tuple[str, str]]:
+    """Yield why the model was offered this tool, which others it was offered, and which it was not."""
+    origin = record.origin or Origin()
+    if record.picked is not None:
+        yield "picked", _candidate(record.picked)
+    choice = _attached(attachments, origin.choice_digest)
+    if not choice:
+        yield "choice", origin.choice_digest
+        return
+    chosen = msgspec.convert(choice, Choice)
+    others = [candidate for candidate in chosen.offered if candidate.name != record.name]
+    late = ", in the order of the catalog: nothing was scored in time" if chosen.timed_out else ""
+    yield "choice", f"by {chosen.scorer or 'no scorer'}{late}"
+    for candidate in others[:_SHOWN]:
+        yield "  offered", _candidate(candidate)
+    if len(others) > _SHOWN:
+        yield "  offered", f"and {len(others) - _SHOWN} more"
+    for candidate in chosen.excluded[:_SHOWN]:
+        yield "  left out", _candidate(candidate)
+    if chosen.excluded_count > _SHOWN:
+        yield "  left out", f"and {chosen.excluded_count - _SHOWN} more"
+
+
+def _candidate(candidate: Candidate) -> str:
+    score = "" if candidate.score is None else f" {candidate.score:.3f}"
+    return f"{candidate.name}{score}{f': {candidate.reason}' if candidate.reason else ''}"
+
+
+def _attached(attachments: Mapping[str, Attachment], digest: str) -> dict[str, Any]:
+    """Return the content of an attachment; nothing if the log does not have it."""
+    attachment = attachments.get(digest)
+    return {} if attachment is None else msgspec.json.decode(attachment.text, type=dict[str, Any])
+
+
+def _caller_line(record: ToolInvocationRecord) -> str:
+    return f"{record.name}  {ids_of(record)}: {outcome(record)}"
+
+
+def _decided(decision: Decision | None) -> str:
+    if decision is None:
+        return ""
+    policy = f"the policy '{decision.policy}'" if decision.policy else "a policy"
+    reason = f" ({decision.reason})" if decision.reason else ""
+    return f"{policy} {_VERBS[type(decision)]}{reason}"
+
+
+def _planned(record: ToolInvocationRecord) -> str:
+    if record.status == "rejected" and record.error is not None:
+        return f"it was planned, and rejected: {error_text(record.error)}".rstrip(".")
+    return "it was planned, and nobody asked for it to be run"
+
+
+def _stopped(record: ToolInvocationRecord) -> str:
+    error, decided = record.error, _decided(record.decision)
+    if error is None:
+        return "the log does not say why"
+    if error.stage in _BEFORE_ALL:
+        changed = f"{record.approved_by} changed its arguments: " if record.edited else ""
+        return f"{changed}{error_text(error)}"
+    if isinstance(record.decision, Deny):
+        return decided
+    if error.code is ErrorCode.APPROVAL_REFUSED:
+        who = record.approved_by or "whoever was asked"
+        why = f" ({record.refusal})" if record.refusal else ""
+        return f"{who} refused it{why}, after {decided}" if decided else f"{who} refused it{why}"
+    stopped = _NOT_RUN.get(error.code) or error_text(error)
+    return f"{decided}, and {stopped}" if isinstance(record.decision, Ask) else stopped
+
+
+def _question(record: ToolInvocationRecord) -> str:
+    return f" (question {record.approval_id})" if record.approval_id else ""
+
+
+# The commands, and how they show what a story says.
 
 SHOWN = 50
 _COLUMNS = {

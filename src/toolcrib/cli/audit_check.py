@@ -34,7 +34,6 @@ from toolcrib.audit import (
     verify_jsonl,
 )
 from toolcrib.audit.checkpoint import Proof
-from toolcrib.cli.audit_story import when
 from toolcrib.cli.options import (
     DATABASE,
     CallerOption,
@@ -63,7 +62,7 @@ from toolcrib.cli.options import (
     with_log,
     without_password,
 )
-from toolcrib.cli.render import err, json_text, out, print_json, printable
+from toolcrib.cli.render import err, json_text, out, print_json, printable, when
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.storage import create_private, mode_of
 from toolcrib.values.json import to_plain
@@ -276,12 +275,7 @@ def verify(
     if jsonl is not None:
         where, found = str(jsonl), _verify_file(jsonl, key_file, kept, filtered=filtered)
     else:
-        opened = log_to_read(log, key_file, damaged=True)
-        try:
-            found = with_log(opened, lambda audit: audit.verify(head=kept, checkpoint=signed))
-        except (SourceError, MissingExtraError) as error:  # what is wrong with the log is found
-            raise UncheckedError(str(error)) from None
-        where = without_password(log)
+        where, found = without_password(log), _verify_log(log, key_file, kept, signed)
     if as_json:
         about = {"log": where, "ok": found.ok, "sealed": found.sealed or filtered}
         print_json({**about, **to_plain(found)})
@@ -410,6 +404,17 @@ def _say(where: str, found: Verification, *, filtered: bool) -> None:
     place = "" if found.fault.seq is None else f"entry {found.fault.seq}: "
     out.print(printable(f"{where}: {place}{found.fault.what}").replace("\n", " "))
     out.print(f"{_entries(found.checked)} checked up to there")
+
+
+def _verify_log(
+    log: str, key_file: Path | None, head: Head | None, checkpoint: Checkpoint | None
+) -> Verification:
+    """Return what is found in a log. Raises UncheckedError where nobody could look."""
+    opened = log_to_read(log, key_file, damaged=True)
+    try:
+        return with_log(opened, lambda audit: audit.verify(head=head, checkpoint=checkpoint))
+    except (SourceError, MissingExtraError) as error:  # what is wrong with the log is found
+        raise UncheckedError(str(error)) from None
 
 
 def _verify_file(

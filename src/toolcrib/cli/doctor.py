@@ -1,4 +1,4 @@
-"""`toolcrib doctor`: what is installed, which models can be reached, where things are kept.
+"""`toolcrib doctor` and `local`: what is installed, which models can be reached, where things are kept.
 
 A key or a server is only looked at, never used: nothing is sent but a request for the list of models,
 to this machine (or to `OLLAMA_HOST`).
@@ -16,12 +16,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
+
 from toolcrib.cli.options import DATABASE, JsonOption
-from toolcrib.cli.render import out, print_json, printable
-from toolcrib.clients.local import is_installed, model_path
+from toolcrib.cli.render import err, out, print_json, printable
+from toolcrib.clients.local import Step, is_installed, model_path
+from toolcrib.clients.local import install as fetch
 from toolcrib.clients.providers import KEYS, OLLAMA_URL
 from toolcrib.storage.cache_folder import cache_folder
 
@@ -172,3 +176,59 @@ def _get(url: str) -> Mapping[str, Any]:
     if not isinstance(answer, dict):
         raise ValueError("this is no object")  # noqa: TRY004  as json's own error is
     return answer
+
+
+# `toolcrib local install`: the file of the embedded model.
+
+local_app = typer.Typer(no_args_is_help=True, help="The embedded model.")
+
+
+@local_app.command("install")
+def install(
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Check the file that is there; replace it if damaged.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch the embedded model (93 MB, once) into the user's cache."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    ) as bar:
+        steps = _Steps(bar)
+        path = fetch(steps, force=force)
+    if as_json:
+        size = path.stat().st_size
+        print_json({"path": str(path), "bytes": size, "fetched": steps.fetched})
+    elif steps.fetched:
+        out.print(f"Installed the embedded model: {path}")
+    else:
+        out.print(f"The embedded model is installed: {path}")
+
+
+class _Steps:
+    """Shows the current step as a bar on stderr; without a terminal, a line when a step begins."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._what = ""
+        self._task: TaskID | None = None
+        self.fetched = False
+
+    def __call__(self, step: Step) -> None:
+        self.fetched = self.fetched or step.what == "unpacking"
+        if step.what != self._what:
+            self._what = step.what
+            if self._task is not None:
+                self._bar.remove_task(self._task)
+            text = f"{step.what} the embedded model"
+            self._task = self._bar.add_task(text, total=step.total)
+            if not err.is_terminal:
+                err.print(f"{text} …")
+        if self._task is not None:
+            self._bar.update(self._task, completed=step.done)

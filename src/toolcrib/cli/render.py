@@ -11,6 +11,7 @@ import json
 import re
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, assert_never
 
 import typer
@@ -151,6 +152,16 @@ def answered(record: ToolInvocationRecord) -> str:
     """Return what somebody said of a call: `refused by grace`."""
     refused = record.error is not None and record.error.code is ErrorCode.APPROVAL_REFUSED
     return f"{'refused' if refused else 'approved'} by {record.approved_by}"
+
+
+def when(at: float | None) -> str:
+    """Return a time in UTC, to the millisecond; a number that is no time is returned as it is."""
+    if at is None:
+        return ""
+    try:
+        return datetime.fromtimestamp(at, UTC).isoformat(" ", "milliseconds").replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return str(at)
 
 
 def milliseconds(record: ToolInvocationRecord) -> str:

@@ -1,26 +1,24 @@
 """Clients: how a model is asked, over HTTP or in process."""
 
-from toolcrib.clients.base import WireClient, plan_of, request_of
-from toolcrib.clients.embeddings import EmbeddingsClient
-from toolcrib.clients.fallback import FallbackClient, fallback
+from toolcrib.clients.base import FallbackClient, Retries, WireClient, fallback, plan_of, request_of
 from toolcrib.clients.local import LocalClient
-from toolcrib.clients.prices import cost_of
 from toolcrib.clients.providers import (
     AnthropicClient,
     BedrockClient,
     CohereClient,
+    EmbeddingsClient,
     GeminiClient,
     MistralClient,
     OllamaClient,
     OpenAIClient,
     client_for,
+    cost_of,
 )
-from toolcrib.clients.retry import Retries
-from toolcrib.clients.signing import SigningTransport
 from toolcrib.clients.transport import (
     AiohttpTransport,
     Outgoing,
     Response,
+    SigningTransport,
     Timeouts,
     Transport,
 )

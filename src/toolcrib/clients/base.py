@@ -12,15 +12,22 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from datetime import UTC
-from typing import Any, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
-from toolcrib.clients.retry import Attempts, Retries, retried
 from toolcrib.clients.server import (
     checked_headers,
     checked_url,
@@ -39,10 +46,16 @@ from toolcrib.clients.transport import (
     is_bounded,
 )
 from toolcrib.closing import Closing
-from toolcrib.errors import ClientError, ConnectionFailed, ProviderError, RequestError
+from toolcrib.errors import (
+    ClientError,
+    ConnectionFailed,
+    ProviderError,
+    RateLimitError,
+    RequestError,
+)
 from toolcrib.hydration import hydrate
 from toolcrib.tools import ToolLike, as_tools
-from toolcrib.values.client import Plan
+from toolcrib.values.client import LLMClient, Plan
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.message import (
     ChatRequest,
@@ -53,7 +66,7 @@ from toolcrib.values.message import (
     StreamPart,
     TextPart,
 )
-from toolcrib.values.typed import check_type, names_wrong_types
+from toolcrib.values.typed import Checked, check_type, names_wrong_types
 from toolcrib.wire import (
     Decoder,
     Memo,
@@ -66,6 +79,115 @@ from toolcrib.wire import (
     wire_of,
 )
 from toolcrib.wire.base import REMEMBERED_BYTES
+
+if TYPE_CHECKING:
+    import tenacity
+    from tenacity.asyncio import AsyncRetrying
+
+T = TypeVar("T")
+
+
+# Requests that are made again. What is worth another attempt, the error itself says
+# (`ClientError.retryable`); when, the provider says, or else a wait that doubles, and is the same
+# for no two clients. Stopping and waiting are tenacity's.
+
+
+class Retries(Checked, msgspec.Struct, frozen=True, kw_only=True):
+    """Say how often a request is made in all, and how long is waited in between, in seconds.
+
+    The first wait is `first_wait`, each further one twice as long, none longer than `longest_wait`; by
+    chance, each is up to `first_wait` longer. A provider that says when to come back is heeded: where
+    that is later than `longest_wait` its error is raised at once, with `.retry_after`. `sleep` is how
+    to wait, and may be another in tests. Raises ValueError for numbers that are none of these.
+    """
+
+    attempts: int = 3
+    first_wait: float = 0.5
+    longest_wait: float = 60.0
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def __post_init__(self) -> None:
+        if self.attempts.__class__ is not float:  # NaN is checked as the number that it is
+            super().__post_init__()
+        waits = 0 <= self.first_wait <= self.longest_wait and self.first_wait < math.inf
+        if not (self.attempts >= 1 and waits):  # NaN is neither
+            raise ValueError("Retries: at least one attempt, and 0 <= first_wait <= longest_wait")
+
+    def allow(self, error: BaseException | None) -> bool:
+        """Return whether another attempt is worth its while, were there one left."""
+        if not isinstance(error, ClientError) or not error.retryable:
+            return False
+        return error.retry_after is None or error.retry_after <= self.longest_wait
+
+
+class Attempts:
+    """The attempts at one request; None is one attempt. tenacity is imported at the second one."""
+
+    def __init__(self, retries: Retries | None) -> None:
+        self._retries = retries
+        self._attempts: AsyncRetrying | None = None
+        self._now: tenacity.AttemptManager | None = None
+        self._made = 0
+
+    async def after(self, error: ClientError) -> None:
+        """Wait until the request may be made again. Raises the error where it may not.
+
+        An error that is raised after several attempts says how many they were.
+        """
+        self._made += 1
+        try:
+            await self._next(error)
+        except ClientError:
+            if self._made > 1:
+                error.args = (f"{error} (after {self._made} attempts)",)
+            raise
+
+    async def _next(self, error: ClientError) -> None:
+        if self._retries is None or not self._retries.allow(error):
+            raise error
+        if self._attempts is None or self._now is None:
+            self._attempts = aiter(_retrying(self._retries, error))
+            self._now = await anext(self._attempts)
+        with self._now:
+            raise error
+        self._now = await anext(self._attempts)
+
+
+async def retried(retries: Retries | None, ask: Callable[[], Awaitable[T]]) -> T:
+    """Return what `ask()` gives, asked again where its ClientError is worth it. Raises the last one."""
+    attempts = Attempts(retries)
+    while True:
+        try:
+            return await ask()
+        except ClientError as error:
+            failure = error
+        await attempts.after(failure)
+
+
+def _retrying(retries: Retries, error: ClientError) -> AsyncRetrying:
+    """Raises the error itself where tenacity is not installed."""
+    try:
+        import tenacity
+        from tenacity.asyncio import AsyncRetrying
+    except ImportError:
+        error.args = (f"{error} (trying again needs an extra: pip install 'toolcrib[http]')",)
+        raise error from None
+    backoff = tenacity.wait_exponential(retries.first_wait, retries.longest_wait)
+    chance = tenacity.wait_random(0, retries.first_wait)
+
+    def wait(state: tenacity.RetryCallState) -> float:
+        failure = state.outcome.exception() if state.outcome is not None else None
+        told = failure.retry_after if isinstance(failure, ClientError) else None
+        return chance(state) + (backoff(state) if told is None else told)
+
+    return AsyncRetrying(
+        stop=tenacity.stop_after_attempt(retries.attempts),
+        retry=tenacity.retry_if_exception(retries.allow),
+        wait=wait,
+        sleep=retries.sleep,
+        reraise=True,
+    )
+
 
 # The error in an answer that is no success: its body in words, its headers on when to try again.
 
@@ -184,6 +306,19 @@ def plan_of(reply: Reply, request: ChatRequest | None = None) -> Plan:
     return Plan([hydrate(call, reply.offer) for call in reply.tool_calls], reply, request)
 
 
+class PlanningClient(Closing):
+    """Gives each client of this library `async with`, and a `tool_call` by its own `chat`."""
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        """Return the whole reply. Raises ClientError."""
+        raise NotImplementedError
+
+    async def tool_call(self, prompt: str | ChatRequest, tools: Tools = ()) -> Plan:
+        """Return what the model wants to call, hydrated; nothing is run. Raises ClientError."""
+        request = request_of(prompt, tools)
+        return plan_of(await self.chat(request), request)
+
+
 class Options(TypedDict, total=False):
     """Keyword arguments that the client of every provider passes on to `WireClient`."""
 
@@ -245,7 +380,7 @@ class _Own(threading.local):
         self.memo = Memo(history_bytes)
 
 
-class WireClient(Closing):
+class WireClient(PlanningClient):
     """An `LLMClient` for any server that speaks a known wire.
 
     `wire` is a name or a `Wire`; `headers` go with every request; `settings` are the defaults for
@@ -358,11 +493,6 @@ class WireClient(Closing):
             yield TextPart(reply.text[len(said) :])
         yield reply
 
-    async def tool_call(self, prompt: str | ChatRequest, tools: Tools = ()) -> Plan:
-        """Return what the model wants to call, hydrated; nothing is run. Raises ClientError."""
-        request = request_of(prompt, tools)
-        return plan_of(await self.chat(request), request)
-
     async def aclose(self) -> None:
         await self._transport.aclose()
 
@@ -418,3 +548,93 @@ class WireClient(Closing):
                 request = msgspec.structs.replace(request, tools=as_tools(request.tools))
             self._offered = request.tools
         return request
+
+
+# Clients that stand in for one another: the next is asked where one could not answer.
+#
+# Once anything of an answer has been given away, its errors are the caller's: no other client can go on
+# in the middle of a sentence.
+
+_MOVED_ON_BY = (ConnectionFailed, RateLimitError, ProviderError)
+
+
+@names_wrong_types
+def fallback(
+    clients: Sequence[LLMClient], *, on: tuple[type[ClientError], ...] = _MOVED_ON_BY
+) -> FallbackClient:
+    """Make one client out of several: the first is asked, and the next
+    where one raises an error of `on`.
+
+    Each client makes its own attempts first (`retries=`). A request that was refused is refused by the
+    next one too, and a wrong key is better known than passed over: neither is in `on`, unless you
+    put it there. Raises RequestError without clients, and for what is none, or no such error.
+    """
+    return FallbackClient(clients, on)
+
+
+class FallbackClient(PlanningClient):
+    """Asks clients in turn until one answers; `Reply.model` says which did."""
+
+    @names_wrong_types
+    def __init__(self, clients: Sequence[LLMClient], on: tuple[type[ClientError], ...]) -> None:
+        if not clients:
+            raise RequestError("fallback: there is no client to ask")
+        for client in clients:
+            if not isinstance(client, LLMClient):
+                raise RequestError(f"fallback: {client!r} is no client; client_for(name) makes one")
+        if not all(isinstance(kind, type) and issubclass(kind, ClientError) for kind in on):
+            raise RequestError("fallback: on=(…) takes kinds of ClientError")
+        self._clients = tuple(clients)
+        self._on = tuple(on)
+
+    @property
+    def model(self) -> str:
+        """The first client's: the one that is meant to answer."""
+        return self._clients[0].model
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        """Return the first whole reply. Raises the last client's error, with a note of all of them."""
+        failures: list[ClientError] = []
+        for client in self._clients:
+            try:
+                return await client.chat(request)
+            except self._on as error:
+                failures.append(error)
+        raise self._all(failures)
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
+        """Yield what `chat` returns, in parts; after the first part no other client is asked."""
+        failures: list[ClientError] = []
+        for client in self._clients:
+            begun = False
+            parts = client.stream(request)
+            try:
+                async for part in parts:
+                    begun = begun or not isinstance(part, ReasoningPart)
+                    yield part
+            except self._on as error:
+                if begun:
+                    raise
+                failures.append(error)
+            else:
+                return
+            finally:
+                if isinstance(parts, AsyncGenerator):
+                    await parts.aclose()
+        raise self._all(failures)
+
+    async def aclose(self) -> None:
+        """Close all of them, also where one cannot be."""
+        async with contextlib.AsyncExitStack() as stack:
+            for client in self._clients:
+                stack.push_async_callback(client.aclose)
+
+    def __repr__(self) -> str:
+        return f"fallback({list(self._clients)!r})"
+
+    def _all(self, failures: list[ClientError]) -> ClientError:
+        """Return the last failure. Its note names every client, since the
+        first one's is often the reason."""
+        for client, failure in zip(self._clients, failures, strict=True):
+            failures[-1].add_note(f"{client.model}: {type(failure).__name__}: {failure}")
+        return failures[-1]

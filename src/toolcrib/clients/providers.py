@@ -1,27 +1,45 @@
-"""One client class a provider, for it and every server that speaks its wire; and clients by name."""
+"""One client class a provider, for it and every server that speaks its wire; and clients by name.
+
+At the end: vectors from OpenAI's endpoint for them, and what a reply costs at its provider.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from functools import partial
+from types import ModuleType
 from typing import Literal, Unpack
 from urllib.parse import urlsplit
 
 import msgspec
 
-from toolcrib.clients.base import Options, WireClient, with_headers
+from toolcrib.clients.base import Options, Retries, WireClient, exchanged, retried, with_headers
 from toolcrib.clients.local import LocalClient
 from toolcrib.clients.sdk import SdkClient, over_sdk
-from toolcrib.clients.server import checked_url, key_of, same_server
-from toolcrib.clients.signing import SigningTransport
-from toolcrib.clients.transport import Transport
-from toolcrib.errors import (
-    RequestError,
-    did_you_mean,
+from toolcrib.clients.server import (
+    checked_headers,
+    checked_url,
+    joined,
+    key_of,
+    merged,
+    same_server,
 )
+from toolcrib.clients.transport import (
+    AiohttpTransport,
+    Outgoing,
+    SigningTransport,
+    Timeouts,
+    Transport,
+)
+from toolcrib.closing import Closing
+from toolcrib.errors import MissingExtraError, RequestError, WireError, did_you_mean
 from toolcrib.values.client import LLMClient
+from toolcrib.values.json import encodable
+from toolcrib.values.message import Reply, Usage
 from toolcrib.values.typed import names_wrong_types
 from toolcrib.wire import (
     ANTHROPIC,
@@ -50,6 +68,20 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "openai": ("OPENAI_API_KEY",),
 }
 """The environment variables that may hold the key of each provider, the first one first."""
+
+
+def _addressed(
+    wire: Wire, own_url: str, base_url: str | None, api_key: str | None, options: Options
+) -> tuple[str, Options]:
+    """Return where requests go, and the options with the key for that server.
+
+    The environment's key is for the provider's own server alone, which needs one.
+    """
+    base = checked_url(base_url or own_url)
+    own = same_server(base, own_url)
+    key = key_of(api_key, *KEYS[wire.name], looked_up=own, needed=own)
+    return base, _with_key(wire, key, options)
+
 
 OPENAI_URL = "https://api.openai.com/v1"
 
@@ -193,10 +225,8 @@ class GeminiClient(WireClient):
         api_key: str | None = None,
         **options: Unpack[Options],
     ) -> None:
-        base = checked_url(base_url or GEMINI_URL)
-        own = same_server(base, GEMINI_URL)
-        key = key_of(api_key, *KEYS["gemini"], looked_up=own, needed=own)
-        super().__init__(GEMINI, model, base_url=base, **_with_key(GEMINI, key, options))
+        base, options = _addressed(GEMINI, GEMINI_URL, base_url, api_key, options)
+        super().__init__(GEMINI, model, base_url=base, **options)
 
 
 # Mistral, and every server that speaks its wire.
@@ -221,10 +251,8 @@ class MistralClient(WireClient):
         api_key: str | None = None,
         **options: Unpack[Options],
     ) -> None:
-        base = checked_url(base_url or MISTRAL_URL)
-        own = same_server(base, MISTRAL_URL)
-        key = key_of(api_key, *KEYS["mistral"], looked_up=own, needed=own)
-        super().__init__(MISTRAL, model, base_url=base, **_with_key(MISTRAL, key, options))
+        base, options = _addressed(MISTRAL, MISTRAL_URL, base_url, api_key, options)
+        super().__init__(MISTRAL, model, base_url=base, **options)
 
 
 # Ollama, on this machine or another.
@@ -309,10 +337,8 @@ class CohereClient(WireClient):
         api_key: str | None = None,
         **options: Unpack[Options],
     ) -> None:
-        base = checked_url(base_url or COHERE_URL)
-        own = same_server(base, COHERE_URL)
-        key = key_of(api_key, *KEYS["cohere"], looked_up=own, needed=own)
-        super().__init__(COHERE, model, base_url=base, **_with_key(COHERE, key, options))
+        base, options = _addressed(COHERE, COHERE_URL, base_url, api_key, options)
+        super().__init__(COHERE, model, base_url=base, **options)
 
 
 # Amazon Bedrock, and every server that speaks its Converse wire.
@@ -433,3 +459,176 @@ def client_for(name: str, *, transport: Transport | None = None) -> LLMClient:
         likely = _likely_model(provider, model)
         raise RequestError(f"there is no model {name!r}{likely}; name one as {_FORMS}")
     return make(model, **options)
+
+
+# Texts as vectors, from any server with OpenAI's `/embeddings`.
+#
+# Rule: an answer counts only as a whole: one vector for each text, by `index` and not by place, all of
+# the same length and of finite numbers. https://platform.openai.com/docs/api-reference/embeddings
+
+_LONGEST = 1 << 28
+_HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
+
+
+class EmbeddingsClient(Closing):
+    """An embedding model behind OpenAI's wire: OpenAI, Mistral, Ollama, vLLM, llama.cpp and more.
+
+        embedder = FunctionEmbedder(EmbeddingsClient("text-embedding-3-small"), name="te3-small")
+
+    `dimensions` asks for shorter vectors, where the model has them. `base_url`, `api_key` and the other
+    options are as for `OpenAIClient`: a `base_url` that is passed gets no key from the environment.
+    Serves any number of requests at once, also from the event loops of several threads.
+
+    Raises AuthenticationError where OpenAI's own server is meant and there is no key.
+    """
+
+    @names_wrong_types
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        dimensions: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        transport: Transport | None = None,
+        timeouts: Timeouts | None = None,
+        retries: Retries | None = Retries(),  # noqa: B008  frozen
+    ) -> None:
+        self._base = checked_url(base_of(base_url))
+        key = key_for(self._base, base_url, api_key)
+        own = {**_HEADERS, **(OPENAI_CHAT.auth(key) if key else {})}
+        self._headers = merged(checked_headers(own), checked_headers(headers or {}))
+        self._model = model
+        self._dimensions = dimensions
+        self._transport = transport or AiohttpTransport(timeouts)
+        self._retries = retries
+
+    @property
+    def model(self) -> str:
+        return self._model
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return one vector for each text, as the model gives them, whatever their length. In a text,
+        what UTF-8 cannot say (a lone surrogate) is sent as `?`.
+
+        Raises ClientError; see its subclasses for what went wrong. WireError names the model where the
+        answer is not one vector for each text.
+        """
+        if not texts:
+            return []
+        return await retried(self._retries, lambda: self._embedded(texts))
+
+    async def __call__(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return the same: a client is an embedding function."""
+        return await self.embed(texts)
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+    def __repr__(self) -> str:
+        server = Outgoing(method="", url=self._base, headers={}, body=b"").server
+        return f"EmbeddingsClient({self._model!r} at {server})"
+
+    async def _embedded(self, texts: Sequence[str]) -> list[list[float]]:
+        asked: dict[str, object] = {"model": self._model, "input": [*map(encodable, texts)]}
+        if self._dimensions is not None:
+            asked["dimensions"] = self._dimensions
+        body = bytearray()
+        url, sent = joined(self._base, "/embeddings"), msgspec.json.encode(asked)
+        outgoing = Outgoing(method="POST", url=url, headers=self._headers, body=sent)
+        async with exchanged(self._transport, outgoing, self._base, self._headers) as response:
+            async for data in response.chunks():
+                body += data
+                if len(body) > _LONGEST:
+                    raise self._wrong("is longer than 256 MB")
+        return self._rows(bytes(body), len(texts))
+
+    def _rows(self, body: bytes, count: int) -> list[list[float]]:
+        data = _data(body)
+        if data is None:
+            raise self._wrong("is not of OpenAI's form")
+        if sorted(row.index for row in data) != list(range(count)):
+            raise self._wrong(f"holds {len(data)} vectors, not one for each of {count} texts")
+        rows = [row.embedding for row in sorted(data, key=_index)]
+        if not rows[0] or any(len(row) != len(rows[0]) for row in rows):
+            raise self._wrong("holds vectors of different lengths, or empty ones")
+        if not all(math.isfinite(number) for row in rows for number in row):
+            raise self._wrong("holds a number that is not finite")
+        return rows
+
+    def _wrong(self, what: str) -> WireError:
+        return WireError(f"the answer of embedding model {self._model!r} {what}")
+
+
+class _Row(msgspec.Struct):
+    index: int
+    embedding: list[float]
+
+
+class _Answer(msgspec.Struct):
+    data: list[_Row]
+
+
+def _data(body: bytes) -> list[_Row] | None:
+    try:
+        return msgspec.json.decode(body, type=_Answer).data
+    except (msgspec.DecodeError, RecursionError):  # their texts may quote the answer
+        return None
+
+
+def _index(row: _Row) -> int:
+    return row.index
+
+
+# What a reply costs. Prices are those that genai-prices brings along; nothing is fetched.
+#
+# A price that is not known is None, never zero.
+
+_PROVIDERS = {"gemini": "google", "bedrock": "aws", "openai-responses": "openai"}
+"""What genai-prices calls a provider, where `client_for` has another name for it."""
+
+
+@names_wrong_types
+def cost_of(
+    spent: Reply | Usage, model: str | None = None, *, provider: str | None = None
+) -> Decimal | None:
+    """US dollars for a reply, or for the tokens of one request; None where no price is known.
+
+    `model` defaults to the one that the reply says was asked. `provider` is a name as `client_for` and
+    genai-prices have them ("openai", "bedrock", "openrouter"), or a base URL; without it the model's
+    name alone decides, and a private server that uses a known name is charged for.
+
+    A long request may cost more by the token than a short one: add up what replies cost, do not price
+    the sum of their tokens. Raises MissingExtraError.
+    """
+    library = _library()
+    usage = spent.usage if isinstance(spent, Reply) else spent
+    name = model or (spent.model if isinstance(spent, Reply) else "")
+    read = min(usage.cache_read, usage.input_tokens)
+    tokens = library.Usage(
+        input_tokens=usage.input_tokens,
+        cache_read_tokens=read,
+        cache_write_tokens=min(usage.cache_written, usage.input_tokens - read),
+        output_tokens=usage.output_tokens,
+    )
+    where = {}
+    if provider is not None:
+        is_url = provider.startswith(("http://", "https://"))
+        key = "provider_api_url" if is_url else "provider_id"
+        where[key] = _PROVIDERS.get(provider, provider)
+    try:
+        price: Decimal = library.calc_price(
+            tokens, name.removeprefix("models/"), **where
+        ).total_price
+    except LookupError:
+        return None
+    return price
+
+
+def _library() -> ModuleType:
+    try:
+        import genai_prices
+    except ImportError:
+        raise MissingExtraError("prices", "the cost of a reply") from None
+    return genai_prices

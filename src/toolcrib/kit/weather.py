@@ -11,8 +11,8 @@ import msgspec
 from typing_extensions import TypedDict
 
 from toolcrib.errors import CapabilityError, ToolError
+from toolcrib.kit.files import printable
 from toolcrib.kit.http import HttpGetter
-from toolcrib.kit.opening import printable
 from toolcrib.tools import capability, tool
 from toolcrib.values.typed import names_wrong_types
 

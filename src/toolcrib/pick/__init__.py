@@ -6,14 +6,18 @@ Importing this room loads no optional dependency: scorers load theirs at the fir
 from toolcrib.pick.embedding import CachedEmbedder, Embedder, EmbeddingScorer, FunctionEmbedder
 from toolcrib.pick.feedback import Feedback, WithFeedback
 from toolcrib.pick.hybrid import Cascade, Hybrid, Light
-from toolcrib.pick.judge import JudgeScorer
 from toolcrib.pick.keyword import KeywordScorer
-from toolcrib.pick.minilm import MiniLM
 from toolcrib.pick.options import SCORERS, Excluded, PickOptions, Quota, scorer_named
-from toolcrib.pick.pick import PickProvenance, PickResult, pick_tools
+from toolcrib.pick.pick import (
+    PickProvenance,
+    PickReport,
+    PickResult,
+    ScoredTool,
+    explain_pick,
+    pick_tools,
+)
 from toolcrib.pick.query import Query, query_of
-from toolcrib.pick.report import PickReport, ScoredTool, explain_pick
-from toolcrib.pick.rerank import Rerank
+from toolcrib.pick.rerank import JudgeScorer, MiniLM, Rerank
 from toolcrib.pick.scorer import (
     BatchScorer,
     ExplainingScorer,

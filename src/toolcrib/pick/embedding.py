@@ -24,8 +24,16 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast, runti
 
 from toolcrib.errors import MissingExtraError, PickError, SourceError, ToolcribError
 from toolcrib.pick.query import Query, part_read, parts_of, texts_of
-from toolcrib.pick.ranking import checked_rows, numpy, units
-from toolcrib.pick.scorer import CatalogCache, Hits, Score, digests_in_steps, trim
+from toolcrib.pick.scorer import (
+    CatalogCache,
+    Hits,
+    Score,
+    checked_rows,
+    digests_in_steps,
+    numpy,
+    trim,
+    units,
+)
 from toolcrib.pick.vectors import (
     Matrix,
     QueryVectors,
@@ -40,7 +48,7 @@ from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.typed import names_wrong_types
 
 if TYPE_CHECKING:
-    from toolcrib.pick.ranking import Vectors
+    from toolcrib.pick.scorer import Vectors
 
 _UNRELATED = 0.1
 _LIKELY = 1_000
@@ -262,7 +270,7 @@ def _explanation(definition: ToolDefinition, nearness: Vectors) -> Score:
 
 
 if TYPE_CHECKING:
-    from toolcrib.pick.ranking import Vectors
+    from toolcrib.pick.scorer import Vectors
 
 _FILE = "vectors.sqlite"
 _IN_MEMORY = 4096
@@ -460,7 +468,7 @@ class _LoopThread:
 
 
 if TYPE_CHECKING:
-    from toolcrib.pick.ranking import Vectors
+    from toolcrib.pick.scorer import Vectors
 
 Rows: TypeAlias = Sequence[Sequence[float]]
 EmbeddingFunction: TypeAlias = Callable[[list[str]], Rows | Awaitable[Rows]]

@@ -15,7 +15,6 @@ from toolcrib.errors import MissingExtraError, PickError
 from toolcrib.pick.embedding import Embedder, EmbeddingScorer
 from toolcrib.pick.keyword import KeywordScorer
 from toolcrib.pick.query import Query
-from toolcrib.pick.ranking import ScoreRequest, all_awaited, numpy
 from toolcrib.pick.scorer import (
     BatchScorer,
     ExplainingScorer,
@@ -23,11 +22,14 @@ from toolcrib.pick.scorer import (
     Ranker,
     Score,
     Scorer,
+    ScoreRequest,
     ToolScorer,
+    all_awaited,
     checked_score,
     has_to_be_awaited,
     in_answer,
     is_async,
+    numpy,
     scorer_name,
 )
 from toolcrib.pick.vectors import best_of

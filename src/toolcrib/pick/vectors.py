@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.pick.query import legible
-from toolcrib.pick.ranking import numpy
+from toolcrib.pick.scorer import numpy
 from toolcrib.pick.words import clip
 from toolcrib.values.typed import names_wrong_types
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from toolcrib.pick.ranking import Vectors
+    from toolcrib.pick.scorer import Vectors
 
 _WEIGHTS = Path("weights", "l2_supercat_256.safetensors")
 _TOKENIZER = Path("tokenizers", "l2_supercat_tokenizer_config.json")
@@ -247,7 +247,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from toolcrib.pick.ranking import Vectors
+    from toolcrib.pick.scorer import Vectors
 
 _WHOLE = 0.7
 _EARLIER = 0.3

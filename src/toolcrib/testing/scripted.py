@@ -1,23 +1,23 @@
-"""A model that says what a test wrote down, without a server.
+"""Models that say what a test wrote down: one in process, one behind a real HTTP server; and a sink.
 
-What it offers is what the request offers, so that hydration and the loop behave as with a real one.
+What either offers is what the request offers, so that hydration and the loop behave as with a real one.
 """
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import msgspec
 import orjson
 from pydantic_core import PydanticSerializationError, to_json
 
-from toolcrib.clients import plan_of, request_of
-from toolcrib.clients.base import Tools
-from toolcrib.closing import Closing
-from toolcrib.errors import ToolcribError
+from toolcrib.clients.base import PlanningClient
+from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.values.call import ToolCall
-from toolcrib.values.client import Plan
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
@@ -28,7 +28,39 @@ from toolcrib.values.message import (
     Usage,
 )
 from toolcrib.values.offer import Offer
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.origin import Attachment
+from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.run import RunRecord
+from toolcrib.values.typed import check_each, names_wrong_types
+
+_ENDS = ("completed", "failed", "waiting")
+
+
+class MemorySink:
+    """All records that were written, in order: one for each call, when it is over.
+
+    `attachments` are the definitions, prompts and choices of tools that the records refer to; `runs`
+    says of each run of an agent that it began, and how it ended.
+    """
+
+    def __init__(self) -> None:
+        self.records: list[ToolInvocationRecord] = []
+        self.attachments: list[Attachment] = []
+        self.runs: list[RunRecord] = []
+
+    def write_run(self, record: RunRecord) -> None:
+        self.runs.append(record)
+
+    def attach(self, attachment: Attachment) -> None:
+        self.attachments.append(attachment)
+
+    def write(self, record: ToolInvocationRecord) -> None:
+        self.records.append(record)
+
+    def finished(self) -> list[ToolInvocationRecord]:
+        """Return the records that say how a call ended, or that it waits."""
+        return [record for record in self.records if record.status in _ENDS]
+
 
 # What a scripted model says: the notation that the scripted client and the loopback servers share.
 #
@@ -68,11 +100,6 @@ def raw_call(name: str, arguments: str) -> ScriptedCall:
     return ScriptedCall(name, arguments)
 
 
-def in_one_line(arguments: str) -> orjson.Fragment:
-    """Arguments as part of a body whose lines count: JSON has no line break but as white space."""
-    return orjson.Fragment(arguments.replace("\r", " ").replace("\n", " "))
-
-
 def spoken(turn: Said | Reply) -> Spoken:
     """Return the text and the calls of a turn. Raises TypeError for what is no turn."""
     if isinstance(turn, Reply):
@@ -92,10 +119,10 @@ def spoken(turn: Said | Reply) -> Spoken:
 
 Turn: TypeAlias = Said | Reply | Exception | Callable[[ChatRequest], Said | Reply | Exception]
 
-_PIECE = 7
+_SPOKEN = 7
 
 
-class ScriptedClient(Closing):
+class ScriptedClient(PlanningClient):
     """An `LLMClient` that gives `turns`, one a request, and keeps what it was asked in `requests`.
 
     An exception as a turn is raised. Raises ToolcribError when the script is used up.
@@ -129,10 +156,6 @@ class ScriptedClient(Closing):
                 yield ArgumentsPart(made.id, made.name, piece)
         yield reply
 
-    async def tool_call(self, prompt: str | ChatRequest, tools: Tools = ()) -> Plan:
-        request = request_of(prompt, tools)
-        return plan_of(await self.chat(request), request)
-
     def _reply(self, request: ChatRequest) -> Reply:
         if self.remaining <= 0:
             raise ToolcribError(
@@ -160,7 +183,7 @@ class ScriptedClient(Closing):
 
 
 def _pieces(text: str) -> Iterable[str]:
-    return (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))
+    return (text[at : at + _SPOKEN] for at in range(0, len(text), _SPOKEN))
 
 
 def _last(request: ChatRequest) -> str:
@@ -168,3 +191,383 @@ def _last(request: ChatRequest) -> str:
         return "none"
     last = request.messages[-1]
     return f"{last.role}, {len(last.content)} characters"
+
+
+# A real HTTP server on 127.0.0.1 that speaks OpenAI's chat wire and says what a test wrote down.
+#
+# It judges each request as the provider would, and answers 400 to an illegal one. Its streams are as
+# awkward as legal ones can be: small writes, arguments in many deltas, parallel calls interleaved.
+
+# What OpenAI's server refuses of a chat completion request, said as it says it.
+#
+# Written from the wire's documentation, not from the encoder, so that the one can judge the other.
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ROLES = {"system", "developer", "user", "assistant", "tool"}
+_ONLY_WITH_TOOLS = ("tool_choice", "parallel_tool_calls")
+
+
+def fault_of(body: Any) -> str | None:
+    """Return what is wrong with a request's body, or None."""
+    if not isinstance(body, dict):
+        return "the body is not a JSON object"
+    if not isinstance(body.get("model"), str):
+        return "missing required parameter: 'model'"
+    if "stream_options" in body and not body.get("stream"):
+        return "'stream_options' is only allowed when 'stream' is enabled"
+    return _tools_fault(body) or _messages_fault(body.get("messages"))
+
+
+def _tools_fault(body: dict[str, Any]) -> str | None:
+    tools = body.get("tools")
+    if tools is None:
+        given = next((key for key in _ONLY_WITH_TOOLS if key in body), None)
+        return f"'{given}' is only allowed when 'tools' are specified" if given else None
+    if not isinstance(tools, list) or not tools:
+        return "'tools' is too short"
+    names: set[str] = set()
+    for at, tool in enumerate(tools):
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict) or tool.get("type") != "function":
+            return f"invalid 'tools[{at}]'"
+        extra = set(tool) - {"type", "function"} | (
+            set(function) - {"name", "description", "parameters", "strict"}
+        )
+        if extra:
+            return f"unknown parameter in 'tools[{at}]': {sorted(extra)[0]!r}"
+        name = function.get("name")
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in names:
+            return f"invalid 'tools[{at}].function.name'"
+        names.add(name)
+        if function.get("parameters", {}).get("type", "object") != "object":
+            return f"invalid schema for function {name!r}: its type is not 'object'"
+    return None
+
+
+def _messages_fault(messages: Any) -> str | None:
+    if not isinstance(messages, list) or not messages:
+        return "'messages' is too short"
+    unanswered: list[str] = []
+    for at, message in enumerate(messages):
+        if not isinstance(message, dict) or message.get("role") not in _ROLES:
+            return f"invalid 'messages[{at}].role'"
+        if message["role"] == "tool":
+            if message.get("tool_call_id") not in unanswered:
+                return (
+                    f"'messages[{at}]' with role 'tool' must be a response to a preceding message "
+                    "with 'tool_calls'"
+                )
+            unanswered.remove(message["tool_call_id"])
+            continue
+        if unanswered:
+            break
+        fault = _message_fault(message, at)
+        if fault:
+            return fault
+        unanswered = [made["id"] for made in message.get("tool_calls", [])]
+    if unanswered:
+        ids = ", ".join(unanswered)
+        return f"tool_call_ids did not have response messages: {ids}"
+    return None
+
+
+def _message_fault(message: dict[str, Any], at: int) -> str | None:
+    calls = message.get("tool_calls")
+    if calls is None:
+        is_legal = _is_content(message.get("content"), of_user=message["role"] == "user")
+        return None if is_legal else f"invalid 'messages[{at}].content'"
+    if message["role"] != "assistant" or not isinstance(calls, list) or not calls:
+        return f"invalid 'messages[{at}].tool_calls'"
+    ids: set[str] = set()
+    for made in calls:
+        function = made.get("function", {})
+        if not isinstance(made.get("id"), str) or not made["id"] or made["id"] in ids:
+            return f"invalid id in 'messages[{at}].tool_calls'"
+        if not _NAME.fullmatch(function.get("name") or ""):
+            return f"invalid name in 'messages[{at}].tool_calls'"
+        if not isinstance(function.get("arguments"), str):
+            return f"invalid arguments in 'messages[{at}].tool_calls'"
+        ids.add(made["id"])
+    return None
+
+
+def _is_content(content: Any, *, of_user: bool) -> bool:
+    """Return a text, or parts: texts, and a user's images, each an address
+    or data in the form of one."""
+    if isinstance(content, str):
+        return True
+    return (
+        isinstance(content, list) and bool(content) and all(_is_part(p, of_user) for p in content)
+    )
+
+
+def _is_part(part: Any, of_user: bool) -> bool:
+    match part:
+        case {"type": "text", "text": str()}:
+            return True
+        case {"type": "image_url", "image_url": {"url": str(url)}} | {
+            "type": "image_url",
+            "image_url": str(url),
+        }:
+            return of_user and url.startswith(("https://", "http://", "data:image/"))
+    return False
+
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+_WRITE = 48
+_STREAMED = 5
+
+
+class RawTurn(msgspec.Struct, frozen=True):
+    """A body sent as it is."""
+
+    body: bytes
+    status: int = 200
+    content_type: str = "text/event-stream"
+    headers: dict[str, str] = {}
+
+
+class CutTurn(msgspec.Struct, frozen=True):
+    """A turn that reached the limit on tokens: its last call, or else its text, is cut in half."""
+
+    turn: Said
+
+
+class DyingTurn(msgspec.Struct, frozen=True):
+    """A turn whose connection drops after that many bytes of the body."""
+
+    after: int
+    turn: Said | CutTurn | RawTurn
+
+
+ServerTurn: TypeAlias = (
+    Said | Reply | RawTurn | CutTurn | DyingTurn | Callable[[dict[str, Any]], Any]
+)
+
+
+@names_wrong_types
+def raw(
+    body: bytes | str, *, content_type: str = "text/event-stream", status: int = 200
+) -> RawTurn:
+    """Return a body of your own; the connection ends after it, without an error."""
+    data = body.encode() if isinstance(body, str) else body
+    return RawTurn(data, status, content_type)
+
+
+@names_wrong_types
+def cut(turn: Said) -> CutTurn:
+    """Return the turn, cut by the limit on tokens: finish reason `length`."""
+    return CutTurn(turn)
+
+
+@names_wrong_types
+def die_after(n_bytes: int, turn: Said | CutTurn | RawTurn) -> DyingTurn:
+    """Return the turn, but the server dies after `n_bytes` of its body."""
+    return DyingTurn(n_bytes, turn)
+
+
+@names_wrong_types
+def http_error(
+    status: int, message: str = "scripted", *, retry_after: float | None = None
+) -> RawTurn:
+    """Return an error in OpenAI's form. `retry_after` in seconds, for the header of that name."""
+    headers = {} if retry_after is None else {"Retry-After": f"{retry_after:g}"}
+    body = orjson.dumps({"error": {"message": message, "type": "scripted", "code": None}})
+    return RawTurn(body, status, "application/json", headers)
+
+
+_USED_UP = msgspec.structs.replace(
+    http_error(500, "the script is used up"), headers={"x-should-retry": "false"}
+)
+
+
+_TURNS: tuple[Any, ...] = (
+    *(str, ScriptedCall, Sequence, Reply, RawTurn, CutTurn, DyingTurn),
+    Callable,
+)
+_TURNS_IN_WORDS = (
+    "a list of turns: texts, calls, lists of them, replies, or functions of the request"
+)
+
+
+class OpenAIServer:
+    """`url` is the base URL for a client; `requests` the bodies received, `headers` their headers."""
+
+    base: ClassVar[str] = "/v1"
+    path: ClassVar[str] = "/chat/completions"
+
+    @names_wrong_types
+    def __init__(self, turns: Iterable[ServerTurn]) -> None:
+        self.url = ""
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self._turns = check_each("turns", turns, _TURNS, _TURNS_IN_WORDS)
+        self._next = 0
+
+    def fault(self, body: Any) -> str | None:
+        """Return why the provider would refuse this request, or None."""
+        return fault_of(body)
+
+    def refusal(self, fault: str) -> RawTurn:
+        """Return the answer to an illegal request."""
+        return http_error(400, fault)
+
+    def streams(self, request: web.Request, body: Any) -> bool:
+        """Return whether a stream is asked for."""
+        del request
+        return bool(body.get("stream"))
+
+    def answer(self, turn: Said | Reply | CutTurn, *, number: int, stream: bool) -> RawTurn:
+        """Return the body for a turn, the `number`th of the server."""
+        return _answer(turn, number=number, stream=stream)
+
+    def _fault(self, body: Any) -> str | None:
+        """No check looks at the type of everything before it looks into it, or counts how deep."""
+        try:
+            return self.fault(body)
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+            return "the body is not of this API's form"
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        try:
+            body = orjson.loads(await request.read())
+        except orjson.JSONDecodeError:
+            return await self._send(request, self.refusal("the body is not JSON"))
+        self.requests.append(body)
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
+        fault = self._fault(body)
+        if fault is not None:
+            return await self._send(request, self.refusal(fault))
+        if self._next >= len(self._turns):
+            return await self._send(request, _USED_UP)
+        turn = self._turns[self._next]
+        self._next += 1
+        if callable(turn):
+            turn = turn(body)
+        dying = turn.after if isinstance(turn, DyingTurn) else None
+        turn = turn.turn if isinstance(turn, DyingTurn) else turn
+        if not isinstance(turn, RawTurn):
+            stream = self.streams(request, body)
+            turn = self.answer(turn, number=self._next, stream=stream)
+        return await self._send(request, turn, dying)
+
+    async def _send(
+        self, request: web.Request, turn: RawTurn, dying: int | None = None
+    ) -> web.StreamResponse:
+        """Write the body in small pieces; a dying server leaves before it says that it has ended."""
+        response: web.StreamResponse = _web().StreamResponse(
+            status=turn.status, headers=turn.headers
+        )
+        response.content_type = turn.content_type
+        await response.prepare(request)
+        body = turn.body if dying is None else turn.body[:dying]
+        for at in range(0, len(body), _WRITE):
+            await response.write(body[at : at + _WRITE])
+        if dying is not None:
+            if request.transport is not None:
+                request.transport.close()
+            return response
+        await response.write_eof()
+        return response
+
+
+S = TypeVar("S", bound=OpenAIServer)
+
+
+def _web() -> ModuleType:
+    try:
+        from aiohttp import web
+    except ImportError:
+        raise MissingExtraError("http", "a loopback server") from None
+    return web
+
+
+@contextlib.asynccontextmanager
+async def openai_server(turns: Iterable[ServerTurn]) -> AsyncIterator[OpenAIServer]:
+    """`async with openai_server(["Hello."]) as server:` and a client with `base_url=server.url`."""
+    async with serving(OpenAIServer(turns)) as server:
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def serving(server: S) -> AsyncIterator[S]:
+    """Runs a server on a free port."""
+    library = _web()
+    app = library.Application(client_max_size=1 << 28)
+    app.router.add_post(server.base + server.path, server.handle)
+    runner = library.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        site = library.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = runner.addresses[0][:2]
+        server.url = f"http://{host}:{port}{server.base}"
+        yield server
+    finally:
+        await runner.cleanup()
+
+
+def _answer(turn: Said | Reply | CutTurn, *, number: int, stream: bool) -> RawTurn:
+    said, reason = ending(turn, calls="tool_calls", stop="stop", cut="length")
+    ids = [f"call_{number}_{at}" for at in range(len(said.calls))]
+    if stream:
+        return RawTurn(b"".join(_events(said, ids, reason)))
+    message: dict[str, Any] = {"role": "assistant", "content": said.text or None}
+    if said.calls:
+        message["tool_calls"] = [
+            {"id": made_id, "type": "function", "function": _function(made)}
+            for made_id, made in zip(ids, said.calls, strict=True)
+        ]
+    choice = {"index": 0, "message": message, "finish_reason": reason}
+    body = {"object": "chat.completion", "choices": [choice], "usage": _USAGE}
+    return RawTurn(orjson.dumps(body), content_type="application/json")
+
+
+_USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
+
+
+def _events(said: Spoken, ids: list[str], reason: str) -> Iterable[bytes]:
+    yield _event({"role": "assistant", "content": ""})
+    for at in range(0, len(said.text), _STREAMED):
+        yield _event({"content": said.text[at : at + _STREAMED]})
+    for index, made in enumerate(said.calls):
+        begun = {"index": index, "id": ids[index], "type": "function"}
+        yield _event({"tool_calls": [begun | {"function": {"name": made.name, "arguments": ""}}]})
+    longest = max((len(made.arguments) for made in said.calls), default=0)
+    for at in range(0, longest, _STREAMED):
+        for index, made in enumerate(said.calls):
+            if piece := made.arguments[at : at + _STREAMED]:
+                yield _event({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+    yield _event({}, reason)
+    yield b"data: " + orjson.dumps({"choices": [], "usage": _USAGE}) + b"\n\n"
+    yield b"data: [DONE]\n\n"
+
+
+def _event(delta: dict[str, Any], reason: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": reason}
+    return (
+        b"data: " + orjson.dumps({"object": "chat.completion.chunk", "choices": [choice]}) + b"\n\n"
+    )
+
+
+def _function(made: ScriptedCall) -> dict[str, str]:
+    return {"name": made.name, "arguments": made.arguments}
+
+
+def ending(turn: Said | Reply | CutTurn, *, calls: str, stop: str, cut: str) -> tuple[Spoken, str]:
+    """Return what a turn says, and the finish reason: calls, a text, or cut in the middle."""
+    if isinstance(turn, CutTurn):
+        return halved(spoken(turn.turn)), cut
+    said = spoken(turn)
+    return said, calls if said.calls else stop
+
+
+def halved(said: Spoken) -> Spoken:
+    """Return what is left of a turn that was cut: half of its last call, or else of its text."""
+    if not said.calls:
+        return Spoken(said.text[: len(said.text) // 2], ())
+    last = said.calls[-1]
+    half = ScriptedCall(last.name, last.arguments[: len(last.arguments) // 2])
+    return Spoken(said.text, (*said.calls[:-1], half))

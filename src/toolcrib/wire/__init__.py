@@ -6,7 +6,7 @@ from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire
 from toolcrib.wire.bedrock_converse import BEDROCK_CONVERSE
 from toolcrib.wire.cohere import COHERE
 from toolcrib.wire.failure import http_error
-from toolcrib.wire.forms import ToolForm
+from toolcrib.wire.forms import ToolForm, ToolView
 from toolcrib.wire.gemini import GEMINI
 from toolcrib.wire.mistral import MISTRAL
 from toolcrib.wire.ollama import OLLAMA
@@ -27,7 +27,6 @@ from toolcrib.wire.registry import (
     wire_of,
 )
 from toolcrib.wire.text_calls import SYNTAXES, TextSyntax, syntax_of
-from toolcrib.wire.views import ToolView
 
 __all__ = [
     "ANTHROPIC",

@@ -18,7 +18,6 @@ from toolcrib.values.message import (
     Image,
     Message,
     Reply,
-    TextPart,
     ToolChoice,
     Usage,
 )
@@ -27,10 +26,19 @@ from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.calls import CONTRADICTORY, UNENDED, CallAssembler, Ending, index_of, misplaced
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.forms import VERY_LARGE, NameRule, ShownTool, StrictLimits, ToolForm, described
+from toolcrib.wire.forms import (
+    VERY_LARGE,
+    NameRule,
+    OutputForm,
+    ShownAnswer,
+    ShownTool,
+    StrictLimits,
+    ToolForm,
+    asked_output,
+    described,
+)
 from toolcrib.wire.history import History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import counted, mended, parsed, same_json
-from toolcrib.wire.output import OutputForm, ShownAnswer, asked_output
 from toolcrib.wire.request import (
     Parts,
     SentTools,
@@ -42,6 +50,7 @@ from toolcrib.wire.request import (
     remembered_tools,
     sampling,
     show_reasoning,
+    show_text,
     tools_member,
 )
 
@@ -428,7 +437,7 @@ class AnthropicReply:
         elif block.kind == "text" and (text := form.get("text")):
             if not isinstance(text, str):
                 raise WireError("the text of a block is not text")
-            self._tell(text, parts)
+            show_text(text, self._text, parts)
         return block
 
     def _at(self, index: object, kind: str, parts: Parts) -> ContentBlock:
@@ -452,7 +461,7 @@ class AnthropicReply:
             self._calls.stray()
         block.add(member, text)
         if block.kind == "text" and text:
-            self._tell(text, parts)
+            show_text(text, self._text, parts)
         elif block.kind == member == "thinking":
             show_reasoning(text, parts)
 
@@ -476,10 +485,6 @@ class AnthropicReply:
                 parts.append(part)
         elif not same_json(given, "".join(block.input)):
             self._calls.doubt(block.number, CONTRADICTORY)
-
-    def _tell(self, text: str, parts: Parts) -> None:
-        self._text.append(text)
-        parts.append(TextPart(mended(text)))
 
     def _take_reason(self, message: Any) -> None:
         reason = message.get("stop_reason") if isinstance(message, dict) else None

@@ -20,9 +20,8 @@ from toolcrib.values.json import JsonObject, Veiled, json_copy
 from toolcrib.values.message import ChatRequest, FinishReason, Piece, Reply
 from toolcrib.values.offer import Offer
 from toolcrib.values.remembered import remembered
-from toolcrib.wire.forms import NameRule, ToolForm
+from toolcrib.wire.forms import NameRule, OutputForm, ToolForm
 from toolcrib.wire.history import Histories, History
-from toolcrib.wire.output import OutputForm
 from toolcrib.wire.text_calls.syntaxes import TextSyntax
 
 MAX_BYTES = 64 * 1024 * 1024

@@ -19,7 +19,6 @@ from toolcrib.values.message import (
     Image,
     Message,
     Reply,
-    TextPart,
     ToolChoice,
     Usage,
 )
@@ -29,11 +28,18 @@ from toolcrib.wire.anthropic import TOOLS as ANTHROPIC_TOOLS
 from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.calls import CONTRADICTORY, UNENDED, CallAssembler, Ending, index_of, misplaced
 from toolcrib.wire.decoding import decoding_by
-from toolcrib.wire.forms import NameRule, ShownTool, ToolForm, described
+from toolcrib.wire.forms import (
+    NameRule,
+    OutputForm,
+    ShownAnswer,
+    ShownTool,
+    ToolForm,
+    asked_output,
+    described,
+)
 from toolcrib.wire.framing import FrameStream
 from toolcrib.wire.history import EncodedList, History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import counted, mended, parsed
-from toolcrib.wire.output import OutputForm, ShownAnswer, asked_output
 from toolcrib.wire.request import (
     Parts,
     SentTools,
@@ -47,6 +53,7 @@ from toolcrib.wire.request import (
     remembered_tools,
     sampling,
     show_reasoning,
+    show_text,
     tools_member,
     with_extra,
 )
@@ -461,7 +468,7 @@ class BedrockReply:
         self._blocks.append(block)
         self._by_index[index] = block
         if text := text_of(form):
-            self._tell(text, parts)
+            show_text(text, self._text, parts)
         if block.ours:
             use = form["toolUse"]
             name, provider_id = use.get("name") or "", use.get("toolUseId") or ""
@@ -484,7 +491,7 @@ class BedrockReply:
                 raise WireError("the text of a delta is not text")
             block.add(kind, kind, value)
             if value:
-                self._tell(value, parts)
+                show_text(value, self._text, parts)
         elif kind == "reasoningContent" and isinstance(value, dict):
             for member, text in value.items():
                 block.add(kind, member, text if isinstance(text, str) else "")
@@ -511,10 +518,6 @@ class BedrockReply:
         elif part := self._calls.piece(block.number, "", "", text):
             self.ending.called()
             parts.append(part)
-
-    def _tell(self, text: str, parts: Parts) -> None:
-        self._text.append(text)
-        parts.append(TextPart(mended(text)))
 
     def _take_reason(self, message: dict[str, Any]) -> None:
         if reason := message.get("stopReason"):

@@ -10,17 +10,24 @@ import orjson
 from toolcrib.errors import WireError
 from toolcrib.schema.lower import Dialect
 from toolcrib.values.json import JsonObject
-from toolcrib.values.message import ChatRequest, FinishReason, Message, Reply, TextPart, Usage
+from toolcrib.values.message import ChatRequest, FinishReason, Message, Reply, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.calls import CallAssembler, Ending, misplaced
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.forms import VERY_LARGE, NameRule, ShownTool, ToolForm
+from toolcrib.wire.forms import (
+    VERY_LARGE,
+    NameRule,
+    OutputForm,
+    ShownAnswer,
+    ShownTool,
+    ToolForm,
+    asked_output,
+)
 from toolcrib.wire.history import EncodedList, SentCall, dumps
 from toolcrib.wire.json_text import counted, mended
 from toolcrib.wire.openai_chat import ChatHistory, call_form
-from toolcrib.wire.output import OutputForm, ShownAnswer, asked_output
 from toolcrib.wire.request import (
     Parts,
     SentTools,
@@ -33,6 +40,7 @@ from toolcrib.wire.request import (
     remembered_tools,
     settings_members,
     show_reasoning,
+    show_text,
     tools_member,
 )
 
@@ -240,8 +248,7 @@ class CohereReply:
             if kind == "thinking":
                 show_reasoning(text, parts)
             elif text:
-                self._text.append(text)
-                parts.append(TextPart(mended(text)))
+                show_text(text, self._text, parts)
 
     def _at(self, index: object, kind: str) -> _ContentPart:
         """Return the block that a piece adds to; one that nobody has announced begins with it."""

@@ -1,31 +1,34 @@
-"""The form of a tool in each provider's requests, its rule for names, its limits on strictness."""
+"""The forms of tools and of typed answers in a provider's requests, and the views of schemas in them.
+
+A wire says in a `ToolForm` and an `OutputForm` what its provider takes; here both are filled in.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
+import orjson
 
-from toolcrib.errors import CatalogError
-from toolcrib.schema.lower import Dialect
-from toolcrib.values.json import JsonObject, sha256_hex
+from toolcrib.errors import CatalogError, RequestError, SchemaError
+from toolcrib.schema.lower import Dialect, Loss, accepts_unchanged, lower
+from toolcrib.schema.references import subschemas
+from toolcrib.schema.validator import Validator, compile_validator
+from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.json import JsonObject, JsonValue, sha256_hex
+from toolcrib.values.message import ChatRequest
+from toolcrib.values.offer import ArgumentRestorer, Offer
 from toolcrib.values.remembered import remembered
-
-# The form of a tool for each provider: one small function each, and a table of them.
-#
-# A shape gives the facts of a tool their places and decides nothing: which view of the schema a
-# provider gets, under which name, and whether strictly, has been settled before (`views`).
-
 
 # Names that a provider accepts, for tools whose own names it would refuse.
 #
 # A legal name stays as it is. Another is made legal by itself alone (its hash is part of it), so that
 # it is the same in every request; a legal name of another tool is never taken.
-
 
 _DIGITS = 8
 VERY_LARGE = 65_536
@@ -44,11 +47,11 @@ class NameRule(msgspec.Struct, frozen=True):
     first: str | None = None
 
     def legal(self, name: str) -> bool:
-        return _legal(self).fullmatch(name) is not None
+        return _legal_names(self).fullmatch(name) is not None
 
 
 @lru_cache
-def _legal(rule: NameRule) -> re.Pattern[str]:
+def _legal_names(rule: NameRule) -> re.Pattern[str]:
     begins = "" if rule.first is None else f"(?=[{rule.first}])"
     return re.compile(f"{begins}[{rule.allowed}]{{1,{rule.limit}}}")
 
@@ -158,7 +161,9 @@ class ShownTool(msgspec.Struct, frozen=True, kw_only=True):
     examples: tuple[JsonObject, ...] = ()
 
 
-Shape: TypeAlias = Callable[[ShownTool], dict[str, Any]]
+# A shape gives the facts of a tool their places and decides nothing: which view of the schema a
+# provider gets, under which name, and whether strictly, has been settled before.
+ToolShape: TypeAlias = Callable[[ShownTool], dict[str, Any]]
 Gather: TypeAlias = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 
 
@@ -173,7 +178,7 @@ class ToolForm(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     names: NameRule
     dialect: Dialect
-    shape: Shape
+    shape: ToolShape
     gather: Gather = list
     strict_dialect: Dialect | None = None
     strict_limits: StrictLimits | None = None
@@ -188,3 +193,413 @@ def described(tool: ShownTool) -> dict[str, Any]:
     """Return the members that nearly all forms have: the name, and a description if there is one."""
     named: dict[str, Any] = {"name": tool.name}
     return named | {"description": tool.description} if tool.description else named
+
+
+# Views of tools: what each provider gets of a tool's schema, and what that loses.
+#
+# An author's schema that the provider takes as it is goes out as the author's own text, byte for byte.
+# A view that the provider would refuse is never sent: one such tool fails a whole request.
+
+
+class ToolView(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool as one provider is sent it: `schema` is the view, `form` the provider's whole JSON.
+
+    Both are fresh copies. `strict` is whether it is sent as such; `restorer` is None where arguments
+    for the view are arguments for the tool.
+    """
+
+    definition: ToolDefinition
+    wire_name: str
+    schema: JsonObject
+    strict: bool
+    losses: tuple[Loss, ...]
+    restorer: ArgumentRestorer | None
+    form: JsonObject
+
+
+class EncodedTools(msgspec.Struct, frozen=True, kw_only=True):
+    """Tools as a request's bytes; `names` maps own to wire names, `restorers` own names."""
+
+    names: Mapping[str, str]
+    restorers: Mapping[str, ArgumentRestorer]
+    body: bytes
+
+
+class TextView(NamedTuple):
+    """A view as text, so that whoever gets it gets a copy."""
+
+    text: str
+    losses: tuple[Loss, ...] = ()
+    restorer: ArgumentRestorer | None = None
+    strict: bool | None = None
+
+    @property
+    def refusal(self) -> Loss | None:
+        return next((loss for loss in self.losses if loss.effect == "refused"), None)
+
+
+_NO_SCHEMA = TextView('{"type":"object","properties":{}}')
+
+
+def views_of(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[ToolView]:
+    """Return each tool as the provider sees it, also those that it would refuse.
+
+    Raises CatalogError for a name that comes twice.
+    """
+    names = wire_names(form.names, (definition.name for definition in definitions))
+    return [
+        _tool_view(form, definition, names[definition.name], view)
+        for definition, view in zip(definitions, _views(form, definitions), strict=True)
+    ]
+
+
+def forms_of(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[JsonObject]:
+    """Return the request's `tools`, fresh. Raises RequestError for a tool that would be refused."""
+    views = views_of(form, definitions)
+    for view in views:
+        _check(form, view.definition, view.losses)
+    return form.gather([view.form for view in views])
+
+
+def encoded(form: ToolForm, definitions: Sequence[ToolDefinition]) -> EncodedTools:
+    """Encode the request's `tools`, schemas spliced in as text. Raises as `forms_of` does."""
+    names = wire_names(form.names, (definition.name for definition in definitions))
+    restorers: dict[str, ArgumentRestorer] = {}
+    shapes = []
+    for definition, view in zip(definitions, _views(form, definitions), strict=True):
+        _check(form, definition, view.losses)
+        if view.restorer is not None:
+            restorers[definition.name] = view.restorer
+        schema = orjson.Fragment(view.text)
+        shapes.append(form.shape(_told(form, definition, names[definition.name], view, schema)))
+    body = orjson.dumps(form.gather(shapes))
+    return EncodedTools(names=names, restorers=restorers, body=body)
+
+
+def _tool_view(form: ToolForm, definition: ToolDefinition, name: str, view: TextView) -> ToolView:
+    told = _told(form, definition, name, view, fresh(view.text))
+    return ToolView(
+        definition=definition,
+        wire_name=name,
+        schema=fresh(view.text),
+        strict=view.strict is True,
+        losses=(*view.losses, *_told_losses(form, definition, told)),
+        restorer=view.restorer,
+        form=form.shape(told),
+    )
+
+
+def _told(
+    form: ToolForm, definition: ToolDefinition, name: str, view: TextView, schema: Any
+) -> ShownTool:
+    return ShownTool(
+        name=name,
+        description=definition.description,
+        schema=schema,
+        strict=view.strict,
+        examples=_examples(form, definition, view),
+    )
+
+
+def _examples(form: ToolForm, definition: ToolDefinition, view: TextView) -> tuple[JsonObject, ...]:
+    """Return the first few that fit what is sent: one that does not would
+    be refused, with the request."""
+    if not form.examples or not definition.examples:
+        return ()
+    given: Iterable[JsonObject] = (example.arguments for example in definition.examples)
+    if view.restorer is not None:
+        given = map(view.restorer.to_view, given)
+    if view.text != definition.input_schema_json:
+        given = filter(_validator(view.text).is_valid, given)
+    return tuple(islice(given, form.examples))
+
+
+def _views(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[TextView]:
+    """Return the views of one request, in their order."""
+    allowance = None if form.strict_limits is None else Allowance(form.strict_limits)
+    return [_view(form, definition, allowance) for definition in definitions]
+
+
+def _view(form: ToolForm, definition: ToolDefinition, allowance: Allowance | None) -> TextView:
+    """Return the view that is sent; strict if the author asked for it and
+    it costs nothing but detail."""
+    text, strict = definition.input_schema_json, definition.strict
+    said = None if form.strict_dialect is None else strict
+    if not strict:
+        view = _plain(form, text)
+        return view if said is None else view._replace(strict=said)
+    if form.strict_dialect is None:
+        return _not_strict(form, text, f"{form.name} has no strict mode")
+    if text is None:
+        return _not_strict(form, text, "the tool has no schema")
+    view = lowered_text(text, form.strict_dialect)
+    refusal = view.refusal
+    if refusal is not None:
+        where = refusal.pointer or "the top"
+        return _not_strict(form, text, f"{refusal.message} (at {where})")
+    over = None if allowance is None else allowance.refusal(view.text)
+    return view._replace(strict=True) if over is None else _not_strict(form, text, over)
+
+
+def _plain(form: ToolForm, text: str | None) -> TextView:
+    return _NO_SCHEMA if text is None else lowered_text(text, form.dialect)
+
+
+def _not_strict(form: ToolForm, text: str | None, why: str) -> TextView:
+    view = _plain(form, text)
+    loss = Loss("", "strict", "lost", f"it is sent without strict: {why}")
+    return view._replace(losses=(*view.losses, loss))
+
+
+@remembered(16 << 20, times=20)
+def _validator(view: str) -> Validator:
+    return compile_validator(fresh(view))
+
+
+@remembered(32 << 20, times=4)
+def lowered_text(text: str, dialect: Dialect) -> TextView:
+    schema = fresh(text)
+    try:
+        if accepts_unchanged(schema, dialect):
+            return TextView(text)
+        view = lower(schema, dialect)
+    except Exception:
+        fault = _fault(schema)
+        if fault is None:
+            raise
+        return TextView(text, (fault,))
+    if view.schema != schema:
+        text = json.dumps(view.schema, ensure_ascii=False, separators=(",", ":"))
+    return TextView(text, view.losses, view.restorer)
+
+
+def _fault(schema: JsonObject) -> Loss | None:
+    """Return why something is no schema: a definition made by hand gets here without a check."""
+    try:
+        compile_validator(schema)
+    except SchemaError as error:
+        keyword = error.pointer.rpartition("/")[2]
+        return Loss(error.pointer, keyword, "refused", f"it is no JSON Schema: {error.message}")
+    return None
+
+
+def fresh(text: str) -> JsonObject:
+    """Numbers keep all their digits, which orjson would round."""
+    return cast("JsonObject", json.loads(text))
+
+
+def _told_losses(form: ToolForm, definition: ToolDefinition, told: ShownTool) -> Iterable[Loss]:
+    limit = form.long_description
+    if limit is not None and len(definition.description) > limit:
+        yield Loss(
+            "",
+            "description",
+            "doubtful",
+            f"the tool's description is longer than the {limit} characters "
+            "that some servers of this format take",
+        )
+    if told.name != definition.name:
+        yield Loss("", "name", "doubtful", f"the model knows the tool as {told.name!r}")
+    if len(told.examples) < min(form.examples, len(definition.examples)):
+        yield Loss("", "examples", "lost", "an example that does not fit the view is not sent")
+
+
+def _check(form: ToolForm, definition: ToolDefinition, losses: Iterable[Loss]) -> None:
+    for loss in losses:
+        if loss.effect == "refused":
+            raise RequestError(
+                f"{form.name} would refuse the tool {definition.name!r}, and the request with it: "
+                f"{loss.message} ({loss.keyword!r} at {loss.pointer or 'the top'} of its schema). "
+                f"Change the schema, or leave the tool out"
+            )
+
+
+# A typed answer in the provider's own form of it: `response_format` and its siblings.
+#
+# Rule: the author's schema judges the answer, and its text is in the instructions, whatever a
+# provider is asked, too. The form only makes a valid answer likelier: what a provider, its model,
+# its server or the tools beside it are not known to take is not sent, and nothing is refused for
+# it.
+
+_WRAPPER = "answer"
+_DEFINITIONS = "#/$defs/"
+_COMBINED = frozenset(("$ref", "anyOf", "oneOf", "allOf", "enum", "const", "not", "if"))
+
+
+class ShownAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The format of an answer as a provider is shown it; `schema` is JSON text, of an object."""
+
+    name: str
+    schema: str
+    strict: bool
+
+
+AnswerShape: TypeAlias = Callable[[ShownAnswer], dict[str, Any]]
+
+
+class OutputForm(msgspec.Struct, frozen=True, kw_only=True):
+    """Says how a provider takes the schema of an answer; `shape` makes the
+    members of a body that say it.
+
+    They are put `within` that member of the body, or right into it. The `strict_dialect` is tried
+    first, within `strict_limits` if there are some, then the other one. `plain`: every part has one
+    type, and every object requires something. `beside_tools`: whether a request with tools may say it,
+    too. It is said only to `models` that the pattern finds, and only at `servers`, if there are some.
+    """
+
+    shape: AnswerShape
+    within: str = ""
+    strict_dialect: Dialect | None = None
+    strict_limits: StrictLimits | None = None
+    dialect: Dialect | None = None
+    plain: bool = False
+    beside_tools: bool = False
+    models: str = ""
+    servers: frozenset[str] = frozenset()
+
+    def is_known_at(self, host: str) -> bool:
+        """Return whether the server of that host name is known to take it."""
+        return not self.servers or any(
+            host == name or host.endswith(f".{name}") for name in self.servers
+        )
+
+    def everywhere(self) -> OutputForm:
+        """Return the form for an author who knows that server and model take it."""
+        return msgspec.structs.replace(self, models="", servers=frozenset())
+
+    def __repr__(self) -> str:
+        return f"OutputForm({self.shape.__module__!r})"
+
+
+class AnswerRestorer(msgspec.Struct, frozen=True):
+    """Undoes the view of an answer: `wrapper` holds it, and some nulls stand for nothing."""
+
+    wrapper: str | None
+    view: ArgumentRestorer | None
+
+    def restore(self, answer: JsonValue) -> JsonValue:
+        """Return the answer as the author's schema has it; what does not
+        fit the view passes as it is."""
+        if not isinstance(answer, dict):
+            return answer
+        restored = answer if self.view is None else self.view.restore(answer)
+        if self.wrapper is not None and list(restored) == [self.wrapper]:
+            return restored[self.wrapper]
+        return restored
+
+
+def asked_output(
+    form: OutputForm | None, request: ChatRequest, body: dict[str, Any], *, model: str, offer: Offer
+) -> Offer:
+    """Ask for the request's output in `body`, if it can be; the offer says how the answer is read.
+
+    What `Settings.extra` says of the same member stands.
+    """
+    output = request.output
+    if output is None or form is None or re.search(form.models, model) is None:
+        return offer
+    if "tools" in body and not form.beside_tools:
+        return offer
+    if form.strict_limits is not None and any(
+        tool.get_definition().strict for tool in offer.tools.values()
+    ):
+        return offer  # they share the limits
+    made = _answer_view(output.schema_json, form)
+    if made is None:
+        return offer
+    schema, strict, restorer = made
+    members = form.shape(ShownAnswer(name=_legal_name(output.name), schema=schema, strict=strict))
+    into = body.get(form.within, {}) if form.within else body
+    if not isinstance(into, Mapping) or not members.keys().isdisjoint(into):
+        return offer
+    body.update({form.within: {**into, **members}} if form.within else members)
+    return msgspec.structs.replace(offer, output=restorer)
+
+
+def _legal_name(name: str) -> str:
+    """Return the name as OpenAI takes it: 64 of `A-Za-z0-9_-`."""
+    return re.sub("[^A-Za-z0-9_-]", "_", name)[:64] or _WRAPPER
+
+
+@remembered(4 << 20, times=4)
+def _answer_view(text: str, form: OutputForm) -> tuple[str, bool, AnswerRestorer | None] | None:
+    """Return the view as text, whether it is strict, and the restorer of its answers."""
+    wrapped = _as_object(text)
+    if wrapped is None:
+        return None
+    whole, wrapper = wrapped
+    for dialect in (form.strict_dialect, form.dialect):
+        if dialect is None:
+            continue
+        view = lowered_text(whole, dialect)
+        if view.refusal is not None or (form.plain and not _is_plain(fresh(view.text))):
+            continue
+        limits = form.strict_limits
+        if limits is not None and Allowance(limits).refusal(view.text) is not None:
+            continue
+        changed = wrapper is not None or view.restorer is not None
+        restorer = AnswerRestorer(wrapper, view.restorer) if changed else None
+        return view.text, dialect is form.strict_dialect, restorer
+    return None
+
+
+def _as_object(text: str) -> tuple[str, str | None] | None:
+    """Return the schema, put under one property where its top is not plainly
+    an object, and that one's name.
+
+    None for one that is no object and refers to itself otherwise than through its definitions.
+    """
+    given = fresh(text)
+    schema = _unfolded(given)
+    if schema.get("type") == "object" and _COMBINED.isdisjoint(schema):
+        return text if schema is given else _text(schema), None
+    if not all(ref.startswith(_DEFINITIONS) for ref in _refs(schema)):
+        return None
+    wrapper = _WRAPPER
+    while f'"{wrapper}"' in text:  # an answer that has such a property by itself is told apart
+        wrapper += "_"
+    inner = {key: part for key, part in schema.items() if key not in ("$defs", "$schema")}
+    whole: JsonObject = {
+        "type": "object",
+        "properties": {wrapper: inner},
+        "required": [wrapper],
+        "additionalProperties": False,
+    }
+    for shelf in ("$defs", "$schema"):
+        if shelf in schema:
+            whole[shelf] = schema[shelf]
+    return _text(whole), wrapper
+
+
+def _unfolded(schema: JsonObject) -> JsonObject:
+    """Return the definition that the whole schema refers to, if that is all
+    that it says, with the others."""
+    ref, definitions = schema.get("$ref"), schema.get("$defs")
+    if schema.keys() != {"$ref", "$defs"} or not isinstance(ref, str):
+        return schema
+    name = ref.removeprefix(_DEFINITIONS)
+    target = definitions.get(name) if isinstance(definitions, dict) else None
+    if not isinstance(definitions, dict) or not isinstance(target, dict) or "$defs" in target:
+        return schema
+    if ref not in _refs({"$defs": definitions}):  # of which it is not a part any more
+        definitions = {key: part for key, part in definitions.items() if key != name}
+    return {**target, "$defs": definitions} if definitions else target
+
+
+def _refs(schema: JsonObject) -> set[str]:
+    refs = (node.get("$ref") for _, node in subschemas(schema))
+    return {ref for ref in refs if isinstance(ref, str)}
+
+
+def _text(schema: JsonObject) -> str:
+    """Numbers keep all their digits, which orjson would refuse."""
+    return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+
+
+def _is_plain(view: JsonObject) -> bool:
+    """Return whether each part has one type, and each object declares something that it requires."""
+    return all(
+        isinstance(part.get("type"), str)
+        and (part["type"] != "object" or bool(part.get("properties") and part.get("required")))
+        for _, part in subschemas(view)
+    )

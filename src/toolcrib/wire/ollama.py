@@ -17,7 +17,6 @@ from toolcrib.values.message import (
     Image,
     Message,
     Reply,
-    TextPart,
     ToolChoice,
     Usage,
 )
@@ -25,11 +24,18 @@ from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.calls import NATURAL, CallAssembler, Ending, member_of
 from toolcrib.wire.decoding import decoding_by
-from toolcrib.wire.forms import NameRule, ShownTool, ToolForm, described
+from toolcrib.wire.forms import (
+    NameRule,
+    OutputForm,
+    ShownAnswer,
+    ShownTool,
+    ToolForm,
+    asked_output,
+    described,
+)
 from toolcrib.wire.framing import LineStream
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
 from toolcrib.wire.json_text import counted, mended
-from toolcrib.wire.output import OutputForm, ShownAnswer, asked_output
 from toolcrib.wire.request import (
     Parts,
     SentTools,
@@ -43,6 +49,7 @@ from toolcrib.wire.request import (
     remembered_tools,
     sampling,
     show_reasoning,
+    show_text,
     tools_member,
     with_extra,
 )
@@ -165,8 +172,7 @@ class OllamaReply:
             self._thinking.append(thinking)
             show_reasoning(thinking, parts)
         if content := _text(message, "content"):
-            self._text.append(content)
-            parts.append(TextPart(mended(content)))
+            show_text(content, self._text, parts)
         if calls := member_of(message, "tool_calls", list):
             self._add_calls(calls, data, parts)
 

@@ -19,10 +19,18 @@ from toolcrib.values.message import (
 from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.calls import GEMINI_FILTERED
 from toolcrib.wire.decoding import decoding_by
-from toolcrib.wire.forms import VERY_LARGE, NameRule, ShownTool, ToolForm, described
+from toolcrib.wire.forms import (
+    VERY_LARGE,
+    NameRule,
+    OutputForm,
+    ShownAnswer,
+    ShownTool,
+    ToolForm,
+    asked_output,
+    described,
+)
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
 from toolcrib.wire.openai_chat_reply import ChatReply, of_call, of_message
-from toolcrib.wire.output import OutputForm, ShownAnswer, asked_output
 from toolcrib.wire.request import (
     bearer,
     checked_choice,

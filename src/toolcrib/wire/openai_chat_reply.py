@@ -14,7 +14,6 @@ from toolcrib.values.call import ToolCall
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     Reply,
-    TextPart,
     Usage,
 )
 from toolcrib.values.offer import Offer
@@ -30,10 +29,7 @@ from toolcrib.wire.calls import (
 )
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import cached, counted, mended, parsed, same_json
-from toolcrib.wire.request import (
-    Parts,
-    show_reasoning,
-)
+from toolcrib.wire.request import Parts, show_reasoning, show_text
 
 # Errors and usage, which a chunk or a body has next to its choices.
 #
@@ -552,8 +548,7 @@ class ChatReply:
         if not isinstance(content, str):
             raise WireError("the content of a message is neither text nor a list")
         if content:
-            self._text.append(content)
-            parts.append(TextPart(mended(content)))
+            show_text(content, self._text, parts)
 
     def _add_reason(self, choice: dict[str, Any]) -> None:
         """Take both reasons. The native one can only make it worse: it is no end.

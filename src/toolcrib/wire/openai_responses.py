@@ -19,13 +19,12 @@ from toolcrib.values.message import (
 )
 from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.decoding import decoding_by
-from toolcrib.wire.forms import NameRule, ShownTool, ToolForm, described
+from toolcrib.wire.forms import NameRule, ShownAnswer, ShownTool, ToolForm, asked_output, described
 from toolcrib.wire.history import History, IdRule, SentCall, SentResult
 from toolcrib.wire.json_text import mended
 from toolcrib.wire.openai_chat import DIALECT, LONG_DESCRIPTION, NAMES, STRICT_DIALECT
 from toolcrib.wire.openai_chat import OUTPUT as CHAT_OUTPUT
 from toolcrib.wire.openai_responses_reply import CALLS, ResponsesReply, message_text
-from toolcrib.wire.output import ShownAnswer, asked_output
 from toolcrib.wire.request import (
     bearer,
     checked_choice,

@@ -24,7 +24,7 @@ from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire, as_offered
 from toolcrib.wire.bedrock_converse import BEDROCK_CONVERSE
 from toolcrib.wire.cohere import COHERE
 from toolcrib.wire.failure import http_error, safe_text
-from toolcrib.wire.forms import ToolForm
+from toolcrib.wire.forms import ToolForm, ToolView, forms_of, views_of
 from toolcrib.wire.framing import EventStream, FrameStream, LineStream
 from toolcrib.wire.gemini import GEMINI
 from toolcrib.wire.json_text import parsed
@@ -34,7 +34,6 @@ from toolcrib.wire.openai_chat import OPENAI_CHAT
 from toolcrib.wire.openai_responses import OPENAI_RESPONSES
 from toolcrib.wire.text_calls import syntax_of
 from toolcrib.wire.text_calls.decoder import TextCallDecoder
-from toolcrib.wire.views import ToolView, forms_of, views_of
 
 OfferedTools: TypeAlias = Iterable[Any] | HasDefinition | ToolDefinition | Mapping[str, object]
 

@@ -13,15 +13,14 @@ import orjson
 from toolcrib.errors import RequestError
 from toolcrib.values.definition import HasDefinition, tools_in
 from toolcrib.values.json import JsonObject
-from toolcrib.values.message import ChatRequest, Piece, ReasoningPart, Reply, ToolChoice
+from toolcrib.values.message import ChatRequest, Piece, ReasoningPart, Reply, TextPart, ToolChoice
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire, as_offered
 from toolcrib.wire.calls import Ending
-from toolcrib.wire.forms import ToolForm
+from toolcrib.wire.forms import ToolForm, encoded
 from toolcrib.wire.framing import Event
 from toolcrib.wire.history import EncodedList, History
 from toolcrib.wire.json_text import mended
-from toolcrib.wire.views import encoded
 
 _PLACE_TEXT = b"\0"
 _PLACE = orjson.Fragment(_PLACE_TEXT)
@@ -223,6 +222,12 @@ def _encoded(wire: Wire, given: Sequence[HasDefinition]) -> SentTools:
 
 
 Parts: TypeAlias = list[Piece]
+
+
+def show_text(text: str, said: list[str], parts: Parts) -> None:
+    """Add a piece of the answer's text to what was said before it, and to what can be shown."""
+    said.append(text)
+    parts.append(TextPart(mended(text)))
 
 
 def show_reasoning(text: object, parts: Parts) -> None:

@@ -10,7 +10,7 @@ import pytest
 from rows import each_row
 
 from toolcrib.schema.lower import Dialect, compact, lower
-from toolcrib.schema.lower.compact import size_of
+from toolcrib.schema.lower.walk import size_of
 from toolcrib.schema.validator import JsonSchemaValidator
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.wire import FORMS, tool_views

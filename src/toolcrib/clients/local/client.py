@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from toolcrib.clients.base import Tools, plan_of, request_of
+from toolcrib.clients.base import PlanningClient
 from toolcrib.clients.local.arguments import SHOTS, fill, filled
 from toolcrib.clients.local.model import (
     Completion,
@@ -42,16 +42,13 @@ from toolcrib.clients.local.reading import (
     without_values,
     words_around,
 )
-from toolcrib.closing import Closing
 from toolcrib.errors import RequestError, SourceError
 from toolcrib.pick import Embedder, WordVectors
-from toolcrib.pick.ranking import numpy
-from toolcrib.pick.scorer import CatalogCache
+from toolcrib.pick.scorer import CatalogCache, numpy
 from toolcrib.pick.words import spaced_name
 from toolcrib.tools import as_tools
 from toolcrib.values.answer import stated
 from toolcrib.values.call import ToolCall
-from toolcrib.values.client import Plan
 from toolcrib.values.definition import Example, HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.message import (
@@ -452,7 +449,7 @@ NO_TOOLS = f"There is no tool that I may call. {_WHO}"
 NO_REQUEST = f"There is nothing asked. {_WHO}"
 
 
-class LocalClient(Closing):
+class LocalClient(PlanningClient):
     """The embedded model: picks a tool by its examples and fills in the call, within a second or so.
 
     `path` is a GGUF file, the installed default model if left out. If the last message is a user's,
@@ -501,11 +498,6 @@ class LocalClient(Closing):
         for call in reply.tool_calls:
             yield ArgumentsPart(call.id, call.name, call.arguments)
         yield reply
-
-    async def tool_call(self, prompt: str | ChatRequest, tools: Tools = ()) -> Plan:
-        """Return what to call, hydrated; nothing is run."""
-        request = request_of(prompt, tools)
-        return plan_of(await self.chat(request), request)
 
     async def aclose(self) -> None:
         self._model = None

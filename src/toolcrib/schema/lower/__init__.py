@@ -1,9 +1,8 @@
 """Views of an author's schema for endpoints that take less than all of JSON Schema."""
 
-from toolcrib.schema.lower.compact import compact
 from toolcrib.schema.lower.restore import ViewRestorer
 from toolcrib.schema.lower.tree import Dialect, Effect, Loss, Lowered
-from toolcrib.schema.lower.walk import WRAPPER, accepts_unchanged, lower
+from toolcrib.schema.lower.walk import WRAPPER, accepts_unchanged, compact, lower
 
 __all__ = [
     "WRAPPER",

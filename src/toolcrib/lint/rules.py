@@ -1,0 +1,749 @@
+"""The rules of the linter, and `Finding`, which tells of one thing that is worth a reader's time.
+
+First come the rules that look at one tool, then those that compare the tools of a catalog.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from math import ceil
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+import msgspec
+
+from toolcrib.errors import SchemaError
+from toolcrib.schema import compile_validator, references
+from toolcrib.schema.lower.tree import Effect
+from toolcrib.schema.references import References, escape_pointer, pointer_to
+from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.json import JsonObject, JsonValue
+
+Rule: TypeAlias = Literal[
+    "definition",  # it cannot be a tool: what registration would say
+    "name",  # taken, changed on the wire, or easily confused with another
+    "limit",  # more tools, or a longer description, than an endpoint takes
+    "schema",  # what a provider's view of the schema cannot say
+    "description",  # missing, too short, or nothing but the name
+    "parameter",  # parameters without a description
+    "similar",  # two tools described in the same words
+    "conflict",  # parameters named alike that mean different things
+    "spelling",  # one parameter under several names
+    "default",  # a default that the schema itself refuses
+    "enum",  # an enum without a type
+    "text",  # hidden characters, or sentences that give a model orders
+]
+RULES: tuple[Rule, ...] = get_args(Rule)
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """`pointer` is a JSON Pointer into the tool's dictionary form (`/input_schema/properties/id`).
+
+    `tool` is "" for what is true of all of them together. `provider` is "" for what is so whoever
+    the provider is, and "toolcrib" for what toolcrib itself refuses. `refused`: the request or the
+    registration fails; `lost`: the model sees less than the definition says; `doubtful`: it
+    works, and a model or a reader may be misled. `message` says what, and what to do.
+    """
+
+    tool: str
+    provider: str
+    effect: Effect
+    rule: Rule
+    pointer: str
+    message: str
+
+
+class RuleFault(msgspec.Struct, frozen=True):
+    """A finding on its way: the rules know neither the tool's place nor the provider."""
+
+    rule: Rule
+    pointer: str
+    message: str
+    effect: Effect = "doubtful"
+
+
+# What the rules read of a tool: words in the form that is compared, and places in a schema.
+
+MAX_CHARS = 8_192
+"""How much of a description is read: a longer one costs no more."""
+
+_WORD = re.compile(r"[^\W_]+")
+_HUMPS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+|[^\W_A-Za-z0-9]+")
+_EMPTY = frozenset(
+    """
+    a an and are as at be by can for from function given in into is it its method of on or that the
+    this to tool use used using with you your
+    """.split()  # noqa: SIM905  readable as text
+)
+
+
+def words(text: str) -> list[str]:
+    """Lower-case words after NFKC; scripts without spaces come as runs."""
+    return _WORD.findall(unicodedata.normalize("NFKC", text[:MAX_CHARS]).lower())
+
+
+def name_words(name: str) -> tuple[str, ...]:
+    """`getUser_byID2` → get, user, by, id, 2."""
+    return tuple(part.lower() for part in _HUMPS.findall(name))
+
+
+def told(text: str) -> frozenset[str]:
+    """Return the words that tell something, without endings: those that a name may repeat."""
+    return frozenset(stem(word) for word in words(text) if word not in _EMPTY)
+
+
+def stem(word: str) -> str:
+    """Without a plural or a verb's ending. Crude on purpose: both sides are treated alike."""
+    for ending in ("ing", "es", "ed", "s", "e"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return word[: -len(ending)]
+    return word
+
+
+def spaceless(text: str) -> bool:
+    """Return whether it is in a script that puts no spaces between words,
+    so that words tell no length."""
+    return any(
+        "\u3040" <= c <= "\u9fff" or "\uac00" <= c <= "\ud7af" or "\u0e00" <= c <= "\u0eff"
+        for c in text
+    )
+
+
+# Where in a schema something stands: its subschemas and its properties, with pointers.
+#
+# No `$ref` is followed, so each place is visited once; what a `$ref` leads to stands in `$defs`.
+
+
+class Property(NamedTuple):
+    """A property of an object somewhere in a schema."""
+
+    name: str
+    pointer: str
+    schema: JsonObject
+
+
+def subschemas(schema: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+    """Return each subschema that is an object with its pointer, itself first, in document order."""
+    return ((pointer_to(place), node) for place, node in references.subschemas(schema))
+
+
+def properties(schema: JsonObject) -> Iterator[Property]:
+    """Yield each property of each object in it that is a schema of its own (not True or False)."""
+    for pointer, node in subschemas(schema):
+        found = node.get("properties")
+        if isinstance(found, dict):
+            for name, child in found.items():
+                if isinstance(child, dict):
+                    at = f"{pointer}/properties/{references.escape_pointer(name)}"
+                    yield Property(name, at, child)
+
+
+def described(schema: JsonObject, root: References) -> bool:
+    """Return whether it is described: itself, or by each property within it."""
+    if _said(schema, root):
+        return True
+    within = list(properties(schema))
+    return bool(within) and all(_said(p.schema, root) or any(properties(p.schema)) for p in within)
+
+
+def _said(schema: JsonObject, root: References) -> bool:
+    """Return whether it, what its `$ref` leads to, or one of its variants has a description."""
+    if _ref_has_text(schema, root) or _has_text(schema) or "const" in schema:
+        return True
+    variants = [v for key in ("anyOf", "oneOf", "allOf") for v in _list(schema.get(key))]
+    return any(_has_text(v) or _ref_has_text(v, root) for v in variants if isinstance(v, dict))
+
+
+def _ref_has_text(schema: JsonObject, root: References) -> bool:
+    target = schema.get("$ref")
+    found = root.resolve(target) if isinstance(target, str) else None
+    return isinstance(found, dict) and _has_text(found)
+
+
+def _has_text(schema: JsonObject) -> bool:
+    text = schema.get("description")
+    return isinstance(text, str) and bool(text.strip())
+
+
+def types(schema: JsonObject) -> frozenset[str] | None:
+    """Return the JSON types that it takes, without null, integers as
+    numbers; None if it does not say."""
+    given = schema.get("type")
+    if isinstance(given, str):
+        given = [given]
+    if isinstance(given, list):
+        named = {t for t in given if isinstance(t, str)}
+    else:
+        variants = _list(schema.get("anyOf")) or _list(schema.get("oneOf"))
+        parts = [
+            types(v) if isinstance(v, dict) and v.get("type") != "null" else frozenset[str]()
+            for v in variants
+        ]
+        if not parts or any(part is None for part in parts):
+            return None
+        named = {t for part in parts if part for t in part}
+    return frozenset("number" if t == "integer" else t for t in named if t != "null") or None
+
+
+def _list(value: JsonValue) -> list[JsonValue]:
+    return value if isinstance(value, list) else []
+
+
+# Rule `text`: what a description hides from a reader, or tells a model to do.
+#
+# A description goes into the model's context unchanged ("tool poisoning"). Characters that a
+# reader cannot see, and sentences that speak to the model about other instructions or about keeping
+# something from the user, are worth a look. These are patterns: what they do not find may still be
+# harmful, and the lock file is what keeps a text that was read from changing.
+
+_QUOTED = 60
+# Zero-width and other invisible ones, bidirectional overrides and isolates, tags, controls.
+# ZWNJ and ZWJ (200c, 200d), LRM and RLM (200e, 200f) belong to scripts and emoji: only beside ASCII.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b\u202a-\u202e"
+    "\u2028\u2029\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff"
+    "\U000e0001-\U000e007f\U000e0100-\U000e01ef]"
+    "|(?<=[\x00-\x7f])[\u200c-\u200f](?=[\x00-\x7f])"
+)
+_FLAG = re.compile("\U0001f3f4[\U000e0061-\U000e007a]{1,6}\U000e007f")  # England, Scotland, Wales
+
+_ORDERS: dict[str, re.Pattern[str]] = {
+    "speaks of setting other instructions aside": re.compile(
+        r"\b(?:ignore|disregard|forget|override|bypass)\s+(?:(?:all|any|every|the|your|of|these|"
+        r"those|my)\s+){0,3}(?:previous|prior|earlier|above|preceding|other|existing|system|"
+        r"original|initial)\s+(?:\w+\s+)?(?:instruction|prompt|rule|message|guideline|"
+        r"direction|command|context|policies)\w*"
+    ),
+    "asks to keep something from the user": re.compile(
+        r"\b(?:do\s+not|don['’]?t|never|must\s+not|without)\s+(?:\w+\s+)?(?:tell(?:ing)?|"
+        r"inform(?:ing)?|mention(?:ing)?|notify(?:ing)?|alert(?:ing)?|show(?:ing)?)\s+"
+        r"(?:(?:this|that|it|anything|about|to)\s+){0,3}(?:the\s+)?(?:user|human)\b"
+    ),
+    "has the marks of a chat template or of an instruction block": re.compile(
+        r"<\|(?:im_start|im_end|system|user|assistant|endoftext)\|>|\[/?inst\]|<<sys>>"
+        r"|</?\s*(?:system|important|instructions?|secret|hidden)\s*>"
+    ),
+    "names files that hold secrets": re.compile(
+        r"(?:~|\$home|/root|/home/\w+)/\.(?:ssh|aws|gnupg|netrc|cursor)\b"
+        r"|\bid_(?:rsa|ed25519)\b|/etc/(?:passwd|shadow)\b|\.cursor/mcp\.json"
+    ),
+}
+
+
+def check_texts(form: JsonObject) -> Iterator[RuleFault]:
+    """Yield every string of a tool's dictionary form, keys included."""
+    for pointer, text in _strings(form):
+        yield from _hidden(pointer, text)
+        yield from _ordering(pointer, text)
+
+
+def _hidden(pointer: str, text: str) -> Iterator[RuleFault]:
+    if text.isascii() and text.isprintable():
+        return
+    found = sorted(set(_HIDDEN.findall(_FLAG.sub("", text))))
+    if found:
+        codes = ", ".join(f"U+{ord(c):04X}" for c in found[:5])
+        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+        yield RuleFault(
+            "text",
+            pointer,
+            f"it holds characters that a reader does not see ({codes}{more}): remove them",
+        )
+
+
+def _ordering(pointer: str, text: str) -> Iterator[RuleFault]:
+    plain = _HIDDEN.sub("", unicodedata.normalize("NFKC", _untagged(text))).lower()
+    for what, pattern in _ORDERS.items():
+        match = pattern.search(plain)
+        if match:
+            words = " ".join(match[0].split())[:_QUOTED]
+            yield RuleFault(
+                "text",
+                pointer,
+                f"it {what} (“{words}”): a description says what a tool does, and no more",
+            )
+
+
+def _untagged(text: str) -> str:
+    """Tag characters are a hidden copy of ASCII, which some models read: so it is read here too."""
+    if text.isascii():
+        return text
+    return "".join(chr(ord(c) - 0xE0000) if 0xE0020 <= ord(c) < 0xE007F else c for c in text)
+
+
+def _strings(form: JsonObject) -> Iterator[tuple[str, str]]:
+    waiting: list[tuple[str, JsonValue]] = [("", form)]
+    while waiting:
+        pointer, value = waiting.pop()
+        if isinstance(value, str):
+            yield pointer, value
+        elif isinstance(value, dict):
+            children = [(f"{pointer}/{escape_pointer(k)}", k, v) for k, v in value.items()]
+            yield from ((at, key) for at, key, _ in children if not key.isidentifier())
+            waiting += [(at, child) for at, _, child in reversed(children)]
+        elif isinstance(value, list):
+            waiting += [(f"{pointer}/{i}", v) for i, v in reversed(list(enumerate(value)))]
+
+
+# The other rules that look at one tool: what its definition leaves out, or says against itself.
+
+MIN_WORDS = 3
+"""A description of fewer words is very short."""
+_LISTED = 5
+_SHOWN = 40
+_SHELVES = ("$schema", "$defs", "definitions")
+_PLAIN = frozenset({"type", "description", "title", "default", "examples"})
+_PYTHON: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "number": (int, float),
+    "integer": (int,),
+    "array": (list,),
+    "object": (dict,),
+}
+
+
+def check_single(definition: ToolDefinition) -> Iterator[RuleFault]:
+    """Yield all faults of one definition, whoever the provider is."""
+    yield from _description(definition)
+    schema = definition.input_schema
+    if schema is not None:
+        yield from _parameters(schema)
+        yield from _defaults(schema)
+        yield from _enums(schema)
+    form = definition.to_dict()
+    form["examples"] = [[e.request, e.arguments] for e in definition.examples]
+    yield from check_texts(form)
+
+
+def _description(definition: ToolDefinition) -> Iterator[RuleFault]:
+    text = definition.description.strip()
+    if not text:
+        yield RuleFault(
+            "description",
+            "/description",
+            "it has no description: say what it does, and when to use it",
+        )
+        return
+    number = len(words(text))
+    if number < MIN_WORDS and not spaceless(text):
+        yield RuleFault(
+            "description",
+            "/description",
+            f"its description is very short ({_words(number)}): say what it does, on what, "
+            "and what comes back",
+        )
+    elif told(text) <= {stem(word) for word in name_words(definition.name)}:
+        yield RuleFault(
+            "description",
+            "/description",
+            "its description says no more than its name: say on what, and what comes back",
+        )
+
+
+def _words(number: int) -> str:
+    return f"{number} word{'' if number == 1 else 's'}"
+
+
+def _parameters(schema: JsonObject) -> Iterator[RuleFault]:
+    """Yield at most one fault a tool: somebody who describes one parameter describes all of them."""
+    root, known = References(schema), list(properties(schema))
+    bare = [p for p in known if not described(p.schema, root)]
+    if not bare:
+        return
+    names = ", ".join(f"'{p.name[:40]}'" for p in bare[:_LISTED])
+    more = f" and {len(bare) - _LISTED} more" if len(bare) > _LISTED else ""
+    yield RuleFault(
+        "parameter",
+        f"/input_schema{bare[0].pointer}",
+        f"parameters without a description: {names}{more} ({len(bare)} of {len(known)})",
+    )
+
+
+def _defaults(schema: JsonObject) -> Iterator[RuleFault]:
+    shelves = {key: schema[key] for key in _SHELVES if key in schema}
+    nulls: list[str] = []
+    for pointer, node in subschemas(schema):
+        if "default" not in node or _fits(node, shelves):
+            continue
+        if node["default"] is None:
+            nulls.append(pointer)
+            continue
+        yield RuleFault(
+            "default",
+            f"/input_schema{pointer}/default",
+            f"its default {_short(node['default'])} does not fit its own schema: "
+            "a model that sends it is refused",
+        )
+    if nulls:
+        more = f" (and {len(nulls) - 1} more)" if len(nulls) > 1 else ""
+        yield RuleFault(
+            "default",
+            f"/input_schema{nulls[0]}/default",
+            f"its default{more} is null, which its own schema refuses: allow null, or drop it",
+        )
+
+
+def _short(value: JsonValue) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _fits(node: JsonObject, shelves: JsonObject) -> bool:
+    """Judged with the `$defs` of the whole; what cannot be judged alone counts as fitting."""
+    value = node["default"]
+    if node.keys() <= _PLAIN:
+        verdict = _plainly(node.get("type"), value)
+        if verdict is not None:
+            return verdict
+    alone = {key: part for key, part in node.items() if key not in _SHELVES}
+    try:
+        validator = compile_validator({**shelves, "properties": {"value": alone}})
+    except SchemaError:
+        return True
+    return validator.is_valid({"value": value})
+
+
+def _plainly(kind: JsonValue, value: JsonValue) -> bool | None:
+    """Return the verdict on a schema that is a type and nothing else, without compiling it."""
+    if kind is None:
+        return True
+    if not isinstance(kind, str) or kind not in _PYTHON:
+        return None
+    if isinstance(value, bool) or kind == "boolean":
+        return isinstance(value, bool) and kind == "boolean"
+    if kind == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _PYTHON[kind])
+
+
+def _enums(schema: JsonObject) -> Iterator[RuleFault]:
+    for pointer, node in subschemas(schema):
+        if isinstance(node.get("enum"), list) and "type" not in node:
+            yield RuleFault(
+                "enum",
+                f"/input_schema{pointer}/enum",
+                "its enum comes without a type, which some endpoints need: add one",
+            )
+
+
+# Rule `name`: names that a model or a reader takes for one another. Beyond what a catalog refuses,
+# worth a look are names of the same words in another order, names that differ only in their digits, or
+# by one letter within a word (a typing error, or two spellings). A plural is no such error: `get_user`
+# and `get_users` are often both wanted.
+
+_LONG = 5
+"""A word of fewer letters is another word with one letter changed (`min` and `mid`)."""
+
+_DIRECTIONS = frozenset(
+    ("to", "from", "into", "in", "of", "by", "as", "for", "before", "after", "2")
+)
+"""Between them, order is meaning: `celsius_to_fahrenheit`."""
+
+
+def check_names(names: Sequence[str]) -> Iterator[tuple[int, RuleFault]]:
+    """Yield each name that is easily taken for an earlier one, with its place."""
+    told: set[int] = set()
+    for key, how in _KEYS:
+        seen: dict[object, int] = {}
+        for place, name in enumerate(names):
+            for form in key(name):
+                first = seen.setdefault(form, place)
+                if first != place and place not in told and names[first] != name:
+                    if how == _LETTER and not _slip(name, names[first]):
+                        continue
+                    told.add(place)
+                    yield (
+                        place,
+                        RuleFault(
+                            "name", "/name", f"it {how} '{names[first]}': rename one of them"
+                        ),
+                    )
+
+
+def _ordered(name: str) -> Iterator[object]:
+    parts = name_words(name)
+    if not _DIRECTIONS.intersection(parts):
+        yield tuple(sorted(parts))
+
+
+def _undigited(name: str) -> Iterator[object]:
+    yield tuple(word for word in name_words(name) if not word.isdigit())
+
+
+def _one_letter(name: str) -> Iterator[object]:
+    """Two words with a form in common are one letter apart, or have two letters swapped."""
+    parts = name_words(name)
+    for place, word in enumerate(parts):
+        if len(word) >= _LONG and word.isalpha():
+            for cut in {word} | {word[:i] + word[i + 1 :] for i in range(len(word))}:
+                yield parts[:place], cut, parts[place + 1 :]
+
+
+_LETTER = "differs by a letter from"
+_KEYS: tuple[tuple[Callable[[str], Iterator[object]], str], ...] = (
+    (_ordered, "has the same words as"),
+    (_undigited, "differs only in digits from"),
+    (_one_letter, _LETTER),
+)
+
+
+def _slip(name: str, other: str) -> bool:
+    """Return whether a letter was added, changed or swapped with its
+    neighbour, other than for a plural."""
+    pairs = zip(name_words(name), name_words(other), strict=True)
+    ((one, two),) = [(a, b) for a, b in pairs if a != b]
+    if len(one) != len(two):
+        short, long = sorted((one, two), key=len)
+        return long != short + "s"
+    places = [place for place, (a, b) in enumerate(zip(one, two, strict=True)) if a != b]
+    if len(places) == 2:
+        first, second = places
+        return second == first + 1 and one[first] == two[second] and one[second] == two[first]
+    return len(places) == 1
+
+
+# Rule `similar`: two tools that are described in the same words.
+#
+# The measure is the Jaccard index of the sets of words, |A ∩ B| / |A ∪ B|, over lower-case words
+# after NFKC, of the first 8,192 characters: `SIMILAR` and more is the same. Two descriptions that
+# differ in just the words in which the names differ (create/delete) tell a model what it needs, and
+# are let pass. Candidates come from an inverted index over each set's rarest words: for an index of
+# at least t, two sets share one of the |A| - ceil(t·|A|) + 1 rarest words of each (prefix filtering,
+# Chaudhuri et al. 2006, "A primitive operator for similarity joins"), so few pairs are compared.
+
+SIMILAR = 0.9
+_CHECKED = 300  # entries of the index for one description: with more, there are other troubles
+
+_Words: TypeAlias = frozenset[str]
+
+
+def check_similar(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int, RuleFault]]:
+    """Yield each description that is nearly an earlier one's, with the place of its tool."""
+    texts = [frozenset(words(d.description)) for d in definitions]
+    counts = Counter(word for text in texts for word in text)
+    index: defaultdict[str, list[int]] = defaultdict(list)
+    same: dict[_Words, int] = {}
+    for place, text in enumerate(texts):
+        if not text:
+            continue
+        prefix = _prefix(text, counts)
+        first = same.setdefault(text, place)
+        found = first if first != place else _earlier(place, prefix, index, texts, definitions)
+        if first == place:
+            for word in prefix:
+                index[word].append(place)
+        if found is not None:
+            yield place, _fault(definitions[found], exact=first != place)
+
+
+def _prefix(text: _Words, counts: Counter[str]) -> list[str]:
+    length = len(text) - ceil(SIMILAR * len(text)) + 1
+    return sorted(text, key=lambda word: (counts[word], word))[:length]
+
+
+def _earlier(
+    place: int,
+    prefix: list[str],
+    index: defaultdict[str, list[int]],
+    texts: list[_Words],
+    definitions: Sequence[ToolDefinition],
+) -> int | None:
+    text = texts[place]
+    candidates = islice((other for word in prefix for other in index[word]), _CHECKED)
+    for other in dict.fromkeys(candidates):
+        shared = len(text & texts[other])
+        if shared >= SIMILAR * (len(text) + len(texts[other]) - shared):
+            differing = text ^ texts[other]
+            own, others = (set(name_words(definitions[at].name)) for at in (place, other))
+            if not differing <= own ^ others:
+                return other
+    return None
+
+
+def _fault(other: ToolDefinition, *, exact: bool) -> RuleFault:
+    how = "has the same description as" if exact else "is described in nearly the same words as"
+    return RuleFault(
+        "similar",
+        "/description",
+        f"it {how} '{other.name}': say when to use which, or make them one tool",
+    )
+
+
+# Rules `conflict` and `spelling`: parameters across tools, which a model carries from one to another.
+#
+# What one tool calls `id` and gives as a number, another should not want as text; what one counts in
+# seconds, another should not count in milliseconds. One meaning should have one spelling. Each such
+# parameter is told once for a catalog, at the tool that is in the minority. That two tools mean
+# different things by a common word (`name`, `query`) is how words are, and no fault.
+
+
+# Words that name a role and no thing: their type is the tool's business.
+_ROLES = frozenset(
+    """
+    a arg args argument arguments array b body c config content criteria data default details
+    element elements fields filter filters input inputs item items k key list m metadata n num
+    number numbers object operand options order output p parameter parameters params payload
+    properties query r range result results sort source t target text threshold type update
+    updates v val value values vector x y z
+    """.split()  # noqa: SIM905  readable as text
+)
+_UNITS: dict[str, dict[str, re.Pattern[str]]] = {
+    kind: {
+        unit: re.compile(rf"(?<!\w)(?:{words})(?!\w)", re.IGNORECASE)
+        for unit, words in units.items()
+    }
+    for kind, units in {
+        "time": {
+            "seconds": "seconds|secs",
+            "milliseconds": "milliseconds|millis|msecs|ms",
+            "minutes": "minutes|mins",
+            "hours": "hours",
+            "days": "days",
+        },
+        "length": {
+            "metres": "met(?:re|er)s",
+            "kilometres": "kilomet(?:re|er)s|km",
+            "miles": "miles",
+            "feet": "feet",
+            "centimetres": "centimet(?:re|er)s|cm",
+        },
+        "temperature": {
+            "Celsius": "celsius",
+            "Fahrenheit": "fahrenheit",
+            "kelvin": "kelvins?",
+        },
+        "mass": {"kilograms": "kilograms?|kg", "grams": "grams", "pounds": "pounds|lbs"},
+        "money": {"cents": "cents", "dollars": "dollars"},
+        "date": {
+            "YYYY-MM-DD": "yyyy-mm-dd",
+            "MM/DD/YYYY": "mm/dd/yyyy",
+            "DD/MM/YYYY": "dd/mm/yyyy",
+            "MM-DD-YYYY": "mm-dd-yyyy",
+            "DD-MM-YYYY": "dd-mm-yyyy",
+        },
+        "size": {"bytes": "bytes", "megabytes": "megabytes|mb"},
+    }.items()
+}
+_TOOLS = 3
+
+_Use: TypeAlias = "tuple[int, Property]"
+
+
+class _ParameterMeasure(NamedTuple):
+    """`what` a parameter is by one measure; those that differ in it conflict."""
+
+    what: str
+    of: Callable[[Property, References], str | None]
+
+
+def check_shared(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int, RuleFault]]:
+    """Yield each parameter that is not the same thing everywhere, with the place of the odd tool."""
+    schemas = [definition.input_schema or {} for definition in definitions]
+    uses: defaultdict[str, list[_Use]] = defaultdict(list)
+    spelled: defaultdict[str, dict[str, list[_Use]]] = defaultdict(dict)
+    for place, schema in enumerate(schemas):
+        for found in _top(schema):
+            uses[found.name].append((place, found))
+            key = found.name.replace("_", "").replace("-", "").lower()
+            spelled[key].setdefault(found.name, []).append((place, found))
+    names = [definition.name for definition in definitions]
+    roots = [References(schema) for schema in schemas]
+    for name, several in uses.items():
+        if len(several) > 1 and name.lower() not in _ROLES:
+            yield from _conflicts(name, several, roots, names)
+    for variants in spelled.values():
+        if len(variants) > 1:
+            yield _spelling(variants, names)
+
+
+def _top(schema: JsonObject) -> Iterator[Property]:
+    return (p for p in properties(schema) if p.pointer.count("/") == 2)
+
+
+def _conflicts(
+    name: str, several: list[_Use], roots: list[References], names: list[str]
+) -> Iterator[tuple[int, RuleFault]]:
+    for kind in _KINDS:
+        groups: defaultdict[str, list[_Use]] = defaultdict(list)
+        for place, found in several:
+            value = kind.of(found, roots[place])
+            if value is not None:
+                groups[value].append((place, found))
+        if len(groups) < 2:
+            continue
+        (most, many), *rest = sorted(groups.items(), key=lambda group: -len(group[1]))
+        for value, few in rest:
+            place, found = few[0]
+            yield (
+                place,
+                RuleFault(
+                    "conflict",
+                    f"/input_schema{found.pointer}",
+                    f"'{name}' is {kind.what} {value} in {_tools(few, names)}, and {most} in "
+                    f"{_tools(many, names)}: make them alike, or name them apart",
+                ),
+            )
+
+
+def _type(found: Property, root: References) -> str | None:
+    """Return string, number or boolean, which are easily confused; None for lists and objects."""
+    schema = found.schema
+    target = schema.get("$ref")
+    if isinstance(target, str):
+        led = root.resolve(target)
+        schema = led if isinstance(led, dict) else schema
+    kinds = types(schema)
+    if kinds is None or len(kinds) != 1:
+        return None
+    (kind,) = kinds
+    return kind if kind in ("string", "number", "boolean") else None
+
+
+def _unit_of(kind: str) -> Callable[[Property, References], str | None]:
+    units = _UNITS[kind]
+
+    def unit(found: Property, _root: References) -> str | None:
+        """Return the unit that its description names, if it names just one."""
+        text = found.schema.get("description")
+        if not isinstance(text, str):
+            return None
+        named = [unit for unit, pattern in units.items() if pattern.search(text)]
+        return named[0] if len(named) == 1 else None
+
+    return unit
+
+
+def _format(found: Property, _root: References) -> str | None:
+    form = found.schema.get("format")
+    return form if isinstance(form, str) else None
+
+
+_KINDS = (
+    _ParameterMeasure("a", _type),
+    _ParameterMeasure("of format", _format),
+    *(_ParameterMeasure("in", _unit_of(kind)) for kind in _UNITS),
+)
+
+
+def _spelling(variants: dict[str, list[_Use]], names: list[str]) -> tuple[int, RuleFault]:
+    ranked = sorted(variants.items(), key=lambda variant: -len(variant[1]))
+    (most, many), (_, few) = ranked[0], ranked[-1]
+    place, found = few[0]
+    others = "; ".join(f"'{name}' in {_tools(uses, names)}" for name, uses in ranked[1:])
+    return place, RuleFault(
+        "spelling",
+        f"/input_schema{found.pointer}",
+        f"one parameter, several spellings: '{most}' in {_tools(many, names)}; {others}: use one",
+    )
+
+
+def _tools(uses: list[_Use], names: list[str]) -> str:
+    places = list(dict.fromkeys(place for place, _ in uses))
+    shown = ", ".join(names[place] for place in places[:_TOOLS])
+    rest = len(places) - _TOOLS
+    return f"{shown} and {rest} more" if rest > 0 else shown

@@ -1,0 +1,435 @@
+"""Ready-made policies, to be added to the standard one: `ToolRunner(…, policy=[…])`.
+
+How a call is decided, and how to write one's own: `docs/deciding.md`.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+
+import msgspec
+
+from toolcrib.errors import ErrorCode, MissingExtraError, ToolcribError
+from toolcrib.runner.policy import CountingPolicy, ForeseeingPolicy, Policy, Standard, standard
+from toolcrib.values.call import Hydrated
+from toolcrib.values.context import ROUNDING, PolicyContext, RunTally
+from toolcrib.values.decision import Allow, Ask, Decision, Deny
+from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.typed import names_wrong_types
+
+__all__ = [
+    "CountingPolicy",
+    "ForeseeingPolicy",
+    "Policy",
+    "Standard",
+    "ask",
+    "budget",
+    "deny_by_default",
+    "rate_limit",
+    "require_roles",
+    "standard",
+]
+
+
+# Policies that read a list, of tools or of roles. They keep nothing and count nothing.
+
+
+def _names(given: str | Iterable[str], what: str) -> frozenset[str]:
+    """Return names as a set; a string is one name. Raises ToolcribError for what are no names."""
+    if isinstance(given, str):
+        return frozenset([given])
+    names = tuple(given) if isinstance(given, Iterable) else ()
+    if not isinstance(given, Iterable) or not all(isinstance(name, str) for name in names):
+        raise ToolcribError(f"{what}: names are strings")
+    return frozenset(names)
+
+
+def deny_by_default(*, allow: str | Iterable[str]) -> ForeseeingPolicy:
+    """Deny all tools but those named."""
+    return _OnTheList(_names(allow, "deny_by_default(allow=…)"))
+
+
+class _OnTheList:
+    __name__ = "deny_by_default"
+
+    def __init__(self, allowed: frozenset[str]) -> None:
+        self._allowed = allowed
+        self._allows = Allow("it is on the list", self.__name__)
+        self._denies = Deny("it is not on the list", self.__name__)
+
+    def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
+        return self.never_allows(hydrated.definition, context) or self._allows
+
+    def never_allows(self, definition: ToolDefinition, _context: PolicyContext) -> Deny | None:
+        return None if definition.name in self._allowed else self._denies
+
+
+def require_roles(*roles: str, only: str | Iterable[str] = ()) -> ForeseeingPolicy:
+    """Deny callers that have none of `roles`; all tools, or those that `only` names.
+
+    Raises ToolcribError without a role.
+    """
+    required, named = _names(roles, "require_roles"), _names(only, "require_roles(only=…)")
+    if not required:
+        raise ToolcribError("require_roles: name a role")
+    return _Roles(roles, named)
+
+
+class _Roles:
+    __name__ = "require_roles"
+
+    def __init__(self, roles: tuple[str, ...], named: frozenset[str]) -> None:
+        self._roles = frozenset(roles)
+        self._named = named
+        self._allows = Allow("the caller has the role, or the tool needs none", self.__name__)
+        self._denies = Deny(f"it needs one of the roles {', '.join(roles)}", self.__name__)
+
+    def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
+        return self.never_allows(hydrated.definition, context) or self._allows
+
+    def never_allows(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
+        if self._named and definition.name not in self._named:
+            return None
+        return self._denies if self._roles.isdisjoint(context.caller.roles) else None
+
+
+def ask(*tools: str, reason: str = "somebody has to say yes to this tool") -> Policy:
+    """Ask before the tools named run, whatever their authors say of them.
+
+    Raises ToolcribError without a tool.
+    """
+    named = _names(tools, "ask")
+    if not named:
+        raise ToolcribError("ask: name a tool")
+    allows, asks = Allow("it is not on the list", "ask"), Ask(reason, "ask")
+
+    def ask(hydrated: Hydrated, _context: PolicyContext) -> Decision:
+        return asks if hydrated.definition.name in named else allows
+
+    return ask
+
+
+# `budget`: a limit on calls, tokens, cost or seconds; in a run, of each tool in it, or of each caller.
+#
+# What a run has spent is in its tally, and goes on with it in another process. What a caller has spent
+# is kept here, in this process. An account is never dropped to save room: its caller would begin anew.
+# A call that was counted stays counted, even if another policy then keeps it from running.
+
+Per: TypeAlias = Literal["run", "tool", "caller"]
+Spent: TypeAlias = Callable[[ToolDefinition, PolicyContext], float]
+_UNITS = {"calls": "calls", "tokens": "tokens", "cost": "units of cost", "seconds": "seconds"}
+_WITHIN_BUDGET: Final = Allow("within the budget", "budget")
+_OPEN_RUNS = 16
+
+
+@names_wrong_types
+def budget(
+    *,
+    calls: int | None = None,
+    tokens: int | None = None,
+    cost: float | None = None,
+    seconds: float | None = None,
+    per: Per = "run",
+    only: str | Iterable[str] = (),
+) -> ForeseeingPolicy:
+    """Deny, as `budget_exceeded`, calls that would go over one of the limits.
+
+    `per="run"` counts what a run spends, `"tool"` what each tool spends within a run, `"caller"` what
+    each caller spends in all runs of this process; `only` counts and limits the calls of the tools
+    that it names. `cost` is in the unit of the tools' annotations; `tokens` are those of the model's
+    replies, in and out. `seconds` are those since a run began; of tools and callers, those of the
+    calls that are over, so that calls which run together can go over it. Raises ToolcribError for
+    tokens of tools, for a limit that is no number from 0, and without any limit.
+    """
+    given = {"calls": calls, "tokens": tokens, "cost": cost, "seconds": seconds}
+    limits = {unit: _number(unit, limit) for unit, limit in given.items() if limit is not None}
+    named = _names(only, "budget(only=…)")
+    if not limits:
+        raise ToolcribError("budget: give a limit: calls, tokens, cost or seconds")
+    if per not in get_args(Per):
+        raise ToolcribError(f"budget: per is one of {', '.join(get_args(Per))}")
+    if "tokens" in limits and (per == "tool" or named):
+        raise ToolcribError("budget: tokens are a run's or a caller's, not a tool's")
+    if per == "caller":
+        return _CallerBudget(limits, named)
+    return _Budget(_limits(limits, _spent_in_run(per, named), per), named)
+
+
+class _BudgetLimit(NamedTuple):
+    """`ahead` is what one more call certainly spends; without any, nothing may be left to spend."""
+
+    spent: Spent
+    ahead: Spent | None
+    limit: float
+    denial: Deny
+
+
+def _number(unit: str, limit: float) -> float:
+    whole = unit in ("calls", "tokens")
+    kinds = int if whole else (int, float)
+    if not isinstance(limit, kinds) or isinstance(limit, bool) or not 0 <= limit < math.inf:
+        raise ToolcribError(f"budget: {unit} is {'a whole' if whole else 'a finite'} number from 0")
+    return limit
+
+
+def _one(_definition: ToolDefinition, _context: PolicyContext) -> float:
+    return 1
+
+
+def _price(definition: ToolDefinition, _context: PolicyContext) -> float:
+    return definition.annotations.cost
+
+
+_AHEAD: Mapping[str, Spent] = {"calls": _one, "cost": _price}
+
+
+def _limits(
+    limits: Mapping[str, float], spent: Mapping[str, Spent], per: Per
+) -> list[_BudgetLimit]:
+    return [
+        _BudgetLimit(
+            spent[unit],
+            _AHEAD.get(unit),
+            limit * ROUNDING if unit == "cost" else limit,
+            Deny(
+                f"the {per}'s budget of {limit} {_UNITS[unit]} is used up",
+                "budget",
+                ErrorCode.BUDGET_EXCEEDED,
+            ),
+        )
+        for unit, limit in limits.items()
+    ]
+
+
+class _Budget:
+    """Nothing is ever given back, so what is denied now is denied for the rest of the run."""
+
+    __name__ = "budget"
+
+    def __init__(self, limits: list[_BudgetLimit], named: frozenset[str]) -> None:
+        self._limits = limits
+        self._named = named
+
+    def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
+        return self.never_allows(hydrated.definition, context) or _WITHIN_BUDGET
+
+    def never_allows(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
+        if self._named and definition.name not in self._named:
+            return None
+        for spent, ahead, limit, denial in self._limits:
+            so_far = spent(definition, context)
+            if so_far >= limit if ahead is None else so_far + ahead(definition, context) > limit:
+                return denial
+        return None
+
+
+def _spent_in_run(per: Per, named: frozenset[str]) -> Mapping[str, Spent]:
+    """Return where a run's tally says what was spent: by the run, by the
+    named tools, or by this one."""
+    if per == "run" and not named:
+        return {
+            "calls": lambda _, context: context.run.calls,
+            "tokens": lambda _, context: context.run.tokens,
+            "cost": lambda _, context: context.run.cost,
+            "seconds": lambda _, context: context.run.elapsed,
+        }
+
+    def of_tools(by_tool: Callable[[RunTally], Mapping[str, float]]) -> Spent:
+        if per == "tool":
+            return lambda tool, context: by_tool(context.run).get(tool.name, 0)
+        return lambda _, context: sum(by_tool(context.run).get(tool, 0) for tool in named)
+
+    return {
+        "calls": of_tools(lambda run: run.per_tool),
+        "cost": of_tools(lambda run: run.cost_per_tool),
+        "seconds": of_tools(lambda run: run.seconds_per_tool),
+    }
+
+
+class _Account(msgspec.Struct):
+    """Holds what one caller has spent. The tokens of late runs are read
+    where their loops count them."""
+
+    calls: int = 0
+    cost: float = 0.0
+    seconds: float = 0.0
+    tokens: int = 0
+    runs: dict[str, RunTally] = {}
+
+    def tokens_with(self, run: RunTally) -> int:
+        """Return those of all runs, this one included whether it is known yet or not."""
+        runs = list(self.runs.items())  # in one step: a run may begin in another thread
+        others = (known.tokens for name, known in runs if name != run.run_id)
+        return self.tokens + sum(others) + run.tokens
+
+    def note(self, run: RunTally) -> None:
+        """Note a run. A forgotten run that goes on counts again as a whole: too strict, not too lax."""
+        if not run.run_id:
+            return  # calls without a loop; nobody counts their tokens
+        self.runs[run.run_id] = run
+        if len(self.runs) > _OPEN_RUNS:
+            self.tokens += self.runs.pop(next(iter(self.runs))).tokens
+
+
+class _CallerBudget(_Budget):
+    """Counts calls and cost when a call is about to run, seconds when it is over."""
+
+    def __init__(self, limits: Mapping[str, float], named: frozenset[str]) -> None:
+        self._accounts: dict[str, _Account] = {}
+        self._lock = threading.Lock()  # a runner may serve several loops, each in its thread
+        spent: dict[str, Spent] = {
+            "calls": lambda _, context: self._of(context).calls,
+            "tokens": lambda _, context: self._of(context).tokens_with(context.run),
+            "cost": lambda _, context: self._of(context).cost,
+            "seconds": lambda _, context: self._of(context).seconds,
+        }
+        super().__init__(_limits(limits, spent, "caller"), named)
+
+    def count(self, hydrated: Hydrated, context: PolicyContext) -> Deny | None:
+        if self._named and hydrated.definition.name not in self._named:
+            return None
+        with self._lock:
+            denied = self.never_allows(hydrated.definition, context)
+            if denied is not None:
+                return denied  # a call in another thread was first
+            account = self._accounts.setdefault(context.caller.id, _Account())
+            account.calls += 1
+            account.cost += hydrated.definition.annotations.cost
+            account.note(context.run)
+            return None
+
+    def settle(self, record: ToolInvocationRecord, context: PolicyContext) -> None:
+        if self._named and record.name not in self._named:
+            return
+        with self._lock:
+            account = self._accounts.setdefault(context.caller.id, _Account())
+            account.seconds += record.seconds or 0.0
+
+    def _of(self, context: PolicyContext) -> _Account:
+        return self._accounts.get(context.caller.id, _NOTHING)
+
+
+_NOTHING: Final = _Account()
+
+
+# `rate_limit`: a limit on calls in any stretch of time, by the library `limits`, an extra.
+#
+# The notation and the strategy are the library's. What it needs to keep is kept here: its own memory
+# starts a thread at a call and goes through all keys it ever saw (10,000 callers took half a core).
+
+RatePer: TypeAlias = Literal["all", "tool", "caller", "run"]
+_WITHIN_RATE: Final = Allow("within the rate limit", "rate_limit")
+
+
+@names_wrong_types
+def rate_limit(
+    limit: str, *, per: RatePer = "caller", only: str | Iterable[str] = ()
+) -> CountingPolicy:
+    """Deny, as `rate_limited`, a call that would be one too many.
+
+    `"5/minute"` or `"100 per 2 hours"`: no more than that in any stretch of that length, of each
+    caller, each tool, each run, or all together; what is denied does not count. `only` counts and
+    limits the calls of the tools that it names. It holds in this process. Raises ToolcribError for
+    what is no limit, or more than one, and MissingExtraError without the extra `limits`.
+    """
+    if per not in get_args(RatePer):
+        raise ToolcribError(f"rate_limit: per is one of {', '.join(get_args(RatePer))}")
+    return _RateLimit(limit, per, _names(only, "rate_limit(only=…)"))
+
+
+class _RateLimit:
+    __name__ = "rate_limit"
+
+    def __init__(self, limit: str, per: RatePer, named: frozenset[str]) -> None:
+        self._item, self._limiter = _moving_window(limit)
+        self._per = per
+        self._named = named
+        text = f"the limit of {self._item.amount} calls in {self._item.get_expiry()} seconds"
+        whose = "" if per == "all" else f" a {per}"
+        self._denial = Deny(f"{text}{whose} is reached", "rate_limit", ErrorCode.RATE_LIMITED)
+
+    def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
+        if self._named and hydrated.definition.name not in self._named:
+            return _WITHIN_RATE
+        free = self._limiter.test(self._item, self._key(hydrated, context))
+        return _WITHIN_RATE if free else self._denial
+
+    def count(self, hydrated: Hydrated, context: PolicyContext) -> Deny | None:
+        if self._named and hydrated.definition.name not in self._named:
+            return None
+        free = self._limiter.hit(self._item, self._key(hydrated, context))
+        return None if free else self._denial
+
+    def settle(self, record: ToolInvocationRecord, context: PolicyContext) -> None:
+        """Do nothing: a call counts when it begins."""
+
+    def _key(self, hydrated: Hydrated, context: PolicyContext) -> str:
+        match self._per:
+            case "all":
+                return ""
+            case "tool":
+                return hydrated.definition.name
+            case "caller":
+                return context.caller.id
+            case "run":
+                return context.run.run_id
+
+
+class _Windows:
+    """When the last calls of each key were, oldest first: what `limits` asks of a moving window.
+
+    Keys whose calls have all left the window are forgotten at the next call of any: no more is kept
+    than what was called within a window. Seconds are on the monotonic clock.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[str, list[float]] = {}  # the key called last comes last
+        self._lock = threading.Lock()  # a runner may serve several loops, each in its thread
+
+    def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        with self._lock:
+            now = time.monotonic()
+            calls = self._calls.get(key, [])
+            del calls[: bisect_right(calls, now - expiry)]
+            if len(calls) + amount > limit:
+                return False
+            calls.extend([now] * amount)
+            self._calls.pop(key, None)
+            self._calls[key] = calls
+            while self._calls[oldest := next(iter(self._calls))][-1] <= now - expiry:
+                del self._calls[oldest]
+            return True
+
+    def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
+        """When the window's first call was, and how many there were. Changes nothing."""
+        now = time.monotonic()
+        calls = self._calls.get(key, [])
+        first = bisect_right(calls, now - expiry)
+        return (calls[first] if first < len(calls) else now, len(calls) - first)
+
+
+def _moving_window(limit: str) -> tuple[Any, Any]:
+    """Return the limit as the library reads it, and its strategy over a memory of our own."""
+    try:
+        from limits import parse_many
+        from limits.storage import Storage
+        from limits.strategies import MovingWindowRateLimiter
+    except ImportError:
+        raise MissingExtraError("limits", "rate_limit") from None
+    try:
+        items = parse_many(limit)
+    except ValueError:
+        raise ToolcribError(
+            'rate_limit: write a limit like "5/minute", "100 per 2 hours"'
+        ) from None
+    if len(items) != 1:
+        raise ToolcribError("rate_limit: one limit; for a second one, a second policy")
+    Storage.register(_Windows)
+    windows: Any = _Windows()
+    return items[0], MovingWindowRateLimiter(windows)
