@@ -3,21 +3,22 @@
 Rule: what an approver left as it was shown reaches the tool as it was shown, and what they wrote is
 read as if the model had sent it. An edit is written in the terms of the effective arguments, which have
 defaults, and what an author's validators made of values: read once more, those could become others. So
-of what was left as it was shown, that is sent again which was sent before, and the result is compared,
-place by place, with what was shown. A call in which it is another value does not run.
+wherever a value of an edit is one that was shown, that is sent again which was sent for it, and what is
+read must be that value. A call in which it is another one does not run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple, cast
+from itertools import repeat, zip_longest
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 
 from toolcrib.errors import ErrorCode
 from toolcrib.hydration import hydrate
 from toolcrib.runner.stopped import ExceptionHook, Stopped
-from toolcrib.schema.references import read_text, value_at
+from toolcrib.schema.references import read_text
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.json import JsonObject, canonical_bytes, json_bytes
@@ -38,21 +39,20 @@ def edited_call(
     `hook` is given what the author's code raises. Raises Stopped where what was left as it was shown
     would not run as it was shown.
     """
-    shown = hydrated.arguments
-    if _same(edited, shown):
+    if canonical_bytes(edited) == hydrated.canonical:
         return hydrated
     read: HydrationResult = hydrated
-    known = _Known.of(hydrated, shown)
+    shown = _Shown.of(hydrated)
     tried = set[str]()
-    for arguments, pinned in _ways_to_send(edited, shown, hydrated, known):
+    for arguments, pinned in _ways_to_send(edited, shown, hydrated):
         text = json_bytes(arguments).decode()
         if text in tried:
             continue
         tried.add(text)
         call = msgspec.structs.replace(hydrated.call, name=hydrated.definition.name, arguments=text)
         read = hydrate(call, catalog, pinned=pinned, on_exception=hook)
-        known = known._replace(reorders=arguments is edited)
-        if isinstance(read, Hydrated) and known.stands(edited, shown, read.arguments):
+        reorders = arguments is edited  # a set has an order of its own
+        if isinstance(read, Hydrated) and shown.stands(edited, read.arguments, reorders=reorders):
             return read
     if isinstance(read, Hydrated):
         raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _CHANGED))
@@ -60,7 +60,7 @@ def edited_call(
 
 
 def _ways_to_send(
-    edited: JsonObject, shown: JsonObject, hydrated: Hydrated, known: _Known
+    edited: JsonObject, shown: _Shown, hydrated: Hydrated
 ) -> Iterator[tuple[JsonObject, dict[str, Any]]]:
     """Yield arguments that may be read as the edited ones, the likeliest first, and pinned values.
 
@@ -68,163 +68,113 @@ def _ways_to_send(
     one now, it is sent, that of a factory first: its values are given in the order of asking, and an
     item may be asked for that was not there before. The last way is what was written.
     """
-    sent, pinned = hydrated.building.sent, cast("dict[str, Any]", hydrated.building.pinned)
-    yield known.sent_again(edited, shown, sent), pinned
-    made = {_text(v) for each in pinned.values() for values in each for v in values}
-    lasting = frozenset(default for default in known.defaults if default[1] not in made)
+    pinned = cast("dict[str, Any]", hydrated.building.pinned)
+    yield shown.sent_again(edited, hydrated.building.sent), pinned
+    made = {canonical_bytes(v) for each in pinned.values() for values in each for v in values}
+    single = {value: was for value, was in shown.sent.items() if not isinstance(was, dict | list)}
+    lasting = frozenset(default for default in shown.defaults if default[1] not in made)
     for defaults in (lasting, frozenset[_Value]()):
-        yield known._replace(defaults=defaults, entire=False).sent_again(edited, shown, sent), {}
+        yield shown._replace(sent=single, defaults=defaults).sent_again(edited, None), {}
     yield edited, {}
 
 
-_Value = tuple[str, bytes]
+_Value: TypeAlias = tuple[str, bytes]
 """A value as canonical JSON, and the name of the property that it is, or that it is in a list of."""
 
 
-class _Known(NamedTuple):
-    """What was shown that is not what was sent: the sent value of each that a validator `changed`, and
-    the `defaults`. `left` are both: wherever such a value stands in an edit, it was left as shown.
+class _Shown(NamedTuple):
+    """What was shown: `left` are its values without parts, `defaults` those that were not sent.
 
-    With `entire`, an object or a list that was left as it was shown is sent as it was, not part by
-    part. With `reorders`, a list may have been read in another order, as that of a set.
+    `sent` has what was sent for each value that was read as another one. `names` are those of all
+    properties: what stands under another name in an edit is known by its value alone.
     """
 
-    changed: dict[_Value, Any]
-    defaults: frozenset[_Value]
     left: frozenset[_Value]
-    entire: bool = True
-    reorders: bool = False
+    defaults: frozenset[_Value]
+    sent: dict[_Value, Any]
+    names: frozenset[str]
 
     @staticmethod
-    def of(hydrated: Hydrated, shown: JsonObject) -> _Known:
-        sent = hydrated.building.sent
+    def of(hydrated: Hydrated) -> _Shown:
+        left, defaults, names = set[_Value](), set[_Value](), set[str]()
         changed = dict[_Value, Any]()
-        for pointer in hydrated.building.normalised:
-            before, after = value_at(sent, pointer, _ABSENT), value_at(shown, pointer, _ABSENT)
-            if before is not _ABSENT and after is not _ABSENT:
-                changed[_property(pointer), _text(after)] = before
-        values = ((p, value_at(shown, p, _ABSENT)) for p in hydrated.defaults)
-        defaults = frozenset((_property(p), _text(v)) for p, v in values if v is not _ABSENT)
-        return _Known(changed, defaults, defaults.union(changed))
 
-    def sent_again(self, edited: Any, shown: Any, sent: Any, name: str = "") -> Any:
-        """Return what is sent for a value of an edit: where it is as it was shown, what was sent."""
-        is_same = sent is not _ABSENT and _same(edited, shown)
-        if is_same and (self.entire or not isinstance(edited, dict | list)):
-            return sent
-        if (name, _text(edited)) in self.changed:
-            return self.changed[name, _text(edited)]
+        def look(shown: Any, sent: Any, name: str) -> None:
+            text = canonical_bytes(shown)
+            inner = _json_in(shown)
+            parts = shown if inner is None else inner
+            names.add(name)
+            for value in ((name, text), ("", text)):
+                if text != canonical_bytes(sent):
+                    changed[value] = sent
+                if not (isinstance(parts, dict | list) and parts):
+                    left.add(value)
+            if isinstance(parts, dict):
+                was = sent if isinstance(sent, dict) else parts
+                for own, part in parts.items():
+                    if own not in was:
+                        defaults.add((own, canonical_bytes(part)))
+                    look(part, was.get(own, part), own)
+            elif isinstance(parts, list):
+                before = sent if isinstance(sent, list) and len(sent) <= len(parts) else ()
+                for part, item in zip_longest(parts, before, fillvalue=_ABSENT):
+                    look(part, part if item is _ABSENT else item, name)
+
+        look(hydrated.arguments, hydrated.building.sent, "")
+        return _Shown(frozenset(left), frozenset(defaults), changed, frozenset(names))
+
+    def _value(self, name: str, value: Any) -> _Value:
+        return name if name in self.names else "", canonical_bytes(value)
+
+    def sent_again(self, edited: Any, sent: Any, name: str = "") -> Any:
+        """Return what is sent for a value of an edit, its names in the order of `sent`."""
+        value = self._value(name, edited)
+        if value in self.sent:
+            return self.sent[value]
         if isinstance(edited, dict):
             before = sent if isinstance(sent, dict) else {}
-            if is_same and before is not sent:
-                return sent
-            left = shown if isinstance(shown, dict) else {}
-            names = (*(n for n in before if n in edited), *(n for n in edited if n not in before))
-            was = _names(edited, left)
             return {
-                n: self.sent_again(
-                    edited[n], left.get(was[n], _ABSENT), before.get(was[n], _ABSENT), n
-                )
-                for n in names
-                if n in before or (n, _text(edited[n])) not in self.defaults
+                own: self.sent_again(edited[own], before.get(own), own)
+                for own in (*before, *(own for own in edited if own not in before))
+                if own in edited
+                and (own in before or (own, canonical_bytes(edited[own])) not in self.defaults)
             }
         if isinstance(edited, list):
-            if is_same and not isinstance(sent, list):
-                return sent
-            paired = _are_lists(shown, sent) and len(shown) == len(sent)
-            places = _places(edited, shown) if paired else [None] * len(edited)
-            return [
-                self.sent_again(item, _ABSENT, _ABSENT, name)
-                if at is None
-                else self.sent_again(item, shown[at], sent[at], name)
-                for item, at in zip(edited, places, strict=True)
-            ]
+            items = sent if isinstance(sent, list) and len(sent) == len(edited) else repeat(None)
+            return [self.sent_again(part, item, name) for part, item in zip(edited, items)]  # noqa: B905  the second may have no end
         return edited
 
-    def stands(self, edited: Any, shown: Any, read: Any, name: str = "") -> bool:
-        """Return whether all that is in `edited` as it was shown has been read as that.
-
-        What was written anew is as the tool's own validators have it.
-        """
-        if _same(edited, read):
+    def stands(self, edited: Any, read: Any, name: str = "", *, reorders: bool = False) -> bool:
+        """Return whether each value of an edit that was shown has been read as that value."""
+        value = self._value(name, edited)
+        if value[1] == canonical_bytes(read):
             return True
-        if _same(edited, shown) or (name, _text(edited)) in self.left:
+        if value in self.left:
             return False
         if isinstance(edited, dict) and isinstance(read, dict):
-            left = shown if isinstance(shown, dict) else {}
-            was = _names(edited, left)
             return all(
-                n in read and self.stands(value, left.get(was[n], _ABSENT), read[n], n)
-                for n, value in edited.items()
+                own in read and self.stands(part, read[own], own, reorders=reorders)
+                for own, part in edited.items()
             )
-        if _are_lists(edited, read):
-            if self.reorders and sorted(map(_text, edited)) == sorted(map(_text, read)):
+        if isinstance(edited, list) and isinstance(read, list):
+            if reorders and sorted(map(canonical_bytes, edited)) == sorted(
+                map(canonical_bytes, read)
+            ):
                 return True
-            places = _places(edited, shown) if isinstance(shown, list) else [None] * len(edited)
-            return len(edited) <= len(read) and all(
-                self.stands(item, _ABSENT if at is None else shown[at], now, name)
-                for item, at, now in zip(edited, places, read, strict=False)
+            return len(edited) <= len(read) and all(  # the last fields of a NamedTuple are defaults
+                self.stands(part, now, name, reorders=reorders)
+                for part, now in zip(edited, read, strict=False)
             )
-        if isinstance(edited, str) and isinstance(read, str):
-            texts = [_json_in(text) for text in (edited, shown, read)]
-            if all(isinstance(text, dict | list) for text in (texts[0], texts[2])):
-                return self.stands(*texts)
-        return True
-
-
-def _property(pointer: str) -> str:
-    """Return the name of the property that a JSON Pointer leads to, or to an item of."""
-    return next((step for step in reversed(pointer.split("/")) if not step.isdigit()), "")
-
-
-def _names(edited: dict[str, Any], shown: dict[str, Any]) -> dict[str, str]:
-    """Return for each name of an edited object the one that its value had: mostly the same."""
-    new = [name for name in edited if name not in shown]
-    gone = (
-        {_text(value): name for name, value in shown.items() if name not in edited} if new else {}
-    )
-    return {**{name: name for name in edited}, **{n: gone.get(_text(edited[n]), n) for n in new}}
-
-
-def _places(edited: list[Any], shown: list[Any]) -> list[int | None]:
-    """Return for each item of an edited list the place of the one that it was, if it was one.
-
-    Those that are as they were shown are found wherever they are; of the others each is taken for the
-    one at its own place or, if that was found elsewhere, for the next.
-    """
-    free: dict[bytes, list[int]] = {}
-    for at in reversed(range(len(shown))):
-        free.setdefault(_text(shown[at]), []).append(at)
-    places: list[int | None] = []
-    for at, item in enumerate(edited):
-        same = free.get(_text(item), [])
-        if at in same:
-            same.remove(at)
-            places.append(at)
-        else:
-            places.append(same.pop() if same else None)
-    others = sorted(at for same in free.values() for at in same)
-    for at, place in enumerate(places):
-        if place is None and others:
-            places[at] = others.pop(others.index(at) if at in others else 0)
-    return places
-
-
-def _are_lists(*values: Any) -> bool:
-    return all(isinstance(value, list) for value in values)
+        if isinstance(edited, dict | list):
+            return False  # of what became of its parts nothing is known
+        inner, now = _json_in(edited), _json_in(read)
+        return inner is None or now is None or self.stands(inner, now, name, reorders=reorders)
 
 
 def _json_in(text: Any) -> Any:
+    """Return the object or the list that stands as JSON within a text, if one does."""
     try:
-        return read_text(text) if isinstance(text, str) else _ABSENT
+        found = read_text(text) if isinstance(text, str) else None
     except ValueError:
-        return _ABSENT
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Return whether two values are the same JSON; in Python 1 equals True."""
-    return one is not _ABSENT and other is not _ABSENT and _text(one) == _text(other)
-
-
-def _text(value: Any) -> bytes:
-    return canonical_bytes(value)
+        return None
+    return found if isinstance(found, dict | list) else None

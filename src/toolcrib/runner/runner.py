@@ -295,7 +295,9 @@ class ToolRunner:
 
         tasks = [asyncio.ensure_future(one(at)) for at in range(len(given))]
         together = asyncio.gather(*tasks)
-        together.add_done_callback(_look_at)  # or asyncio prints an error that a cancellation overtook
+        together.add_done_callback(
+            _look_at
+        )  # or asyncio prints an error that a cancellation overtook
         try:
             return list(await together)
         except BaseException:

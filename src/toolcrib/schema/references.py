@@ -246,15 +246,6 @@ def remove_at(value: JsonValue, pointer: str) -> None:
         del node[found[-1]]  # type: ignore[arg-type]
 
 
-def value_at(value: JsonValue, pointer: str, absent: Any) -> Any:
-    """Return what is at a place in a JSON value, or `absent`."""
-    try:
-        node, found = _above(value, pointer)
-        return node[found[-1]]  # type: ignore[index]
-    except (LookupError, TypeError, ValueError):
-        return absent
-
-
 def _above(value: JsonValue, pointer: str) -> tuple[JsonValue, tuple[str | int, ...]]:
     """Return the list or object that a JSON Pointer points into, also within a text of JSON, and all
     its steps. Raises LookupError, TypeError and ValueError where there is none."""
