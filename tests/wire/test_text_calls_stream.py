@@ -82,7 +82,8 @@ ATOMS = [
     "call:now", "now", "get_weather", '{"name": "now", "arguments": {', "}}", "}", "{", "(", ")",
     "[", "]", '"', "'", "\\", ",", ":", "=", "```", "`", "json\n", "<escape>", "1", "a", " ", "\n",
     '"""', S, B, "<", "｜", "é", "🌦", "~~~", "“", "”", "it's ", "<!--", "-->", "\n> ", "\n    ",
-    "\n\n", "- ", "\t", "1. ", hermes(PARIS), "[TOOL_CALLS]now{}",
+    "\n\n", "- ", "\t", "1. ", "/", "*", "/* ", "*/", "**/", "#", "\n# ", "\n//", hermes(PARIS),
+    "[TOOL_CALLS]now{}",
 ]  # fmt: skip
 
 
@@ -184,7 +185,9 @@ HOSTILE = {
     "hermes": ["<tool_call>", '<tool_call>{"name":"now","arguments":', "<think>", "</think>", "`",
                "```", " ", "<", "~~~\n", "    ", "<!--", '"', " '", "`\n", " “", " \"`\n",
                f' "{hermes("{}", "now")}', f' "\n{hermes("{}", "now")}', f" '“„\n{hermes('{}', 'now')}",
-               "\n```\n", "\n ", hermes("{}", "now"), "```` ``` ", '{"name":"now","arguments":{"a":'],
+               "/*", "a/* ", "*/", "\n#", "/", f"a/* {hermes('{}', 'now')}",
+               f"a/*{hermes('{}', 'now')}*/", f"a/* </think>{hermes('{}', 'now')}", "\n```\n", "\n ",
+               hermes("{}", "now"), "```` ``` ", '{"name":"now","arguments":{"a":'],
     "llama": ["[", "{", "<|python_tag|>[", "[now(a=", "<function=now>{", "[]", "<|python_tag|>"],
     "mistral": ["[TOOL_CALLS]", "[TOOL_CALLS][", "[TOOL_CALLS]now[ARGS]{", "[TOOL_CALLS]now{}"],
     "qwen": ["<tool_call><function=now><parameter=a>", "</parameter>\n", "<parameter=a>", "<tools>"],
