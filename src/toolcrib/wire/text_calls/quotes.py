@@ -38,7 +38,7 @@ _QUOTED = {
 """Marks that open a quotation, and those that close it."""
 _NO_OPENING = ".,!?;)]}%…"
 _TOKEN = re.compile(f"\n|`+|[/*{''.join(sorted({*_QUOTED, *''.join(_QUOTED.values())}))}]")
-_LEAD = re.compile(r"[ \t]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)*+")
+_LEAD = re.compile(r"[^\S\n]*+(?:(?:[-*+]|\d{1,9}[.)])[^\S\n]++)*+")
 _MAY_LEAD = re.compile(r"(?:[-*+/]|\d{1,9}[.)]?)?")
 _CODE = re.compile(r" {4}|\t")
 _LONGEST_LEAD = 64
