@@ -1,11 +1,13 @@
-"""What the audit log costs: one call after the other, 64 at once, 8 processes, an umlaut, a filter.
+"""What the audit log costs: one call after the other, 64 at once, 8 processes, an umlaut, a filter,
+signed checkpoints.
 
     PYTHONPATH=tests python benchmarks/bench_log.py [--only TEXT] [--before SRC] [--json FILE]
 
 Each call's entries are on disk before it is over, in SQLite and in PostgreSQL, whose server is started
 for this. The floor writes two rows of 900 characters for each call by sqlite3 or psycopg alone: in two
 commits where calls come one after the other (one for a read-only tool), 64 rows in a commit where they
-come together. CPU is that of this process, not of the server. Calls a second are by the clock.
+come together. CPU is that of this process, not of the server. Calls a second are by the clock. The
+floor of a log that signs checkpoints is the same log without: signing may cost 5 %.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from contest import Case, Make, Round, repeated
 from postgres import shared_server
 
 from toolcrib import ALL, Completed, ErrorCode, ToolCall, ToolRunner, tool
-from toolcrib.audit import AuditFilter, AuditLog
+from toolcrib.audit import AuditFilter, AuditLog, Checkpoints, SigningKey
 
 TOGETHER = 64
 SERVER = "TOOLCRIB_BENCH_POSTGRES"
@@ -66,9 +68,15 @@ def fresh(kind: str, closing_: AsyncExitStack) -> str:
 
 
 async def _calls(
-    url: str, name: str, closing_: AsyncExitStack, *, warm: int = 50
+    url: str,
+    name: str,
+    closing_: AsyncExitStack,
+    *,
+    warm: int = 50,
+    checkpoints: Checkpoints | None = None,
 ) -> Callable[[str], Awaitable[None]]:
-    log = await closing_.enter_async_context(AuditLog(url, key="a key"))
+    given = AuditLog(url, key="a key", checkpoints=checkpoints)
+    log = await closing_.enter_async_context(given)
     runner = ToolRunner([search, read], sinks=[log], concurrency=TOGETHER)
     run, ids = uuid4().hex, itertools.count()
 
@@ -105,6 +113,32 @@ def together(kind: str, text: str = SMALL, count: int = 2000) -> Make:
             started = time.perf_counter()
             await asyncio.gather(*(worker() for _ in range(TOGETHER)))
             return count / (time.perf_counter() - started)
+
+        return work
+
+    return make
+
+
+def signed(*, signs: bool, count: int = 2000) -> Make:
+    """Return CPU microseconds a call, 64 at once; checkpoints are signed as often as by default."""
+
+    async def make(closing_: AsyncExitStack) -> Round:
+        folder = Path(closing_.enter_context(tempfile.TemporaryDirectory()))
+        key = SigningKey.generate("example.com/bench", folder / "bench.key")
+        checkpoints = Checkpoints(key, folder / "checkpoints") if signs else None
+        url = fresh("SQLite", closing_)
+        once = await _calls(url, "search", closing_, checkpoints=checkpoints)
+
+        async def work() -> float:
+            left = iter(range(count))
+
+            async def worker() -> None:
+                for _ in left:
+                    await once(SMALL)
+
+            started = time.process_time()
+            await asyncio.gather(*(worker() for _ in range(TOGETHER)))
+            return (time.process_time() - started) / count * 1e6
 
         return work
 
@@ -307,6 +341,8 @@ def cases() -> list[Case]:
         ours = {contest.OURS: together("SQLite", text, 300)}
         goal = "1.3 × of ASCII" if "umlaut" in name else ""
         found.append(Case(f"audited, 64 at once, {name}", "calls/s", ours, goal, 5, True))
+    signing = {contest.FLOOR: signed(signs=False), contest.OURS: signed(signs=True)}
+    found.append(Case("audited, checkpoints signed", "µs CPU", signing, "1.05 ×", 9))
     looked = {contest.FLOOR: scanned, contest.OURS: filtered}
     found.append(Case(f"{RECORDS:,} records, nothing fits", "s CPU", looked, "1", 3))
     return found

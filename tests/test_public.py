@@ -212,5 +212,6 @@ def test_the_core_imports_no_extra() -> None:
     extras = (
         "aiohttp", "typer", "rich", "numpy", "wordllama", "xllamacpp", "pint", "simpleeval",
         "sqlalchemy", "psycopg", "limits", "opentelemetry", "tenacity", "botocore", "genai_prices",
+        "cryptography",
     )  # fmt: skip
     assert [module for module in extras if module in loaded] == []

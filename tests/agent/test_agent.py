@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import pytest
 from rows import each_row
@@ -189,6 +189,21 @@ async def test_the_events_tell_the_same_story_with_one_done() -> None:
     text = "".join(e.text for e in events if isinstance(e, TextDelta))
     assert text == "addingthree"
     assert sum(isinstance(e, UsageReported) for e in events) == 2
+
+
+async def test_a_model_is_told_that_a_tool_ran_whose_result_does_not_fit() -> None:
+    @tool(visible=ALL)
+    async def lie(text: str) -> str:
+        """Say another thing than the schema of its result."""
+        return cast("str", {CANARY: text})
+
+    client = ScriptedClient([call("lie", text="x"), "I see."])
+    result = await Agent(client, ToolRunner([lie])).run("go")
+    (told,) = [m.content for m in client.requests[-1].messages if m.role == "tool"]
+    assert result.records[0].error is not None
+    assert result.records[0].error.code is ErrorCode.INVALID_OUTPUT
+    assert "The tool ran" in told
+    assert CANARY not in told
 
 
 async def test_malformed_arguments_are_not_echoed_back() -> None:

@@ -8,12 +8,14 @@ import os
 import random
 import sqlite3
 import stat
+import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase, digits
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,6 +37,7 @@ from toolcrib.audit import (
     tree,
     verify_inclusion,
 )
+from toolcrib.audit.checkpoint import Proof
 from toolcrib.errors import SourceError, ToolcribError
 
 NAME = "example.com/shop"
@@ -363,6 +366,39 @@ async def test_checkpoints_are_signed_every_so_often_and_on_close(url: str) -> N
                 assert (await log.verify(checkpoint=Checkpoint.read(note))).ok
 
 
+async def test_a_checkpoint_is_signed_after_seconds_in_which_there_were_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("toolcrib.audit.checkpoint.time", SimpleNamespace(monotonic=lambda: now[0]))
+    kept: list[str] = []
+    given = Checkpoints(signing(), kept.append, every=10_000, seconds=60)
+    async with AuditLog("sqlite://", key=KEY, checkpoints=given) as log:
+        for after, signed in ((0, 0), (59, 0), (2, 1), (59, 1), (2, 2)):
+            now[0] += after
+            await log.write(record(int(now[0])))
+            await asyncio.wait_for(until(lambda n=signed: len(kept) >= n), 10)  # type: ignore[misc]
+        # the number of entries at each: the log's own first one, and the records
+        assert [Checkpoint.opened(note, signing().public).size for note in kept] == [4, 6]
+
+
+async def test_a_checkpoint_is_signed_when_nothing_comes_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("toolcrib.audit.append._IDLE", 0.05)
+    kept: list[str] = []
+    given = Checkpoints(signing(), kept.append, every=10_000, seconds=3600)
+    async with AuditLog("sqlite://", key=KEY, checkpoints=given) as log:
+        await log.write(record(1))
+        await asyncio.wait_for(until(lambda: bool(kept)), 10)
+    assert len(kept) == 1, "nothing was new when it was closed"
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110  a thread signs
+        await asyncio.sleep(0.005)
+
+
 @pytest.mark.parametrize("raised", [ValueError, asyncio.CancelledError, SystemExit])
 async def test_no_record_fails_with_whoever_keeps_a_checkpoint(
     tmp_path: Path, raised: type[BaseException]
@@ -537,26 +573,36 @@ async def test_several_writers_feed_one_tree(url: str) -> None:
         assert len(await log.entries()) == 90
 
 
-def in_memory(size: int) -> tuple[tree.Tree, Callable[[int], bytes]]:
-    """A tree of that many entries, each a leaf of its number."""
+def in_memory(size: int, place: int, own: bytes) -> tree.Tree:
+    """A tree of that many entries, each a leaf of its number, but for `own` at its place."""
 
     def leaf(index: int) -> bytes:
-        return sha256(index.to_bytes(8, "big")).digest()
+        return own if index == place else sha256(index.to_bytes(8, "big")).digest()
 
     stored: dict[tree.Place, bytes] = {}
     grown = tree.Tree(0, lambda places: {p: stored[p] for p in places if p in stored})
     for first in range(0, size, 10_000):
         grown.extend([leaf(index) for index in range(first, min(first + 10_000, size))])
         stored |= grown.changed()
-    return grown, leaf
+    return grown
 
 
-def test_a_proof_among_many_is_short() -> None:
-    grown, leaf = in_memory(100_003)
-    proof = grown.inclusion(77_777)
-    assert len(proof) <= 17
-    found = tree.root_of_inclusion(leaf(77_777), 77_777, grown.size, proof)
-    assert found == grown.root()
+async def test_a_proof_among_a_million_is_short_and_checked_at_once() -> None:
+    async with AuditLog("sqlite://", key=KEY) as log:
+        await log.write(record(1))
+        entry = Proof.parse(await log.prove(1, await log.checkpoint(signing()))).entry
+    size, place = 1_000_000, 777_777
+    grown = in_memory(size, place, sha256(b"\0" + entry.encode()).digest())
+    hashes = grown.inclusion(place)
+    assert len(hashes) <= 20
+    note = Checkpoint(NAME, size, grown.root()).signed(signing())
+    proof, seconds = Proof(entry, place, tuple(hashes), note).text, []
+    for _ in range(5):
+        began = time.perf_counter()
+        assert verify_inclusion(proof, signing().public) == entry
+        seconds.append(time.perf_counter() - began)
+    assert min(seconds) < 0.01
+    assert not proves(Proof(entry, place + 1, tuple(hashes), note).text)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -34,6 +35,11 @@ async def hangs() -> str:
 def leaks() -> str:
     """Raise a secret."""
     raise RuntimeError("canary-91bc")
+
+@tool(visible=ALL)
+def odd() -> dict:
+    """Give what is no JSON."""
+    return {"rows": [1, object()]}
 
 @tool(visible=ALL, safe=False)
 def risky(path: str) -> str:
@@ -236,7 +242,7 @@ def test_tools_from_python(toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.delitem(sys.modules, "tools", raising=False)
     result = toolcrib("tools", "list", "--tools", where, "--json")
     assert result.code == 0
-    assert {tool["name"] for tool in json.loads(result.out)} <= {"hangs", "leaks", "risky"}
+    assert {tool["name"] for tool in json.loads(result.out)} <= {"hangs", "leaks", "odd", "risky"}
     monkeypatch.delitem(sys.modules, "tools", raising=False)
 
 
@@ -347,6 +353,22 @@ def test_debug_shows_the_traceback_of_a_tool(toolcrib: Toolcrib, debug: bool) ->
     assert result.code == 1
     assert ("Traceback" in result.err) is debug
     assert ("canary-91bc" in result.err) is debug
+    if debug:  # the whole of it: from our own frames to the author's
+        frames = re.findall(r'File "([^"]+)", line \d+, in (\w+)', result.err)
+        assert (Path(frames[-1][0]).name, frames[-1][1]) == ("tools.py", "leaks")
+        assert any("toolcrib/runner" in Path(file).as_posix() for file, _ in frames)
+
+
+@pytest.mark.parametrize("debug", [True, False])
+def test_debug_shows_the_traceback_of_a_result_that_is_no_json(
+    toolcrib: Toolcrib, debug: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without it, the log's line has the type, and the place without the author's own keys."""
+    result = toolcrib("call", "odd", "{}", "--tools", "tools.py", *(["--debug"] if debug else []))
+    assert result.code == 1
+    assert ("Traceback" in result.err) is debug
+    assert ("a value of type object at /rows/1" in result.err) is debug
+    assert debug or "a value of type object at /*/1" in caplog.text
 
 
 def test_debug_behind_dashes_is_an_argument(toolcrib: Toolcrib) -> None:
@@ -373,7 +395,7 @@ def test_an_exit_code_needs_no_stderr(toolcrib: Toolcrib, monkeypatch: pytest.Mo
 def test_a_call_of_no_tool_names_those_that_there_are(toolcrib: Toolcrib) -> None:
     error = toolcrib("call", "hang", "--tools", "tools.py").err
     assert error.endswith(
-        "Use one of the tools offered (did you mean 'hangs'?): hangs, leaks, risky\n"
+        "Use one of the tools offered (did you mean 'hangs'?): hangs, leaks, odd, risky\n"
     )
 
 

@@ -502,6 +502,23 @@ def test_a_log_that_cannot_be_checked_without_an_extra_is_no_changed_one(
     assert (found.code, "pip install" in found.err) == (4, True)
 
 
+def test_a_head_that_was_kept_needs_no_cryptography(
+    toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "cryptography"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    written(record("a"))
+    head = toolcrib("audit", "head").out.strip()
+    written(record("b"))
+    assert toolcrib("audit", "verify", "--head", head).code == 0
+    with closing(sqlite3.connect("crib.db")) as connection, connection:
+        connection.execute("DELETE FROM audit_entries WHERE seq = 1")
+    assert toolcrib("audit", "verify", "--head", head).code == 1
+    refused = toolcrib("audit", "keygen", "shop.key", "--name", "example.com/shop")
+    assert (refused.code != 0, "pip install" in refused.err) == (True, True)
+
+
 async def test_the_runs_of_a_changed_log_are_not_given_unseen(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/crib.db"
     async with AuditLog(url) as log:

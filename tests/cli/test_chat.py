@@ -195,6 +195,35 @@ async def test_a_script_is_told_that_a_turn_failed(
     assert "Two" in out
 
 
+PAY = '''
+from toolcrib import ALL, tool
+
+@tool(visible=ALL)
+def pay(order: int) -> str:
+    """Pay an order."""
+    with open("ledger", "a", encoding="utf-8") as ledger:
+        ledger.write(f"{order}\\n")
+    return "paid"
+'''
+
+
+async def test_what_ran_before_a_turn_failed_stays_in_the_conversation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tools.py").write_text(PAY, encoding="utf-8")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("pay 7\ntry again\n"))
+    turns: list[ServerTurn] = [call("pay", order=7), http_error(400), "All is paid."]
+    async with openai_server(turns) as server:
+        command = ["chat", "--tools", "tools.py", "--model", f"{server.url}#model"]
+        assert await asyncio.to_thread(run, command) == 1
+    assert "All is paid." in capsys.readouterr().out
+    assert (tmp_path / "ledger").read_text(encoding="utf-8") == "7\n"
+    said = server.requests[-1]["messages"]
+    assert [m["role"] for m in said] == ["user", "assistant", "tool", "user"]
+    assert (said[1]["tool_calls"][0]["function"]["name"], said[2]["content"]) == ("pay", "paid")
+
+
 async def test_a_cassette_is_recorded_and_replayed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

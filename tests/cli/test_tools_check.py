@@ -100,6 +100,19 @@ def test_what_is_only_doubtful_exits_with_0(check: Check) -> None:
     assert "very short (1 word)" in result.out
 
 
+def test_an_imported_tool_without_a_description_is_doubtful(check: Check, tmp_path: Path) -> None:
+    """The author of the import cannot write it: it is a warning, and CI goes on."""
+    properties = {"path": {"type": "string", "description": "Where the file is."}}
+    listed = {"name": "read_file", "inputSchema": {"type": "object", "properties": properties}}
+    (tmp_path / "listed.json").write_text(json.dumps({"tools": [listed]}), encoding="utf-8")
+    result = check("--tools", "listed.json", "--json")
+    found = [f for f in json.loads(result.out)["findings"] if f["pointer"] == "/description"]
+    assert result.code == 0
+    assert {(f["tool"], f["rule"], f["effect"]) for f in found} == {
+        ("read_file", "description", "doubtful")
+    }
+
+
 def test_what_several_providers_do_is_told_once(check: Check, tmp_path: Path) -> None:
     long = [{"name": "x", "description": "word " * 300, "input_schema": {"type": "object"}}]
     (tmp_path / "long.json").write_text(json.dumps(long), encoding="utf-8")

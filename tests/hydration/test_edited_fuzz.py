@@ -357,13 +357,16 @@ class Drawn(NamedTuple):
 
 
 def drawn(dice: Dice, *, most: int, depth: int) -> Drawn | None:
-    """A tool at random, None where its definition is refused (two parts of a union that are one)."""
+    """A tool at random, None where its definition is refused (two parts of a union that are one), or
+    where it takes secrets, which nobody sees who edits."""
     kinds = {name: kind_of(dice, depth) for name in ("x", "y")[: 1 + dice.randrange(most)]}
     extra = {name: dice.choice(PARAMETERS) for name in ("p", "q")[: dice.randrange(3)]}
     hinted = kinds | {name: Kind(default.hint, lambda d: None) for name, default in extra.items()}
     try:
         made = a_tool(hinted, {name: default.value for name, default in extra.items()})
     except DefinitionError:
+        return None
+    if made.definition.secret:
         return None
 
     def make(dice: Dice) -> dict[str, Any]:

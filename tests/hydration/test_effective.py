@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
-from pathlib import PurePath, PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Annotated, Any, Literal, NamedTuple
 from uuid import UUID, uuid4
 
@@ -64,6 +64,7 @@ from toolcrib import (
     hydrate,
     tool,
 )
+from toolcrib.audit import AuditLog
 from toolcrib.errors import DefinitionError, ErrorCode, SourceError, Stage
 from toolcrib.hydration import instance_of
 from toolcrib.runner import CallScope
@@ -256,6 +257,33 @@ def test_a_sentinel_stays_the_object_that_it_is() -> None:
     assert result.tool.arguments["x"].limit is unset
 
 
+async def test_a_default_without_json_takes_no_part_in_comparisons() -> None:
+    """Where a saved run goes on, it is another object of that type, and the tool gets that one."""
+
+    class Unset:
+        pass
+
+    def wait_for(default: Any, replies: list[Any]) -> Agent:
+        def wait(order: int, how: Any = default) -> int:
+            """Wait."""
+            GOT.append(how)
+            return order
+
+        async def nobody(_request: ApprovalRequest) -> None:
+            return None
+
+        subject = tool(visible=ALL, requires_approval=True)(wait)
+        return Agent(ScriptedClient(replies), ToolRunner([subject], approver=nobody))
+
+    one, another = Unset(), Unset()
+    first = await wait_for(one, [scripted("wait", order=1)]).run("go")
+    (pending,) = first.pending
+    assert pending.arguments["how"] == {"default": "Unset"}
+    state = RunState.from_json(first.state.to_json())
+    last = await wait_for(another, ["done"]).resume(state, {pending.id: Approve("grace")})
+    assert (last.status, GOT) == ("completed", [another])
+
+
 def test_what_was_not_sent_is_not_set() -> None:
     class Patch(BaseModel):
         name: str | None = None
@@ -394,9 +422,36 @@ def test_a_model_validator_that_fills_in_is_seen() -> None:
     assert result.defaults == ("/x/currency",)
 
 
-def test_a_model_validator_changes_neither_what_was_sent_nor_the_record() -> None:
+class FilledInPlace(BaseModel):
+    cents: int
+    currency: str = "EUR"
+    tags: list[str] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def fill(cls, data: Any) -> Any:
+        data["currency"] = "USD"
+        data.setdefault("tags", []).append("paid")
+        return data
+
+
+async def test_a_model_validator_changes_neither_what_was_sent_nor_the_record() -> None:
     result = read(Doubled, {"cents": 5})
     assert result.provenance.parsed == {"x": {"cents": 5}}
+    subject = taking(FilledInPlace, requires_approval=True)
+    seen, outcome = await decided(subject, x={"cents": 5})
+    assert isinstance(outcome, Completed)
+    effective = {"x": {"cents": 5, "currency": "USD", "tags": ["paid"]}}
+    assert seen == [(effective, ("/x/currency", "/x/tags"))] * 4
+    assert [got.model_dump() for got in GOT] == [effective["x"]]
+    hydrated = hydrate(call("take", x={"cents": 5}), Catalog([subject]))
+    assert hydrated.provenance.parsed == {"x": {"cents": 5}}
+    for sent in ({"cents": 5, "tags": ["a"]}, {"cents": 5, "currency": "EUR"}):
+        seen, outcome = await decided(subject, x=sent)
+        assert isinstance(outcome, Failed)
+        (record,) = seen  # nobody is asked about what the validator made of it
+        assert record[0] in (None, {}, {"x": sent})
+    assert len(GOT) == 1
 
 
 class Tagged(BaseModel):
@@ -520,6 +575,15 @@ def test_items_that_a_set_takes_for_one_are_refused(hint: Any, sent: Any) -> Non
     result = read(hint, sent)
     assert isinstance(result, Rejected)
     assert result.errors[0].message == "the tool would take two of these items for one"
+
+
+async def test_duplicates_of_a_set_are_one_where_the_schema_lets_them_through() -> None:
+    """A derived schema does not: it says that items differ, and a model may mean a count."""
+    assert isinstance(read(set[int], [1, 1]), Rejected)
+    subject = taking(set[int], input_schema=OPEN, requires_approval=True)
+    seen, outcome = await decided(subject, x=[2, 1, 1.0, 2])
+    assert isinstance(outcome, Completed)
+    assert ([arguments for arguments, _ in seen], GOT) == ([{"x": [1, 2]}] * 4, [{1, 2}])
 
 
 class Numbers(BaseModel):
@@ -877,6 +941,30 @@ def test_typed_extras_are_what_was_sent() -> None:
     assert result.arguments == {"x": {"a": "2024-01-01T00:00:00Z"}}
 
 
+async def test_further_properties_of_an_open_schema_are_seen_by_whoever_decides() -> None:
+    """A function with `**more` needs a schema of its author's. The record leaves them out."""
+
+    def take(a: int, **more: int) -> int:
+        """Take it."""
+        GOT.append((a, more))
+        return 1
+
+    options: dict[str, Any] = {"visible": ALL, "requires_approval": True}
+    with pytest.raises(DefinitionError, match=r"\*\*more \(can be anything\).*pass input_schema="):
+        tool(**options)(take)
+    declared: Any = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    subject = tool(**options, parameters={**declared, "additionalProperties": {"type": "integer"}})(
+        take
+    )
+    seen, outcome = await decided(subject, a=1, b=2)
+    assert isinstance(outcome, Completed)
+    assert [arguments for arguments, _ in seen] == [{"a": 1, "b": 2}] * 3 + [{"a": 1}]
+    assert GOT == [(1, {"b": 2})]
+    _, outcome = await decided(subject, a=1, b="x")
+    assert isinstance(outcome, Failed)
+    assert len(GOT) == 1
+
+
 # --- default factories run once a call
 
 
@@ -933,6 +1021,22 @@ async def test_a_default_factory_runs_once_a_call(nested: bool) -> None:
     (got,) = GOT
     assert got.number == 1
     assert following() == 2, "it ran once"
+
+
+async def test_what_a_factory_made_is_what_a_replay_has(tmp_path: Path) -> None:
+    made, _ = counting()
+    subject = taking(made)
+    outcomes: list[Any] = []
+    async with AuditLog(f"sqlite:///{tmp_path / 'x.db'}", key="k") as log:
+        first = ToolRunner([subject], sinks=[log])
+        for runner in (first, first, ToolRunner([subject], sinks=[log])):
+            scope = CallScope(RunTally("run_1"))
+            outcomes.append(await runner.exec(call("take", x={"name": "a"}), scope=scope))
+    for outcome in outcomes:
+        assert isinstance(outcome, Completed)
+        assert outcome.record.arguments == {"x": {"name": "a", "number": 1}}
+    assert [outcome.replayed for outcome in outcomes] == [False, True, True]
+    assert [got.number for got in GOT] == [1]
 
 
 class Stepped(BaseModel):

@@ -14,12 +14,14 @@ import dataclasses
 import itertools
 import json
 import random
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum
+from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Optional
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NotRequired, Optional, TypeVar
 from uuid import UUID, uuid4
 
 import pytest
@@ -31,11 +33,16 @@ from pydantic import (
     ConfigDict,
     Field,
     HttpUrl,
+    Json,
+    RootModel,
+    Secret,
+    SecretStr,
     StringConstraints,
     TypeAdapter,
     create_model,
     model_validator,
 )
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from rows import each_row
 from samples import WHOLE
 from typing_extensions import TypedDict
@@ -59,6 +66,7 @@ from toolcrib.values.json import canonical_json
 CALLS = 25
 SEEDS = 100_000 // CALLS if WHOLE else 24
 GOT: list[dict[str, Any]] = []
+MARKED: list[str] = []  # what the policy of the last call saw marked as defaults
 Dice = random.Random
 
 
@@ -116,6 +124,68 @@ class Doubled(BaseModel):
     @classmethod
     def double(cls, data: Any) -> Any:
         return {**data, "n": data["n"] * 2} if isinstance(data, dict) and "n" in data else data
+
+
+class Filled(BaseModel):
+    """Its validator fills in a field in place, in what it was given."""
+
+    n: int
+    unit: str = "EUR"
+
+    @model_validator(mode="before")
+    @classmethod
+    def fill(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            data.setdefault("unit", "USD")
+        return data
+
+
+class Spot(NamedTuple):
+    x: int
+    tags: list[str] = []  # noqa: RUF012  a default, which nobody may share
+
+
+class Numbers(RootModel[list[int]]):
+    pass
+
+
+class Names(RootModel[dict[str, Filled]]):
+    pass
+
+
+@pydantic_dataclass
+class Strict:
+    a: int
+    b: Annotated[str, Field(max_length=3)] = "q"
+    c: list[int] = dataclasses.field(default_factory=list)
+
+
+T = TypeVar("T")
+
+
+class Box(BaseModel, Generic[T]):
+    held: T
+    more: list[T] = []
+
+
+class Parent(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    a: int
+
+
+class Child(Parent):
+    spots: list[Spot] = [Spot(1)]
+
+
+@dataclasses.dataclass
+class Given:
+    """What its constructor alone is given is in no field."""
+
+    a: int
+    rate: dataclasses.InitVar[int] = 2
+
+    def __post_init__(self, rate: int) -> None:
+        self.total = self.a * rate
 
 
 def word(dice: Dice) -> str:
@@ -176,6 +246,23 @@ SCALARS = [
     Kind(Annotated[Cat | Dog, Field(discriminator="kind")],
          lambda d: d.choice([{"kind": "cat", "lives": 7}, {"kind": "dog", "loud": False}])),
     Kind(Doubled, lambda d: {"n": d.randrange(3)}, honest=False),
+    Kind(Filled, lambda d: d.choice([{"n": 1}, {"n": 2.0, "unit": "X"}]), dumps=False),
+    Kind(Spot, lambda d: d.choice([[1], [7.0, ["a"]], [2, []]])),
+    Kind(Numbers, lambda d: d.choice([[], [1, 2.0]])),
+    Kind(Names, lambda d: {"k": {"n": 1}}, dumps=False),
+    Kind(Strict, lambda d: d.choice([{"a": 1}, {"a": 2, "b": "xyz", "c": [3.0]}])),
+    Kind(Box[int], lambda d: d.choice([{"held": 1.0}, {"held": 1, "more": [2]}])),
+    Kind(Box[Spot | None], lambda d: d.choice([{"held": None}, {"held": [1], "more": [None]}])),
+    Kind(Child, lambda d: d.choice([{"a": 1}, {"a": 1, "zz": [1.0, True], "spots": [[2, ["b"]]]}]),
+         dumps=False),
+    Kind(Given, lambda d: d.choice([{"a": 3}, {"a": 3, "rate": 5.0}]), dumps=False),
+    Kind(Json[list[int]], lambda d: d.choice(["[]", "[1, 2.0]", " [3]"]), dumps=False),
+    Kind(Json[Filled], lambda d: d.choice(['{"n": 1}', '{"n": 1, "unit": "X"}']), dumps=False),
+    Kind(SecretStr, word, dumps=False),
+    Kind(Secret[int], integer, dumps=False),
+    Kind(deque[int], lambda d: [1, 2.0]),
+    Kind(IPv4Address, lambda d: "127.0.0.1"),
+    Kind(Mapping[str, Sequence[int]], lambda d: {"a": [1, 2.0]}),
 ]  # fmt: skip
 HASHABLE = [kind for kind in SCALARS if kind.hashable]
 NAMES = itertools.count()
@@ -365,11 +452,13 @@ def other(value: Any, dice: Dice) -> Any:
 def shape(value: Any) -> Any:
     """A value by its types and parts: `1` and `True` differ, and so do classes."""
     kind = type(value).__name__
+    if isinstance(value, Secret | SecretStr):
+        return kind, shape(value.get_secret_value())
     if isinstance(value, BaseModel):
         parts = {**value.__dict__, **(value.__pydantic_extra__ or {})}
         return kind, {name: shape(part) for name, part in parts.items()}
     if dataclasses.is_dataclass(value):
-        return kind, {f.name: shape(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return kind, {name: shape(part) for name, part in vars(value).items()}
     if isinstance(value, dict):
         return kind, {repr(key): shape(part) for key, part in value.items()}
     if isinstance(value, set | frozenset):
@@ -395,7 +484,15 @@ def loosely(value: Any) -> str:
     return canonical_json(whole(value))
 
 
-def a_tool(kinds: dict[str, Kind], defaults: dict[str, Any] | None = None) -> Any:
+FORMS = ("function", "class", "model", "a schema of the author's", "an open schema")
+
+
+def a_tool(
+    kinds: dict[str, Kind], defaults: dict[str, Any] | None = None, form: str = "function"
+) -> Any:
+    if form in ("class", "model"):
+        return a_class(kinds, form)
+
     def take(**arguments: Any) -> int:
         """Take it."""
         GOT.append(arguments)
@@ -407,7 +504,31 @@ def a_tool(kinds: dict[str, Kind], defaults: dict[str, Any] | None = None) -> An
     space: dict[str, Any] = {"inner": take, "given": given}
     exec(code, space)  # noqa: S102  a signature of our own making
     space["take"].__annotations__ = {**{n: k.hint for n, k in kinds.items()}, "return": int}
-    return tool(visible=ALL, description="It runs.", requires_approval=True)(space["take"])
+    options: Any = {"visible": ALL, "description": "It runs.", "requires_approval": True}
+    made: Any = tool(**options)(space["take"])
+    if form == "function":
+        return made
+    schema = made.definition.input_schema
+    if form == "an open schema":
+        names: dict[str, Any] = {name: {} for name in kinds}
+        schema = {"type": "object", "properties": names, "required": list(names)}
+    return tool(**options, parameters=schema)(space["take"])
+
+
+def a_class(kinds: dict[str, Kind], form: str) -> Any:
+    async def run(self: Any) -> int:
+        GOT.append({name: getattr(self, name) for name in kinds})
+        return 1
+
+    hints = {name: kind.hint for name, kind in kinds.items()}
+    made: type
+    if form == "class":
+        made = dataclasses.make_dataclass("Take", hints.items(), namespace={"run": run})
+    else:
+        told: Any = {name: (hint, ...) for name, hint in hints.items()}
+        made = type("Take", (create_model("Fields", **told),), {"run": run})
+    options: Any = {"name": "take", "description": "It runs.", "requires_approval": True}
+    return tool(visible=ALL, **options)(made)
 
 
 async def check_one(runner: ToolRunner, kinds: dict[str, Kind], sent: Any, seen: list[Any]) -> bool:
@@ -419,14 +540,15 @@ async def check_one(runner: ToolRunner, kinds: dict[str, Kind], sent: Any, seen:
     if not isinstance(outcome, Completed):
         assert GOT == []
         return False
-    saw = {canonical_json(arguments) for arguments in [*seen, outcome.record.arguments]}
     assert len(seen) == 3  # the policy, the approver, the policy again
-    assert len(saw) == 1, saw
-    (effective,) = {saw.pop()}
+    effective = canonical_json(seen[0])
+    assert canonical_json(seen[2]) == effective
+    for shown in (seen[1], outcome.record.arguments):
+        assert_shown(shown, seen[0], runner)
     (got,) = GOT
     for name, kind in kinds.items():
         adapter: Any = TypeAdapter(kind.hint)
-        shown = without_nulls(json.loads(effective), outcome.record.defaulted)[name]
+        shown = without_nulls(json.loads(effective), MARKED)[name]
         again = adapter.validate_json(json.dumps(shown))
         assert shape(again) == shape(got[name]), (shown, again, got[name])
         if kind.dumps:
@@ -435,7 +557,15 @@ async def check_one(runner: ToolRunner, kinds: dict[str, Kind], sent: Any, seen:
     return True
 
 
-def without_nulls(effective: Any, defaults: tuple[str, ...]) -> Any:
+def assert_shown(shown: Any, effective: Any, runner: ToolRunner) -> None:
+    """An approver and a record have the same, but for secrets, of which they have nothing."""
+    secret = runner.catalog["take"].get_definition().secret
+    assert canonical_json(shown) == canonical_json(
+        {name: "***" if name in secret else value for name, value in effective.items()}
+    )
+
+
+def without_nulls(effective: Any, defaults: Sequence[str]) -> Any:
     """The effective arguments as they can be read again: None is a default of any hint."""
     for place in defaults:
         *above, last = place.split("/")[1:]
@@ -450,11 +580,14 @@ def without_nulls(effective: Any, defaults: tuple[str, ...]) -> Any:
 def run_seed(seed: int) -> tuple[int, int]:
     """How many calls ran, and how many did not."""
     dice = random.Random(seed)  # noqa: S311
-    kinds = {name: kind_of(dice, 3) for name in ("x", "y")[: 1 + dice.randrange(2)]}
+    form = dice.choice(FORMS)
+    count = 2 if form == "class" else 1 + dice.randrange(2)  # the only one would be all arguments
+    kinds = {name: kind_of(dice, 3) for name in ("x", "y")[:count]}
     seen: list[Any] = []
 
     def policy(hydrated: Hydrated, _context: PolicyContext) -> Allow:
         seen.append(hydrated.arguments)
+        MARKED[:] = hydrated.defaults
         spoil(hydrated.arguments)
         return Allow()
 
@@ -468,8 +601,9 @@ def run_seed(seed: int) -> tuple[int, int]:
             spoil(record.arguments or {})
 
     sink = MemorySink()
+    made = a_tool(kinds, form=form)
     runner = ToolRunner(
-        [a_tool(kinds)], policy=policy, approver=approver, sinks=[Spoils(), sink], remember=2
+        [made], policy=policy, approver=approver, sinks=[Spoils(), sink], remember=2
     )
     ran = 0
     for _ in range(CALLS):
@@ -491,7 +625,7 @@ async def watched(
     done = await check_one(runner, kinds, sent, seen)
     if done:
         (record,) = sink.records
-        assert canonical_json(record.arguments) == canonical_json(seen[0])
+        assert_shown(record.arguments, seen[0], runner)
     return done
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from contextlib import suppress
+from types import coroutine
 from typing import Any, Protocol, Self
 
 import pytest
@@ -32,7 +34,7 @@ from toolcrib import (
 from toolcrib.errors import ErrorCode
 from toolcrib.testing import MemorySink
 from toolcrib.threads import MOST_IDLE, Work
-from toolcrib.values.record import Outcome
+from toolcrib.values.record import Outcome, ToolInvocationRecord
 
 COUNT = 1_000
 
@@ -386,3 +388,31 @@ async def test_a_cancelled_exec_all_leaves_nothing(nothing_left: None) -> None:
     assert Counter(r.id for r in sink.records) == Counter(call.id for call in calls)
     assert {r.error.code for r in sink.records if r.error} == {ErrorCode.CANCELLED}
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@coroutine
+def overtaken(work: Coroutine[Any, Any, Any]) -> Generator[Any, Any, None]:
+    """Cancel a coroutine when what it waits for is over, and before it has heard of that."""
+    pending = work.send(None)
+    pending._asyncio_future_blocking = False
+    while not pending.done():
+        yield
+    with suppress(asyncio.CancelledError):
+        pending = work.throw(asyncio.CancelledError())
+        while True:
+            yield pending
+            pending = work.send(None)
+
+
+async def test_an_error_that_a_cancellation_overtook_is_not_printed() -> None:
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(str(context)))
+
+    class Broken:
+        def write(self, record: ToolInvocationRecord) -> None:
+            raise OSError(record.id)
+
+    calls = [ToolCall(f"c{n}", "wait", f'{{"n": {n}, "ms": 0}}') for n in range(2)]
+    await overtaken(ToolRunner(CATALOG, sinks=[Broken()]).exec_all(calls))
+    gc.collect()
+    assert told == []

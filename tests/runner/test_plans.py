@@ -11,9 +11,11 @@ import pytest
 from toolcrib import ALL, Caller, Catalog, Completed, ToolCall, ToolRunner, tool
 from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.cli.audit import stories
+from toolcrib.clients import OpenAIClient
 from toolcrib.errors import ErrorCode
 from toolcrib.hydration import hydrate
-from toolcrib.testing import MemorySink, ScriptedClient, call, raw_call
+from toolcrib.testing import MemorySink, ScriptedClient, call, openai_server, raw_call
+from toolcrib.values.call import PayloadRef
 from toolcrib.values.message import ChatRequest, Message
 from toolcrib.values.origin import prompt_of
 from toolcrib.values.record import ToolInvocationRecord
@@ -64,6 +66,25 @@ async def test_it_says_from_which_prompt_it_is() -> None:
     origin = sink.records[0].origin
     assert origin is not None
     assert origin.prompt_digest == prompt_of(asked.messages, [pay]).digest
+
+
+async def test_it_refers_to_the_providers_payload(tmp_path: Path) -> None:
+    """By digest, size and the call's position in it; in the log, too."""
+    sink = MemorySink()
+    async with (
+        openai_server([PLAN[:2]]) as server,
+        OpenAIClient("m", base_url=server.url) as client,
+        AuditLog(f"sqlite:///{tmp_path}/crib.db") as log,
+    ):
+        plan = await client.tool_call("Pay 5.", [pay])
+        await ToolRunner([pay], sinks=[sink, log]).record_plan(plan)
+        logged = [entry.record.payload for entry in await log.entries()]
+    reference = plan[0].call.payload
+    assert reference is not None
+    assert (len(reference.digest), reference.size > 100) == (64, True)
+    wanted = [PayloadRef(reference.digest, reference.size, at) for at in (0, 1)]
+    assert [record.payload for record in sink.records] == wanted
+    assert sorted(logged, key=lambda one: one.position if one else -1) == wanted
 
 
 async def test_what_was_hydrated_elsewhere_is_written_down_too() -> None:

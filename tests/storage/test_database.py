@@ -12,12 +12,14 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from rows import each_row
 
 from toolcrib.approvals import ApprovalStore
+from toolcrib.audit import AuditLog
 from toolcrib.errors import ApprovalError, SourceError
 from toolcrib.storage import SqlDatabase, Transaction, UnreachableError
 from toolcrib.values.decision import ApprovalRequest, Approve
@@ -343,6 +345,19 @@ async def test_a_file_that_is_made_through_a_link_is_its_owners(tmp_path: Path) 
         await database.aclose()
     finally:
         os.umask(before)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes")
+@each_row("store", [AuditLog, ApprovalStore], ids=["log", "approvals"])
+@each_row("mode", [None, 0o660])
+async def test_each_store_makes_its_file_with_the_mode_that_is_said(
+    tmp_path: Path, store: Any, mode: int | None
+) -> None:
+    url = f"sqlite:///{tmp_path}/a.db"
+    async with store(url) if mode is None else store(url, mode=mode) as opened:
+        await (opened.entries() if store is AuditLog else opened.pending())
+        assert set(modes(tmp_path).values()) == {mode or 0o600}
+        assert "a.db" in modes(tmp_path)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no modes")

@@ -10,10 +10,24 @@ import pytest
 from pydantic import BaseModel, SecretStr
 from rows import each_row
 
-from toolcrib import ALL, Catalog, ToolDefinition, tool
+from toolcrib import (
+    ALL,
+    Allow,
+    Catalog,
+    Completed,
+    Deny,
+    Failed,
+    Hydrated,
+    PolicyContext,
+    ToolCall,
+    ToolDefinition,
+    ToolRunner,
+    tool,
+)
 from toolcrib.errors import DefinitionError
 from toolcrib.tools.build import check_name
 from toolcrib.tools.lock import lock_catalog
+from toolcrib.values.decision import Decision
 from toolcrib.values.definition import All, Annotations
 
 CANARY = SecretStr("canary")
@@ -164,6 +178,24 @@ def test_marks_are_for_policies_to_read_and_for_nobody_to_change() -> None:
     marks["pii"] = False
     assert look.definition.annotations.marks["pii"] is True
     assert look.definition.annotations.to_dict()["marks"] == {"pii": True, "owners": ["ada"]}
+
+
+async def test_a_policy_decides_by_the_marks_of_a_tool() -> None:
+    def no_pii(hydrated: Hydrated, _context: PolicyContext) -> Decision:
+        return Deny("pii") if hydrated.definition.annotations.marks.get("pii") else Allow()
+
+    ran: list[str] = []
+
+    def look(name: str) -> None:
+        """Look."""
+        ran.append(name)
+
+    for name, marks in (("people", {"pii": True}), ("prices", {})):
+        subject = tool(visible=ALL, name=name, marks=marks)(look)
+        call = ToolCall("c", name, json.dumps({"name": name}))
+        outcome = await ToolRunner([subject], policy=no_pii).exec(call)
+        assert isinstance(outcome, Failed if marks else Completed)
+    assert ran == ["prices"]
 
 
 def test_marks_are_in_the_digest_and_those_without_keep_theirs() -> None:

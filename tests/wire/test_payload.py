@@ -6,11 +6,13 @@ import hashlib
 import json
 
 import msgspec
+from rows import each_row
+from wire.test_whole import OFFER, STREAMS
 
 from toolcrib.values.call import PayloadRef
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.offer import Offer
-from toolcrib.wire import OPENAI_CHAT, decode, decoder
+from toolcrib.wire import OPENAI_CHAT, WIRES, decode, decoder
 from toolcrib.wire.decoding import MAX_KEPT
 
 CALLS = [
@@ -36,6 +38,19 @@ def test_a_stream_keeps_its_events_and_each_call_refers_to_them() -> None:
     assert [call.payload for call in reply.tool_calls] == [
         PayloadRef(reference.digest, reference.size, at) for at in (0, 1)
     ]
+
+
+@each_row("wire", WIRES)
+def test_each_wire_keeps_the_events_of_a_stream(wire: str) -> None:
+    data = STREAMS[wire]("TOOL_CALL" if wire == "cohere" else "STOP")
+    reading = decoder(wire, offer=OFFER)
+    for at in range(0, len(data), 7):
+        reading.feed(data[at : at + 7])
+    reply = reading.finish()
+    text = "".join(f"{event}\n" for event in reply.events).encode()
+    assert len(reply.events) > 1
+    assert reply.payload == PayloadRef(hashlib.sha256(text).hexdigest(), len(text))
+    assert [call.payload for call in reply.tool_calls] == [reply.payload]
 
 
 def test_the_reference_does_not_depend_on_the_pieces_nor_on_what_follows_the_end() -> None:

@@ -175,15 +175,43 @@ SHOWN: dict[str, str] = {
     "an element with attributes": "Use <textarea rows=3>\n{}\n</textarea> for it.",
     "an element without an end": "Use <plaintext>\n{}",
     "a thought": "<think>I could {}</think>No.",
+    "a line of comment": "So:\n# {}\nOK.",
+    "a line of comment first": "# {}\nOK.",
+    "a line of comment alone": "#{}",
+    "a line that is a heading": "So:\n## How: {}",
+    "a line that is a shebang": "#!/bin/x {}\nOK.",
+    "a line of comment in C": "So:\n  // {}\nOK.",
+    "a line of comment in C first": "//{}",
+    "a line of comment with words": "So:\n// Never {} here.",
+    "a line of comment in a list": "- a\n- // Never {} here.",
+    "a line of comment in a long list": f"{'- ' * 33}# x {{}}",
+    "a line of comment after blanks": f"{'- ' * 32} # x {{}}",
+    "a line of comment after other blanks": "So:\n\u3000\xa0# x {}",
+    "a line of comment after a thought": "# <think>a</think>{}",
+    "a line of comment that a thought ends": "# a</think>{}",
+    "a comment in C": "Never call /* {} */ here.",
+    "a comment in C after words": "Never call x;/*{}*/x; here.",
+    "a comment in C over lines": "So:\n/*\n * Never\n\n{}\n\n */\nOK.",
+    "a comment in C first": "/*{}*/",
+    "a comment in C with stars": "So:\n/** {} **/",
+    "a comment in C without an end": "So:\n /* {}",
+    "a comment in C after a path": "I see src/**/*.py. /* **/a {} */ So.",
+    "a comment in C with a path": "I see x: /* src/**/*.py {} */ So.",
+    "a comment in C over a fence": "So: /*\n```\na */\n```\n{}\n*/",
+    "a comment in C after inline code": "So: /* `a` {} */",
+    "a comment in C after a thought": "So /* <think>a</think> {} */",
+    "a comment in C that a thought ends": "/* a</think> {} */ So.",
 }
 
 
 def shown_as(shown: str, text: str) -> str:
-    """The text, shown so; what quotes a line stands before each of them."""
+    """The text, shown so; what quotes a line stands before each of them, or else it is one line."""
     form = SHOWN[shown]
     line = next(line for line in form.split("\n") if "{}" in line)
     lead = line[: line.index("{}")]
-    return form.format(text.replace("\n", "\n" + lead) if not lead.strip(" \t->") else text)
+    if not lead.strip(" \t->#/"):
+        return form.format(text.replace("\n", "\n" + lead))
+    return form.format(text.replace("\n", " ") if " line " in shown else text)
 
 
 @each_row("shown", SHOWN)
@@ -192,6 +220,13 @@ def test_a_call_that_is_shown_is_text(syntax: str, text: str, shown: str) -> Non
     said = shown_as(shown, text)
     for whole in (said, f"First.\n\n{said}", f"{said}\n\nSo."):
         assert read(syntax, whole) == decode(OPENAI_CHAT, chat_body(whole), offer=OFFER)
+
+
+@each_row("before", ["# ", "So:\n// ", "#!", "- # a "])
+def test_a_call_over_lines_that_begins_in_a_comment_is_text(before: str) -> None:
+    said = f"{before}{hermes(PARIS)}"
+    assert "\n" in hermes(PARIS)
+    assert (read("hermes", said).tool_calls, read("hermes", said).text) == ((), said)
 
 
 @each_row("shown", SHOWN)
@@ -214,9 +249,43 @@ def test_the_native_syntax_alone_is_a_call(syntax: str, text: str) -> None:
             assert read(syntax, f"{fence}\n{text}\n{closer}\nOK.").tool_calls == ()
 
 
+MEANT = {
+    "a heading above": "# How\n{}",
+    "a comment above": "So:\n// I look.\n\n{}",
+    "a comment that ended": "I use /* a */ so. {}",
+    "a comment that ended before a line": "/* a\n# b\n*/\n{}",
+    "a comment with stars that ended": "/** a **/ {}",
+    "a path": "I look in src/*.\n{}",
+    "a path in code": "I look in `src/**/*.py` and `**/x`: {}",
+    "a path of all": "Accept: */*\n{}",
+    "an address": "I read https://a.org/# b and //c: {}",
+    "a slash": "/ {}",
+    "a slash and tildes": "/~~~\n{}",
+    "a fence that began in a comment": "# So: ```\nx\n``` {}",
+    "a number": "It's #1: {}",
+    "a path that was thought of": "/* src/*\n</think>\n{}",
+    "a path before and after": "I look in src/*.\n{}\nThen in **/*.py",
+}
+
+
+@each_row("meant", MEANT)
+@each_row(("syntax", "text"), NATIVE)
+def test_a_call_beside_a_comment_is_made(syntax: str, text: str, meant: str) -> None:
+    assert calls_in(read(syntax, MEANT[meant].format(text))) == calls_in(read(syntax, text))
+
+
+def test_a_call_after_a_thought_that_a_path_was_in_is_made() -> None:
+    unopened = f'{{"name": "get_weather", "arguments": {PARIS}}}</tool_call>'
+    said = f"src/*\n</think>\n{unopened}"
+    assert calls_in(read("hermes", said)) == [("get_weather", PARIS)]
+    for shown in (f"{said} */", f"/* {said} */", f"// <think>a</think>{unopened}"):
+        assert read("hermes", shown).tool_calls == ()
+
+
 PROSE = [
     *("I look", " at ", "it's ", "\n", "\n\n", '"', "'", "“", "”", "`", "``", "```", "~~~", "> "),
     *("    ", "<!--", "-->", "- ", "1. ", "\t", ". ", "(", ")", ":", "«", "»", "<pre>", "</pre>"),
+    *("# ", "// ", "/* ", " */", "/", "*", "src/**/*.py"),
 ]
 
 
@@ -225,7 +294,20 @@ PROSE = [
     native=st.sampled_from(NATIVE),
     shown=st.sampled_from(sorted(set(SHOWN) - {"a thought"})),
     before=st.lists(
-        st.sampled_from(["I look. ", "It's 5\" long.", "'so'", '"so"', "`x`"]), max_size=4
+        st.sampled_from(
+            [
+                "I look. ",
+                "It's 5\" long.",
+                "'so'",
+                '"so"',
+                "`x`",
+                "# So",
+                "src/*",
+                "`**/x`",
+                "/* a */",
+            ]
+        ),
+        max_size=4,
     ),
     after=st.lists(st.sampled_from(PROSE), max_size=6),
 )
@@ -238,9 +320,6 @@ def test_a_call_that_is_shown_in_any_prose_never_runs(
 
 
 COMMENTS = [
-    "Code:\n# ",
-    "Code:\n  // ",
-    "/* ",
     "-- ",
     "; ",
     "% ",
@@ -252,7 +331,6 @@ COMMENTS = [
 ]
 AROUND = [
     ("", ""),
-    ("/* ", " */"),
     ("{# ", " #}"),
     ("<sample>", "</sample>"),
     ("<code-block>", "</code-block>"),

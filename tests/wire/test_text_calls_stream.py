@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rows import each_row
 from samples import sample
 from wire.recorded_helpers import without_payload
+from wire.test_text_calls import MEANT, SHOWN, shown_as
 from wire.text_calls_cases import CASES, CUT, PARIS, TEXTS, B, S, hermes
 from wire.text_calls_helpers import OFFER, chat_stream, offer_of, with_syntax
 
@@ -29,6 +30,8 @@ ALL = [
         *(case[0] for case in CUT[syntax]),
     )
 ]
+ALL += [("hermes", shown_as(shown, hermes(PARIS))) for shown in SHOWN]
+ALL += [("hermes", meant.format(hermes(PARIS))) for meant in MEANT.values()]
 TAKEN_BACK = "</think>"
 
 
@@ -82,7 +85,8 @@ ATOMS = [
     "call:now", "now", "get_weather", '{"name": "now", "arguments": {', "}}", "}", "{", "(", ")",
     "[", "]", '"', "'", "\\", ",", ":", "=", "```", "`", "json\n", "<escape>", "1", "a", " ", "\n",
     '"""', S, B, "<", "｜", "é", "🌦", "~~~", "“", "”", "it's ", "<!--", "-->", "\n> ", "\n    ",
-    "\n\n", "- ", "\t", "1. ", hermes(PARIS), "[TOOL_CALLS]now{}",
+    "\n\n", "- ", "\t", "1. ", "/", "*", "/* ", "*/", "**/", "#", "\n# ", "\n//", hermes(PARIS),
+    "[TOOL_CALLS]now{}",
 ]  # fmt: skip
 
 
@@ -184,9 +188,12 @@ HOSTILE = {
     "hermes": ["<tool_call>", '<tool_call>{"name":"now","arguments":', "<think>", "</think>", "`",
                "```", " ", "<", "~~~\n", "    ", "<!--", '"', " '", "`\n", " “", " \"`\n",
                f' "{hermes("{}", "now")}', f' "\n{hermes("{}", "now")}', f" '“„\n{hermes('{}', 'now')}",
-               "\n```\n", "\n ", hermes("{}", "now"), "```` ``` ", '{"name":"now","arguments":{"a":'],
+               "/*", "a/* ", "*/", "\n#", "/", f"a/* {hermes('{}', 'now')}",
+               f"a/*{hermes('{}', 'now')}*/", f"a/* </think>{hermes('{}', 'now')}", "\n```\n", "\n ",
+               hermes("{}", "now"), "```` ``` ", '{"name":"now","arguments":{"a":'],
     "llama": ["[", "{", "<|python_tag|>[", "[now(a=", "<function=now>{", "[]", "<|python_tag|>"],
-    "mistral": ["[TOOL_CALLS]", "[TOOL_CALLS][", "[TOOL_CALLS]now[ARGS]{", "[TOOL_CALLS]now{}"],
+    "mistral": ["[TOOL_CALLS]", "[TOOL_CALLS][", "[TOOL_CALLS]now[ARGS]{", "[TOOL_CALLS]now{}",
+                "a/*[TOOL_CALLS]now{}"],
     "qwen": ["<tool_call><function=now><parameter=a>", "</parameter>\n", "<parameter=a>", "<tools>"],
     "gemma": ["```tool_code\nnow(", '```tool_code\nnow(a="""', "<start_function_call>call:now{a:",
               "<escape>", "<|tool_call>call:now{a:["],

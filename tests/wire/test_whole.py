@@ -241,6 +241,24 @@ def line(*calls: Json, done: bool = False, **more: Any) -> bytes:
 O = {"name": "f", "arguments": {"a": 1}}  # noqa: E741
 
 
+HALVES = '{"a": ', "1}"
+HALF_AFTER: dict[str, tuple[bytes, bytes]] = {
+    "anthropic": (
+        sse(start(), given(HALVES[0]), why(), given(HALVES[1]), stop()),
+        sse(OVER),
+    ),
+    "bedrock-converse": (
+        b_start() + b_given(HALVES[0]) + B_WHY + b_given(HALVES[1]) + b_stop(),
+        B_OVER,
+    ),
+    "cohere": (
+        sse(c_start(), c_given(HALVES[0]), C_WHY, c_given(HALVES[1]), c_stop()),
+        sse(DONE),
+    ),
+}
+"""A call whose pieces come before the reason and after it, and the wire's own end."""
+
+
 FAULTY: dict[str, tuple[str, bytes, ErrorCode | None]] = {
     # openai-chat and mistral: a reason that pieces of calls follow is void until `[DONE]`
     "only the name had come": ("openai-chat", sse(NAMED, END, REST), TRUNCATED),
@@ -438,6 +456,10 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode | None]] = {
         b_start() + b_given(" {", 5) + b_given(A) + b_stop() + B_WHY + B_OVER,
         None,
     ),
+    **{
+        f"{wire}: half of it after the reason": (wire, data, TRUNCATED)
+        for wire, (data, _) in HALF_AFTER.items()
+    },
     "bedrock: begun after the end": (
         "bedrock-converse",
         B_WHY + b_start() + b_given(A) + b_stop() + B_OVER,
@@ -898,6 +920,27 @@ GOOD: dict[str, tuple[str, bytes, str, tuple[str, ...]]] = {
         A,
         (),
     ),
+    **{
+        f"{wire}: half of it after the reason, and the end": (wire, data + end, A, ())
+        for wire, (data, end) in HALF_AFTER.items()
+    },
+    "mistral: no text of arguments": ("mistral", body(""), "{}", ("empty_arguments",)),
+    "mistral: no text of arguments in a stream": (
+        "mistral", sse(NAMED, END, DONE), "{}", ("empty_arguments",),
+    ),
+    "responses: no text of arguments": (
+        "openai-responses",
+        sse(added(), settled(""), finished(""), completed(item(""))),
+        "{}",
+        ("empty_arguments",),
+    ),
+    **{
+        f"ollama: arguments {said}": (
+            "ollama", line({"name": "f"} | more) + line(done=True, done_reason="stop"), "{}",
+            ("empty_arguments",),
+        )
+        for said, more in {"absent": {}, "null": {"arguments": None}}.items()
+    },
     "ollama: the reason stop": ("ollama", line(O) + line(done=True, done_reason="stop"), A, ()),
 }  # fmt: skip
 
@@ -986,16 +1029,76 @@ REPLIES: dict[str, Any] = {
 }
 
 
+SAID = {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": "Hi"}}
+C_SAID = {"type": "content-delta", "index": 1, "delta": {"message": {"content": {"text": "Hi"}}}}
+R_SAID = {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "Hi"}]}
+B_SAID = frame({"contentBlockIndex": 1, "delta": {"text": "Hi"}}, event_type="contentBlockDelta")
+STREAMS: dict[str, Any] = {
+    **{wire: REPLIES[wire] for wire in ("openai-chat", "mistral", "ollama")},
+    "anthropic": lambda reason: sse(
+        start(), given(A), stop(), SAID, stop(1), why(reason), OVER
+    ),
+    "gemini": lambda reason: sse(
+        {"candidates": [{"content": {"parts": [{"text": "Hi"}]}}]}, gem(G), gem(reason=reason)
+    ),
+    "cohere": lambda reason: sse(
+        c_start(), c_given(A), c_stop(), C_SAID,
+        {"type": "message-end", "delta": {"finish_reason": reason}}, DONE,
+    ),
+    "bedrock-converse": lambda reason: (
+        b_start() + b_given(A) + b_stop() + B_SAID
+        + frame({"stopReason": reason}, event_type="messageStop") + B_OVER
+    ),
+    "openai-responses": lambda reason: sse(
+        added(), settled(A), finished(A),
+        {"type": "response.output_item.done", "output_index": 1, "item": R_SAID},
+        completed(item(A), R_SAID, status=reason),
+    ),
+}  # fmt: skip
+"""The same replies as streams."""
+
+
 @each_row("wire", WIRES.values(), ids=WIRES)
-def test_a_reason_that_nobody_lists_ends_the_calls_and_the_text_stays(wire: Wire) -> None:
+@each_row("replies", {"whole": REPLIES, "in a stream": STREAMS}.values(), ids=["whole", "stream"])
+def test_a_reason_that_nobody_lists_ends_the_calls_and_the_text_stays(
+    wire: Wire, replies: dict[str, Any]
+) -> None:
     for reason in UNKNOWN:
-        reply = decode(wire, REPLIES[wire.name](reason), offer=OFFER)
+        reply = decode(wire, replies[wire.name](reason), offer=OFFER)
         assert (reply.finish, reply.text, reply.provider_finish) == ("doubtful", "Hi", reason)
         (result,) = [hydrate(call, OFFER) for call in reply.tool_calls]
         (error,) = result.errors
         assert error.code is TRUNCATED
         assert repr(reason) in error.message
         assert "natural_reasons=" in error.message
+
+
+OPENAIS_NATURAL = (
+    "stop tool_calls tool_call function_call tool_use end_turn stop_sequence eos eos_token complete"
+    " completed"
+)
+NATURAL = {
+    "openai-chat": OPENAIS_NATURAL,
+    "mistral": OPENAIS_NATURAL,
+    "openai-responses": "completed",
+    "anthropic": "tool_use end_turn stop_sequence",
+    "bedrock-converse": "tool_use end_turn stop_sequence",
+    "gemini": "stop 1 unexpected_tool_call",
+    "cohere": "tool_call complete stop_sequence",
+    "ollama": "stop",
+}
+"""The words after which calls run, each with a source: one more lets calls run that were cut."""
+
+
+@each_row("wire", WIRES.values(), ids=WIRES)
+def test_the_reasons_after_which_calls_run_are_these(wire: Wire) -> None:
+    listed = {word for word, said in wire.finish_reasons.items() if said in ("stop", "tool_calls")}
+    assert wire.natural_reasons | listed == set(NATURAL[wire.name].split())
+    for word in NATURAL[wire.name].split():
+        for reason in (word, word.upper()):
+            for replies in (REPLIES, STREAMS):
+                reply = decode(wire, replies[wire.name](reason), offer=OFFER)
+                assert (codes_of(reply), reply.finish) == ([None], "tool_calls")
 
 
 @each_row("wire", ["openai-chat", "mistral", "openai-responses", "ollama"])

@@ -36,7 +36,7 @@ from toolcrib.values.call import (
 )
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, encodable, fresh
-from toolcrib.values.offer import ArgumentRestorer, Offer
+from toolcrib.values.offer import Offer
 from toolcrib.values.typed import check_type
 
 _OFFERS = (Offer, Catalog)
@@ -75,30 +75,33 @@ def hydrate(
     parsed = read_short(call.arguments) or parse_arguments(call.arguments)
     if isinstance(parsed, ParseFailure):
         return _reject(call, started, parsed.code, parsed.message, definition=tool.definition)
-    notes, judged = call.notes + parsed.notes, parsed
-    if isinstance(offered, Offer) and tool.validator is not None:
-        restorer = offered.restorers.get(call.name)
-        restored = None if restorer is None else _restored(restorer, tool.validator, parsed.value)
-        if restored is not None:
-            judged = Parsed(restored, to_json(restored))
-            notes = (*notes, "restored")
-    arrived = _Arrived(call, parsed.data, notes, started, on_exception)
-    return _check(arrived, tool, judged, FactoryValues.of_json(pinned) if pinned else None)
+    judged = _restored(offered, tool, call, parsed) if isinstance(offered, Offer) else parsed
+    before = FactoryValues.of_json(pinned) if pinned else None
+    made, errors, retryable = _built(call, tool, judged.value, before, on_exception)
+    notes, validator = call.notes + judged.notes, tool.validator
+    if made is not None and made.normalised:
+        notes = (*notes, "normalised")
+    provenance = Provenance(
+        call.provider_id,
+        call.arguments,
+        parsed.data,
+        validator is not None and not errors,
+        None if validator is None else validator.info,
+        time.perf_counter() - started,
+        False,
+        notes,
+        tool.definition.no_schema_mode,
+    )
+    if made is None or errors:
+        return Rejected(call, errors, provenance, tool.definition, retryable)
+    data, canonical, values = judged.data, made.canonical, made.factory_values
+    building = _Build(tool, data, canonical, made, values, made.normalised)
+    return Hydrated(call, tool.definition, canonical, provenance, building, made.defaults)
 
 
 # What author's code says of arguments, for the model to correct: a ValueError or an AssertionError of
 # a validator is a ValidationError by then. All else that it raises is a failure, for the author to see.
 _REFUSALS = (ToolError, NotAcceptedError, ValidationError, TooMuchWorkError)
-
-
-class _Arrived(msgspec.Struct, frozen=True):
-    """Holds what is known of a call when its text has been read; `sent` is the JSON in it."""
-
-    call: ToolCall
-    sent: bytes
-    notes: tuple[str, ...]
-    started: float
-    on_exception: Callable[[ToolCall, BaseException], None] | None
 
 
 class OtherArguments(Exception):  # noqa: N818  says why a call does not run; its text is fixed
@@ -176,21 +179,21 @@ def instance_of(hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
     return made.instance
 
 
-def _restored(
-    restorer: ArgumentRestorer, validator: Validator, sent: JsonObject
-) -> JsonObject | None:
-    """Return what was sent for a provider's view, as the author's schema
-    has it; None to take it as sent.
+def _restored(offer: Offer, tool: Tool[..., Any], call: ToolCall, parsed: Parsed) -> Parsed:
+    """Return what was sent for a provider's view of the schema in the author's terms, noted `restored`.
 
     The view decides first: arguments wrapped for it could happen to fit the author's schema too. A
     model that answered in the author's terms all the same is understood.
     """
+    restorer, validator, sent = offer.restorers.get(call.name), tool.validator, parsed.value
+    if restorer is None or validator is None:
+        return parsed
     restored = restorer.restore(sent)
     if not isinstance(restored, dict) or restored == sent:
-        return None
+        return parsed
     if validator.is_valid(sent) and not validator.is_valid(restored):
-        return None
-    return restored
+        return parsed
+    return Parsed(restored, to_json(restored), (*parsed.notes, "restored"))
 
 
 def _offered(name: str, offer: Offer) -> Tool[..., Any] | ErrorCode:
@@ -200,47 +203,36 @@ def _offered(name: str, offer: Offer) -> Tool[..., Any] | ErrorCode:
     return ErrorCode.NOT_OFFERED if name in offer.known else ErrorCode.UNKNOWN_TOOL
 
 
-def _check(
-    arrived: _Arrived, tool: Tool[..., Any], judged: Parsed, before: FactoryValues | None
-) -> HydrationResult:
-    """Judge what was sent by the schema, read it once, and compare the value with what was sent."""
-    call, notes, on_exception = arrived.call, arrived.notes, arrived.on_exception
-    definition, validator, arguments = tool.definition, tool.validator, judged.value
-    valid = validator is not None and validator.is_valid(arguments)
-    errors = () if valid else _violations(validator, definition, arguments)
-    made = retryable = None
-    if not errors:
-        try:
-            made = tool.make(arguments, before)
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException as raised:  # noqa: BLE001  an author's code, or a panic in Rust
-            errors = _not_built(raised, arguments, definition)
-            retryable = raised.retryable if isinstance(raised, ToolError) else None
-            if not isinstance(raised, _REFUSALS):
-                log_raised(f"tool '{definition.name}', when it was given its arguments,", raised)
-                if on_exception is not None:
-                    on_exception(call, raised)
-    if made is not None and made.normalised:
-        notes = (*notes, "normalised")
-        if validator is not None and not validator.is_valid(_without(made)):
-            errors = tuple(_normalised(path) for path in made.normalised)
-    provenance = Provenance(
-        call.provider_id,
-        call.arguments,
-        arrived.sent,
-        validator is not None and not errors,
-        None if validator is None else validator.info,
-        time.perf_counter() - arrived.started,
-        False,
-        notes,
-        definition.no_schema_mode,
-    )
-    if made is None or errors:
-        return Rejected(call, errors, provenance, definition, retryable)
-    data, canonical, values = judged.data, made.canonical, made.factory_values
-    building = _Build(tool, data, canonical, made, values, made.normalised)
-    return Hydrated(call, definition, canonical, provenance, building, made.defaults)
+def _built(
+    call: ToolCall,
+    tool: Tool[..., Any],
+    arguments: JsonObject,
+    before: FactoryValues | None,
+    on_exception: Callable[[ToolCall, BaseException], None] | None,
+) -> tuple[BuiltArguments | None, tuple[HydrationError, ...], bool | None]:
+    """Judge arguments by the schema, read them once, and hold the value against what was sent.
+
+    Return what was built, or errors, and whether the author said that the call may be made again.
+    """
+    definition, validator = tool.definition, tool.validator
+    if validator is None or not validator.is_valid(arguments):
+        errors = _violations(validator, definition, arguments)
+        if errors:
+            return None, errors, None
+    try:
+        made = tool.make(arguments, before)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as raised:  # noqa: BLE001  an author's code, or a panic in Rust
+        if not isinstance(raised, _REFUSALS):
+            log_raised(f"tool '{definition.name}', when it was given its arguments,", raised)
+            if on_exception is not None:
+                on_exception(call, raised)
+        retryable = raised.retryable if isinstance(raised, ToolError) else None
+        return None, _not_built(raised, arguments, definition), retryable
+    if made.normalised and validator is not None and not validator.is_valid(_without(made)):
+        return made, tuple(_normalised(path) for path in made.normalised), None
+    return made, (), None
 
 
 def _violations(

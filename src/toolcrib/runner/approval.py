@@ -22,12 +22,12 @@ import msgspec
 
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError, Stage
 from toolcrib.failures import Explained
-from toolcrib.hydration import ParseFailure, hydrate, parse_arguments
+from toolcrib.hydration import ParseFailure, parse_arguments
+from toolcrib.runner.edit import edited_call
 from toolcrib.runner.execute import own
 from toolcrib.runner.output import masked_arguments, masked_places, own_copy, unmasked
 from toolcrib.runner.policy import spared_for_run
 from toolcrib.runner.stopped import ExceptionHook, Stopped
-from toolcrib.schema.references import copy_at, in_array, remove_at, same_at
 from toolcrib.threads import cancel_requests
 from toolcrib.tools import Catalog
 from toolcrib.tools.lock import CLOSED_NOW, closing_only
@@ -37,7 +37,6 @@ from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver,
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import (
     JsonObject,
-    canonical_bytes,
     canonical_json,
     digest,
     encodable,
@@ -260,73 +259,12 @@ def approved_call(
     if answer.arguments is None:
         return hydrated
     whole = unmasked(hydrated.definition, answer.arguments, hydrated.arguments)
-    edited, left_out = _sent_anew(whole, hydrated)
-    read = _edited_call(edited, hydrated, catalog, hook)
-    if left_out and not _is_whole(read, whole, left_out):
-        # Other defaults may hold there, or at other items: what was approved is sent.
-        entire = _edited_call(whole, hydrated, catalog, hook)
-        if not (
-            isinstance(read, Hydrated)
-            and isinstance(entire, Hydrated)
-            and read.canonical == entire.canonical
-        ):
-            read = entire
-        _check_left(read, whole, left_out)
-    if isinstance(read, Hydrated) and read.canonical == hydrated.canonical:
-        return hydrated  # what came back as it was
-    return read
-
-
-def _check_left(read: HydrationResult, whole: JsonObject, left: tuple[str, ...]) -> None:
-    """Raise Stopped where what an approver left as it was shown would be another value when it runs."""
-    if isinstance(read, Hydrated) and any(
-        not in_array(whole, place) and not same_at(read.arguments, whole, place) for place in left
-    ):
-        raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH))
-
-
-def _edited_call(
-    edited: JsonObject, hydrated: Hydrated, catalog: Catalog, hook: ExceptionHook
-) -> HydrationResult:
-    """Return the call with these arguments in place of its own, checked as a model's would be."""
-    text = canonical_json(edited)
-    call = msgspec.structs.replace(hydrated.call, name=hydrated.definition.name, arguments=text)
-    return hydrate(call, catalog, pinned=hydrated.building.pinned, on_exception=hook)
-
-
-def _is_whole(read: HydrationResult, whole: JsonObject, left_out: tuple[str, ...]) -> bool:
-    """Return whether a call that was sent without defaults has them again, each where it was.
-
-    Items of an array may stand elsewhere when they are read: there all of it has to be the same.
-    """
-    if not isinstance(read, Hydrated):
-        return False
-    if read.canonical == canonical_bytes(whole):
-        return True
-    return all(not in_array(whole, p) and same_at(read.arguments, whole, p) for p in left_out)
+    return edited_call(whole, hydrated, catalog, hook)
 
 
 def _own_request(request: ApprovalRequest) -> ApprovalRequest:
     """Return a copy of the request to give away: changing it changes nothing of what is asked."""
     return msgspec.structs.replace(request, arguments=own_copy(request.arguments))
-
-
-def _sent_anew(edited: JsonObject, hydrated: Hydrated) -> tuple[JsonObject, tuple[str, ...]]:
-    """Edited arguments as they would have been sent, and the places where that is not what was shown.
-
-    Of what was left as it was shown, a default is not sent now, and what an author's validator changed
-    is sent as it was before: it would be changed once more.
-    """
-    edited, shown, sent = own_copy(edited), hydrated.arguments, hydrated.building.sent
-    changed = tuple(
-        place
-        for place in hydrated.building.normalised
-        if same_at(edited, shown, place) and copy_at(edited, sent, place)
-    )
-    left_out = tuple(place for place in hydrated.defaults if same_at(edited, shown, place))
-    for place in reversed(left_out):  # from the end of an array
-        remove_at(edited, place)
-    return edited, (*changed, *left_out)
 
 
 def _check_shown(request: ApprovalRequest, asked: Mapping[str, ApprovalRequest]) -> None:

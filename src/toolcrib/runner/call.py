@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Coroutine
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -79,7 +80,7 @@ NEXT: dict[State, dict[Event, State]] = {
 }
 
 
-class End(NamedTuple):
+class End(msgspec.Struct, frozen=True):
     """Says what the end of a call changes: its idempotency key, policies' counts, the run's taint."""
 
     key: Literal["not its own", "released", "kept"]
@@ -167,16 +168,21 @@ class Call(msgspec.Struct):
             raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
         return outcome
 
-    async def finalize(self, outcome: Outcome) -> Outcome:
+    def finalize(self, outcome: Outcome) -> Coroutine[Any, Any, Outcome]:
         """Write down and remember an outcome; return the one that stands.
 
         The ledger comes first, then the other sinks, and whoever watches is told also if one of them
         fails. Raises what a sink raises, in the end.
         """
-        if self.setup.write_ahead.ledger is None:
-            self._settle(outcome)
-            return await self._tell(Recorded(outcome, outcome.record))
-        return await self._tell(await self._recorded(outcome, self.setup.write_ahead.ledger))
+        ledger = self.setup.write_ahead.ledger
+        if ledger is not None:
+            return self._finalize_in(ledger, outcome)
+        self._settle(outcome)
+        return self._tell(outcome, outcome.record)
+
+    async def _finalize_in(self, ledger: Ledger, outcome: Outcome) -> Outcome:
+        recorded = await self._recorded(outcome, ledger)
+        return await self._tell(recorded.outcome, recorded.record, recorded.trouble)
 
     async def _outcome(self, cancels: int, repairer: Repairer | None) -> Outcome | AlreadyCompleted:
         """Repair the call if need be, and take it through all steps up to its tool's result."""
@@ -310,7 +316,7 @@ class Call(msgspec.Struct):
             self._settle(outcome)
             recorded = Recorded(outcome, None)
         stands = msgspec.structs.replace(recorded.outcome, replayed=True)
-        return await self._tell(msgspec.structs.replace(recorded, outcome=stands))
+        return await self._tell(stands, recorded.record, recorded.trouble)
 
     def _settle(self, outcome: Outcome, *, stands: Outcome | None = None) -> None:
         """Do the part of `finalize` that awaits nothing: cache, taint, tally and policies.
@@ -375,9 +381,13 @@ class Call(msgspec.Struct):
         )
         return self.facts.failed(CallError.of(ErrorCode.OUTCOME_UNKNOWN, _NOT_RECORDED))
 
-    async def _tell(self, recorded: Recorded) -> Outcome:
+    async def _tell(
+        self,
+        outcome: Outcome,
+        record: ToolInvocationRecord | None,
+        trouble: BaseException | None = None,
+    ) -> Outcome:
         """Tell every sink but the ledger, also when one of them fails, and whoever watches the run."""
-        outcome, record, trouble = recorded.outcome, recorded.record, recorded.trouble
         recorder = self.setup.recorder
         try:
             for sink in recorder.others:

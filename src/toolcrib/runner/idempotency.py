@@ -1,10 +1,11 @@
 """A call runs once under its idempotency key: the cache of this process, and the ledger's entries.
 
 The cache holds for the last calls of this process; a `Ledger` holds for longer and for all. Where there
-is one, an outcome is given again only when the ledger has it. What is cached is JSON text, and nobody
-else's: whatever becomes of the object that a tool returned, the outcome is given again as it was, with
-JSON as its `value`. The cache is bounded in bytes. An outcome that is evicted leaves its key: asked for
-again, the call is known to have ended, and does not run; its result is in the ledger, if there is one.
+is one, an outcome is given again only when the ledger has it. What is cached is a frozen record and
+JSON text: whatever becomes of the object that a tool returned, the outcome is given again as it was,
+with JSON as its `value`. The cache is bounded in bytes. An outcome that is evicted leaves its key:
+asked for again, the call is known to have ended, and does not run; its result is in the ledger, if
+there is one.
 
 Before a tool runs, an entry of status `started` is written to whoever asks for one, and a ledger says
 whether the tool may begin at all. A call that a ledger knows to have ended gives what is in its record.
@@ -22,8 +23,7 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from hashlib import sha256
-from math import isfinite
-from typing import Literal, NamedTuple, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -82,44 +82,44 @@ class AlreadyCompleted(NamedTuple):
     written: bool = True
 
 
-class _KeptOutcome(msgspec.Struct, frozen=True, gc=False):
-    """An outcome as bytes, which nobody can change and which take little room: 1,000 fit into 2 MB.
+class _CachedCall(msgspec.Struct):
+    """A call that runs (`taken`) or has run: then its outcome is kept, or `held` for want of a record.
 
-    `record` is JSON; itself only where JSON would not give it back. `value_json` is the tool's own
-    value, None where nobody has it; `model_json` is None of a call that failed. `size` is about how
-    many bytes all of it takes.
+    What is kept nobody can change: the record, `value_json` for the tool's own value, None where
+    nobody has it, and `model_json`, None of a call that failed. `size` is about how many bytes all of
+    it takes. `fingerprint` is a hash, which is keyed: another one in each process.
     """
 
     fingerprint: int
-    record: bytes | ToolInvocationRecord
-    value_json: bytes | None
-    model_json: bytes | None
-    notice: str
-    size: int
+    taken: bool = True
+    held: Completed | Failed | None = None
+    record: ToolInvocationRecord | None = None
+    value_json: bytes | None = None
+    model_json: bytes | None = None
+    notice: str = ""
+    size: int = 0
 
-    def outcome(self) -> Completed | Failed:
+    def keep(self, outcome: Completed | Failed, value_json: bytes | None) -> None:
+        record, notice = outcome.record, outcome.notice
+        size = _OVERHEAD + len(record.arguments_json) + len(record.result_json) + len(notice)
+        if isinstance(outcome, Completed):
+            self.model_json, self.value_json = outcome.model_json, value_json
+            size += len(outcome.model_json)
+            if value_json is not None and value_json is not outcome.model_json:
+                size += len(value_json)
+        if record.defaulted:
+            size += sum(map(len, record.defaulted))
+        self.record, self.notice, self.size = record, notice, size
+        self.taken, self.held = False, None
+
+    def outcome(self) -> Completed | Failed | None:
         record = self.record
-        if isinstance(record, bytes):
-            record = _decoded(record)
+        if record is None:
+            return None
         if self.model_json is None and record.error is not None:
             return Failed(record, record.error, self.notice)
         value = record.result if self.value_json is None else fresh(self.value_json)
         return Completed(record, value, self.model_json or b"null", self.notice)
-
-
-_encoded = msgspec.json.Encoder().encode
-_decoded = msgspec.json.Decoder(ToolInvocationRecord).decode
-
-
-class _ClaimedCall(msgspec.Struct):
-    """A call that is running; or that is `held`, and then is `taken` while it is written.
-
-    Of its fingerprint there is the hash, which is keyed, and another one in each process.
-    """
-
-    fingerprint: int
-    held: Completed | Failed | None = None
-    taken: bool = True
 
 
 class IdempotencyCache:
@@ -137,11 +137,10 @@ class IdempotencyCache:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._known: dict[
-            str, _ClaimedCall | _KeptOutcome | int
-        ] = {}  # of what was evicted the fingerprint
-        self._finished: deque[str] = deque()
-        self._evicted: deque[str] = deque()
+        self._known: dict[str, _CachedCall] = {}
+        self._kept: deque[str] = deque()
+        self._evicted: dict[str, int] = {}  # keys with their fingerprints
+        self._evicted_in_order: deque[str] = deque()
         self._bytes = 0
         self._lock = threading.Lock()
         self.pins: dict[str, tuple[ToolCall, dict[str, JsonValue]]] = {}
@@ -169,17 +168,21 @@ class IdempotencyCache:
         One that is not written yet is claimed by whoever gets it. Raises Stopped if the call is running
         or the key is another call's.
         """
-        mine = _ClaimedCall(hash(fingerprint))
+        mine = _CachedCall(hash(fingerprint))
         known = self._known.setdefault(key, mine)  # one step: another thread may ask
         if known is mine:
-            return None
-        before = known if isinstance(known, int) else known.fingerprint
-        if before != mine.fingerprint:
-            raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
-        if isinstance(known, int):
+            evicted = self._evicted.get(key)
+            if evicted is None:
+                return None
+            del self._known[key]
+            if evicted != mine.fingerprint:
+                raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
             return "evicted"
-        if isinstance(known, _KeptOutcome):
-            return AlreadyCompleted(known.outcome())
+        if known.fingerprint != mine.fingerprint:
+            raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
+        outcome = known.outcome()
+        if outcome is not None:
+            return AlreadyCompleted(outcome)
         with self._lock:
             if known.taken or known.held is None:
                 raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
@@ -188,8 +191,7 @@ class IdempotencyCache:
 
     def running(self) -> list[str]:
         """Return the keys of calls that have no outcome yet."""
-        known = self._known.copy()
-        return [key for key, call in known.items() if isinstance(call, _ClaimedCall) and call.taken]
+        return [key for key, call in self._known.copy().items() if call.taken]
 
     def release(self, key: str) -> None:
         """Forget a key: its call did not begin."""
@@ -197,34 +199,25 @@ class IdempotencyCache:
 
     def hold(self, key: str, outcome: Completed | Failed) -> None:
         """Keep the outcome of a call that has run, and that its ledger lacks; it is never evicted."""
-        known = cast("_ClaimedCall", self._known[key])
+        known = self._known[key]
         known.held, known.taken = outcome, False
 
     def keep(self, key: str, outcome: Completed | Failed, value_json: bytes | None = None) -> None:
         """Keep the outcome of a call that has run, with `value_json` in place of its value."""
-        own, record = cast("_ClaimedCall", self._known[key]).fingerprint, outcome.record
-        told: bytes | ToolInvocationRecord = record
-        size = _OVERHEAD
-        try:
-            if record.picked is None or isfinite(record.picked.score or 0):
-                told = _encoded(record)
-                size += len(told)
-        except ValueError:  # a lone surrogate
-            size += 4 * record.arguments_bytes
-        model = outcome.model_json if isinstance(outcome, Completed) else None
-        size += len(model or b"") + (0 if value_json is model else len(value_json or b""))
+        known = self._known[key]
         with self._lock:
-            self._known[key] = _KeptOutcome(own, told, value_json, model, outcome.notice, size)
-            self._finished.append(key)
-            self._bytes += size
-            while len(self._finished) > self._limit or self._bytes > MAX_BYTES:
-                oldest = self._finished.popleft()
-                evicted = cast("_KeptOutcome", self._known[oldest])
+            known.keep(outcome, value_json)
+            self._kept.append(key)
+            self._bytes += known.size
+            while len(self._kept) > self._limit or self._bytes > MAX_BYTES:
+                oldest = self._kept.popleft()
+                evicted = self._known[oldest]
                 self._bytes -= evicted.size
-                self._known[oldest] = evicted.fingerprint
-                self._evicted.append(oldest)
-            while len(self._evicted) > MAX_EVICTED:
-                del self._known[self._evicted.popleft()]
+                self._evicted[oldest] = evicted.fingerprint
+                self._evicted_in_order.append(oldest)
+                del self._known[oldest]  # last: a claim finds it in one of the two
+            while len(self._evicted_in_order) > MAX_EVICTED:
+                del self._evicted[self._evicted_in_order.popleft()]
 
 
 class WriteAhead:

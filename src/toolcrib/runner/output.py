@@ -111,8 +111,7 @@ def check_output(
     try:
         checked = _as_it_is(value, max_bytes) if value.__class__ in _PLAIN else None
         if checked is None:
-            plain = as_json(value, max_bytes)
-            checked = CheckedOutput(plain, json_bytes(plain))
+            checked = _as_text(value, max_bytes)
     except Unusable as unusable:
         return unusable
     except NOT_ITS_OWN:
@@ -166,10 +165,14 @@ def views(
 
 def as_json(value: object, max_bytes: int) -> JsonValue:
     """Return the value as JSON. Raises Unusable if it is not JSON, or longer than `max_bytes`."""
-    if value is None or isinstance(value, bool):
-        return value
+    return _as_text(value, max_bytes).value
+
+
+def _as_text(value: object, max_bytes: int) -> CheckedOutput:
+    """Write the value as JSON text, and read that. Raises Unusable as `as_json` does."""
     try:
-        return read_json(json_text(value, max_bytes))
+        text = json_text(value, max_bytes)
+        return CheckedOutput(read_json(text), text)
     except Unusable as unusable:
         raise (not_json(value) if unusable.why == NO_JSON else unusable) from None
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from hashlib import sha256
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -120,47 +120,76 @@ class CallFacts(msgspec.Struct, gc=False):
 
         `result` is the public view as canonical JSON; `key` is that of a call that is about to begin.
         """
-        hydrated, scope, parent = self.hydrated, self.scope, self.parent
-        call, definition, provenance = hydrated.call, hydrated.definition, hydrated.provenance
+        provenance = self.hydrated.provenance
         over = status not in _NOT_OVER
+        made = msgspec.structs.replace(
+            self._called(status),
+            result_json=NO_JSON if result in _NOTHING else msgspec.Raw(result),
+            error=error,
+            decision=self.decision,
+            approved_by=self.approved_by,
+            approval_id=self.approval_id,
+            edited=self.edited,
+            validated=provenance.validated,
+            validator=provenance.validator,
+            notes=provenance.notes + self.notes,
+            idempotency_key=self.key if key is None else key,
+            ended_at=time.time() if over else None,
+            seconds=time.perf_counter() - self.clock if over else None,
+        )
+        return msgspec.structs.replace(made, **self._rare()) if self._is_rare() else made
+
+    # Python makes a dictionary of more than 15 keywords, which takes as long as all the rest: so a
+    # record is made in three steps, of which the last is left out for most calls.
+
+    def _called(self, status: RecordStatus) -> ToolInvocationRecord:
+        """Begin a record with who called what."""
+        hydrated, call, definition = self.hydrated, self.hydrated.call, self.hydrated.definition
         return ToolInvocationRecord(
             id=call.id,
             name=public_name(hydrated) if definition is None else call.name,
             status=status,
             started_at=self.started_at,
-            run_id=scope.tally.run_id,
-            parent_run_id="" if parent is None else parent.tally.run_id,
-            parent_call_id="" if parent is None else parent.call_id,
+            run_id=self.scope.tally.run_id,
             caller=self.caller.id,
-            caller_roles=self.caller.roles,
             provider_id=call.provider_id,
-            payload=call.payload,
             definition_digest="" if definition is None else definition.digest,
             arguments_json=NO_JSON if self.shown is None else msgspec.Raw(self.shown),
             arguments_bytes=self.size,
             arguments_sha256=self.sha256,
-            arguments_mac=self.mac,
-            result_json=NO_JSON if result in _NOTHING else msgspec.Raw(result),
-            error=error,
-            decision=self.decision,
-            approved_by=self.approved_by,
-            validated=provenance.validated,
-            no_schema_mode=provenance.no_schema_mode,
-            repaired=provenance.repaired,
-            repaired_by=provenance.repaired_by,
-            notes=provenance.notes + self.notes,
-            validator=provenance.validator,
-            approval_id=self.approval_id,
-            refusal=self.refusal,
-            edited=self.edited,
-            idempotency_key=self.key if key is None else key,
             key_scope=self.key_scope,
-            ended_at=time.time() if over else None,
-            seconds=time.perf_counter() - self.clock if over else None,
-            origin=scope.origin,
             defaulted=self.defaulted,
-            picked=None if scope.choice is None else scope.choice.about(call.name),
+            origin=self.scope.origin,
+            payload=call.payload,
         )
+
+    def _is_rare(self) -> bool:
+        """Return whether `_rare` says anything: of most calls it does not."""
+        provenance = self.hydrated.provenance
+        return bool(
+            provenance.repaired
+            or provenance.no_schema_mode
+            or self.refusal
+            or self.mac
+            or self.parent
+            or self.caller.roles
+            or self.scope.choice
+        )
+
+    def _rare(self) -> dict[str, Any]:
+        """Return the fields of a record that most calls leave at their defaults."""
+        provenance, parent, choice = self.hydrated.provenance, self.parent, self.scope.choice
+        return {
+            "no_schema_mode": provenance.no_schema_mode,
+            "repaired": provenance.repaired,
+            "repaired_by": provenance.repaired_by,
+            "refusal": self.refusal,
+            "parent_run_id": "" if parent is None else parent.tally.run_id,
+            "parent_call_id": "" if parent is None else parent.call_id,
+            "arguments_mac": self.mac,
+            "caller_roles": self.caller.roles,
+            "picked": None if choice is None else choice.about(self.hydrated.call.name),
+        }
 
     def attachments(self) -> Iterator[tuple[str, Callable[[], Attachment]]]:
         """Yield what the record refers to: a unique name, and what makes the attachment if needed."""
@@ -241,7 +270,7 @@ class Recorder:
         self, sink: Sink, record: ToolInvocationRecord, facts: CallFacts
     ) -> SinkResult | Awaitable[SinkResult]:
         """Give a sink a record: what it did at once, or what is awaited to the end."""
-        keeper = self._attached.get(id(sink))
+        keeper = self._attached.get(id(sink)) if self._attached else None
         if keeper is not None and (keeper.generation is not None or self.lacks(sink, facts)):
             return self.write(sink, record, facts)  # or may turn out to have lost what it had
         try:

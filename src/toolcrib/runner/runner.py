@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from typing import Any
 
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.hydration import Repairer, check_repairer, hydrate, repair
@@ -293,8 +294,12 @@ class ToolRunner:
             return await self.exec(given[at], caller=caller, scope=scope)
 
         tasks = [asyncio.ensure_future(one(at)) for at in range(len(given))]
+        together = asyncio.gather(*tasks)
+        together.add_done_callback(
+            _look_at
+        )  # or asyncio prints an error that a cancellation overtook
         try:
-            return list(await asyncio.gather(*tasks))
+            return list(await together)
         except BaseException:
             for task in tasks:
                 task.cancel()
@@ -314,6 +319,11 @@ class ToolRunner:
         cache = setup.cache
         pinned = cache.pinned(scope.tally.run_id, call) if cache.pins else None
         return hydrate(call, setup.catalog, pinned=pinned, on_exception=setup.reporter.debug)
+
+
+def _look_at(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()
 
 
 def check_numbers(

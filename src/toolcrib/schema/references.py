@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import jiter
 
 from toolcrib.errors import SchemaError
-from toolcrib.values.json import JsonValue, canonical_json
+from toolcrib.values.json import JsonValue
 
 # Where subschemas lie in a schema, and by which drafts it can be read.
 #
@@ -244,31 +244,6 @@ def remove_at(value: JsonValue, pointer: str) -> None:
     node, found = _above(value, pointer)
     if isinstance(node, dict | list):
         del node[found[-1]]  # type: ignore[arg-type]
-
-
-def copy_at(value: JsonValue, other: JsonValue, pointer: str) -> bool:
-    """Put into a JSON value what another one has at a place; False where one of them lacks it."""
-    try:
-        (node, found), (source, steps) = _above(value, pointer), _above(other, pointer)
-        node[found[-1]] = source[steps[-1]]  # type: ignore[index]
-    except (LookupError, TypeError, ValueError):
-        return False
-    return True
-
-
-def same_at(one: JsonValue, other: JsonValue, pointer: str) -> bool:
-    """Return whether two JSON values have the same at a place, as JSON."""
-    try:
-        found = [_above(value, pointer) for value in (one, other)]
-        parts = [node[steps[-1]] for node, steps in found]  # type: ignore[index]
-    except (LookupError, TypeError, ValueError):
-        return False
-    return canonical_json(parts[0]) == canonical_json(parts[1])
-
-
-def in_array(value: JsonValue, pointer: str) -> bool:
-    """Return whether a place in a JSON value is in an item of an array. Raise LookupError."""
-    return any(isinstance(step, int) for step in _above(value, pointer)[1])
 
 
 def _above(value: JsonValue, pointer: str) -> tuple[JsonValue, tuple[str | int, ...]]:

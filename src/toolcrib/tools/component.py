@@ -376,12 +376,12 @@ class Tool(Generic[P, R]):
                 )
             )
         if self._fixed is not None and self._kept(arguments):
-            absent = [fixed for fixed in self._fixed if fixed.name not in arguments]
-            for fixed in absent:
-                arguments[fixed.name] = fixed.value
-            canonical = canonical_bytes(arguments)
-            places = tuple([fixed.pointer for fixed in absent])
-            return BuiltArguments(self._instance(arguments), canonical, places)
+            places: tuple[str, ...] = ()
+            for fixed in self._fixed:
+                if fixed.name not in arguments:
+                    arguments[fixed.name] = fixed.value
+                    places += (fixed.pointer,)
+            return BuiltArguments(self._instance(arguments), canonical_bytes(arguments), places)
         found = Findings()
         values = (before or FactoryValues()) if self._has_factories else None
         if self.takes_object is not None:

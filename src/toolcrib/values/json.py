@@ -72,6 +72,8 @@ def canonical_bytes(value: JsonValue) -> bytes:
         written = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # an integer of more than 64 bits
         return canonical_json(value).encode()
+    if written.isascii() and _EXPONENT.search(written) is None and b"." not in written:
+        return written  # most texts, without the call
     return canonical_json(value).encode() if _otherwise(written) else written
 
 

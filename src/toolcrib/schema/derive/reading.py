@@ -304,7 +304,8 @@ class TypedReader:
     def _read(
         self, sent: JsonValue, at: At, found: Findings, values: FactoryValues | None
     ) -> tuple[Any, JsonValue]:
-        text = self._text(sent)
+        written = json_bytes(sent)
+        text = self._with_integers(written, sent)
         if values is None or not self.has_factories:
             value = self._validate(text, strict=True)
         else:
@@ -312,28 +313,30 @@ class TypedReader:
             value = values.reading(scope, lambda: self._validate(text, strict=True))
         if self._serializer is not None:
             mark = found.mark()
-            shown = self._dumped(value, sent, at, found)
+            shown = self._dumped(value, written, sent, at, found)
             if shown is not MISSING:
                 return value, shown
             found.rewind(mark)
         return value, self.node.check(value, sent, at, found)
 
-    def _text(self, sent: JsonValue) -> bytes:
-        node, text = self.node, json_bytes(sent)
+    def _with_integers(self, written: bytes, sent: JsonValue) -> bytes:
+        """Return the text of what was sent with whole floats as integers where the hint is an int."""
         if (
-            _POINT.search(text) is not None
-            or _EXPONENT.search(text) is not None
-            or (len(text) > _LONG and self._hashes)
+            _POINT.search(written) is not None
+            or _EXPONENT.search(written) is not None
+            or (len(written) > _LONG and self._hashes)
         ):
-            text = json_bytes(node.whole(sent))
-        return text
+            return json_bytes(self.node.whole(sent))
+        return written
 
-    def _dumped(self, value: Any, sent: JsonValue, at: At, found: Findings) -> Any:
+    def _dumped(self, value: Any, written: bytes, sent: JsonValue, at: At, found: Findings) -> Any:
         """Return pydantic's own dump of the value if, but for its defaults, it is what was sent, to the
-        last digit; else `MISSING`."""
+        last digit; else `MISSING`. `written` is the text of what was sent."""
         try:
-            told = orjson.dumps(sent, option=_SORTED)
             serializer = cast("SchemaSerializer", self._serializer)
+            if serializer.to_json(value, warnings=False) == written:
+                return sent  # all of it, and in the order of the fields
+            told = orjson.dumps(sent, option=_SORTED)
             dumped = serializer.to_python(value, mode="json", warnings=False)
             if orjson.dumps(dumped, option=_SORTED) == told:
                 return sent

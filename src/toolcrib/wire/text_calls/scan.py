@@ -2,9 +2,9 @@
 
 A call is one where the model makes it, not where it shows it. A text that is nothing but calls, bare or
 in one fence, makes them. Beside prose a call is text in thinking, in a fence that is no mark of the
-syntax, in a comment or another element of HTML that quotes, in indented code, in a line that begins
-with `>`, in inline code and in quotation marks (`Quotes`). What a failed attempt at a call has read is
-text, and is not read again.
+syntax, in a comment or another element of HTML that quotes, in a comment of code, in indented code,
+in a line that begins with `>`, in inline code and in quotation marks (`Quotes`). What a failed attempt
+at a call has read is text, and is not read again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 
 from toolcrib.values.offer import Offer
 from toolcrib.wire.json_text import SPACE
+from toolcrib.wire.text_calls.quotes import Quotes, is_in_path
 from toolcrib.wire.text_calls.reading import (
     Asking,
     Cursor,
@@ -33,185 +34,8 @@ _ELEMENTS = (
 )
 _ENCLOSED = {"<!--": "-->", "<![cdata[": "]]>"} | {f"<{name}": f"</{name}>" for name in _ELEMENTS}
 """What encloses in HTML what is shown, in small letters; it is written in any case."""
-
-_QUOTED = {
-    '"': '"',
-    "'": "'",
-    "“": "”",
-    "”": "”",
-    "„": "“”",
-    "‘": "’",
-    "‚": "‘’",
-    "«": "»",
-    "»": "«»",
-    "‹": "›",
-    "›": "‹›",
-    "「": "」",
-    "『": "』",
-    "‛": "’",
-    "‟": "”",
-    "⹂": "‟“”",
-    "〝": "〞〟",
-    "﹁": "﹂",
-    "﹃": "﹄",
-    "＂": "＂",
-    "＇": "＇",
-    "｢": "｣",
-    "❛": "❜",
-    "❝": "❞",
-}
-"""Marks that open a quotation, and those that close it."""
-_NO_OPENING = ".,!?;)]}%…"
-_TOKEN = re.compile(f"\n|`+|[{''.join(sorted({*_QUOTED, *''.join(_QUOTED.values())}))}]")
-_LEAD = re.compile(r"[ \t]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)*+")
-_MAY_LEAD = re.compile(r"(?:[-*+]|\d{1,9}[.)]?)?")
-_CODE = re.compile(r" {4}|\t")
-_LONGEST_LEAD = 64
 _PARAGRAPH_ENDS = ("\n\n", "\r\n\r\n")
-
-
-class Quotes:
-    """Knows whether the text up to a place leaves it inside of quotes.
-
-    A quotation needs both of its ends in one paragraph: whether the second is there, whoever asks has
-    to look ahead (`closers`). Inline code that is open in the line of the call needs none, nor does a
-    mark that stands right before it. The kinds of marks are independent of each other, so that a stray
-    one of one kind hides none of another.
-    """
-
-    def __init__(self) -> None:
-        self.column: int | None = 0  # the width of a line's beginning that is no prose yet
-        self.marked = False  # the line begins with ">"
-        self.after_opener = False
-        self._first = ""  # what is not blank in this line begins with it
-        self._lead = ""
-        self._blank = True
-        self._ticks = 0  # how many backticks opened the code in this line
-        self._open: dict[str, str] = {}  # what closes each kind that is open in this paragraph
-        self._certain: set[str] = set()
-        self._pending = ""  # a kind that is closed unless a letter follows
-        self._before = "\n"
-
-    def said_in_words(self) -> bool:
-        """Return whether the line holds nothing up to here, or begins with a letter: one that begins
-        with another character may be a comment, a list or a table in any language."""
-        return not self._first or self._first.isalpha()
-
-    def in_code(self) -> bool:
-        """Return whether inline code is open in this line."""
-        return self._ticks > 0
-
-    def here(self) -> bool:
-        """Return whether this place is quoted, whatever follows."""
-        self._settle("")
-        if self.after_opener:
-            self._certain.add(self._before)
-        indented = _CODE.search(self._lead) is not None
-        return self.marked or indented or self.in_code() or bool(self._certain)
-
-    def closers(self) -> tuple[str, ...]:
-        """Return what would show, further on in this paragraph, that this place is quoted."""
-        each = ((kind,) if kind[0] == "`" else closers for kind, closers in self._open.items())
-        return tuple(mark for marks in each for mark in marks)
-
-    def look(self, found: str) -> None:
-        """Take note of the closer that was found in this paragraph, or that there is none of any."""
-        self._certain = {kind for kind, closers in self._open.items() if found and found in closers}
-        if not found:
-            self._open.clear()
-
-    def past(self) -> None:
-        """Something was passed over that opens and closes nothing: a call, or what is quoted."""
-        self._settle("")
-        self._before, self.after_opener = ".", False
-        self._blank, self.column = False, None
-
-    def past_fence(self) -> None:
-        """Note that a fenced block is over, and with it what was open before."""
-        self.paragraph()
-        self.past()
-        self._lead, self._ticks = "", 0
-
-    def paragraph(self) -> None:
-        """Another paragraph begins."""
-        self._open.clear()
-        self._certain.clear()
-        self._pending = ""
-
-    def say(self, text: str) -> None:
-        self._settle(text[:1])
-        at = 0
-        for token in _TOKEN.finditer(text):
-            self._plain(text[at : token.start()])
-            at = token.end()
-            mark = token.group()
-            if mark == "\n":
-                self._line()
-                continue
-            before = self._before
-            self._plain(mark)
-            if mark[0] == "`":
-                self._tick(len(mark))
-            else:
-                self._quotation(mark, before, text[at : at + 1])
-        if at < len(text):
-            self._plain(text[at:])
-
-    def _plain(self, text: str) -> None:
-        if not text:
-            return
-        self.after_opener = False
-        self._first = self._first or text.lstrip()[:1]
-        self._before = text[-1]
-        self._blank = self._blank and text.isspace()
-        if self.column is None:
-            return
-        self._lead += text[: _LONGEST_LEAD + 1 - len(self._lead)]
-        lead = _LEAD.match(self._lead)
-        end = lead.end() if lead else 0
-        self.column = end
-        rest = self._lead[end:]
-        if rest and (not _MAY_LEAD.fullmatch(rest) or len(self._lead) > _LONGEST_LEAD):
-            self.column, self.marked, self._lead = None, rest[0] == ">", self._lead[:end]
-
-    def _line(self) -> None:
-        if self._blank:
-            self.paragraph()
-        self.column, self.marked, self.after_opener, self._first = 0, False, False, ""
-        self._lead, self._blank, self._ticks = "", True, 0
-        self._before = "\n"
-
-    def _tick(self, size: int) -> None:
-        if self._ticks in (0, size):
-            self._ticks = 0 if self._ticks else size
-        kind = "`" * size
-        if kind in self._open:
-            self._close(kind)
-        elif not any(other[0] == "`" for other in self._open):
-            self._open[kind] = kind
-
-    def _quotation(self, mark: str, before: str, after: str) -> None:
-        begins = _QUOTED.get(mark) == mark and before.isspace()  # as one of two equal marks does
-        closed = [kind for kind, closers in self._open.items() if mark in closers and not begins]
-        for kind in closed:
-            if mark not in "'’":
-                self._close(kind)
-            elif not after:
-                self._pending = kind
-            elif not after.isalnum():
-                self._close(kind)
-        if not closed and mark in _QUOTED and not (before.isalnum() or before in _NO_OPENING):
-            self._open[mark] = _QUOTED[mark]
-            self.after_opener = True
-
-    def _settle(self, after: str) -> None:
-        if self._pending and not after.isalnum():
-            self._close(self._pending)
-        self._pending = ""
-
-    def _close(self, kind: str) -> None:
-        self._open.pop(kind, None)
-        self._certain.discard(kind)
+_COMMENT_END = Marks(("*/",))
 
 
 class Scanner:
@@ -237,6 +61,7 @@ class Scanner:
         self._space: list[str] = []
         self._kept = 0, 0  # pieces of `_out`, and the place in the text, before which all is told
         self._quotes = Quotes()
+        self._no_comment_ends = False  # in all that follows
         self._told = self._after_call = False
         self._beginnings = 2
 
@@ -377,6 +202,8 @@ class Scanner:
         if self._beginnings < 0:
             return
         yield from cursor.space(self._say)
+        if self._quotes.in_comment():
+            return
         if (yield from self._alone()) or reader is None or (yield from self._mark()):
             return
         yield from self._unmarked(reader)
@@ -463,7 +290,13 @@ class Scanner:
             self._cut(block)
             raise
         else:
-            self._take(block, cursor.stop(), native=False)
+            raw = cursor.stop()
+            yield from self._look_for_comment_end()
+            if self._quotes.in_comment():
+                self._tell(raw)
+                self._quotes.past()
+            else:
+                self._take(block, raw, native=False)
 
     def _marked(self, mark: str) -> Asking[None]:
         """Take the calls at a mark, unless they are quoted."""
@@ -483,8 +316,9 @@ class Scanner:
             self._tell(cursor.stop())
             raise
         raw = cursor.stop()
-        if read and not quoted and block.usable() and quotes.closers():
+        if read and not quoted and block.usable():
             yield from self._look_ahead()
+            yield from self._look_for_comment_end()
             quoted = quotes.here()
         if quoted:
             self._tell(raw)
@@ -498,6 +332,8 @@ class Scanner:
         """See whether a quotation that was opened is closed in this paragraph. Reads nothing."""
         cursor = self._cursor
         closers = self._quotes.closers()
+        if not closers:
+            return
         cursor.start()
         try:
             found = yield from cursor.until(Marks((*closers, *_PARAGRAPH_ENDS)), _nowhere)
@@ -505,6 +341,23 @@ class Scanner:
             found = ""
         cursor.rewind()
         self._quotes.look(found if found in closers else "")
+
+    def _look_for_comment_end(self) -> Asking[None]:
+        """See whether a comment of code that may be open is closed in this text. Reads nothing."""
+        cursor, quotes = self._cursor, self._quotes
+        if quotes.comment != "open":
+            return
+        cursor.start()
+        try:
+            while not self._no_comment_ends:
+                pieces = [" "]
+                yield from cursor.until(_COMMENT_END, pieces.append)
+                if not is_in_path(pieces[-1][-1], (yield from cursor.peek())):
+                    break
+        except EndedError:
+            self._no_comment_ends = True
+        cursor.rewind()
+        quotes.comment = "" if self._no_comment_ends else "certain"
 
     def _cut(self, block: FoundCalls) -> None:
         """End a text inside a block: neither its calls nor those before it may run."""
@@ -539,7 +392,7 @@ class Scanner:
             self._kept = pieces + 1, end
             self.calls, self._told, self._after_call = [], True, False
         self._say(mark)
-        self._quotes.paragraph()
+        self._quotes.past_thoughts()
 
     def _say(self, text: str) -> None:
         """Tell a text, and keep up what it quotes."""

@@ -1,0 +1,245 @@
+"""Whether a place in a text is quoted, or in a comment of code: what stands there is shown, not meant.
+
+Marks of quotation need both of their ends in one paragraph, and `/* */` needs both in the text, but
+where it begins a line. A line that begins with `>`, `#` or `//` is quoted to its end.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+_QUOTED = {
+    '"': '"',
+    "'": "'",
+    "“": "”",
+    "”": "”",
+    "„": "“”",
+    "‘": "’",
+    "‚": "‘’",
+    "«": "»",
+    "»": "«»",
+    "‹": "›",
+    "›": "‹›",
+    "「": "」",
+    "『": "』",
+    "‛": "’",
+    "‟": "”",
+    "⹂": "‟“”",
+    "〝": "〞〟",
+    "﹁": "﹂",
+    "﹃": "﹄",
+    "＂": "＂",
+    "＇": "＇",
+    "｢": "｣",
+    "❛": "❜",
+    "❝": "❞",
+}
+"""Marks that open a quotation, and those that close it."""
+_NO_OPENING = ".,!?;)]}%…"
+_TOKEN = re.compile(f"\n|`+|[/*{''.join(sorted({*_QUOTED, *''.join(_QUOTED.values())}))}]")
+_LEAD = re.compile(r"[^\S\n]*+(?:(?:[-*+]|\d{1,9}[.)])[^\S\n]++)*+")
+_MAY_LEAD = re.compile(r"(?:[-*+/]|\d{1,9}[.)]?)?")
+_CODE = re.compile(r" {4}|\t")
+_LONGEST_LEAD = 64
+
+
+def is_in_path(before: str, after: str) -> bool:
+    """Return whether `*/` is likely a part of a path's pattern (`src/**/*.py`), not a comment's end."""
+    begins = before.isalnum() or before in tuple("_*/")
+    return begins and (after.isalnum() or after in tuple("_*.[{"))
+
+
+class Quotes:
+    """Knows whether the text up to a place leaves it inside of quotes.
+
+    A quotation needs both of its ends in one paragraph: whether the second is there, whoever asks has
+    to look ahead (`closers`). Inline code that is open in the line of the call needs none, nor does a
+    mark that stands right before it. The kinds of marks are independent of each other, so that a stray
+    one of one kind hides none of another.
+
+    A comment of code (`comment`) is `certain` if it begins a line; any other `/*` may be the pattern of
+    a path, and is `open` until whoever asks has looked for its `*/` in all of the text.
+    """
+
+    def __init__(self) -> None:
+        self.column: int | None = 0  # the width of a line's beginning that is no prose yet
+        self.marked = False  # the line begins with ">"
+        self.comment: Literal["", "open", "certain"] = ""
+        self._commented = False  # the line begins with "#" or "//"
+        self._leading = True  # how the line begins is not known yet
+        self._half = ""  # "/" or "*", which may be the first half of a comment's mark
+        self._ahead_of_half = ""
+        self._ahead_of_end = ""  # what stands before a "*/" whose next character is not known
+        self.after_opener = False
+        self._first = ""  # what is not blank in this line begins with it
+        self._lead = ""
+        self._blank = True
+        self._ticks = 0  # how many backticks opened the code in this line
+        self._open: dict[str, str] = {}  # what closes each kind that is open in this paragraph
+        self._certain: set[str] = set()
+        self._pending = ""  # a kind that is closed unless a letter follows
+        self._before = "\n"
+
+    def said_in_words(self) -> bool:
+        """Return whether the line holds nothing up to here, or begins with a letter: one that begins
+        with another character may be a comment, a list or a table in any language."""
+        return not self._first or self._first.isalpha()
+
+    def in_code(self) -> bool:
+        """Return whether inline code is open in this line."""
+        return self._ticks > 0
+
+    def here(self) -> bool:
+        """Return whether this place is quoted, whatever follows."""
+        self._settle("")
+        if self.after_opener:
+            self._certain.add(self._before)
+        indented = _CODE.search(self._lead) is not None
+        shown = self.marked or indented or self.in_code() or self.in_comment()
+        return shown or bool(self._certain)
+
+    def in_comment(self) -> bool:
+        """Return whether this place is in a comment of code, whatever follows."""
+        return self._commented or self.comment == "certain"
+
+    def closers(self) -> tuple[str, ...]:
+        """Return what would show, further on in this paragraph, that this place is quoted."""
+        each = ((kind,) if kind[0] == "`" else closers for kind, closers in self._open.items())
+        return tuple(mark for marks in each for mark in marks)
+
+    def look(self, found: str) -> None:
+        """Take note of the closer that was found in this paragraph, or that there is none of any."""
+        self._certain = {kind for kind, closers in self._open.items() if found and found in closers}
+        if not found:
+            self._open.clear()
+
+    def past(self) -> None:
+        """Something was passed over that opens and closes nothing: a call, or what is quoted."""
+        self._settle("")
+        self._before, self.after_opener = ".", False
+        self._blank, self._leading, self.column = False, False, None
+
+    def past_fence(self) -> None:
+        """Note that a fenced block is over, and with it what was open before."""
+        self.paragraph()
+        self.past()
+        self._lead, self._ticks, self._commented = "", 0, False
+
+    def paragraph(self) -> None:
+        """Another paragraph begins."""
+        self._open.clear()
+        self._certain.clear()
+        self._pending = ""
+
+    def past_thoughts(self) -> None:
+        """Note that all before was thought: what was open there is closed, but for a comment that ends
+        further on."""
+        self.paragraph()
+        self.comment = "open" if self.comment else ""
+
+    def say(self, text: str) -> None:
+        self._settle(text[:1])
+        at = 0
+        for token in _TOKEN.finditer(text):
+            self._plain(text[at : token.start()])
+            at = token.end()
+            mark = token.group()
+            if mark == "\n":
+                self._line()
+                continue
+            before = self._before
+            self._plain(mark)
+            if mark[0] == "`":
+                self._tick(len(mark))
+            elif mark in "/*":
+                self._half_of_comment(mark, before, text[at : at + 1])
+            else:
+                self._quotation(mark, before, text[at : at + 1])
+        if at < len(text):
+            self._plain(text[at:])
+
+    def _plain(self, text: str) -> None:
+        if not text:
+            return
+        self.after_opener = False
+        self._first = self._first or text.lstrip()[:1]
+        self._before = text[-1]
+        self._blank = self._blank and text.isspace()
+        if self._leading:
+            self._begin(text)
+
+    def _begin(self, text: str) -> None:
+        """Read on in the beginning of a line. One that is longer than anybody's may be a comment."""
+        self._lead += text[: _LONGEST_LEAD + 1 - len(self._lead)]
+        lead = _LEAD.match(self._lead)
+        end = lead.end() if lead else 0
+        rest = self._lead[end:]
+        may_lead = _MAY_LEAD.fullmatch(rest) is not None
+        self.column = end if may_lead and rest != "/" else None
+        if may_lead and len(self._lead) <= _LONGEST_LEAD:
+            return
+        self._leading = False
+        self._lead = self._lead[:end]
+        self.marked = rest.startswith(">")
+        self._commented = may_lead or rest.startswith(("#", "//"))
+        if rest.startswith("/*"):
+            self.comment = "certain"
+
+    def _line(self) -> None:
+        if self._blank:
+            self.paragraph()
+        self.column, self.marked, self.after_opener, self._first = 0, False, False, ""
+        self._lead, self._blank, self._ticks = "", True, 0
+        self._leading, self._commented = True, False
+        self._before = "\n"
+
+    def _half_of_comment(self, mark: str, before: str, after: str) -> None:
+        """Take note of `/` or `*`, which may complete a mark that opens a comment, or closes it.
+
+        What stands within a path (`**/x`, `a*/b`) closes none.
+        """
+        whole = self._half + mark if before == self._half else mark
+        self._half = "" if whole in ("/*", "*/") else mark
+        if whole == "/*" and not self.comment:
+            self.comment = "open"
+        elif whole == "*/" and self.comment:
+            self._ahead_of_end = self._ahead_of_half
+            if after:
+                self._settle(after)
+        self._ahead_of_half = before
+
+    def _tick(self, size: int) -> None:
+        if self._ticks in (0, size):
+            self._ticks = 0 if self._ticks else size
+        kind = "`" * size
+        if kind in self._open:
+            self._close(kind)
+        elif not any(other[0] == "`" for other in self._open):
+            self._open[kind] = kind
+
+    def _quotation(self, mark: str, before: str, after: str) -> None:
+        begins = _QUOTED.get(mark) == mark and before.isspace()  # as one of two equal marks does
+        closed = [kind for kind, closers in self._open.items() if mark in closers and not begins]
+        for kind in closed:
+            if mark not in "'’":
+                self._close(kind)
+            elif not after:
+                self._pending = kind
+            elif not after.isalnum():
+                self._close(kind)
+        if not closed and mark in _QUOTED and not (before.isalnum() or before in _NO_OPENING):
+            self._open[mark] = _QUOTED[mark]
+            self.after_opener = True
+
+    def _settle(self, after: str) -> None:
+        if self._ahead_of_end and not is_in_path(self._ahead_of_end, after):
+            self.comment = ""
+        self._ahead_of_end = ""
+        if self._pending and not after.isalnum():
+            self._close(self._pending)
+        self._pending = ""
+
+    def _close(self, kind: str) -> None:
+        self._open.pop(kind, None)
+        self._certain.discard(kind)

@@ -1,0 +1,261 @@
+"""What an approver left as it was shown runs as it was shown, wherever it stands.
+
+Each tool has texts that a validator marks (`a` becomes `a!`, and would become `a!!`), fields with
+defaults and ids that a factory makes. Of random edits (items left out, added, moved, changed in part)
+the expected result is known: a mark for each text that was written anew, none for the others. A seeded
+sample runs with the other tests, 20,000 edits with TOOLCRIB_FUZZ=all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import random
+from typing import Annotated, Any, NamedTuple
+
+import pytest
+from pydantic import AfterValidator, BaseModel, Field, Json
+from samples import sample
+
+from toolcrib import ALL, ApprovalRequest, Approve, Completed, Failed, ToolCall, ToolRunner, tool
+from toolcrib.errors import ErrorCode
+from toolcrib.tools import Tool
+from toolcrib.values.decision import Answer
+
+Marked = Annotated[str, AfterValidator(lambda text: f"{text}!")]
+IDS = itertools.count()
+SEEDS = 20_000
+
+
+def an_id() -> str:
+    return f"id{next(IDS)}"
+
+
+class Line(BaseModel):
+    s: Marked
+    q: int = 1
+    note: Marked = "n"
+    id: str = Field(default_factory=an_id)
+
+
+@dataclasses.dataclass
+class Plain:
+    s: Marked
+    q: int = 1
+    note: Marked = "n"
+    id: str = dataclasses.field(default_factory=an_id)
+
+
+class Order(BaseModel):
+    lines: list[Line] = []
+    by_name: dict[str, Line] = {}
+    note: Marked = "n"
+
+
+class Pair(NamedTuple):
+    s: Marked
+    q: int = 1
+
+
+GOT: list[Any] = []
+HINTS = {
+    "models": list[Line],
+    "dataclasses": list[Plain],
+    "tuples": tuple[Line, ...],
+    "named": dict[str, Line],
+    "orders": list[Order],
+    "optional": list[Line | None],
+    "texts": list[Marked],
+}
+
+
+def a_tool(hint: Any) -> Tool[..., Any]:
+    def keep(x: Any, memo: str = "") -> str:
+        """Keep it."""
+        GOT.append(x)
+        return "kept"
+
+    keep.__annotations__ = {"x": hint, "memo": str, "return": str}
+    return tool(visible=ALL, safe=False)(keep)
+
+
+TOOLS = {name: a_tool(hint) for name, hint in HINTS.items()}
+
+
+async def edited(subject: Tool[..., Any], sent: Any, change: Any) -> Any:
+    """Return the outcome of a call whose approver gives `change(shown)` back."""
+
+    async def approver(request: ApprovalRequest) -> Answer:
+        return Approve(by="grace", arguments={"x": change(request.arguments["x"]), "memo": "m"})
+
+    GOT.clear()
+    call = ToolCall("call_1", "keep", json.dumps({"x": sent}))
+    return await ToolRunner([subject], approver=approver).exec(call)
+
+
+# --- random edits
+
+
+def an_item(dice: random.Random, name: str) -> Any:
+    text = dice.choice("abc")
+    if name == "texts":
+        return text
+    if name == "orders":
+        return {"lines": [an_item(dice, "models") for _ in range(dice.randrange(3))]}
+    if name == "optional" and dice.random() < 0.2:
+        return None
+    return {"s": text, **({"q": dice.randrange(3)} if dice.random() < 0.4 else {})}
+
+
+def marked(value: Any) -> Any:
+    """Return what is read of a value that was written anew."""
+    if isinstance(value, dict):
+        texts = ("s", "note")
+        return {k: f"{v}!" if k in texts else marked(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [marked(item) for item in value]
+    return f"{value}!" if isinstance(value, str) else value
+
+
+def changed(dice: random.Random, item: Any, name: str) -> tuple[Any, Any]:
+    """Return an edited item and what is expected of it."""
+    if name == "orders":
+        lines, expected = edit_of(dice, item["lines"], "models")
+        return {**item, "lines": lines}, {**item, "lines": expected}
+    if not isinstance(item, dict):
+        return ("x", "x!") if name == "texts" else ({"s": "x"}, {"s": "x!"})
+    match dice.randrange(4):
+        case 0:
+            return {**item, "s": "x"}, {**item, "s": "x!"}
+        case 1:
+            return {**item, "q": 9}, {**item, "q": 9}
+        case 2:
+            left = {k: v for k, v in item.items() if k != "q"}
+            return left, left
+        case _:
+            return {**item, "id": "mine"}, {**item, "id": "mine"}
+
+
+def edit_of(dice: random.Random, shown: Any, name: str) -> tuple[Any, Any]:
+    """Return a random edit of what was shown, and what is expected of it."""
+    keys = list(shown) if isinstance(shown, dict) else list(range(len(shown)))
+    if isinstance(shown, list) and dice.random() < 0.3:
+        dice.shuffle(keys)
+    pairs = []
+    for key in keys:
+        if dice.random() < 0.2:
+            continue
+        item = shown[key]
+        pairs.append((key, *(changed(dice, item, name) if dice.random() < 0.3 else (item, item))))
+    if dice.random() < 0.4:
+        new = an_item(dice, name)
+        pairs.insert(dice.randrange(len(pairs) + 1), ("new", new, marked(new)))
+    if isinstance(shown, dict):
+        return {k: one for k, one, _ in pairs}, {k: other for k, _, other in pairs}
+    return [one for _, one, _ in pairs], [other for _, _, other in pairs]
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return {name: plain(getattr(value, name)) for name in type(value).model_fields}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def has(got: Any, expected: Any) -> bool:
+    """Return whether a value has all that is expected of it; further names are defaults."""
+    if isinstance(expected, dict):
+        return all(name in got and has(got[name], item) for name, item in expected.items())
+    if isinstance(expected, list):
+        return len(got) == len(expected) and all(map(has, got, expected))
+    return bool(got == expected)
+
+
+def ids_in(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["id"]] if value.get("id", "").startswith("id") else []
+        return own + [found for item in value.values() for found in ids_in(item)]
+    return [found for item in value for found in ids_in(item)] if isinstance(value, list) else []
+
+
+async def edit_at_random(seed: int) -> str | None:
+    """Return what is wrong with one random edit, if anything is."""
+    dice = random.Random(seed)  # noqa: S311  to be repeated
+    name = dice.choice(list(HINTS))
+    count = dice.randrange(4)
+    items = [an_item(dice, name) for _ in range(count)]
+    sent = {f"k{at}": item for at, item in enumerate(items)} if name == "named" else items
+    told: list[Any] = []
+
+    def change(shown: Any) -> Any:
+        told[:] = [shown, *edit_of(dice, shown, name)]
+        return told[1]
+
+    outcome = await edited(TOOLS[name], sent, change)
+    if not isinstance(outcome, Completed):
+        return f"{seed} {name}: {outcome.error} after {told}"
+    got = plain(GOT[0])
+    ids = ids_in(got)
+    recorded = outcome.record.arguments == {"x": got, "memo": "m"}
+    if recorded and has(got, told[2]) and len(ids) == len(set(ids)):
+        return None
+    return f"{seed} {name}: sent {sent}, shown, edited and expected {told}, got {got}"
+
+
+@pytest.mark.parametrize("name", HINTS)
+async def test_what_comes_back_as_it_was_shown_runs_as_it_was_shown(name: str) -> None:
+    dice = random.Random(1)  # noqa: S311  to be repeated
+    sent: Any = [an_item(dice, name) for _ in range(3)]
+    sent = dict(zip("bca", sent, strict=True)) if name == "named" else sent
+    told: list[Any] = []
+
+    def change(shown: Any) -> Any:
+        told.append(shown)
+        return shown
+
+    outcome = await edited(TOOLS[name], sent, change)
+    assert isinstance(outcome, Completed), outcome
+    assert plain(GOT[0]) == told[0]
+
+
+async def test_random_edits() -> None:
+    wrong = [await edit_at_random(seed) for seed in range(sample(SEEDS, part=50))]
+    assert [each for each in wrong if each] == []
+
+
+# --- single cases
+
+
+@pytest.mark.parametrize(
+    ("hint", "sent", "edit", "got"),
+    [
+        (Json[Line], '{"s": "a", "id": "i"}', '{"s":"x","id":"i"}', ("x!", 1, "n", "i")),
+        (Pair, ["a"], ["a!"], ("a!", 1)),
+        (Pair, ["a", 2], ["x", 2], ("x!", 2)),
+        (set[int], [3, 1], [1, 5, 3], {1, 3, 5}),
+        (list[list[Marked]], [["a"], ["b"]], [["b!", "x"], ["a!"]], [["b!", "x!"], ["a!"]]),
+        (dict[str, Marked], {"k": "a"}, {"renamed": "a!"}, {"renamed": "a!"}),
+    ],
+)  # fmt: skip
+async def test_other_hints(hint: Any, sent: Any, edit: Any, got: Any) -> None:
+    outcome = await edited(a_tool(hint), sent, lambda _shown: edit)
+    assert isinstance(outcome, Completed), outcome
+    assert (tuple(plain(GOT[0]).values()) if isinstance(GOT[0], Line) else GOT[0]) == got
+
+
+async def test_what_would_be_another_value_does_not_run() -> None:
+    def counted(texts: list[str]) -> list[str]:
+        return [f"{text}{len(texts)}" for text in texts]
+
+    subject = a_tool(Annotated[list[str], AfterValidator(counted)])
+    outcome = await edited(subject, ["a", "b"], lambda shown: [*shown, "x"])
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
+    assert "left as it was shown" in outcome.error.message
+    assert GOT == []
