@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -168,19 +167,16 @@ class Call(msgspec.Struct):
             raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
         return outcome
 
-    def finalize(self, outcome: Outcome) -> Coroutine[Any, Any, Outcome]:
+    async def finalize(self, outcome: Outcome) -> Outcome:
         """Write down and remember an outcome; return the one that stands.
 
         The ledger comes first, then the other sinks, and whoever watches is told also if one of them
         fails. Raises what a sink raises, in the end.
         """
         ledger = self.setup.write_ahead.ledger
-        if ledger is not None:
-            return self._finalize_in(ledger, outcome)
-        self._settle(outcome)
-        return self._tell(outcome, outcome.record)
-
-    async def _finalize_in(self, ledger: Ledger, outcome: Outcome) -> Outcome:
+        if ledger is None:
+            self._settle(outcome)
+            return await self._tell(outcome, outcome.record)
         recorded = await self._recorded(outcome, ledger)
         return await self._tell(recorded.outcome, recorded.record, recorded.trouble)
 
