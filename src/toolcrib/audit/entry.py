@@ -178,6 +178,7 @@ class Seal:
             str, State
         ] = {}  # by log, of all that were read or written, and committed
         self._edge: tuple[State | None, Mapping[Any, bytes] | None] = (None, None)
+        self._sealed: tuple[State | None, str] = (None, "")  # the last state, and its seal
         self.renew()
         renewed_in_children(self)
 
@@ -185,8 +186,8 @@ class Seal:
         """Make a new lock in a forked child, where another thread's lock would be held for good."""
         self._noting = threading.Lock()
 
-    def __call__(self, text: str) -> str:
-        data = text.encode("utf-8", "surrogatepass")
+    def __call__(self, text: str | bytes) -> str:
+        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
         if self._key is None:
             return hashlib.sha256(data).hexdigest()
         return hmac.digest(self._key, data, "sha256").hex()
@@ -236,9 +237,14 @@ class Seal:
     def state(self, state: State) -> str:
         """Return what only a holder of the key can say about a log: that this is all of it.
 
-        Raises TypeError or ValueError if there is something in it that is no JSON.
+        The state that was sealed last is asked about again by the next transaction. Raises TypeError
+        or ValueError if there is something in it that is no JSON.
         """
-        return self(canonical_json(state.told()))
+        known, sealed = self._sealed
+        if known != state:
+            sealed = self(canonical_bytes(state.told()))
+            self._sealed = state, sealed
+        return sealed
 
 
 def line(head: Head, at: float, previous: str, record: str) -> str:
@@ -417,7 +423,11 @@ def summed_up(record: ToolInvocationRecord) -> Summary:
 def columns_of(told: Summary) -> tuple[str, ...]:
     """Return what the columns of a record have to say, in the order of COLUMNS."""
     named = (told.run_id, told.id, told.idempotency_key, told.name, told.caller)
-    return tuple(map(column, (*named, told.status, told.code)))
+    texts = (*named, told.status, told.code)
+    together = "".join(texts)
+    if len(together) <= _LONGEST and together.isprintable():
+        return texts
+    return tuple(map(column, texts))
 
 
 def says_its_columns(row: Sequence[Any]) -> bool:

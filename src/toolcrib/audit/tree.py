@@ -28,6 +28,7 @@ Read: TypeAlias = Callable[[Iterable[Place]], Mapping[Place, bytes]]
 
 WIDTH = 16
 _HEIGHT = 4  # of a tile: 2 ** 4 hashes
+_WIDTHS = (1, 2, 4, 8)  # of the whole subtrees in a tile that is not full
 _BYTES = 32
 EMPTY = sha256(b"").digest()
 _TILES = "SELECT place, hashes FROM audit_tiles WHERE place IN :places"
@@ -53,8 +54,19 @@ class Tree:
         self._changed: set[Place] = set()
 
     def root(self) -> bytes:
-        self.need(_edge(self.size))
-        return self._range(0, self.size) if self.size else EMPTY
+        """Return the hash over all leaves, of the whole subtrees from the right end on."""
+        edge = _edge(self.size)
+        self.need(edge)
+        found = b""
+        for level, number in edge:
+            left = (self.size >> _HEIGHT * level) % WIDTH
+            hashes = self._hashes(level, number, 0, left)
+            for width in _WIDTHS:
+                if left & width:
+                    left -= width
+                    whole = _folded(hashes[left * _BYTES : (left + width) * _BYTES])
+                    found = node_hash(whole, found) if found else whole
+        return found or EMPTY
 
     def root_at(self, size: int) -> bytes:
         """Return the root that the tree had when it was smaller."""
@@ -141,10 +153,14 @@ class Tree:
     def _node(self, height: int, index: int) -> bytes:
         level, rest = divmod(height, _HEIGHT)
         number, at = divmod(index << rest, WIDTH)
-        hashes = self._tile(level, number)[at * _BYTES : (at + (1 << rest)) * _BYTES]
-        if len(hashes) != _BYTES << rest:
+        return _folded(self._hashes(level, number, at, 1 << rest))
+
+    def _hashes(self, level: int, number: int, at: int, count: int) -> bytes:
+        """Return so many hashes of a tile, from one on; raises SourceError if they are not there."""
+        hashes = self._tile(level, number)[at * _BYTES : (at + count) * _BYTES]
+        if len(hashes) != _BYTES * count:
             raise SourceError("the tree of the audit log was changed: verify the log")
-        return _folded(hashes)
+        return hashes
 
     def _tile(self, level: int, number: int) -> bytes:
         self.need([(level, number)])
@@ -275,5 +291,5 @@ def _folded(hashes: bytes) -> bytes:
     """Return the node over a power of two of nodes."""
     while len(hashes) > _BYTES:
         pairs = range(0, len(hashes), 2 * _BYTES)
-        hashes = b"".join(sha256(b"\1" + hashes[at : at + 2 * _BYTES]).digest() for at in pairs)
+        hashes = b"".join([sha256(b"\1" + hashes[at : at + 2 * _BYTES]).digest() for at in pairs])
     return hashes
