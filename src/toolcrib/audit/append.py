@@ -63,9 +63,9 @@ from toolcrib.audit.entry import (
     summary_of,
     summed_up,
 )
-from toolcrib.audit.index import Index
+from toolcrib.audit.index import SAVE, Index
 from toolcrib.errors import SourceError, ToolcribError
-from toolcrib.storage import Transaction
+from toolcrib.storage import Row, Transaction
 from toolcrib.threads import renewed_in_children
 from toolcrib.values.origin import Attachment
 from toolcrib.values.record import ToolInvocationRecord, earlier_key_of, standing
@@ -83,6 +83,12 @@ _BEGIN = """INSERT INTO audit_head (id, seq, hash, seal, format)
 _SET = """UPDATE audit_head SET seq = :seq, hash = :hash, format = :format, log_id = :log,
     first_seq = :first, keys_hash = :keys, tree_hash = :root, seal = :seal WHERE id = 1"""
 _SET_OLD = "UPDATE audit_head SET seq = :seq, hash = :hash, seal = :seal WHERE id = 1"
+_IS_SET = """SELECT 1 FROM audit_head WHERE id = 1 AND seq = :seq AND hash = :hash
+    AND format = :format AND log_id = :log AND first_seq = :first AND keys_hash = :keys
+    AND tree_hash = :root AND seal = :seal"""
+_IS_SET_OLD = """SELECT 1 FROM audit_head WHERE id = 1 AND seq = :seq AND hash = :hash
+    AND seal = :seal AND format = 1"""
+_NOT_TAKEN = "the database did not take the audit log's head: look for a trigger"
 _TRACES = """SELECT 1 FROM audit_entries UNION ALL SELECT 1 FROM audit_keys
     UNION ALL SELECT 1 FROM audit_tiles LIMIT 1"""
 _NAMES = ("seq", "at", "record", "previous", "hash", *COLUMNS)
@@ -336,6 +342,7 @@ class Tail(CheckedLog):
             _check_untouched(transaction)
             self._use(transaction, seal, State(head=NOTHING, log=uuid4().hex, root=_EMPTY))
             self.add([NewEntry.of(Genesis(self.state.log, FORMAT))])
+            self.generation = self.state.log, 0
             return
         # another writer may have begun the log while this one waited
         found = found or stored_state(transaction, lock=True)
@@ -352,16 +359,15 @@ class Tail(CheckedLog):
         """Write entries, whose keys are known, and the state that they make."""
         if not drafts:
             return
-        rows: list[dict[str, Any]] = []
+        rows: list[Row] = []
         head = self.state.head
         for draft in drafts:
             at, previous = round(time.time(), 6), head
             head = self._seal.entry(previous, at, draft.text)
             own = (head.seq, at, draft.text, previous.hash, head.hash)
             rows.append(dict(zip(_NAMES, own + columns_of(draft.told), strict=True)))
-        self._transaction.execute_many(_INSERT, rows)
         entries = [(row["seq"], row["at"], row["record"]) for row in rows]
-        self._seal_in(entries, [draft.told for draft in drafts], head)
+        self._seal_in(entries, [draft.told for draft in drafts], head, rows)
 
     def prune(self, before: float, left: Left) -> tuple[int, Left | None]:
         """Remove the entries up to the first that was written at `before` or later, but no more than
@@ -428,25 +434,30 @@ class Tail(CheckedLog):
         self.add([NewEntry.of(Genesis(self.state.log, FORMAT, first, end.seq, end.hash))])
 
     def _seal_in(
-        self, entries: Sequence[tuple[int, float, str]], told: Sequence[Summary], head: Head
+        self,
+        entries: Sequence[tuple[int, float, str]],
+        told: Sequence[Summary],
+        head: Head,
+        rows: Sequence[Row] = (),
     ) -> None:
-        """Put entries (number, time, text) that end at `head` into the index and the tree."""
+        """Put entries (number, time, text) that end at `head` into the index and the tree, and write
+        all of it, with the `rows` of those that are new."""
         state = msgspec.structs.replace(self.state, head=head)
+        writes: list[tuple[str, Sequence[Row]]] = [(_INSERT, rows)]
         if state.format > 1:
             for (number, _, _), each in zip(entries, told, strict=True):
                 if each.idempotency_key:
                     self._index.add(each.idempotency_key, number * KINDS + kind_of(each))
             self._tree.extend([tree.leaf_hash(*entry) for entry in entries])
-            tree.save(self._transaction, self._tree.changed())
-            root = self._tree.root().hex()
-            state = msgspec.structs.replace(state, keys=self._index.save(), root=root)
+            root, (keys, nodes) = self._tree.root().hex(), self._index.changed()
+            state = msgspec.structs.replace(state, keys=keys, root=root)
+            writes += [(tree.SAVE, tree.rows(self._tree.changed())), (SAVE, nodes)]
         self.state = state
         values = {**state.told(), "seal": self._seal.state(state)}
-        self._transaction.execute_many(_SET_OLD if state.format == 1 else _SET, [values])
-        found = stored_state(self._transaction)
-        if found is None or (found.state, found.sealed) != (state, values["seal"]):
-            raise SourceError("the database did not take the audit log's head: look for a trigger")
-        self.generation = found.generation
+        writes.append((_SET_OLD if state.format == 1 else _SET, [values]))
+        self._transaction.execute_together(writes)
+        taken = _IS_SET_OLD if state.format == 1 else _IS_SET
+        self._transaction.require(taken, _NOT_TAKEN, **values)
         edge = self._tree.edge() if state.format > 1 else {}
         self._transaction.when_committed = lambda: self._seal.note(state, edge)
 

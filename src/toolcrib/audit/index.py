@@ -19,7 +19,7 @@ import msgspec
 
 from toolcrib.audit.entry import Seal
 from toolcrib.errors import SourceError
-from toolcrib.storage import Transaction
+from toolcrib.storage import Row, Transaction
 from toolcrib.values.json import sha256_hex
 
 _DIGITS = "0123456789abcdef"
@@ -31,7 +31,7 @@ Last: TypeAlias = dict[str, tuple[int, ...]]  # not lists: the garbage collector
 _content = msgspec.json.Decoder(Inner | Last)
 _write = msgspec.json.Encoder(order="sorted").encode
 _NODES = "SELECT prefix, content FROM audit_keys WHERE prefix IN :prefixes"
-_SAVE = """INSERT INTO audit_keys (prefix, content) VALUES (:prefix, :content)
+SAVE = """INSERT INTO audit_keys (prefix, content) VALUES (:prefix, :content)
     ON CONFLICT (prefix) DO UPDATE SET content = excluded.content"""
 _ALL = "SELECT prefix, content FROM audit_keys WHERE prefix > :after ORDER BY prefix LIMIT 100"
 
@@ -94,9 +94,10 @@ class Index:
             if not node[digest]:
                 del node[digest]
 
-    def save(self) -> str:
-        """Write what has changed; the new root's hash."""
-        rows = []
+    def changed(self) -> tuple[str, list[Row]]:
+        """Return the new root's hash, and what `SAVE` is to write of what has changed since this was
+        last asked."""
+        rows: list[Row] = []
         above: dict[str, Inner] = {}
         # the longest first: a node's hash is in the one above
         for place in sorted(_with_above(self._changed), key=len, reverse=True):
@@ -112,9 +113,8 @@ class Index:
             if place[:-1] not in above:
                 above[place[:-1]] = [*self._nodes[place[:-1]]]
             above[place[:-1]][int(place[-1], 16)] = own
-        self._transaction.execute_many(_SAVE, rows)
         self._changed = set()
-        return self._root
+        return self._root, rows
 
     def _last(self, digest: str) -> tuple[str, Last]:
         """Return the last node on the way to a digest, an empty one where there is none, and its

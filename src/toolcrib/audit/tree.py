@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from toolcrib.audit.entry import leaf
 from toolcrib.errors import SourceError
-from toolcrib.storage import Transaction
+from toolcrib.storage import Row, Transaction
 
 Place: TypeAlias = tuple[int, int]  # level, number
 Read: TypeAlias = Callable[[Iterable[Place]], Mapping[Place, bytes]]
@@ -32,7 +32,7 @@ _WIDTHS = (1, 2, 4, 8)  # of the whole subtrees in a tile that is not full
 _BYTES = 32
 EMPTY = sha256(b"").digest()
 _TILES = "SELECT place, hashes FROM audit_tiles WHERE place IN :places"
-_SAVE = """INSERT INTO audit_tiles (place, hashes) VALUES (:place, :hashes)
+SAVE = """INSERT INTO audit_tiles (place, hashes) VALUES (:place, :hashes)
     ON CONFLICT (place) DO UPDATE SET hashes = excluded.hashes"""
 
 
@@ -199,12 +199,12 @@ def is_full(tile: bytes) -> bool:
     return len(tile) == WIDTH * _BYTES
 
 
-def save(transaction: Transaction, made: Mapping[Place, bytes]) -> None:
-    rows = [
+def rows(made: Mapping[Place, bytes]) -> list[Row]:
+    """Return tiles as what `SAVE` writes."""
+    return [
         {"place": f"{level}/{number}", "hashes": base64.b64encode(hashes).decode()}
         for (level, number), hashes in made.items()
     ]
-    transaction.execute_many(_SAVE, rows)
 
 
 def count_of_tiles(size: int) -> int:

@@ -22,8 +22,8 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
@@ -394,7 +394,8 @@ class Transaction:
 
     A value that is a list stands for what is between the brackets of `IN :name`. They go straight to
     the driver: SQLAlchemy's own execution takes three times as long as a small statement in SQLite.
-    PostgreSQL gets them in a pipeline: what nobody waits for goes together with what follows.
+    PostgreSQL gets them in a pipeline: what nobody waits for, BEGIN too, goes together with what
+    follows.
     """
 
     def __init__(self, connection: PoolProxiedConnection, dialect: Dialect) -> None:
@@ -406,6 +407,9 @@ class Transaction:
         self._sync: Callable[[], object] = _nothing
         self.when_committed: Callable[[], None] = lambda: None  # called once, after the commit
         self.failed = False  # then it cannot be committed, whoever caught the error
+        self._required = ""  # what it says if the server did not find what was required
+        self._heard = False  # whether the server has answered, or may have committed
+        self.unheard = False  # whether its connection had died before that
 
     def rows(self, sql: str, /, **values: object) -> list[Row]:
         """Return the rows of a SELECT, as mappings by column name."""
@@ -415,7 +419,7 @@ class Transaction:
 
     def tuples(self, sql: str, /, **values: object) -> list[tuple[Any, ...]]:
         """Return the rows as plain tuples, which is faster than `rows` where there are many."""
-        return self._run(sql, values, lambda: list(self._cursor.fetchall()))
+        return self._run(sql, values, self._fetched)
 
     def execute(self, sql: str, /, **values: object) -> int:
         """Run a statement and return how many rows it changed."""
@@ -433,6 +437,35 @@ class Transaction:
             self._run(in_one, {"rows": rows}, _nothing, cursor=self._unread)
         elif values:
             self._run(sql, values[0], _nothing, cursor=self._unread, more=values[1:])
+
+    def execute_together(self, writes: Sequence[tuple[str, Sequence[Row]]], /) -> None:
+        """Run statements that do not see each other's rows, each as `execute_many` does.
+
+        A server gets the INSERTs, and the one UPDATE of one row at the end, as one statement.
+        """
+        if self._dialect.name != "postgresql":
+            for sql, rows in writes:
+                self.execute_many(sql, rows)
+            return
+        *inserts, (update, (values,)) = [(sql, rows) for sql, rows in writes if rows]
+        texts = {
+            f"rows_{at}": msgspec.json.encode(rows).decode() for at, (_, rows) in enumerate(inserts)
+        }
+        sql = _in_one(tuple(sql for sql, _ in inserts), update)
+        self._run(sql, {**texts, **values}, _nothing, cursor=self._unread)
+
+    def require(self, sql: str, failure: str, /, **values: object) -> None:
+        """Raise SourceError with this text unless a SELECT gives a row.
+
+        On a server it may be raised as late as by the commit, which then is none.
+        """
+        if self._dialect.name != "postgresql":
+            if not self.tuples(sql, **values):
+                raise SourceError(failure)
+            return
+        self._required = failure
+        counted = f"SELECT 1 / count(*) FROM ({sql}) AS found"  # noqa: S608  the caller's own
+        self._run(counted, values, _nothing, cursor=self._unread)
 
     @property
     def for_update(self) -> str:
@@ -452,17 +485,23 @@ class Transaction:
         if self._dialect.name == "sqlite":
             # the lock is taken at once: who reads first may find that another has written since
             self._run("BEGIN IMMEDIATE" if write else "BEGIN", {}, _nothing)
+            self._heard = True
             return
         driver: Any = self._connection.driver_connection
         if not driver.autocommit:  # as SQLAlchemy leaves it; here BEGIN and COMMIT are statements
             driver.autocommit = True
-        mode = "READ COMMITTED" if write else "REPEATABLE READ READ ONLY"
-        self._run(f"BEGIN ISOLATION LEVEL {mode}", {}, _nothing)
         if getattr(self._dialect.loaded_dbapi.capabilities, "has_pipeline", bool)():
             self._sync = self._pipeline.enter_context(driver.pipeline()).sync
+        mode = "READ COMMITTED" if write else "REPEATABLE READ READ ONLY"
+        self._run(f"BEGIN ISOLATION LEVEL {mode}", {}, _nothing)
 
     def commit(self) -> None:
+        self._heard = True
         self._run("COMMIT", {}, self._pipeline.close)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._connection.close()
 
     def roll_back(self) -> None:
         """Undo all, also after an error; a connection that does not take even that is thrown away."""
@@ -483,8 +522,14 @@ class Transaction:
         kind: type[Exception] = self._dialect.loaded_dbapi.Error
         return kind
 
+    def _fetched(self) -> list[tuple[Any, ...]]:
+        rows = list(self._cursor.fetchall())
+        self._heard = True
+        return rows
+
     def _changed(self) -> int:
         self._sync()
+        self._heard = True
         return int(self._cursor.rowcount)
 
     def _run(
@@ -509,7 +554,9 @@ class Transaction:
             driver = self._connection.driver_connection
             if self._dialect.is_disconnect(error, driver, self._cursor):  # type: ignore[arg-type]
                 self._connection.invalidate()
-            failure = _failed_by(error)
+                self.unheard = not self._heard
+            refused = self._required if code_of(error) == _DIVISION_BY_ZERO else ""
+            failure = SourceError(refused) if refused else _failed_by(error)
         except UnicodeError as error:
             failure = _failed_by(error)
         self.failed = True
@@ -520,31 +567,38 @@ def _nothing() -> None:
     """What a statement gives that nobody asks about."""
 
 
-@contextmanager
-def _begun(engine: Engine, *, write: bool) -> Iterator[Transaction]:
-    """Commit what is done meanwhile, or roll it back if that raises."""
-    connection = _connected(engine)
-    transaction = Transaction(connection, engine.dialect)
+def _done(
+    engine: Engine, work: Callable[[Transaction], T], *, write: bool
+) -> tuple[T, Callable[[], None]]:
+    """Return what `work` returns, committed, and what is to be called then; if it raises, all of it
+    is rolled back."""
+    transaction = Transaction(_connected(engine), engine.dialect)
     try:
-        transaction.begin(write=write)
+        return _committed(transaction, work, write=write)
     except SourceError:
-        if connection.is_valid:
-            connection.close()
+        if not transaction.unheard:
             raise
-        # a server or a firewall drops what is idle: the others are gone as well
-        engine.dispose()
-        connection = _connected(engine)
-        transaction = Transaction(connection, engine.dialect)
-        transaction.begin(write=write)
+    # a server or a firewall drops what is idle: the others are gone as well
+    engine.dispose()
+    return _committed(Transaction(_connected(engine), engine.dialect), work, write=write)
+
+
+def _committed(
+    transaction: Transaction, work: Callable[[Transaction], T], *, write: bool
+) -> tuple[T, Callable[[], None]]:
     try:
         try:
-            yield transaction
+            transaction.begin(write=write)
+            found = work(transaction)
+            if write and transaction.failed:
+                raise SourceError("a statement failed, so nothing of its transaction is kept")
             transaction.commit()
         except BaseException:
             transaction.roll_back()
             raise
     finally:
-        connection.close()
+        transaction.close()
+    return found, transaction.when_committed
 
 
 def _connected(engine: Engine) -> PoolProxiedConnection:
@@ -602,15 +656,12 @@ class SqlDatabase:
 
     def _transact(self, work: Callable[[Transaction], T], *, write: bool) -> T:
         engine, file, _ = self._opened()
-        with _begun(engine, write=write) as transaction:
-            found = work(transaction)
-            if write and transaction.failed:
-                raise SourceError("a statement failed, so nothing of its transaction is kept")
+        found, committed = _done(engine, work, write=write)
         if file_behind(engine) != file:
             self._close()
             raise UnreachableError("the database's file was removed or replaced while it was open")
         if write:
-            transaction.when_committed()
+            committed()
         return found
 
     def _opened(self) -> _OpenEngine:
@@ -675,6 +726,7 @@ def _failed_by(error: Exception) -> SourceError:
 
 _INSERT = re.compile(r"INSERT INTO (\w+) \(([^)]*)\)\s+VALUES \(([^)]*)\)\s*(.*)", re.DOTALL)
 _NAMED = re.compile(r"(?<![:\w]):(\w+)")
+_DIVISION_BY_ZERO = "22012"
 
 
 def _statement(sql: str, values: Row, kind: str) -> tuple[str, Row]:
@@ -686,6 +738,17 @@ def _statement(sql: str, values: Row, kind: str) -> tuple[str, Row]:
             items.update((f"{name}_{at}", item) for at, item in enumerate(values[name]))
         values = items
     return _in_style(sql, lists, kind), values
+
+
+@lru_cache(maxsize=64)
+def _in_one(inserts: tuple[str, ...], update: str) -> str:
+    """Return INSERTs of one row as one statement with an UPDATE; their rows are in `:rows_0` …"""
+    parts = []
+    for at, sql in enumerate(inserts):
+        of_all = _rows_in_one(sql)
+        assert of_all is not None, sql  # noqa: S101  the caller's own
+        parts.append(f"written_{at} AS ({of_all.replace(':rows', f':rows_{at}')})")
+    return f"WITH {', '.join(parts)} {update}" if parts else update
 
 
 @lru_cache(maxsize=64)
