@@ -63,7 +63,7 @@ from toolcrib.audit.entry import (
     summary_of,
     summed_up,
 )
-from toolcrib.audit.index import SAVE, Index
+from toolcrib.audit.index import NODES, SAVE, Index, prefixes_near
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import Row, Transaction
 from toolcrib.threads import renewed_in_children
@@ -191,20 +191,52 @@ class StoredState(NamedTuple):
         return self.log_id, self.oldest
 
 
-def stored_state(transaction: Transaction, *, lock: bool = False) -> StoredState | None:
-    """Return what the database says of the log; None if the log was never begun.
+class Ahead(NamedTuple):
+    """Holds what was read with the state: tiles and nodes of the index that are likely to be needed."""
 
-    Of a log of format 1 only the head is sealed, so nothing else in its row is read.
-    """
-    found = transaction.tuples(_STATE + (transaction.for_update if lock else ""))
-    if not found:
+    tiles: Mapping[tree.Place, bytes]
+    nodes: Mapping[str, object]
+
+
+_NO_MORE = Ahead({}, {})
+
+
+def stored_state(transaction: Transaction, *, lock: bool = False) -> StoredState | None:
+    """Return what the database says of the log; None if the log was never begun."""
+    return _state_in(transaction.tuples(_STATE + (transaction.for_update if lock else "")))
+
+
+def _state_in(rows: Sequence[tuple[Any, ...]]) -> StoredState | None:
+    """Of a log of format 1 only the head is sealed, so nothing else in its row is read."""
+    if not rows:
         return None
-    seq, own, version, log, first, keys, root, sealed, oldest = found[0]
+    seq, own, version, log, first, keys, root, sealed, oldest = rows[0]
     head = Head(seq, own)
     state = State(head=head, format=version, log=log, first=first, keys=keys, root=root)
     if version == 1:
         state = State(head=head, format=1)
     return StoredState(state, sealed, log, oldest)
+
+
+def _locked_state(
+    transaction: Transaction, seal: Seal, asked: Iterable[CallKeys]
+) -> tuple[StoredState | None, Ahead]:
+    """Lock the state and return it; where others write to the log, with what will have changed.
+
+    All who write wait for whoever has the lock, so that it is held for as few answers of a server as
+    possible.
+    """
+    if not seal.shared:
+        return stored_state(transaction, lock=True), _NO_MORE
+    names = [name for state in seal.newest.values() for name in tree.names_near(state.size)]
+    keys = dict.fromkeys(key for one in asked for key in (one.key, one.earlier) if key)
+    queries: list[tuple[str, Row]] = [
+        (_STATE + transaction.for_update, {}),
+        (tree.TILES, {"places": names}),
+        (NODES, {"prefixes": prefixes_near(keys)}),
+    ]
+    rows, tiles, nodes = transaction.tuples_of(queries)
+    return _state_in(rows), Ahead(tree.tiles_in(tiles), dict(nodes))
 
 
 def state_of(transaction: Transaction, seal: Seal) -> State | None:
@@ -225,7 +257,9 @@ def state_of(transaction: Transaction, seal: Seal) -> State | None:
     return state
 
 
-def _check_follows(transaction: Transaction, known: Mapping[str, State], state: State) -> None:
+def _check_follows(
+    transaction: Transaction, known: Mapping[str, State], state: State, ahead: Ahead = _NO_MORE
+) -> None:
     """Raise SourceError unless a state is the newest one that is known, or came after it.
 
     What others wrote since then is cheap to check: the tree says which root it had before. A log that
@@ -240,7 +274,8 @@ def _check_follows(transaction: Transaction, known: Mapping[str, State], state: 
     if newest.format > 1:
         follows = follows and state.format == newest.format
         follows = follows and (
-            tree.stored(transaction, state.size).root_at(newest.size).hex() == newest.root
+            tree.stored(transaction, state.size, ahead.tiles).root_at(newest.size).hex()
+            == newest.root
         )
     if not follows:
         raise SourceError(_PUT_BACK)
@@ -262,12 +297,14 @@ def _check_untouched(transaction: Transaction) -> None:
 class CheckedLog:
     """Reads entries of a log, and raises for any that does not lead up to the seal of its state."""
 
-    def __init__(self, transaction: Transaction, seal: Seal, state: State) -> None:
+    def __init__(
+        self, transaction: Transaction, seal: Seal, state: State, ahead: Ahead = _NO_MORE
+    ) -> None:
         self._transaction = transaction
         self._seal = seal
         self.state = state
-        self._index = Index(transaction, seal, state.keys)
-        self._tree = tree.stored(transaction, state.size)
+        self._index = Index(transaction, seal, state.keys, ahead.nodes)
+        self._tree = tree.stored(transaction, state.size, ahead.tiles)
 
     def know(self, asked: Iterable[CallKeys]) -> None:
         """Load the index rows of these keys."""
@@ -333,16 +370,22 @@ class CheckedLog:
 
 
 class Tail(CheckedLog):
-    """The end of a log, which nobody else may move on before this transaction ends."""
+    """The end of a log, which nobody else may move on before this transaction ends.
 
-    def __init__(self, transaction: Transaction, seal: Seal) -> None:
+    Of the keys that are `asked` about, the index is known.
+    """
+
+    def __init__(
+        self, transaction: Transaction, seal: Seal, asked: Sequence[CallKeys] = ()
+    ) -> None:
         self.generation: tuple[str, int | None] | None = None
-        found = stored_state(transaction, lock=True)
+        found, ahead = _locked_state(transaction, seal, asked)
         if found is None and transaction.execute(_BEGIN, format=FORMAT) == 1:
             _check_untouched(transaction)
             self._use(transaction, seal, State(head=NOTHING, log=uuid4().hex, root=_EMPTY))
             self.add([NewEntry.of(Genesis(self.state.log, FORMAT))])
             self.generation = self.state.log, 0
+            self.know(asked)
             return
         # another writer may have begun the log while this one waited
         found = found or stored_state(transaction, lock=True)
@@ -350,10 +393,11 @@ class Tail(CheckedLog):
             raise SourceError("the head of the audit log is gone: verify the log")
         self.generation = found.generation
         state = _checked_state(seal, found.state, found.sealed)
-        _check_follows(
-            transaction, dict(seal.newest), state
-        )  # under the lock nobody is ahead of it
-        self._use(transaction, seal, state)
+        known = dict(seal.newest)  # under the lock nobody is ahead of it
+        seal.shared = known.get(state.log, state) != state
+        _check_follows(transaction, known, state, ahead)
+        self._use(transaction, seal, state, ahead)
+        self.know(asked)
 
     def add(self, drafts: Sequence[NewEntry]) -> None:
         """Write entries, whose keys are known, and the state that they make."""
@@ -461,8 +505,10 @@ class Tail(CheckedLog):
         edge = self._tree.edge() if state.format > 1 else {}
         self._transaction.when_committed = lambda: self._seal.note(state, edge)
 
-    def _use(self, transaction: Transaction, seal: Seal, state: State) -> None:
-        super().__init__(transaction, seal, state)
+    def _use(
+        self, transaction: Transaction, seal: Seal, state: State, ahead: Ahead = _NO_MORE
+    ) -> None:
+        super().__init__(transaction, seal, state, ahead)
         if state.format == 1:
             return
         known = seal.edge_of(state)
@@ -480,9 +526,9 @@ def append(
 
     A claim that comes too late is not written, nor that somebody did not know of a final outcome.
     """
-    tail = Tail(transaction, seal)
     # of what is only written, the key alone has to be known
-    tail.know(d.asked if d.settles else CallKeys.under(d.told.idempotency_key) for d in drafts)
+    asked = [d.asked if d.settles else CallKeys.under(d.told.idempotency_key) for d in drafts]
+    tail = Tail(transaction, seal, asked)
     there = _there(transaction, tail, drafts)
     settled: set[int] = set()
     written: list[NewEntry] = []

@@ -177,6 +177,7 @@ class Seal:
         self.newest: dict[
             str, State
         ] = {}  # by log, of all that were read or written, and committed
+        self.shared = False  # whether others write to the log, as it was found last
         self._edge: tuple[State | None, Mapping[Any, bytes] | None] = (None, None)
         self._sealed: tuple[State | None, str] = (None, "")  # the last state, and its seal
         self.renew()

@@ -11,8 +11,9 @@ a key is, or would be.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TypeAlias
 
 import msgspec
@@ -25,12 +26,13 @@ from toolcrib.values.json import sha256_hex
 _DIGITS = "0123456789abcdef"
 _MOST = 16  # keys in a node that has none below
 _REMEMBERED = 15_000  # nodes, of two to three kilobytes
+_DEPTH, _NEAR = 5, 100  # of the nodes that are read ahead: how far from the root, and how many
 _LENGTH = 32  # hexadecimal digits of a node's hash: 128 bits of HMAC-SHA256
 Inner: TypeAlias = list[str]
 Last: TypeAlias = dict[str, tuple[int, ...]]  # not lists: the garbage collector passes tuples by
 _content = msgspec.json.Decoder(Inner | Last)
 _write = msgspec.json.Encoder(order="sorted").encode
-_NODES = "SELECT prefix, content FROM audit_keys WHERE prefix IN :prefixes"
+NODES = "SELECT prefix, content FROM audit_keys WHERE prefix IN :prefixes"
 SAVE = """INSERT INTO audit_keys (prefix, content) VALUES (:prefix, :content)
     ON CONFLICT (prefix) DO UPDATE SET content = excluded.content"""
 _ALL = "SELECT prefix, content FROM audit_keys WHERE prefix > :after ORDER BY prefix LIMIT 100"
@@ -55,8 +57,15 @@ class Index:
     Nodes are shared with all who have the seal: one that is to be changed is copied first.
     """
 
-    def __init__(self, transaction: Transaction, seal: Seal, root: str) -> None:
+    def __init__(
+        self,
+        transaction: Transaction,
+        seal: Seal,
+        root: str,
+        ahead: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
         self._transaction = transaction
+        self._ahead = ahead  # contents by prefix, read before
         self._seal = seal
         self._root = root  # "" where there is no node
         self._nodes: dict[str, Inner | Last] = {}
@@ -165,7 +174,10 @@ class Index:
                 self._nodes[place] = node
         if not missing:
             return
-        found = dict(self._transaction.tuples(_NODES, prefixes=missing))
+        found = {place: self._ahead[place] for place in missing if place in self._ahead}
+        unread = [place for place in missing if place not in found]
+        if unread:
+            found.update(self._transaction.tuples(NODES, prefixes=unread))
         for place in missing:
             content, own = found.get(place), hashes[place]
             if not isinstance(content, str) or node_hash(self._seal, place, content) != own:
@@ -203,6 +215,13 @@ def pairs(transaction: Transaction, seal: Seal, root: str) -> Iterator[tuple[str
         rows = transaction.tuples(_ALL, after=after)
     if hashes:
         raise ChangedIndexError
+
+
+def prefixes_near(keys: Iterable[str]) -> list[str]:
+    """Return the prefixes of the nodes that may lead to some keys, those nearest to the root."""
+    digests = list(map(digest_of, keys))
+    found = dict.fromkeys(digest[:depth] for depth in range(_DEPTH) for digest in digests)
+    return list(found)[:_NEAR]
 
 
 def node_hash(seal: Seal, prefix: str, content: str) -> str:

@@ -14,24 +14,25 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 from toolcrib.audit.entry import leaf
 from toolcrib.errors import SourceError
 from toolcrib.storage import Row, Transaction
 
 Place: TypeAlias = tuple[int, int]  # level, number
-Read: TypeAlias = Callable[[Iterable[Place]], Mapping[Place, bytes]]
+Read: TypeAlias = Callable[[Collection[Place]], Mapping[Place, bytes]]
 
 WIDTH = 16
 _HEIGHT = 4  # of a tile: 2 ** 4 hashes
 _WIDTHS = (1, 2, 4, 8)  # of the whole subtrees in a tile that is not full
 _BYTES = 32
 EMPTY = sha256(b"").digest()
-_TILES = "SELECT place, hashes FROM audit_tiles WHERE place IN :places"
+TILES = "SELECT place, hashes FROM audit_tiles WHERE place IN :places"
 SAVE = """INSERT INTO audit_tiles (place, hashes) VALUES (:place, :hashes)
     ON CONFLICT (place) DO UPDATE SET hashes = excluded.hashes"""
 
@@ -167,23 +168,51 @@ class Tree:
         return self._tiles.get((level, number), b"")
 
 
-def stored(transaction: Transaction, size: int) -> Tree:
-    """Return the tree of a log's first entries, as it is in the database: check what is read of it."""
-    return Tree(size, lambda places: tiles(transaction, places))
+def stored(
+    transaction: Transaction, size: int, ahead: Mapping[Place, bytes] = MappingProxyType({})
+) -> Tree:
+    """Return the tree of a log's first entries, as it is in the database: check what is read of it.
+
+    Of the tiles, some may have been read `ahead` in the same transaction.
+    """
+
+    def read(places: Collection[Place]) -> dict[Place, bytes]:
+        found = {place: ahead[place] for place in places if place in ahead}
+        return found | tiles(transaction, (place for place in places if place not in found))
+
+    return Tree(size, read)
 
 
 def tiles(transaction: Transaction, places: Iterable[Place]) -> dict[Place, bytes]:
     """Return those that are there, and can be read."""
-    names = {f"{level}/{number}": (level, number) for level, number in places}
-    if not names:
-        return {}
+    names = list(map(_name, places))
+    return tiles_in(transaction.tuples(TILES, places=names)) if names else {}
+
+
+def tiles_in(rows: Iterable[tuple[Any, ...]]) -> dict[Place, bytes]:
+    """Return the tiles of rows that `TILES` finds, those that can be read."""
     found = {}
-    for name, text in transaction.tuples(_TILES, places=list(names)):
+    for name, text in rows:
         with suppress(binascii.Error, TypeError, ValueError):
             hashes = base64.b64decode(text, validate=True)
             if base64.b64encode(hashes).decode() == text:  # as it was written
-                found[names[name]] = hashes
+                level, number = map(int, name.split("/"))
+                found[level, number] = hashes
     return found
+
+
+def names_near(size: int) -> list[str]:
+    """Return the names of the tiles at the right end of a tree that may have grown a little."""
+    sizes = (size, size + WIDTH, size + 2 * WIDTH)
+    levels = range(len(_above(0, sizes[-1])))
+    return list(
+        {_name((level, at // WIDTH ** (level + 1))): None for level in levels for at in sizes}
+    )
+
+
+def _name(place: Place) -> str:
+    level, number = place
+    return f"{level}/{number}"
 
 
 def leaves(transaction: Transaction, first: int, last: int) -> list[bytes]:
@@ -202,8 +231,8 @@ def is_full(tile: bytes) -> bool:
 def rows(made: Mapping[Place, bytes]) -> list[Row]:
     """Return tiles as what `SAVE` writes."""
     return [
-        {"place": f"{level}/{number}", "hashes": base64.b64encode(hashes).decode()}
-        for (level, number), hashes in made.items()
+        {"place": _name(place), "hashes": base64.b64encode(hashes).decode()}
+        for place, hashes in made.items()
     ]
 
 

@@ -419,7 +419,14 @@ class Transaction:
 
     def tuples(self, sql: str, /, **values: object) -> list[tuple[Any, ...]]:
         """Return the rows as plain tuples, which is faster than `rows` where there are many."""
-        return self._run(sql, values, self._fetched)
+        return self._run(sql, values, partial(self._fetched, self._cursor))
+
+    def tuples_of(self, queries: Sequence[tuple[str, Row]], /) -> list[list[tuple[Any, ...]]]:
+        """Return the rows of several SELECTs; a server is asked all of them before it answers."""
+        cursors = [self._connection.cursor() for _ in queries]
+        for cursor, (sql, values) in zip(cursors, queries, strict=True):
+            self._run(sql, values, _nothing, cursor=cursor)
+        return [self._guarded(partial(self._fetched, cursor)) for cursor in cursors]
 
     def execute(self, sql: str, /, **values: object) -> int:
         """Run a statement and return how many rows it changed."""
@@ -522,8 +529,8 @@ class Transaction:
         kind: type[Exception] = self._dialect.loaded_dbapi.Error
         return kind
 
-    def _fetched(self) -> list[tuple[Any, ...]]:
-        rows = list(self._cursor.fetchall())
+    def _fetched(self, cursor: Any) -> list[tuple[Any, ...]]:
+        rows = list(cursor.fetchall())
         self._heard = True
         return rows
 
@@ -544,12 +551,20 @@ class Transaction:
         _log.debug("%s", sql)
         text, named = _statement(sql, values, self._dialect.name)
         cursor = self._cursor if cursor is None else cursor
-        try:
+
+        def run() -> T:
             if more:
                 cursor.executemany(text, [named, *more])
             else:
                 cursor.execute(text, named)
             return take()
+
+        return self._guarded(run)
+
+    def _guarded(self, use: Callable[[], T]) -> T:
+        """Return what is made with the driver; raises SourceError for each error of it."""
+        try:
+            return use()
         except self._error as error:
             driver = self._connection.driver_connection
             if self._dialect.is_disconnect(error, driver, self._cursor):  # type: ignore[arg-type]
