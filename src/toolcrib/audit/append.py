@@ -65,7 +65,7 @@ from toolcrib.audit.entry import (
 )
 from toolcrib.audit.index import NODES, SAVE, Index, prefixes_near
 from toolcrib.errors import SourceError, ToolcribError
-from toolcrib.storage import Row, Transaction
+from toolcrib.storage import ConflictError, Row, Transaction
 from toolcrib.threads import renewed_in_children
 from toolcrib.values.origin import Attachment
 from toolcrib.values.record import ToolInvocationRecord, earlier_key_of, standing
@@ -88,6 +88,7 @@ _IS_SET = """SELECT 1 FROM audit_head WHERE id = 1 AND seq = :seq AND hash = :ha
     AND tree_hash = :root AND seal = :seal"""
 _IS_SET_OLD = """SELECT 1 FROM audit_head WHERE id = 1 AND seq = :seq AND hash = :hash
     AND seal = :seal AND format = 1"""
+_MEANWHILE = "others write to the audit log: it is to be read again"
 _NOT_TAKEN = "the database did not take the audit log's head: look for a trigger"
 _TRACES = """SELECT 1 FROM audit_entries UNION ALL SELECT 1 FROM audit_keys
     UNION ALL SELECT 1 FROM audit_tiles LIMIT 1"""
@@ -226,7 +227,7 @@ def _locked_state(
     All who write wait for whoever has the lock, so that it is held for as few answers of a server as
     possible.
     """
-    if not seal.shared:
+    if seal.alone:
         return stored_state(transaction, lock=True), _NO_MORE
     names = [name for state in seal.newest.values() for name in tree.names_near(state.size)]
     keys = dict.fromkeys(key for one in asked for key in (one.key, one.earlier) if key)
@@ -372,13 +373,26 @@ class CheckedLog:
 class Tail(CheckedLog):
     """The end of a log, which nobody else may move on before this transaction ends.
 
-    Of the keys that are `asked` about, the index is known.
+    Of the keys that are `asked` about, the index is known. Of an `expected` state it is only required
+    that the log still has it: a server may say as late as by the commit that it has not.
     """
 
     def __init__(
-        self, transaction: Transaction, seal: Seal, asked: Sequence[CallKeys] = ()
+        self,
+        transaction: Transaction,
+        seal: Seal,
+        asked: Sequence[CallKeys] = (),
+        *,
+        expected: State | None = None,
     ) -> None:
         self.generation: tuple[str, int | None] | None = None
+        self.expected = expected is not None
+        if expected is not None:
+            values = {**expected.told(), "seal": seal.state(expected)}
+            transaction.require(_IS_SET + transaction.for_update, _MEANWHILE, **values)
+            self._use(transaction, seal, expected)
+            self.know(asked)
+            return
         found, ahead = _locked_state(transaction, seal, asked)
         if found is None and transaction.execute(_BEGIN, format=FORMAT) == 1:
             _check_untouched(transaction)
@@ -394,7 +408,7 @@ class Tail(CheckedLog):
         self.generation = found.generation
         state = _checked_state(seal, found.state, found.sealed)
         known = dict(seal.newest)  # under the lock nobody is ahead of it
-        seal.shared = known.get(state.log, state) != state
+        seal.alone = seal.alone + 1 if known.get(state.log) == state else 0
         _check_follows(transaction, known, state, ahead)
         self._use(transaction, seal, state, ahead)
         self.know(asked)
@@ -519,16 +533,20 @@ class Tail(CheckedLog):
 
 
 def append(
-    transaction: Transaction, seal: Seal, drafts: Sequence[NewEntry]
+    transaction: Transaction,
+    seal: Seal,
+    drafts: Sequence[NewEntry],
+    expected: State | None = None,
 ) -> tuple[list[AuditEntry | SourceError | None], tuple[str, int | None] | None]:
     """Write the entries; of each whose key was settled before, the entry that stands there; and the
     `generation` of the log.
 
     A claim that comes too late is not written, nor that somebody did not know of a final outcome.
+    Raises ConflictError if the log has not the state that is `expected`, and where that does not do.
     """
     # of what is only written, the key alone has to be known
     asked = [d.asked if d.settles else CallKeys.under(d.told.idempotency_key) for d in drafts]
-    tail = Tail(transaction, seal, asked)
+    tail = Tail(transaction, seal, asked, expected=expected)
     there = _there(transaction, tail, drafts)
     settled: set[int] = set()
     written: list[NewEntry] = []
@@ -537,6 +555,8 @@ def append(
         if at in there:
             continue
         if draft.settles and _settled(tail, draft, under):
+            if tail.expected:  # what stands there is read under the lock
+                raise ConflictError(_MEANWHILE)
             settled.add(at)
             if draft.claim or draft.told.code == UNKNOWN:
                 continue
@@ -655,6 +675,8 @@ def _there(transaction: Transaction, tail: Tail, drafts: Sequence[NewEntry]) -> 
     """
     known, seen = set(), set()
     for at, draft in enumerate(drafts):
+        if draft.once and tail.expected:
+            raise ConflictError(_MEANWHILE)
         if draft.once:
             about = dict(zip(COLUMNS, columns_of(draft.told), strict=True))
             named = {name: about[name] for name in ("run_id", "call_id", "status")}

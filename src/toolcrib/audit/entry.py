@@ -23,6 +23,7 @@ import hmac
 import math
 import re
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, get_args
@@ -177,7 +178,8 @@ class Seal:
         self.newest: dict[
             str, State
         ] = {}  # by log, of all that were read or written, and committed
-        self.shared = False  # whether others write to the log, as it was found last
+        self.alone = 0  # how often in a row nobody else had written to the log when it was read
+        self._written_at = 0.0
         self._edge: tuple[State | None, Mapping[Any, bytes] | None] = (None, None)
         self._sealed: tuple[State | None, str] = (None, "")  # the last state, and its seal
         self.renew()
@@ -200,6 +202,16 @@ class Seal:
             if newest is None or state.head.seq > newest.head.seq:
                 self.newest[state.log] = state
                 self._edge = state, edge
+                self._written_at = time.monotonic()
+
+    def expected(self) -> State | None:
+        """Return the state that the log is likely to have still: this log wrote it a moment ago, and
+        nobody else has written for a while."""
+        state, edge = self._edge
+        if state is None or edge is None or state.format == 1 or self.alone < _ALONE:
+            return None
+        recent = time.monotonic() - self._written_at < _RECENT
+        return state if recent and self.newest.get(state.log) == state else None
 
     def edge_of(self, state: State) -> Mapping[Any, bytes] | None:
         """Return the edge of a state's tree, if it was remembered last."""
@@ -281,6 +293,8 @@ ENDED = ("completed", "failed")
 UNKNOWN = ErrorCode.OUTCOME_UNKNOWN.value
 # What reading a text raises that is not what it should be; a text may be nested too deeply.
 UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
+_ALONE = 3  # times that nobody else has written, after which it is not asked each time
+_RECENT = 1.0  # seconds
 _LONGEST = 200  # characters of a column: PostgreSQL's indexes take some 2,700 bytes of two of them
 
 

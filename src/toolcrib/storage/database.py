@@ -245,7 +245,8 @@ def _set_session(connection: Any, _record: object) -> None:
         )
         cursor.execute(
             "SELECT set_config('extra_float_digits', '3', false),"
-            " set_config('client_encoding', 'UTF8', false)"
+            " set_config('client_encoding', 'UTF8', false),"
+            " set_config('default_transaction_isolation', 'read committed', false)"
         )
     connection.commit()
 
@@ -389,13 +390,18 @@ class UnreachableError(SourceError):
     """The database was not there, or not to be had: nothing is said about what is in it."""
 
 
+class ConflictError(SourceError):
+    """What was to be written does not fit to what is there by now. Nothing of it was."""
+
+
 class Transaction:
     """Statements that are committed together, or not at all. `:name` marks a value.
 
     A value that is a list stands for what is between the brackets of `IN :name`. They go straight to
     the driver: SQLAlchemy's own execution takes three times as long as a small statement in SQLite.
-    PostgreSQL gets them in a pipeline: what nobody waits for, BEGIN too, goes together with what
-    follows.
+    PostgreSQL gets them in a pipeline: what nobody waits for goes together with what follows, and BEGIN
+    and COMMIT only where an answer is waited for in between. What is sent at once is a transaction by
+    itself.
     """
 
     def __init__(self, connection: PoolProxiedConnection, dialect: Dialect) -> None:
@@ -410,6 +416,8 @@ class Transaction:
         self._required = ""  # what it says if the server did not find what was required
         self._heard = False  # whether the server has answered, or may have committed
         self.unheard = False  # whether its connection had died before that
+        self._begin = ""  # BEGIN, until it is sent
+        self._queued: list[tuple[str, Row]] = []  # what is to be sent, in order
 
     def rows(self, sql: str, /, **values: object) -> list[Row]:
         """Return the rows of a SELECT, as mappings by column name."""
@@ -458,21 +466,22 @@ class Transaction:
         texts = {
             f"rows_{at}": msgspec.json.encode(rows).decode() for at, (_, rows) in enumerate(inserts)
         }
-        sql = _in_one(tuple(sql for sql, _ in inserts), update)
-        self._run(sql, {**texts, **values}, _nothing, cursor=self._unread)
+        self._queued.append(
+            (_in_one(tuple(sql for sql, _ in inserts), update), {**texts, **values})
+        )
 
     def require(self, sql: str, failure: str, /, **values: object) -> None:
-        """Raise SourceError with this text unless a SELECT gives a row.
+        """Raise ConflictError with this text unless a SELECT gives a row.
 
         On a server it may be raised as late as by the commit, which then is none.
         """
         if self._dialect.name != "postgresql":
             if not self.tuples(sql, **values):
-                raise SourceError(failure)
+                raise ConflictError(failure)
             return
         self._required = failure
         counted = f"SELECT 1 / count(*) FROM ({sql}) AS found"  # noqa: S608  the caller's own
-        self._run(counted, values, _nothing, cursor=self._unread)
+        self._queued.append((counted, values))
 
     @property
     def for_update(self) -> str:
@@ -497,14 +506,32 @@ class Transaction:
         driver: Any = self._connection.driver_connection
         if not driver.autocommit:  # as SQLAlchemy leaves it; here BEGIN and COMMIT are statements
             driver.autocommit = True
+        mode = "READ COMMITTED" if write else "REPEATABLE READ READ ONLY"
+        self._begin = f"BEGIN ISOLATION LEVEL {mode}"
         if getattr(self._dialect.loaded_dbapi.capabilities, "has_pipeline", bool)():
             self._sync = self._pipeline.enter_context(driver.pipeline()).sync
-        mode = "READ COMMITTED" if write else "REPEATABLE READ READ ONLY"
-        self._run(f"BEGIN ISOLATION LEVEL {mode}", {}, _nothing)
+        else:  # each statement would be a transaction by itself
+            self._send()
 
     def commit(self) -> None:
-        self._heard = True
-        self._run("COMMIT", {}, self._pipeline.close)
+        if self._begin:
+            self._begin = ""
+            self._send()
+            self._heard = True
+            self._guarded(self._pipeline.close)
+        else:
+            self._send()
+            self._heard = True
+            self._run("COMMIT", {}, self._pipeline.close)
+
+    def _send(self) -> None:
+        """Send what is queued, after BEGIN if that was not sent."""
+        begin, self._begin = self._begin, ""
+        queued, self._queued = self._queued, []
+        if begin:
+            self._run(begin, {}, _nothing, cursor=self._unread)
+        for sql, values in queued:
+            self._run(sql, values, _nothing, cursor=self._unread)
 
     def close(self) -> None:
         """Give the connection back."""
@@ -548,6 +575,8 @@ class Transaction:
         cursor: Any = None,
         more: Sequence[Row] = (),
     ) -> T:
+        if self._begin or self._queued:
+            self._send()
         _log.debug("%s", sql)
         text, named = _statement(sql, values, self._dialect.name)
         cursor = self._cursor if cursor is None else cursor
@@ -571,7 +600,7 @@ class Transaction:
                 self._connection.invalidate()
                 self.unheard = not self._heard
             refused = self._required if code_of(error) == _DIVISION_BY_ZERO else ""
-            failure = SourceError(refused) if refused else _failed_by(error)
+            failure = ConflictError(refused) if refused else _failed_by(error)
         except UnicodeError as error:
             failure = _failed_by(error)
         self.failed = True
@@ -736,12 +765,15 @@ def _quietly(work: Callable[[], T]) -> T:
 def _failed_by(error: Exception) -> SourceError:
     told = ", ".join(filter(None, (type(error).__name__, code_of(error))))
     kind = UnreachableError if unreachable(error) else SourceError
+    if code_of(error) in _TAKEN:
+        kind = ConflictError
     return kind(f"the database cannot be used ({told}): {advice(error)}")
 
 
 _INSERT = re.compile(r"INSERT INTO (\w+) \(([^)]*)\)\s+VALUES \(([^)]*)\)\s*(.*)", re.DOTALL)
 _NAMED = re.compile(r"(?<![:\w]):(\w+)")
 _DIVISION_BY_ZERO = "22012"
+_TAKEN = ("23505", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_UNIQUE")
 
 
 def _statement(sql: str, values: Row, kind: str) -> tuple[str, Row]:
