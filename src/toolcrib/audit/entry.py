@@ -29,6 +29,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias, get_args
 
 import msgspec
+import orjson
 
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.threads import renewed_in_children
@@ -174,6 +175,8 @@ class Seal:
             raise ToolcribError("the audit log's key is empty: anybody has that one")
         # an environment variable may hold bytes that are no text: they are the key's, as they were
         self._key = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
+        # what the key alone adds to each hash
+        self._keyed = None if self._key is None else hmac.new(self._key, digestmod="sha256")
         self.known: dict[str, Any] = {}  # by hash, what was sealed or checked before: see `index`
         self.newest: dict[
             str, State
@@ -191,9 +194,11 @@ class Seal:
 
     def __call__(self, text: str | bytes) -> str:
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        if self._key is None:
+        if self._keyed is None:
             return hashlib.sha256(data).hexdigest()
-        return hmac.digest(self._key, data, "sha256").hex()
+        made = self._keyed.copy()
+        made.update(data)
+        return made.hexdigest()
 
     def note(self, state: State, edge: Mapping[Any, bytes] | None = None) -> None:
         """Remember a committed state, and the `edge` of its tree, unless a newer one is remembered."""
@@ -255,7 +260,8 @@ class Seal:
         """
         known, sealed = self._sealed
         if known != state:
-            sealed = self(canonical_bytes(state.told()))
+            # numbers and texts, whose RFC 8785 text is also orjson's
+            sealed = self(orjson.dumps(state.told(), option=orjson.OPT_SORT_KEYS))
             self._sealed = state, sealed
         return sealed
 

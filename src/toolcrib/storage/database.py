@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -75,6 +75,7 @@ def open_engine(url: str, mode: int = OWNERS, folder: str = "") -> Engine:
     except ValueError:
         raise sa.exc.ArgumentError("a port is a number") from None
     options: dict[str, Any] = {"hide_parameters": True, "logging_name": "toolcrib"}
+    options["pool_reset_on_return"] = None  # who uses one commits, rolls back or invalidates it
     logging.getLogger("sqlalchemy.engine.Engine.toolcrib").addFilter(_is_no_row)
     is_sqlite = parsed.get_backend_name() == "sqlite"
     if is_sqlite and parsed.database in _IN_MEMORY:
@@ -407,8 +408,7 @@ class Transaction:
     def __init__(self, connection: PoolProxiedConnection, dialect: Dialect) -> None:
         self._connection = connection
         self._dialect = dialect
-        self._cursor: Any = None  # opened where it begins
-        self._unread: Any = None  # of statements whose results nobody waits for
+        self._unread: Any = None  # a cursor of statements whose results nobody waits for
         self._pipeline = ExitStack()
         self._sync: Callable[[], object] = _nothing
         self.when_committed: Callable[[], None] = lambda: None  # called once, after the commit
@@ -497,7 +497,7 @@ class Transaction:
 
     def begin(self, *, write: bool) -> None:
         """Begin: a snapshot to read, or a write under its locks."""
-        self._cursor, self._unread = self._connection.cursor(), self._connection.cursor()
+        self._unread = self._guarded(self._connection.cursor)
         if self._dialect.name == "sqlite":
             # the lock is taken at once: who reads first may find that another has written since
             self._run("BEGIN IMMEDIATE" if write else "BEGIN", {}, _nothing)
@@ -547,9 +547,13 @@ class Transaction:
         if not self._connection.is_valid:  # it was thrown away when it died
             return
         try:
-            self._cursor.execute("ROLLBACK")
+            self._connection.cursor().execute("ROLLBACK")
         except self._error:
             self._connection.invalidate()
+
+    @cached_property
+    def _cursor(self) -> Any:
+        return self._guarded(self._connection.cursor)
 
     @property
     def _error(self) -> type[Exception]:
@@ -596,7 +600,7 @@ class Transaction:
             return use()
         except self._error as error:
             driver = self._connection.driver_connection
-            if self._dialect.is_disconnect(error, driver, self._cursor):  # type: ignore[arg-type]
+            if self._dialect.is_disconnect(error, driver, self._unread):  # type: ignore[arg-type]
                 self._connection.invalidate()
                 self.unheard = not self._heard
             refused = self._required if code_of(error) == _DIVISION_BY_ZERO else ""
