@@ -208,6 +208,31 @@ async def test_who_writes_alone_sees_at_once_what_another_one_wrote(
         assert (await one.verify()).ok
 
 
+async def test_a_commit_that_a_server_refuses_at_its_end_is_none(
+    postgres: Callable[[], str],
+) -> None:
+    url = postgres()
+    async with AuditLog(url) as log:
+        for number in range(8):
+            await log.write(record(number))
+        with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as server:
+            server.execute(
+                "CREATE FUNCTION no() RETURNS trigger AS"
+                " $$ BEGIN RAISE EXCEPTION 'no'; END $$ LANGUAGE plpgsql"
+            )
+            server.execute(
+                "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON audit_entries"
+                " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION no()"
+            )
+            for _ in range(3):
+                with pytest.raises(SourceError, match="cannot be used"):
+                    await log.begin(record(100, "started"))
+            server.execute("DROP TRIGGER late ON audit_entries")
+        assert await log.begin(record(100, "started")) is None
+        assert len(await log.entries()) == 9
+        assert (await log.verify()).ok
+
+
 async def test_a_connection_that_was_dropped_between_two_calls_is_made_again(
     postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
