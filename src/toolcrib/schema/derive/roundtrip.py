@@ -336,19 +336,24 @@ def _as_float(sent: Any) -> float | None:
         return None
 
 
+_LITERALS = frozenset((str, int, bool, float, bytes, type(None)))
+
+
 class ChoicePart(Part):
     """A Literal or an Enum: one of the values that are written there, and no other that equals it."""
 
     def __init__(self, members: Sequence[Any]) -> None:
-        self._members = members
         values = [plain(member) for member in members]
         self._whole = any(value.__class__ is int for value in values)
+        self._scalars = {(m.__class__, m) for m in members if m.__class__ in _LITERALS}
+        self._members = {id(m): m for m in members}  # of an Enum each is there once
 
     def whole(self, sent: JsonValue) -> JsonValue:
         return _whole_number(sent) if self._whole else sent
 
     def fits(self, value: Any) -> bool:
-        return any(value.__class__ is m.__class__ and value == m for m in self._members)
+        kind = value.__class__  # looked up: there may be as many members as there are values
+        return (kind, value) in self._scalars if kind in _LITERALS else id(value) in self._members
 
 
 class AnythingPart(Part):

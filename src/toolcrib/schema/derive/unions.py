@@ -35,6 +35,7 @@ MAX_WORK = 400_000
 
 _OUTSIDE = ("ref", "serialization", "metadata")
 _TRIES = 4  # pydantic tries each branch in two modes, and what it makes is thrown away
+_LISTED = 40  # constants that are compared with a value as fast as a branch is tried
 _ANY = "toolcrib: more than one branch"
 _TYPES: Mapping[type, tuple[str, ...]] = {
     str: ("string",),
@@ -229,6 +230,7 @@ class _Branch:
         listed = [node["const"]] if "const" in node else node.get("enum")
         if not isinstance(listed, list) or not isinstance(value, _SCALARS):
             return True
+        _work.spend(len(listed) // _LISTED)
         return any(
             one == value and isinstance(one, bool) is isinstance(value, bool) for one in listed
         )
