@@ -204,6 +204,13 @@ def counted_rereading() -> Iterator[None]:
         _rereading.spent, _rereading.known = before, known
 
 
+def spend_reading(units: int, text: str) -> None:
+    """Count work of reading one value, in bytes that are read again. Raises TooMuchWorkError."""
+    _rereading.spent += units
+    if _rereading.spent > MAX_REREAD:
+        raise TooMuchWorkError(text)
+
+
 class PartReader:
     """Reads JSON by one part of a hint alone, as the class around it does: `config` is that class's."""
 
@@ -217,12 +224,12 @@ class PartReader:
     def read(self, sent: JsonValue) -> Any:
         """Return the value. Raises TooMuchWorkError, ValidationError, SchemaError, ValueError."""
         text = json_bytes(sent)
-        _rereading.spent += len(text) + _REREAD_CALL
-        if _rereading.spent > MAX_REREAD:
-            raise TooMuchWorkError(_REREAD)
+        spend_reading(len(text) + _REREAD_CALL, _REREAD)
         if self._made is None:
             config = {key: said for key, said in self._config.items() if key != "title"}
-            self._made = SchemaValidator(self._core, cast("CoreConfig", config))
+            self._made = SchemaValidator(
+                self._core, cast("CoreConfig", config), _use_prebuilt=False
+            )
         return self._made.validate_json(text, strict=True)
 
     def try_read(self, sent: JsonValue) -> Any:
