@@ -20,12 +20,12 @@ from toolcrib.errors import (
 )
 from toolcrib.values.client import LLMClient, Plan
 from toolcrib.values.message import ChatRequest, ReasoningPart, Reply, StreamPart
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.typed import explains_wrong_types
 
 _MOVED_ON_BY = (ConnectionFailed, RateLimitError, ProviderError)
 
 
-@names_wrong_types
+@explains_wrong_types
 def fallback(
     clients: Sequence[LLMClient], *, on: tuple[type[ClientError], ...] = _MOVED_ON_BY
 ) -> FallbackClient:
@@ -42,7 +42,7 @@ def fallback(
 class FallbackClient(Closing):
     """Asks clients in turn until one answers; `Reply.model` says which did."""
 
-    @names_wrong_types
+    @explains_wrong_types
     def __init__(self, clients: Sequence[LLMClient], on: tuple[type[ClientError], ...]) -> None:
         if not clients:
             raise RequestError("fallback: there is no client to ask")

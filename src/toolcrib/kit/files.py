@@ -33,7 +33,7 @@ from toolcrib.kit.opening import (
     told,
 )
 from toolcrib.tools import capability, tool
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.typed import Checked, names_wrong_types
 
 _LONGEST_QUERY = 200
 
@@ -192,7 +192,7 @@ _NO_SOURCES = frozenset({"__pycache__", "node_modules", "site-packages"})
 _ENVIRONMENT = "pyvenv.cfg"  # what marks the folder of a virtual environment
 
 
-class SearchLimits(msgspec.Struct, frozen=True, kw_only=True):
+class SearchLimits(Checked, msgspec.Struct, frozen=True, kw_only=True):
     """Says what one search may read and answer with; a larger file is searched up to `file_bytes`."""
 
     matches: int = 50
@@ -294,7 +294,7 @@ NOT_TEXT: Final = "that is not a text file"
 _LONGEST_PATH = 1024
 
 
-class FolderLimits(msgspec.Struct, frozen=True, kw_only=True):
+class FolderLimits(Checked, msgspec.Struct, frozen=True, kw_only=True):
     """Says what one call may answer with; the rest is cut, and said to be.
 
     `scanned` is how many entries of a folder are looked at, to sort them and show the first

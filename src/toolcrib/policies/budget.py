@@ -22,7 +22,7 @@ from toolcrib.values.context import ROUNDING, PolicyContext, RunTally
 from toolcrib.values.decision import Allow, Decision, Deny
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.record import ToolInvocationRecord
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.typed import explains_wrong_types
 
 Per: TypeAlias = Literal["run", "tool", "caller"]
 Spent: TypeAlias = Callable[[ToolDefinition, PolicyContext], float]
@@ -31,7 +31,7 @@ _WITHIN: Final = Allow("within the budget", "budget")
 _OPEN_RUNS = 16
 
 
-@names_wrong_types
+@explains_wrong_types
 def budget(
     *,
     calls: int | None = None,

@@ -19,13 +19,13 @@ from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext
 from toolcrib.values.decision import Allow, Decision, Deny
 from toolcrib.values.record import ToolInvocationRecord
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.typed import explains_wrong_types
 
 RatePer: TypeAlias = Literal["all", "tool", "caller", "run"]
 _WITHIN: Final = Allow("within the rate limit", "rate_limit")
 
 
-@names_wrong_types
+@explains_wrong_types
 def rate_limit(
     limit: str, *, per: RatePer = "caller", only: str | Iterable[str] = ()
 ) -> CountingPolicy:

@@ -28,7 +28,7 @@ from toolcrib.values.message import (
     Usage,
 )
 from toolcrib.values.offer import Offer
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.typed import Checked, names_wrong_types
 
 # What a scripted model says: the notation that the scripted client and the loopback servers share.
 #
@@ -36,7 +36,7 @@ from toolcrib.values.typed import names_wrong_types
 # one of those from the request.
 
 
-class ScriptedCall(msgspec.Struct, frozen=True):
+class ScriptedCall(Checked, msgspec.Struct, frozen=True):
     """A call that the scripted model makes; `arguments` is the text that it sends."""
 
     name: str
@@ -54,6 +54,7 @@ class Spoken(msgspec.Struct, frozen=True):
     calls: tuple[ScriptedCall, ...]
 
 
+@names_wrong_types
 def call(name: str, /, **arguments: Any) -> ScriptedCall:
     """Return a call of the tool `name`, with these arguments. Raises TypeError for what is no JSON."""
     try:

@@ -68,7 +68,7 @@ class ToolCall(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
     payload: PayloadRef | None = None
 
     def __post_init__(self) -> None:
-        plain = self.complete is True and not self.notes and self.fault is None
+        plain = self.complete is True and self.notes == () and self.fault is None
         if not (plain and self.payload is None and self.provider_id.__class__ is str):
             super().__post_init__()
         elif not (self.id.__class__ is self.name.__class__ is self.arguments.__class__ is str):
