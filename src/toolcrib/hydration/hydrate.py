@@ -231,7 +231,7 @@ def _built(
             return None, errors, None
     try:
         made = tool.make(arguments, before)
-    except (KeyboardInterrupt, GeneratorExit):
+    except KeyboardInterrupt:
         raise
     except BaseException as raised:  # noqa: BLE001  an author's code, or a panic in Rust
         if not isinstance(raised, _REFUSALS):
