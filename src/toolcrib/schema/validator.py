@@ -157,7 +157,8 @@ def _alternatives(
 
 def _options(facts: dict[str, Any], _value: object) -> str:
     options = facts["options"]
-    shown = ", ".join(_show(option) for option in options[:12])
+    show = _show if len(set(map(_show, options))) == len(options) else canonical_json
+    shown = ", ".join(map(show, options[:12]))
     return f"expected one of: {shown}{', …' if len(options) > 12 else ''}"
 
 
