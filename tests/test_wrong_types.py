@@ -10,7 +10,7 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from rows import each_row
@@ -61,14 +61,20 @@ from toolcrib.audit import (
     verify_jsonl,
 )
 from toolcrib.clients import OpenAIClient, Retries, Settings, client_for
-from toolcrib.errors import ToolcribError
+from toolcrib.errors import CapabilityError, ToolcribError
 from toolcrib.pick import Feedback, Hybrid
 from toolcrib.policies import deny_by_default, require_roles
 from toolcrib.testing import ScriptedClient, openai_server
 from toolcrib.tools import Tool
 from toolcrib.tools.lock import check_lock
 from toolcrib.values.message import ToolChoice
-from toolcrib.values.typed import _fields, names_wrong_types
+from toolcrib.values.typed import (
+    _fields,
+    _is_meant,
+    _is_told_by_class,
+    _kind,
+    names_wrong_types,
+)
 
 
 class Alien:
@@ -263,6 +269,10 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     ("marks", lambda: Catalog.from_definitions([], marks={"x": True})),  # type: ignore[dict-item]
     ("trust", lambda: Catalog.from_definitions([], trust=["x"])),  # type: ignore[arg-type]
     ("lock", lambda: Catalog(TOOLS).trusting({}, lock="x.lock")),  # type: ignore[arg-type]
+    ("retryable", lambda: ToolError("no", retryable=A)),
+    ("retryable", lambda: CapabilityError("no", retryable="no")),  # type: ignore[arg-type]
+    ("pinned", lambda: hydrate(CALL, TOOLS, pinned=A)),
+    ("on_exception", lambda: hydrate(CALL, TOOLS, on_exception=A)),
     ("require_roles", lambda: require_roles(["admin"])),  # type: ignore[arg-type]
     ("deny_by_default", lambda: deny_by_default(allow=A)),
 ]
@@ -356,7 +366,7 @@ PYTHONS_OWN = re.compile(
 
 def public(room: str) -> list[Any]:
     """The functions of a room and its classes that are made by calling them."""
-    module = importlib.import_module(f"toolcrib.{room}")
+    module = importlib.import_module(f"toolcrib.{room}".rstrip("."))
     names = getattr(module, "__all__", None) or ["check_lock", "lock_catalog", "read_lock"]
     found = [getattr(module, name) for name in names if hasattr(module, name)]
     made = [one for one in found if inspect.isfunction(one) or inspect.isclass(one)]
@@ -406,6 +416,122 @@ def test_no_public_function_of_a_room_fails_inside_for_a_wrong_type(
                     continue
                 failures.append(f"{function.__qualname__}({label}): {error!r}")
     assert failures == []
+
+
+# Values that toolcrib makes and hands out: what is in them was checked before.
+MADE_HERE = frozenset(
+    (
+        *("ApprovalRequested", "Completed", "Done", "Failed", "Hydrated", "Offer", "PickResult"),
+        *("PolicyContext", "ReasoningDelta", "Rejected", "ReplyFinished", "RunError", "RunResult"),
+        *("RunStarted", "TextDelta", "ToolArgumentsDelta", "ToolCallFinished", "ToolCallProgress"),
+        *("ToolCallStarted", "ToolInvocationRecord", "ToolsOffered", "UsageReported", "Waiting"),
+        *(
+            "Outgoing",
+            "Parsed",
+            "RepairRequest",
+            "Excluded",
+            "PickProvenance",
+            "PickReport",
+            "Query",
+        ),
+        *("Score", "ScoredTool", "BoundCall", "PerCall", "ChatRequest", "HttpRequest", "Memo"),
+        *("ToolForm", "ToolView", "Wire"),
+    )
+)
+VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
+SAMPLES: dict[Any, Any] = {
+    str: "x",
+    int: 1,
+    float: 1.0,
+    bool: True,
+    bytes: b"x",
+    tuple: (),
+    list: [],
+    dict: {},
+    type(None): None,
+    ToolCall: CALL,
+    Agent: agent(),
+    type(REJECTED): REJECTED,
+}
+
+
+def judged_parameters() -> Iterator[Any]:
+    """Each parameter of all that is public whose hint says by a class what it takes."""
+    met = set[Any]()
+    for room in ("", *ROOMS):
+        for one in public(room):
+            if one in met or one.__name__ in MADE_HERE:
+                continue
+            met.add(one)
+            for name, kind in kinds_of(one).items():
+                if all(map(_is_told_by_class, kind.types)) and not name.startswith("_"):
+                    yield pytest.param(one, name, kind, id=f"{room}.{one.__name__}({name}=)")
+
+
+def kinds_of(one: Any) -> dict[str, Any]:
+    """What each parameter takes, by its hint; not those of which no class can tell."""
+    struct = hasattr(one, "__struct_fields__")
+    of: Any = one.__init__ if inspect.isclass(one) and not struct else one
+    try:
+        hints, parameters = get_type_hints(of), inspect.signature(one).parameters
+    except (NameError, ValueError):  # of an optional extra; of a class without a constructor
+        return {}
+    kinds: dict[str, Any] = {}
+    for name, parameter in parameters.items():
+        kind = _kind(hints[name]) if name in hints else None
+        if kind is not None and object not in kind.types and parameter.kind is not VAR_KEYWORD:
+            kinds[name] = kind
+    return kinds
+
+
+def call_with(one: Any, name: str, value: Any) -> Callable[[], Any]:
+    """Call it with a value for one parameter, and for those that it cannot do without."""
+    kinds, args, named = kinds_of(one), list[Any](), dict[str, Any]()
+    for parameter in inspect.signature(one).parameters.values():
+        if parameter.name == name:
+            given = value
+        elif parameter.default is parameter.empty and parameter.kind < parameter.VAR_KEYWORD:
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                continue
+            given = sample(parameter.name, kinds.get(parameter.name))
+        else:
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY or parameter.default is not parameter.empty:
+            named[parameter.name] = given
+        else:
+            args.append(given)
+    return functools.partial(one, *args, **named)
+
+
+def sample(name: str, kind: Any) -> Any:
+    by_name = {"tools": TOOLS, "offered": TOOLS, "model": ScriptedClient(["x"]), "url": "sqlite://"}
+    if kind is None or name == "url":
+        return by_name.get(name)
+    return next((SAMPLES[each] for each in kind.types if each in SAMPLES), {})
+
+
+def settled(make: Callable[[], Any]) -> None:
+    made = make()
+    if inspect.iscoroutine(made):
+        asyncio.run(made)
+
+
+@each_row(("one", "name", "kind"), list(judged_parameters()))
+def test_a_wrong_type_is_never_taken_in_silence(
+    one: Any, name: str, kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for wrong in (A, 5, "no", None, [A]):
+        if _is_meant(kind, wrong) or (isinstance(wrong, list) and tuple in kind.types):
+            continue
+        with pytest.raises((TypeError, ToolcribError)) as raised:
+            settled(call_with(one, name, wrong))
+        assert PYTHONS_OWN.search(str(raised.value)) is None, wrong
+
+
+def test_what_is_named_as_made_here_is_public() -> None:
+    known = {one.__name__ for room in ("", *ROOMS) for one in public(room)}
+    assert known >= MADE_HERE
 
 
 @pytest.mark.parametrize(

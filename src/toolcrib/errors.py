@@ -341,6 +341,9 @@ class ToolError(Exception):
     def __init__(self, safe_text: str, *, retryable: bool | None = None) -> None:
         if not isinstance(safe_text, str):
             raise TypeError(f"ToolError: safe_text is a str; this is a {type(safe_text).__name__}")
+        if not (retryable is None or isinstance(retryable, bool)):
+            kind = type(retryable).__name__
+            raise TypeError(f"ToolError: retryable is True, False or None; this is a {kind}")
         super().__init__(safe_text)
         self.safe_text = safe_text
         self.retryable = retryable

@@ -21,7 +21,7 @@ from toolcrib.values.context import ROUNDING, PolicyContext, RunTally
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.record import ToolInvocationRecord
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.typed import explains_wrong_types
 
 __all__ = [
     "CountingPolicy",
@@ -128,7 +128,7 @@ _WITHIN_BUDGET: Final = Allow("within the budget", "budget")
 _OPEN_RUNS = 16
 
 
-@names_wrong_types
+@explains_wrong_types
 def budget(
     *,
     calls: int | None = None,
@@ -327,7 +327,7 @@ RatePer: TypeAlias = Literal["all", "tool", "caller", "run"]
 _WITHIN_RATE: Final = Allow("within the rate limit", "rate_limit")
 
 
-@names_wrong_types
+@explains_wrong_types
 def rate_limit(
     limit: str, *, per: RatePer = "caller", only: str | Iterable[str] = ()
 ) -> CountingPolicy:

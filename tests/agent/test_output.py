@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pytest
+from pydantic import AfterValidator
 from rows import each_row
 from servers.anthropic import anthropic_server
 from servers.bedrock import bedrock_server
@@ -280,3 +282,15 @@ async def test_plans_have_ids_of_their_own() -> None:
     client = ScriptedClient([call("send"), call("send")])
     plans = [await client.tool_call("go", [send]) for _ in range(2)]
     assert plans[0][0].call.id != plans[1][0].call.id
+
+
+@pytest.mark.parametrize(
+    "raised", [SystemExit, GeneratorExit, RuntimeError, asyncio.CancelledError]
+)
+async def test_a_validator_of_an_answer_ends_nothing(raised: type[BaseException]) -> None:
+    def leave(value: int) -> int:
+        raise raised
+
+    agent = Agent(ScriptedClient(["1"] * 4), [], output=Annotated[int, AfterValidator(leave)])
+    result = await agent.run("go")
+    assert result.status == "limited"

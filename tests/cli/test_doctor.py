@@ -25,7 +25,9 @@ def serving(answers: dict[str, bytes], *, seconds: float = 0.0) -> Iterator[str]
         def do_GET(self) -> None:
             time.sleep(seconds)
             body = answers.get(self.path, b"")
-            with suppress(OSError):  # who asked may have gone, and a later test sees what is printed
+            with suppress(
+                OSError
+            ):  # who asked may have gone, and a later test sees what is printed
                 self.send_response(200 if body else 404)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

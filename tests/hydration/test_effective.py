@@ -7,6 +7,7 @@ import json
 import math
 import re
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import InitVar, asdict, dataclass, field, make_dataclass
 from datetime import UTC, date, datetime
@@ -42,6 +43,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -643,6 +645,49 @@ def test_what_is_read_again_is_counted() -> None:
     for honest in (sent(Chain, 8, None), sent(Nest, 40, {}), sent(Nest, 2, numbers)):
         assert isinstance(honest, Hydrated)
     assert isinstance(read(set[frozenset[int]], [[*range(80_000)]]), Hydrated)
+
+
+class Grep(BaseModel):
+    pattern: re.Pattern[str]
+    flags: int = 0
+
+
+PATTERNS: list[Any] = [
+    *(re.Pattern, re.Pattern[str], re.Pattern[str] | str, str | re.Pattern[str]),
+    *(re.Pattern[str] | None | int | list[int], list[re.Pattern[str]], set[re.Pattern[str]]),
+    *(dict[str, re.Pattern[str]], dict[re.Pattern[str], int], tuple[re.Pattern[str], ...]),
+    *(Grep, list[Grep], Grep | re.Pattern[str]),
+]
+
+
+def held(hint: Any, pattern: str) -> Any:
+    """A value of the hint with this pattern in it."""
+    if "dict[str" in str(hint):
+        return {"a": pattern}
+    if "dict[re" in str(hint):
+        return {pattern: 1}
+    grep = {"pattern": pattern}
+    if "Grep" in str(hint):
+        return [grep] if "list" in str(hint) else grep
+    return [pattern] if str(hint).startswith(("list", "set", "tuple")) else pattern
+
+
+@each_row("hint", PATTERNS, ids=str)
+def test_a_regular_expression_is_counted_before_it_is_compiled(hint: Any) -> None:
+    """Ranges of letters that are no ASCII are compiled letter by letter: 6 KB took seconds."""
+    for honest in ("^[a-z0-9_-]+@[a-z-]+$", "[\u4e00-\u9fff]{2,}", "a{2}|b" * 300):
+        assert isinstance(read(hint, held(hint, honest)), Hydrated), honest
+    for bomb in ("[\u0100-\ud7ff]" * 800, r"a[\u0001-\uffff]" * 300, "a|" * 100_000):
+        started = time.perf_counter()
+        rejected = read(hint, held(hint, bomb))
+        assert time.perf_counter() - started < 2
+        if hint in (re.Pattern[str] | str, str | re.Pattern[str]) and isinstance(
+            rejected, Hydrated
+        ):
+            assert str(hint).startswith("str")  # which takes all texts, and pydantic tries it first
+            continue
+        assert isinstance(rejected, Rejected), bomb[:20]
+        assert rejected.errors[0].code is ErrorCode.TOO_LARGE
 
 
 class Both(BaseModel):

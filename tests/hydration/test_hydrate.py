@@ -532,3 +532,18 @@ def test_a_fault_of_a_call_is_what_it_is_rejected_for() -> None:
     ]
     bare = hydrate(msgspec.structs.replace(sent, fault=CallFault(ErrorCode.CONTRADICTORY)), CATALOG)
     assert bare.errors[0].message == ErrorCode.CONTRADICTORY.info.text
+
+
+@pytest.mark.parametrize("raised", [SystemExit, GeneratorExit, RuntimeError])
+def test_whatever_a_validator_raises_the_call_is_refused(raised: type[BaseException]) -> None:
+    """Nothing awaits here, so that what would close a generator is the validator's own."""
+
+    def leave(value: int) -> int:
+        raise raised
+
+    def take(x: Annotated[int, AfterValidator(leave)]) -> None:
+        """Take."""
+
+    result = hydrate(ToolCall("c", "take", '{"x": 1}'), [tool(visible=ALL)(take)])
+    assert isinstance(result, Rejected)
+    assert result.errors[0].code is ErrorCode.INVALID_ARGUMENTS

@@ -19,7 +19,17 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, computed_field
 from rows import each_row
 from samples import sample
 
-from toolcrib import ALL, Catalog, Completed, ErrorCode, ToolCall, ToolDefinition, ToolRunner, tool
+from toolcrib import (
+    ALL,
+    Catalog,
+    Completed,
+    ErrorCode,
+    Failed,
+    ToolCall,
+    ToolDefinition,
+    ToolRunner,
+    tool,
+)
 from toolcrib.runner import output
 from toolcrib.runner.output import (
     CheckedOutput,
@@ -527,3 +537,33 @@ async def test_a_result_that_nobody_said_may_be_seen_is_an_error_in_the_record()
     assert nothing.record.result == {}
     digests = {catalog["find"].get_definition().digest for catalog in (unset, meant)}
     assert len(digests) == 2
+
+
+ONE_NAME: list[Any] = [
+    *({1: "a", "1": "b"}, {"rows": [{1: 1, "1": 2}]}, {True: 1, "true": 2}, {None: 1, "None": 2}),
+    *({1.0: 1, "1.0": 2}, {b"a": 1, "a": 2}, [({1: 1, "1": 2},)]),
+]
+
+
+@each_row("value", ONE_NAME, ids=repr)
+async def test_no_key_of_a_result_is_lost(value: Any) -> None:
+    @tool(visible=ALL)
+    def give() -> Any:
+        """Give."""
+        return value
+
+    outcome = await ToolRunner([give]).exec(ToolCall("c", "give", "{}"))
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.INVALID_OUTPUT
+    assert "two of its keys are one name in JSON" in outcome.error.message
+
+
+async def test_keys_that_are_no_text_are_written_as_text() -> None:
+    @tool(visible=ALL)
+    def give() -> Any:
+        """Give."""
+        return {1: "a", 2.5: "b"}
+
+    outcome = await ToolRunner([give]).exec(ToolCall("c", "give", "{}"))
+    assert isinstance(outcome, Completed)
+    assert outcome.model == {"1": "a", "2.5": "b"}

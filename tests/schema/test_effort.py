@@ -93,7 +93,7 @@ def test_the_steps_are_counted(schema: Any, value: Any, affordable: bool) -> Non
 
 MANY = ["x" * 20] * 20_000
 HEAVY: dict[str, tuple[dict[str, Any], Any]] = {
-    "long lists of options": ({"items": {"enum": [[n] for n in range(9000)]}}, [0] * 10_000),
+    "long lists of options": ({"items": {"enum": [[n] for n in range(9000)]}}, [0] * 2_000),
     "a large constant": ({"items": {"const": list(range(20_000))}}, [0] * 5000),
     "much that is required": ({"required": [str(n) for n in range(1000)]}, {"x": MANY}),
     "and that depends": ({"dependentRequired": {"x": [str(n) for n in range(1000)]}}, {"x": MANY}),

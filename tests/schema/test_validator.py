@@ -40,6 +40,7 @@ INVALID: list[tuple[dict[str, Any], Any, str, str]] = [
     (prop(type="integer"), {"a": 1.5}, "/a", "expected integer, got number"),
     (prop(type=["integer", "null"]), {"a": [CANARY]}, "/a", "expected null or integer, got array"),
     (prop(type="string"), {"a": True}, "/a", "expected string, got boolean"),
+    (prop(enum=[1, "1"]), {"a": CANARY}, "/a", 'expected one of: 1, "1"'),
     (prop(enum=["x", None, True, 1.0]), {"a": CANARY}, "/a", "expected one of: x, null, true, 1"),
     (prop(enum=list(range(13))), {"a": CANARY}, "/a",
      "expected one of: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from enum import Enum
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel, Field, SecretStr
 from rows import each_row
 
 from toolcrib import (
@@ -25,7 +26,9 @@ from toolcrib import (
     tool,
 )
 from toolcrib.errors import DefinitionError
-from toolcrib.tools.build import check_name
+from toolcrib.schema.effort import never_compares_much
+from toolcrib.schema.guard import inspect_schema
+from toolcrib.tools.build import _is_harmless, check_name
 from toolcrib.tools.lock import lock_catalog
 from toolcrib.values.decision import Decision
 from toolcrib.values.definition import All, Annotations
@@ -235,3 +238,32 @@ def test_no_roles_are_said_by_leaving_them_out() -> None:
 def test_marks_are_json(marks: Any) -> None:
     with pytest.raises(DefinitionError, match="marks is a dictionary of JSON values"):
         tool(visible=ALL, name="look", marks=marks)(lambda: None)
+
+
+class Rate(Enum):
+    LOW = 1.5
+    HIGH = 2.5
+
+
+HINTS = [
+    *(Rate, list[Rate], Literal[1, 2], Literal["a", 1], Literal["a"] | None, Literal[True]),
+    *(
+        dict[str, Rate | None],
+        Annotated[float, Field(ge=0.5)],
+        list[Annotated[float, Field(lt=1e-300)]],
+    ),
+    *(Annotated[float, Field(multiple_of=0.1)], Literal['a"],"b'], Account, Tree, int, list[float]),
+]
+
+
+@each_row("hint", HINTS, ids=str)
+def test_a_schema_is_spared_an_inspection_only_if_its_constants_cost_nothing(hint: Any) -> None:
+    """What is not inspected is not counted, so nothing may be in it that would be."""
+
+    def take(x: Any) -> None:
+        """Take."""
+
+    take.__annotations__["x"] = hint
+    text = tool(visible=ALL)(take).get_definition().input_schema_json
+    assert text is not None
+    assert not _is_harmless(text) or never_compares_much(inspect_schema(json.loads(text)))

@@ -17,6 +17,7 @@ from toolcrib.values.call import (
     ToolCall,
     ValidatorInfo,
 )
+from toolcrib.values.decision import Caller
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue
 
@@ -84,3 +85,10 @@ def test_they_are_frozen(value: Any, field: str) -> None:
 def test_a_call_is_whole_unless_it_is_said_to_be_cut() -> None:
     assert CALL.complete
     assert not ToolCall("c", "look", "{", complete=False).complete
+
+
+@pytest.mark.parametrize(("who", "roles"), [("ada\udfff", ()), ("ada", ("x", "\ud800"))])
+def test_a_caller_is_text_that_a_log_can_hold(who: str, roles: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"Caller: (id|roles) holds a lone surrogate"):
+        Caller(who, roles)
+    assert Caller("é😀", ("ä",)).id == "é😀"

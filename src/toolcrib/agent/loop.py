@@ -114,7 +114,9 @@ class OutputType:
             )
         except ToolError as error:  # an author's text for the model
             return None, _complaint([str(error.safe_text)])
-        except Exception:  # noqa: BLE001  an author's validator; its text may hold anything
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001  an author's validator; its text may hold anything
             return None, _complaint(["it is not accepted"])
 
     def _typed(self, value: JsonValue) -> Any:

@@ -66,7 +66,7 @@ from toolcrib.values.message import (
     StreamPart,
     TextPart,
 )
-from toolcrib.values.typed import Checked, check_type, names_wrong_types
+from toolcrib.values.typed import Checked, check_type, explains_wrong_types, names_wrong_types
 from toolcrib.wire import (
     Decoder,
     Memo,
@@ -558,7 +558,7 @@ class WireClient(PlanningClient):
 _MOVED_ON_BY = (ConnectionFailed, RateLimitError, ProviderError)
 
 
-@names_wrong_types
+@explains_wrong_types
 def fallback(
     clients: Sequence[LLMClient], *, on: tuple[type[ClientError], ...] = _MOVED_ON_BY
 ) -> FallbackClient:
@@ -575,7 +575,7 @@ def fallback(
 class FallbackClient(PlanningClient):
     """Asks clients in turn until one answers; `Reply.model` says which did."""
 
-    @names_wrong_types
+    @explains_wrong_types
     def __init__(self, clients: Sequence[LLMClient], on: tuple[type[ClientError], ...]) -> None:
         if not clients:
             raise RequestError("fallback: there is no client to ask")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from types import NoneType
 from typing import Any, ClassVar
 
 import msgspec
@@ -59,6 +60,8 @@ def hydrate(
     """
     if call.__class__ is not ToolCall:
         check_type("call", call, ToolCall, "a ToolCall")
+    if pinned is not None or not (on_exception is None or callable(on_exception)):
+        _check_options(pinned, on_exception)
     started = time.perf_counter()
     if not call.complete or call.fault is not None:
         fault = call.fault or CallFault(ErrorCode.TRUNCATED)
@@ -97,6 +100,13 @@ def hydrate(
     data, canonical, values = judged.data, made.canonical, made.factory_values
     building = _Build(tool, data, canonical, made, values, made.normalised)
     return Hydrated(call, tool.definition, canonical, provenance, building, made.defaults)
+
+
+def _check_options(pinned: object, on_exception: object) -> None:
+    """Raise TypeError, naming the option that is of a wrong type."""
+    check_type("pinned", pinned, (Mapping, NoneType), "a mapping, `Hydrated.building.pinned`")
+    if not callable(on_exception):
+        check_type("on_exception", on_exception, NoneType, "a function")
 
 
 # What author's code says of arguments, for the model to correct: a ValueError or an AssertionError of
@@ -221,7 +231,7 @@ def _built(
             return None, errors, None
     try:
         made = tool.make(arguments, before)
-    except (KeyboardInterrupt, GeneratorExit):
+    except KeyboardInterrupt:
         raise
     except BaseException as raised:  # noqa: BLE001  an author's code, or a panic in Rust
         if not isinstance(raised, _REFUSALS):

@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 from toolcrib.errors import CapabilityError, SourceError, ToolError
 from toolcrib.threads import stopped_by
 from toolcrib.tools import capability, tool
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.typed import Checked, names_wrong_types
 
 Cell: TypeAlias = str | int | float | None
 
@@ -250,7 +250,7 @@ _UNUSABLE = ("SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_READO
 _SCRIPT = str(Path(__file__).with_name("sqlite_process.py"))
 
 
-class DatabaseLimits(msgspec.Struct, frozen=True, kw_only=True):
+class DatabaseLimits(Checked, msgspec.Struct, frozen=True, kw_only=True):
     """Says what one question may cost, and what it may be answered with;
     the rest is cut, and said to be.
 

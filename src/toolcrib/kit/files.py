@@ -22,7 +22,7 @@ from typing_extensions import TypedDict
 
 from toolcrib.errors import CapabilityError, SourceError, ToolError
 from toolcrib.tools import capability, tool
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.typed import Checked, names_wrong_types
 
 NO_FILE: Final = "there is no such file"
 NO_FOLDER: Final = "there is no such folder"
@@ -373,7 +373,7 @@ _NO_SOURCES = frozenset({"__pycache__", "node_modules", "site-packages"})
 _ENVIRONMENT = "pyvenv.cfg"  # what marks the folder of a virtual environment
 
 
-class SearchLimits(msgspec.Struct, frozen=True, kw_only=True):
+class SearchLimits(Checked, msgspec.Struct, frozen=True, kw_only=True):
     """Says what one search may read and answer with; a larger file is searched up to `file_bytes`."""
 
     matches: int = 50
@@ -475,7 +475,7 @@ NOT_TEXT: Final = "that is not a text file"
 _LONGEST_PATH = 1024
 
 
-class FolderLimits(msgspec.Struct, frozen=True, kw_only=True):
+class FolderLimits(Checked, msgspec.Struct, frozen=True, kw_only=True):
     """Says what one call may answer with; the rest is cut, and said to be.
 
     `scanned` is how many entries of a folder are looked at, to sort them and show the first

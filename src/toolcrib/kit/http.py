@@ -21,7 +21,7 @@ import msgspec
 from toolcrib.errors import CapabilityError, MissingExtraError, SourceError
 from toolcrib.threads import in_thread
 from toolcrib.tools import capability
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.typed import Checked, names_wrong_types
 
 # Which addresses are public: the only ones that a request made for a model may reach.
 #
@@ -111,7 +111,7 @@ _NOT_TRUSTED = "was not reached: its certificate or its TLS is not valid"
 _BROKEN = "broke off before its answer was whole"
 
 
-class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class HttpAnswer(Checked, msgspec.Struct, frozen=True, kw_only=True):
     """`status` is no redirect (3xx); `body` is whole."""
 
     status: int
@@ -129,7 +129,7 @@ class HttpGetter(Protocol):
         """
 
 
-class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
+class HttpLimits(Checked, msgspec.Struct, frozen=True, kw_only=True):
     """Limits on one request: `seconds` for all of it, `body_bytes` of the answer."""
 
     seconds: float = 10.0

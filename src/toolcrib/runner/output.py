@@ -18,6 +18,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
+import jiter
 import msgspec
 import orjson
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
@@ -92,6 +93,7 @@ class Unusable(Exception):  # noqa: N818  an outcome; only `on_exception` is giv
 
 
 NO_JSON = "it is not JSON"
+_ONE_NAME = "two of its keys are one name in JSON"
 _DEEPEST = 50
 
 
@@ -247,9 +249,18 @@ def _plain(value: object) -> object:
 
 
 def read_json(text: bytes | bytearray) -> JsonValue:
-    """Read JSON text. Raises Unusable, which holds nothing of it: orjson's own error has the text."""
+    """Read JSON text. Raises Unusable, which holds nothing of it: orjson's own error has the text.
+
+    A dictionary may have keys that are one name in JSON, `1` and `"1"`; one of them would be lost.
+    """
     with suppress(*_WRONG):
-        return fresh(text)
+        value = fresh(text)
+        try:
+            jiter.from_json(bytes(text), catch_duplicate_keys=True)
+        except ValueError as error:
+            if "duplicate key" in str(error):
+                raise Unusable(_ONE_NAME) from None
+        return value
     raise Unusable(NO_JSON)
 
 

@@ -137,7 +137,17 @@ class CallFacts(msgspec.Struct, gc=False):
             ended_at=time.time() if over else None,
             seconds=time.perf_counter() - self.clock if over else None,
         )
-        return msgspec.structs.replace(made, **self._rare()) if self._is_rare() else made
+        if (
+            provenance.repaired
+            or provenance.no_schema_mode
+            or self.refusal
+            or self.mac
+            or self.parent
+            or self.caller.roles
+            or self.scope.choice
+        ):
+            made = msgspec.structs.replace(made, **self._rare())
+        return made
 
     # Python makes a dictionary of more than 15 keywords, which takes as long as all the rest: so a
     # record is made in three steps, of which the last is left out for most calls.
@@ -161,19 +171,6 @@ class CallFacts(msgspec.Struct, gc=False):
             defaulted=self.defaulted,
             origin=self.scope.origin,
             payload=call.payload,
-        )
-
-    def _is_rare(self) -> bool:
-        """Return whether `_rare` says anything: of most calls it does not."""
-        provenance = self.hydrated.provenance
-        return bool(
-            provenance.repaired
-            or provenance.no_schema_mode
-            or self.refusal
-            or self.mac
-            or self.parent
-            or self.caller.roles
-            or self.scope.choice
         )
 
     def _rare(self) -> dict[str, Any]:

@@ -11,11 +11,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import jsonschema_rs
 
-from toolcrib.schema.guard import LISTED, Inspected, containers
+from toolcrib.schema.constants import COMPARED, EXTREME, Constants, constants, is_extreme
+from toolcrib.schema.guard import Inspected
 from toolcrib.schema.references import REFS, References
 from toolcrib.values.remembered import remembered
 
@@ -29,6 +30,17 @@ _DEPENDENT = ("dependentSchemas", "dependencies")  # lists of names, among draft
 _OF_ONE_DRAFT = {"prefixItems": list, "dependentSchemas": dict, "dependentRequired": dict}
 _OTHER_MEMBERS = ("additionalProperties", "unevaluatedProperties")
 _OTHER_ITEMS = ("items", "contains", "additionalItems", "unevaluatedItems")
+# Those that look into an object or an array.
+_LOOKING = frozenset(
+    (
+        "properties",
+        "patternProperties",
+        "propertyNames",
+        "prefixItems",
+        *_OTHER_MEMBERS,
+        *_OTHER_ITEMS,
+    )
+)
 
 
 def explainable(references: References, schema: Any, value: Any) -> bool:
@@ -54,7 +66,7 @@ class _Weights:
         if isinstance(part, str):
             return 1 + len(part) // _TEXT
         if not isinstance(part, dict | list):
-            return 1
+            return EXTREME if is_extreme(part) else 1
         known = self._known.get(id(part))
         if known is None:
             below = chain(part, part.values()) if isinstance(part, dict) else part
@@ -84,14 +96,23 @@ def pairs(references: References, schema: Any, value: Any) -> Iterator[tuple[Any
 
 
 def _next(references: References, node: dict[str, Any], part: Any) -> Iterator[tuple[Any, Any]]:
+    yield from ((branch, part) for branch in _in_place(references, node))
+    yield from _below(node, part)
+
+
+def _in_place(references: References, node: dict[str, Any]) -> Iterator[Any]:
+    """Yield the subschemas that judge the very part that `node` judges."""
     for keyword in _LISTS:
-        yield from ((branch, part) for branch in node.get(keyword, ()))
-    yield from ((node[keyword], part) for keyword in _SINGLES if keyword in node)
+        yield from node.get(keyword, ())
+    yield from (node[keyword] for keyword in _SINGLES if keyword in node)
     for keyword in REFS:
         if isinstance(node.get(keyword), str):
-            yield references.resolve(node[keyword]), part
+            yield references.resolve(node[keyword])
     for keyword in _DEPENDENT:
-        yield from ((branch, part) for branch in _said(node, keyword).values())
+        yield from _said(node, keyword).values()
+
+
+def _below(node: dict[str, Any], part: Any) -> Iterator[tuple[Any, Any]]:
     if isinstance(part, dict):
         yield from _members(node, part)
     elif isinstance(part, list):
@@ -136,6 +157,7 @@ def _items(node: dict[str, Any], part: list[Any]) -> Iterator[tuple[Any, Any]]:
 
 # Bytes of text times bytes of compiled patterns. At the worst measured, 0.15 ns for each, it is 1.8 s.
 MAX_MATCHING = 12_000_000_000
+_MOST_NODES = 100_000  # of the arguments of a call
 MAX_PAIRS = 200_000  # of a subschema and a part of the value, while that is counted
 LARGEST_PATTERN = 5 << 19  # bytes; `^.{1,2400}$` is as large
 _SIZES: tuple[int, ...] = tuple(LARGEST_PATTERN * 8**step // 10**step for step in range(30, -1, -1))
@@ -160,26 +182,74 @@ def matchable(inspected: Inspected, schema: Any, value: Any) -> bool:
     return True
 
 
-MAX_COMPARED = 4_000_000  # nodes of a value times objects and arrays in `enum` and `const`: 1 s
+MAX_COMPARED = 100_000_000  # units of `constants`: 1 s
 
 
-def comparable(inspected: Inspected, schema: Any, value: Any) -> bool:
-    """Return whether comparing a value with what `enum` and `const` list takes bearable work.
+def never_compares_much(inspected: Inspected) -> bool:
+    """Return whether no value that may be sent could take MAX_COMPARED."""
+    return inspected.compared * EXTREME * _MOST_NODES <= MAX_COMPARED
 
-    Texts and numbers are looked up; objects and arrays are compared with one after the other.
-    """
-    weights = _Weights()
-    if weights.of(value) * inspected.compared <= MAX_COMPARED:
+
+class _Judging(NamedTuple):
+    """What judges one part of a value: all constants together, and the subschemas that look into it."""
+
+    constants: Constants
+    within: tuple[dict[str, Any], ...]
+
+
+class Comparing:
+    """Tells whether comparing a value with the constants of one schema takes at most MAX_COMPARED."""
+
+    def __init__(self, inspected: Inspected, schema: Any) -> None:
+        self._most = inspected.compared
+        self._schema = schema  # kept alive, so that the ids of its parts stay theirs
+        self._references = References(schema)
+        self._known: dict[int, _Judging] = {}
+
+    def is_bearable(self, value: Any) -> bool:
+        weights = _Weights()
+        if weights.of(value) * self._most <= MAX_COMPARED:
+            return True
+        work = met = 0
+        stack = [(self._judging(self._schema), value)]
+        while stack:
+            judging, part = stack.pop()
+            work += judging.constants.cost(part, weights.of(part))
+            for node in judging.within:
+                for below, child in _below(node, part):
+                    met += 1
+                    inner = self._judging(below)
+                    if inner is not _NOTHING:
+                        stack.append((inner, child))
+            if work > MAX_COMPARED or met > MAX_PAIRS:
+                return False
         return True
-    work = 0
-    met = chain([(schema, value)], pairs(References(schema), schema, value))
-    for count, (node, part) in enumerate(met):
-        if isinstance(node, dict) and isinstance(part, dict | list):
-            listed = sum(containers(key, node[key]) for key in LISTED if key in node)
-            work += weights.of(part) * listed
-        if work > MAX_COMPARED or count > MAX_PAIRS // 4:
-            return False
-    return True
+
+    def _judging(self, schema: Any) -> _Judging:
+        if not isinstance(schema, dict):
+            return _NOTHING
+        known = self._known.get(id(schema))
+        if known is None:
+            known = self._known[id(schema)] = self._judged(schema)
+        return known
+
+    def _judged(self, schema: dict[str, Any]) -> _Judging:
+        found: list[Constants] = []
+        within: list[dict[str, Any]] = []
+        stack: list[Any] = [schema]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, dict):
+                found += (constants(key, node[key]) for key in COMPARED.intersection(node))
+                if not _LOOKING.isdisjoint(node):
+                    within.append(node)
+                stack += _in_place(self._references, node)
+        if not (found or within):
+            return _NOTHING
+        return _Judging(Constants(*map(sum, zip(Constants(), *found, strict=True))), tuple(within))
+
+
+_NOTHING = _Judging(Constants(), ())
 
 
 @remembered(1 << 20)

@@ -17,6 +17,7 @@ import msgspec
 import orjson
 
 from toolcrib.errors import SchemaError
+from toolcrib.schema.constants import COMPARED, constants
 from toolcrib.schema.references import (
     IN_PLACE,
     ROLES,
@@ -195,8 +196,7 @@ class Surveyed(msgspec.Struct):
     """A schema, or what one `$ref` leads to, without what the `$ref`s in it lead to.
 
     `matches` counts its patterns, each as often as it is matched with one and the same text, and
-    `compared` the objects and arrays that its `enum` and `const` list, each as often as it is compared
-    with one and the same value.
+    `compared` what one node of a value may cost to be compared with its constants (`constants`).
     """
 
     node: Any
@@ -244,8 +244,8 @@ def _walked(part: Surveyed, step: Step, draft: Draft) -> list[Step]:
         if role is None:
             if value.__class__ in _FEW:
                 count += _size(value)
-                if key in LISTED:
-                    part.compared += weight * containers(key, value)
+            if key in COMPARED:
+                part.compared += weight * constants(key, value).most
             continue
         passed = _PASSED.get(role)
         if passed is None:
@@ -265,15 +265,6 @@ def _walked(part: Surveyed, step: Step, draft: Draft) -> list[Step]:
     part.total += weight * count
     below.reverse()
     return below
-
-
-LISTED = ("enum", "const")
-
-
-def containers(key: str, value: Any) -> int:
-    """Return how many objects and arrays an `enum` or a `const` lists."""
-    listed = value if key == "enum" and value.__class__ is list else (value,)
-    return sum(each.__class__ in _FEW for each in listed)
 
 
 def _note(part: Surveyed, step: Step, key: str, draft: Draft) -> None:
@@ -508,8 +499,8 @@ _NO_PATTERNS: frozenset[str] = frozenset()  # one for all: each empty frozenset 
 
 
 class Inspected(NamedTuple):
-    """Holds the dialect of a checked schema, its patterns, how many of them one text may meet, and with
-    how many objects and arrays of `enum` and `const` one value may be compared."""
+    """Holds the dialect of a checked schema, its patterns, how many of them one text may meet, and what
+    comparing one node of a value with its constants may cost."""
 
     draft: Draft
     patterns: frozenset[str] = frozenset()

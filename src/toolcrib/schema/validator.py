@@ -17,7 +17,13 @@ from urllib.parse import unquote
 import jsonschema_rs
 
 from toolcrib.errors import SchemaError
-from toolcrib.schema.effort import LARGEST_PATTERN, comparable, explainable, matchable
+from toolcrib.schema.effort import (
+    LARGEST_PATTERN,
+    Comparing,
+    explainable,
+    matchable,
+    never_compares_much,
+)
 from toolcrib.schema.guard import METASCHEMAS, Inspected, check_shape, inspect_schema, schema_text
 from toolcrib.schema.references import Draft, References, escape_pointer, subschemas
 from toolcrib.values.call import ValidatorInfo
@@ -151,7 +157,8 @@ def _alternatives(
 
 def _options(facts: dict[str, Any], _value: object) -> str:
     options = facts["options"]
-    shown = ", ".join(_show(option) for option in options[:12])
+    show = _show if len(set(map(_show, options))) == len(options) else canonical_json
+    shown = ", ".join(map(show, options[:12]))
     return f"expected one of: {shown}{', …' if len(options) > 12 else ''}"
 
 
@@ -276,10 +283,10 @@ ValidatorFactory: TypeAlias = Callable[[JsonObject], Validator]
 class JsonSchemaValidator:
     """`jsonschema-rs`, offline, with formats checked and patterns in linear time.
 
-    A value whose texts would take too long to be matched with patterns is not valid.
-    `inspected` is given where `check_schema` has taken the schema already. With its `text`, a schema
-    without patterns is kept as that text, and read when the first value is to be explained. Raises
-    SchemaError if the schema cannot be used or compiled.
+    A value is not valid if it would take too long to match its texts with patterns, or to compare it
+    with constants. `inspected` is given where `check_schema` has taken the schema already. With its
+    `text`, a schema without such work is kept as that text, and read when the first value is to be
+    explained. Raises SchemaError if the schema cannot be used or compiled.
     """
 
     def __init__(
@@ -289,14 +296,14 @@ class JsonSchemaValidator:
             check_shape(schema)
             inspected = inspect_schema(schema)
         compiled = _compiled(schema, inspected)
-        self._text = None if inspected.patterns or inspected.compared else text
+        self._bounded = bool(inspected.patterns) or not never_compares_much(inspected)
+        self._text = None if self._bounded else text
         self._schema: Any = schema if self._text is None else None
         self._inspected = inspected
         self._references: References | None = None
         self._declared = _NO_NAMES
         self._iter_errors = compiled.iter_errors
         self._judge: Callable[[object], bool] = compiled.is_valid
-        self._bounded = bool(inspected.patterns) or inspected.compared > 1
         self.is_valid = self._judge_bounded if self._bounded else self._judge
         self._compiled_at = time.time()
 
@@ -304,6 +311,10 @@ class JsonSchemaValidator:
     def info(self) -> ValidatorInfo:
         """Its version is looked up when it is first asked for: that takes as long as some imports."""
         return ValidatorInfo("jsonschema-rs", _installed_version(), self._compiled_at)
+
+    @cached_property
+    def _comparing(self) -> Comparing:
+        return Comparing(self._inspected, self._schema)
 
     def violations(self, value: object, /) -> tuple[Violation, ...]:
         if self._references is None:  # most schemas never need to explain anything
@@ -315,7 +326,7 @@ class JsonSchemaValidator:
         if self._bounded:
             if not matchable(self._inspected, self._schema, value):
                 return (_TOO_LONG,)
-            if not comparable(self._inspected, self._schema, value):
+            if not self._comparing.is_bearable(value):
                 return (_TOO_MANY,)
         if not explainable(self._references, self._schema, value):
             return ()
@@ -328,8 +339,8 @@ class JsonSchemaValidator:
 
     def _judge_bounded(self, value: object, /) -> bool:
         return (
-            matchable(self._inspected, self._schema, value)
-            and comparable(self._inspected, self._schema, value)
+            (not self._inspected.patterns or matchable(self._inspected, self._schema, value))
+            and self._comparing.is_bearable(value)
             and self._judge(value)
         )
 

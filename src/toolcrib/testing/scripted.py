@@ -31,7 +31,7 @@ from toolcrib.values.offer import Offer
 from toolcrib.values.origin import Attachment
 from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import RunRecord
-from toolcrib.values.typed import check_each, names_wrong_types
+from toolcrib.values.typed import Checked, check_each, names_wrong_types
 
 _ENDS = ("completed", "failed", "waiting")
 
@@ -68,7 +68,7 @@ class MemorySink:
 # one of those from the request.
 
 
-class ScriptedCall(msgspec.Struct, frozen=True):
+class ScriptedCall(Checked, msgspec.Struct, frozen=True):
     """A call that the scripted model makes; `arguments` is the text that it sends."""
 
     name: str
@@ -86,6 +86,7 @@ class Spoken(msgspec.Struct, frozen=True):
     calls: tuple[ScriptedCall, ...]
 
 
+@names_wrong_types
 def call(name: str, /, **arguments: Any) -> ScriptedCall:
     """Return a call of the tool `name`, with these arguments. Raises TypeError for what is no JSON."""
     try:

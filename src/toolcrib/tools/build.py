@@ -73,11 +73,26 @@ def check_derived(name: str, what: str, schema: JsonObject | None) -> CheckedSch
     return CheckedSchema(text, copy, Inspected(Draft.D2020), derived=True)
 
 
+# What takes time to be compared with (`schema.constants`): constants that are no texts, and fractions.
+_COMPARED = re.compile(
+    r'"enum":\[(?!"[^"\\]*"(?:,"[^"\\]*")*\])|"const":(?!")|"(?:minimum|maximum|exclusiveMinimum'
+    r'|exclusiveMaximum|multipleOf)":-?[0-9]+[.eE]'
+)
+_FEW_CONSTANTS = 15
+
+
 def _is_harmless(text: str) -> bool:
-    """Return whether it has no pattern, and references only from the top to definitions without any."""
+    """Return whether it has no pattern, no costly constant, and references only from the top, to
+    definitions without any."""
     top, _, shared = text.partition('"$defs":')
     references = top.count('"$ref":"#/$defs/')
-    return '"pattern' not in text and '"$' not in shared and top.count('"$') == references
+    return (
+        '"pattern' not in text
+        and '"$' not in shared
+        and top.count('"$') == references
+        and _COMPARED.search(text) is None
+        and text.count('"const":') <= _FEW_CONSTANTS
+    )
 
 
 def make_validator(

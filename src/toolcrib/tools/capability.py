@@ -19,7 +19,7 @@ import msgspec
 
 from toolcrib.errors import BindingError, DefinitionError
 from toolcrib.values.context import CallContext
-from toolcrib.values.typed import check_type, names_wrong_types
+from toolcrib.values.typed import check_type, explains_wrong_types, names_wrong_types
 
 T = TypeVar("T")
 _MARK = "__toolcrib_capability__"
@@ -71,7 +71,7 @@ def capability(cls: type[T]) -> type[T]:
     return cls
 
 
-@names_wrong_types
+@explains_wrong_types
 def per_call(factory: Callable[..., Any]) -> PerCall:
     """Bind a factory instead of an implementation: `bind({Db: per_call(open_db)})`.
 

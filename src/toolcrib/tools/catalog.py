@@ -218,6 +218,7 @@ class Catalog:
 
     __slots__ = ("__weakref__", "_entries", "_spare", "by_name")
 
+    @names_wrong_types
     def __init__(self, tools: Tools = (), *, source: str = "", imported: bool = False) -> None:
         self._entries = _registered(_entries(tools, imported=imported), source)
         self.by_name: Mapping[str, Entry] = MappingProxyType(self._entries)

@@ -27,7 +27,7 @@ from toolcrib.tools.definitions import read_definitions
 from toolcrib.tools.lock import read_lock
 from toolcrib.tools.trust import Trusts
 from toolcrib.values.definition import HasDefinition, ToolDefinition
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.typed import Checked, names_wrong_types
 
 # Running the code of others to find the tools in it.
 #
@@ -136,6 +136,7 @@ class ToolSource(Protocol):
 Where: TypeAlias = str | Path | ModuleType | ToolSource
 
 
+@names_wrong_types
 def discover(*where: Where, trust: Trusts | None = None, lock: str | Path | None = None) -> Catalog:
     """Return one catalog of the tools of all these sources, in this order.
 
@@ -188,7 +189,7 @@ def _named(text: str) -> ToolSource:
     return ModuleTools(kind, rest or None)
 
 
-class ModuleTools(msgspec.Struct, frozen=True):
+class ModuleTools(Checked, msgspec.Struct, frozen=True):
     """A module (or its name), or one `attribute` of it: a tool, a list, a Catalog, a function for one.
 
     Of a module by itself its `catalog` is taken, or else every tool in it, in the order of the file.
@@ -218,7 +219,7 @@ def _imported(module: str, where: str) -> ModuleType:
     return guarded(lambda: importlib.import_module(module), where, module)
 
 
-class PythonFile(msgspec.Struct, frozen=True):
+class PythonFile(Checked, msgspec.Struct, frozen=True):
     """A `.py` file, which may be called like a module of Python's own; it is run at each `tools()`."""
 
     path: Path
@@ -246,7 +247,7 @@ class PythonFile(msgspec.Struct, frozen=True):
         return of_module(module, self.name)
 
 
-class DefinitionsFile(msgspec.Struct, frozen=True):
+class DefinitionsFile(Checked, msgspec.Struct, frozen=True):
     """A `.json` or `.jsonl` file, see `read_definitions`. Its tools can be planned, not run."""
 
     path: Path
@@ -259,7 +260,7 @@ class DefinitionsFile(msgspec.Struct, frozen=True):
         return read_definitions(self.path)
 
 
-class EntryPoints(msgspec.Struct, frozen=True):
+class EntryPoints(Checked, msgspec.Struct, frozen=True):
     """Loads the tools that installed distributions offer in an entry-point group: all, or by `names`.
 
     An entry point is what `ModuleTools` takes: a tool, a list, a Catalog, a function that gives one,

@@ -16,13 +16,14 @@ import msgspec
 
 from toolcrib.errors import DefinitionError
 from toolcrib.values.definition import Annotations, ToolDefinition
+from toolcrib.values.typed import Checked
 
 _LOGGER = logging.getLogger("toolcrib.tools")
 
 TrustName: TypeAlias = Literal["read_only", "trusted"]
 
 
-class ReadOnly(msgspec.Struct, frozen=True):
+class ReadOnly(Checked, msgspec.Struct, frozen=True):
     """The author has read the definition: the tool only reads, and runs without asking.
 
     `digest` is that of the definition that was read (`toolcrib tools show` prints it); left out, it
@@ -34,7 +35,7 @@ class ReadOnly(msgspec.Struct, frozen=True):
     untrusted_output: bool = True
 
 
-class Trusted(msgspec.Struct, frozen=True):
+class Trusted(Checked, msgspec.Struct, frozen=True):
     """The author has read the definition: the tool may run without asking, effects and all.
 
     `digest` and `untrusted_output` are those of `ReadOnly`.

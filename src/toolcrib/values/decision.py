@@ -9,15 +9,26 @@ from typing import ClassVar, TypeAlias
 import msgspec
 
 from toolcrib.errors import ErrorCode
-from toolcrib.values.json import JsonObject, Veiled
+from toolcrib.values.json import JsonObject, Veiled, encodable
 from toolcrib.values.typed import Checked
 
 
 class Caller(Checked, msgspec.Struct, frozen=True, gc=False):
-    """On whose behalf a call is made. Who that is, is the application's to establish."""
+    """On whose behalf a call is made. Who that is, is the application's to establish.
+
+    Raises ValueError for text with a lone surrogate, which no log can hold.
+    """
 
     id: str
     roles: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, text in (("id", self.id), *(("roles", role) for role in self.roles)):
+            if not text.isascii() and text != encodable(text):
+                raise ValueError(
+                    f"Caller: {name} holds a lone surrogate, which no log can hold: decode it as UTF-8"
+                )
 
 
 ANONYMOUS = Caller("anonymous")

@@ -4,9 +4,10 @@ A value that applications make checks its fields when it is made, once: `Caller(
 error there, not a character for each role at the first call. Lists are taken where tuples are meant.
 The sentence names the parameter, what it has to be and what came; never the value.
 
-Public functions have the decorator `names_wrong_types`, free until something fails: an error of
-Python's own from inside (`'int' object has no attribute 'strip'`) becomes that sentence where an
-argument is not what its hint says, and stays what it is where all of them are.
+Public functions have the decorator `names_wrong_types`. It holds each argument against its hint
+before the function begins, as far as a class can tell: what a wrong one does later is no sentence.
+An error of Python's own from inside (`'int' object has no attribute 'strip'`) becomes that sentence
+where an element of an argument is not what its hint says, and stays what it is where all of them are.
 """
 
 from __future__ import annotations
@@ -118,11 +119,24 @@ def check_each(
 
 def names_wrong_types(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a public function, or a constructor: it raises TypeError, which names the parameter,
-    where a value of a wrong type made Python fail inside of it."""
+    for a value of a wrong type."""
+    return _naming(function, _Arguments(function).check)
+
+
+def explains_wrong_types(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a public function that judges its arguments itself, in words that say more: only an
+    error of Python's own from inside of it becomes the TypeError of `names_wrong_types`."""
+    return _naming(function, lambda _args, _kwargs: None)
+
+
+def _naming(
+    function: Callable[P, R], check: Callable[[tuple[Any, ...], Mapping[str, Any]], None]
+) -> Callable[P, R]:
     if inspect.iscoroutinefunction(function):
 
         @wraps(function)
         async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+            check(args, kwargs)
             try:
                 return await function(*args, **kwargs)
             except _PYTHONS_OWN as error:
@@ -135,6 +149,7 @@ def names_wrong_types(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        check(args, kwargs)
         try:
             return function(*args, **kwargs)
         except _PYTHONS_OWN as error:
@@ -144,6 +159,69 @@ def names_wrong_types(function: Callable[P, R]) -> Callable[P, R]:
         raise told
 
     return called
+
+
+class _Arguments:
+    """Checks the arguments of one function by its hints, which are read at the first call."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._known: tuple[list[str], str, Mapping[str, tuple[_FieldKind, frozenset[Any]]]] | None
+        self._known = None
+
+    def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        names, many, kinds = self._known or self._read()
+        for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+            known = kinds.get(name)
+            if (
+                known is not None
+                and value.__class__ not in known[1]
+                and not _is_taken(known[0], value)
+            ):
+                raise self._wrong(name, known[0], value)
+        if many and len(args) > len(names):
+            kind, plain = kinds[many]
+            for value in args[len(names) :]:
+                if value.__class__ not in plain and not _is_taken(kind, value):
+                    raise self._wrong(many, kind, value)
+
+    def _wrong(self, name: str, kind: _FieldKind, value: object) -> TypeError:
+        owner = self._function.__qualname__.removesuffix(".__init__")
+        return TypeError(f"{owner}: {name} is {_article(str(kind))}; {came(value)}")
+
+    def _read(self) -> tuple[list[str], str, Mapping[str, tuple[_FieldKind, frozenset[Any]]]]:
+        try:
+            hints = get_type_hints(self._function)
+        except NameError:  # of an optional extra, which is not there
+            hints = {}
+        parameters = inspect.signature(self._function).parameters.values()
+        kinds = {
+            one.name: (kind._replace(each=(), choices=()), frozenset(kind.types))
+            for one in parameters
+            if one.name in hints and (kind := _kind(hints[one.name])) is not None
+            if one.kind is not one.VAR_KEYWORD and all(map(_is_told_by_class, kind.types))
+        }
+        names = [one.name for one in parameters if one.kind < one.VAR_POSITIONAL]
+        many = next((one.name for one in parameters if one.kind is one.VAR_POSITIONAL), "")
+        self._known = names, many if many in kinds else "", kinds
+        return self._known
+
+
+def _is_taken(kind: _FieldKind, value: object) -> bool:
+    """Return whether a value fits; its elements, and a word, are for the function to judge."""
+    if isinstance(value, list) and tuple in kind.types:
+        return True
+    return _is_meant(kind, value)
+
+
+def _is_told_by_class(kind: Any) -> bool:
+    """Return whether nothing but an instance will do: what looks like a file is one, too."""
+    return kind in _TOLD or str(getattr(kind, "__module__", "")).startswith("toolcrib")
+
+
+_TOLD = frozenset(
+    (str, bytes, int, float, bool, type(None), tuple, list, dict, frozenset, Mapping, Callable)
+)
 
 
 _PYTHONS_OWN = (AttributeError, LookupError, TypeError, ValueError)

@@ -16,6 +16,7 @@ from itertools import count
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
+from uuid import UUID, uuid4
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -667,3 +668,54 @@ class NamedLikeCore(BaseModel):
 def test_a_field_is_judged_whatever_its_name() -> None:
     with pytest.raises(DefinitionError, match="its field 'default'"):
         derive_object(NamedLikeCore)
+
+
+class Marked(BaseModel, frozen=True):
+    order: int
+    number: UUID = Field(default_factory=uuid4)
+
+
+class Grouped(BaseModel, frozen=True):
+    order: int
+    groups: frozenset[int] = Field(default_factory=frozenset)
+
+
+@dataclass(frozen=True)
+class Numbered:
+    order: int
+    number: UUID = field(default_factory=uuid4)
+
+
+@dataclass(frozen=True)
+class Knot:
+    kids: frozenset[Knot] = frozenset()
+    number: UUID = field(default_factory=uuid4)
+
+
+@dataclass(frozen=True)
+class Aside:
+    order: int
+    number: UUID = field(default_factory=uuid4, compare=False)
+
+
+@each_row(
+    ("hint", "taken"),
+    [
+        *((set[Marked], False), (frozenset[Numbered], False), (Knot, False)),
+        *((list[set[Marked]], False), (dict[str, set[tuple[Marked, int]]], False)),
+        *((set[Grouped], True), (set[Aside], True), (list[Marked], True), (list[Numbered], True)),
+    ],
+    ids=str,
+)
+def test_items_of_a_set_are_not_made_anew_each_time(hint: Any, taken: bool) -> None:
+    """Such an item was refused at each call, since none of the set could be told from it."""
+
+    def take(x: Any) -> None:
+        """Take."""
+
+    take.__annotations__["x"] = hint
+    if taken:
+        tool(visible=ALL)(take)
+        return
+    with pytest.raises(DefinitionError, match="'number' may make other items of a set"):
+        tool(visible=ALL)(take)

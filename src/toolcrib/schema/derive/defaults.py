@@ -40,7 +40,7 @@ from pydantic_core import SchemaError as CoreSchemaError
 
 from toolcrib.errors import DefinitionError, SchemaError
 from toolcrib.schema.derive.adapters import Adapter, FlatAdapter, reader, whole_numbers
-from toolcrib.schema.derive.cores import is_core, is_pydantics, parts_of
+from toolcrib.schema.derive.cores import core_schemas, is_core, is_pydantics, parts_of
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.hints import show
 from toolcrib.schema.derive.plain import MISSING, WRITTEN, attributes_of, is_secret, plain_default
@@ -210,6 +210,7 @@ def check_nested(core: Any) -> None:
     Raises DefinitionError, naming the field, for one that its own hint does not take, and for one that
     is no instance of it and that its class does not read.
     """
+    _check_sets(core)
     shared: list[Any] = []
     found = list(_with_defaults(core, shared))
     for field, node, read_by_class in found:
@@ -235,6 +236,54 @@ def check_nested(core: Any) -> None:
                 f"its field '{field}': its default is a {type(given).__name__}, and the tool would get "
                 f"it unread, not as a {kind}: write the value itself, {itself}"
             )
+
+
+def _check_sets(core: Any) -> None:
+    """Raise DefinitionError for items of a set that a factory would make other ones each time.
+
+    An item is found in its set by what it equals, which cannot be told from what was sent then. A
+    factory that is a class (`frozenset`) makes equal values, and what a dataclass does not compare
+    may be any.
+    """
+    for node in _in_sets(core):
+        for name in _made_anew(node):
+            raise DefinitionError(
+                f"the default_factory of '{name}' may make other items of a set each time "
+                f"({node['cls'].__name__}), which nobody could tell from what was sent: use a list, or "
+                "a dataclass with field(…, compare=False)"
+            )
+
+
+def _in_sets(core: Any) -> Iterator[Any]:
+    """Yield the core schemas in the items of sets, and what they refer to."""
+    nodes = list(core_schemas(core))
+    shared = {node["ref"]: node for node in nodes if "ref" in node}
+    sets = (node for node in nodes if node["type"] in ("set", "frozenset"))
+    pending = [node["items_schema"] for node in sets if "items_schema" in node]
+    while pending:
+        for node in core_schemas(pending.pop()):
+            yield node
+            if node["type"] == "definition-ref" and node["schema_ref"] in shared:
+                pending.append(shared.pop(node["schema_ref"]))
+
+
+def _made_anew(node: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the fields of a class that a factory makes, and by which its objects are compared."""
+    inner = node.get("schema")
+    model = node["type"] == "model" and node["cls"].__eq__ is BaseModel.__eq__
+    if not model and node["type"] != "dataclass":
+        return
+    while isinstance(inner, dict) and "fields" not in inner:
+        inner = inner.get("schema")
+    listed: Any = inner["fields"] if isinstance(inner, dict) else ()
+    compared = getattr(node["cls"], "__dataclass_fields__", {})
+    for said in listed:
+        name, field = (said, listed[said]) if isinstance(said, str) else (said["name"], said)
+        factory = field["schema"].get("default_factory")
+        if factory is None or isinstance(factory, type):
+            continue
+        if name not in compared or compared[name].compare:
+            yield name
 
 
 def _shown(given: Any, adapter: Adapter) -> Any:

@@ -28,6 +28,12 @@ from pydantic import BaseModel
 
 from toolcrib.schema.derive.cores import definitions_of, rewritten
 from toolcrib.schema.derive.plain import MISSING, attributes_of, plain
+from toolcrib.schema.derive.roundtrip import (
+    ADDS_TOO_MUCH,
+    MAX_ADDED,
+    TooMuchWorkError,
+    weight_of_default,
+)
 from toolcrib.values.json import JsonValue
 
 _UNCHANGING = frozenset((str, int, float, bool, bytes, type(None)))
@@ -53,9 +59,10 @@ class _Value:
 
     __slots__ = ("_codec", "_value")
 
-    def __init__(self, value: Any, codec: Codec) -> None:
+    def __init__(self, value: Any, codec: Codec, *, is_json: bool) -> None:
         self._codec = codec
-        self._value = _copied(value)
+        copied = is_json or value.__class__ in _UNCHANGING  # as infinity is
+        self._value = _copied(value) if copied else MISSING
 
     def again(self, _codec: Codec) -> Any:
         return _copied(self._value)
@@ -90,14 +97,18 @@ class _Saved:
 
 
 class FactoryValues:
-    """The values that the default factories of one call made: by factory, in the order of asking."""
+    """The values that the default factories of one call made: by factory, in the order of asking.
 
-    __slots__ = ("_before", "_made", "_scope")
+    `added` is what they weigh.
+    """
+
+    __slots__ = ("_before", "_made", "_scope", "added")
 
     def __init__(self, before: Mapping[str, list[Any]] | None = None) -> None:
         self._before = {key: deque(stored) for key, stored in (before or {}).items()}
         self._made: dict[str, list[_Value]] = {}
         self._scope = ""
+        self.added = 0
 
     @classmethod
     def of_json(cls, saved: Mapping[str, JsonValue]) -> FactoryValues:
@@ -113,12 +124,19 @@ class FactoryValues:
         return FactoryValues(self._made)
 
     def value(self, key: str, make: Callable[[], Any], codec: Codec) -> Any:
-        """Return the next value of a factory: what it made before, else what it makes now."""
+        """Return the next value of a factory: what it made before, else what it makes now.
+
+        Raises TooMuchWorkError if all of them together are too much.
+        """
         stored = self._before.get(key)
         value = stored.popleft().again(codec) if stored else MISSING
         if value is MISSING:
             value = make()
-        self._made.setdefault(key, []).append(_Value(value, codec))
+        shown = _shown(value)
+        self.added += weight_of_default(shown, factory=True)
+        if self.added > MAX_ADDED:
+            raise TooMuchWorkError(ADDS_TOO_MUCH)
+        self._made.setdefault(key, []).append(_Value(value, codec, is_json=shown is not MISSING))
         return value
 
     def reading(self, scope: str, read: Callable[[], Any]) -> Any:
@@ -196,11 +214,18 @@ class _Lazy:
         return self._codec()(shown)
 
 
+def _shown(value: Any) -> Any:
+    try:
+        return plain(value)
+    except Exception:  # noqa: BLE001  an author's class may raise anything
+        return MISSING
+
+
 def _copied(value: Any) -> Any:
     if value is MISSING or value.__class__ in _UNCHANGING:
         return value
     try:
-        return MISSING if plain(value) is MISSING else copy.deepcopy(value)
+        return copy.deepcopy(value)
     except Exception:  # noqa: BLE001  an author's class may raise anything
         return MISSING
 

@@ -9,6 +9,7 @@ import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, cast
 
 import jiter
@@ -32,6 +33,9 @@ from toolcrib.schema.derive.cores import (
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.plain import MISSING, extras_of, plain_default, same_json
 from toolcrib.schema.derive.roundtrip import (
+    ADDS_TOO_MUCH,
+    MAX_ADDED,
+    Added,
     AnythingPart,
     At,
     AuthoredPart,
@@ -49,11 +53,13 @@ from toolcrib.schema.derive.roundtrip import (
     ScalarPart,
     SetPart,
     Taken,
+    TooMuchWorkError,
     UnionPart,
     changes_text,
     counted_rereading,
     steps,
     unchanged,
+    weight_of_default,
 )
 from toolcrib.schema.references import read_text
 from toolcrib.values.json import JsonValue, canonical_json, json_bytes
@@ -73,8 +79,8 @@ _LOST = "the tool would not get this property"
 class FieldPart(msgspec.Struct):
     """A field: its attribute, the names that it is sent under (the first is shown), and its plan.
 
-    `again` reads an InitVar anew, since no attribute keeps it; `init_default` is what is passed of one
-    that was not sent, MISSING if it is no constant.
+    `default` is what is passed where it was not sent: MISSING if it has to be sent, a FactoryValue if a
+    factory makes it. `again` reads an InitVar anew, since no attribute keeps it.
     """
 
     name: str
@@ -82,7 +88,18 @@ class FieldPart(msgspec.Struct):
     node: Part
     factory: bool
     again: Callable[[JsonValue], Any] | None
-    init_default: Any
+    default: Any
+    required: bool
+
+    def may_be(self, sent: JsonValue) -> bool:
+        return not isinstance(self.node, ChoicePart) or self.node.takes(sent)
+
+    @property
+    def weight(self) -> int:
+        """Return what this field adds where it was not sent."""
+        if self.default is MISSING:
+            return 0
+        return len(self.keys[0]) + _weight(self.default)
 
 
 class FieldsPart(Part):
@@ -107,6 +124,41 @@ class FieldsPart(Part):
                 if key in sent:
                     made[key] = field.node.whole(sent[key])
         return unchanged(sent, made)
+
+    def takes(self, sent: JsonValue) -> bool:
+        if not isinstance(sent, dict):
+            return self._indexed and isinstance(sent, list)
+        for field in self._fields:
+            key = next((key for key in field.keys if key in sent), None)
+            if key is None and field.required and field.default is MISSING:
+                return False
+            if key is not None and not field.may_be(sent[key]):
+                return False
+        return True
+
+    def added(self, sent: JsonValue, known: Added) -> int:
+        if self._indexed and isinstance(sent, list):
+            met = zip(self._fields, sent, strict=False)
+            below = sum(field.node.added(item, known) for field, item in met)
+            return below + sum(weight for _, weight in self._weighed[len(sent) :])
+        if not isinstance(sent, dict):
+            return 0
+        total = met_fields = 0
+        for field, weight in self._weighed:
+            key = next((key for key in field.keys if key in sent), None)
+            if key is None:
+                total += weight
+            else:
+                met_fields += 1
+                total += field.node.added(sent[key], known)
+        if met_fields < len(sent):
+            named = {key for field in self._fields for key in field.keys}
+            total += sum(self._extras.added(sent[key], known) for key in sent.keys() - named)
+        return total
+
+    @cached_property
+    def _weighed(self) -> list[tuple[FieldPart, int]]:
+        return [(field, field.weight) for field in self._fields]
 
     def fits(self, value: Any) -> bool:
         """Return whether a value is of this very class: a subclass has fields unknown here."""
@@ -156,7 +208,7 @@ class FieldsPart(Part):
         self, value: Any, field: FieldPart, made: dict[str, Any], at: At, found: Findings
     ) -> None:
         """Show and note a field that was not sent, and give the object its own copy of the default."""
-        item = self._attribute(value, field.name) if field.again is None else field.init_default
+        item = self._attribute(value, field.name) if field.again is None else field.default
         if item is MISSING:
             return
         key = field.keys[0]
@@ -265,6 +317,12 @@ def _shown_default(node: Part, value: Any) -> Any:
         return MISSING
 
 
+def _weight(default: Any) -> int:
+    if isinstance(default, FactoryValue):
+        return weight_of_default(MISSING, factory=True)
+    return weight_of_default(plain_default(default))
+
+
 class TypedReader:
     """Makes a typed value of valid JSON; called, it gives the value alone.
 
@@ -273,13 +331,18 @@ class TypedReader:
     walked.
     """
 
-    __slots__ = ("_core", "_hashes", "_node", "_serializer", "_validate", "has_factories")
+    __slots__ = (
+        *("_core", "_hashes", "_most_added", "_node", "_serializer", "_texts", "_validate"),
+        "has_factories",
+    )
 
     def __init__(self, core: Any, validate_json: Callable[..., Any]) -> None:
         self._core = core
         self._validate = validate_json
         self._hashes = _holds_hashes(core)
         self.has_factories = holds_factory(core)
+        self._most_added: int | None = None
+        self._texts = any(node["type"] == "json" for node in core_schemas(core))
         self._node: Part | None = None
         self._serializer: SchemaSerializer | None = None
 
@@ -306,6 +369,7 @@ class TypedReader:
     ) -> tuple[Any, JsonValue]:
         written = json_bytes(sent)
         text = self._with_integers(written, sent)
+        self._check_added(text, sent, found)
         if values is None or not self.has_factories:
             value = self._validate(text, strict=True)
         else:
@@ -318,6 +382,23 @@ class TypedReader:
                 return value, shown
             found.rewind(mark)
         return value, self.node.check(value, sent, at, found)
+
+    def _check_added(self, text: bytes, sent: JsonValue, found: Findings) -> None:
+        """Raise TooMuchWorkError if the defaults of all objects that were sent would be too much.
+
+        That is counted only where there may be as many: short texts hold few objects.
+        """
+        most = self._most_added
+        if most is None:
+            made = filter(_has_default, core_schemas(self._core))
+            most = self._most_added = sum(_weight(_constant_default(node)) + _NAME for node in made)
+        if most * len(text) <= _LITTLE_ADDED:
+            return
+        begun = len(text) if self._texts else text.count(b"{") + text.count(b"[")
+        if most * begun > _LITTLE_ADDED:
+            found.added += self.node.added(sent, {})
+            if found.added > MAX_ADDED:
+                raise TooMuchWorkError(ADDS_TOO_MUCH)
 
     def _with_integers(self, written: bytes, sent: JsonValue) -> bytes:
         """Return the text of what was sent with whole floats as integers where the hint is an int."""
@@ -378,6 +459,14 @@ _TEXT = {"type": "str"}
 _CONTAINERS = (ListPart, SetPart, DictPart, FieldsPart, InsidePart, NullablePart, UnionPart)
 
 
+_NAME = 30  # letters of the name of a field, on average at most
+_LITTLE_ADDED = MAX_ADDED // 16  # by one parameter
+
+
+def _has_default(core: Any) -> bool:
+    return "default" in core or "default_factory" in core
+
+
 class JsonTextPart(Part):
     """JSON within a text (`Json[…]`): no schema judges it, so all checks of it are made here.
 
@@ -401,6 +490,14 @@ class JsonTextPart(Part):
                 self._inner.whole(jiter.from_json(sent.encode()))
             return sent
         return sent if whole == text else whole.decode()
+
+    def added(self, sent: JsonValue, known: Added) -> int:
+        if not isinstance(sent, str):
+            return 0
+        with suppress(ValueError):
+            said = jiter.from_json(sent.encode())
+            return self._inner.added(said, {})
+        return 0
 
     def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         if sent is MISSING:
@@ -596,7 +693,8 @@ class _Planner:
             node=self.plan(core, config),
             factory=has_factory(core),
             again=self._again(core, config) if said.get("init_only") else None,
-            init_default=_constant_default(core) if said.get("init_only") else MISSING,
+            default=_constant_default(core),
+            required=said.get("required", True),
         )
 
     def _again(self, core: Any, config: Any) -> Callable[[JsonValue], Any]:

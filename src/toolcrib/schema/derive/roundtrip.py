@@ -98,10 +98,11 @@ class Findings:
     made.
     """
 
-    __slots__ = ("defaults", "known", "made", "normalised")
+    __slots__ = ("added", "defaults", "known", "made", "normalised")
 
     def __init__(self, *, made: bool = False) -> None:
         self.made = made
+        self.added = 0
         self.defaults: list[At] = []
         self.normalised: list[At] = []
         self.known: dict[tuple[int, int, int], Any] = {}
@@ -149,6 +150,33 @@ def steps(at: At) -> tuple[str | int, ...]:
     return tuple(reversed(found))
 
 
+MAX_ADDED = 1 << 20
+"""What defaults may add to the arguments of a call, in bytes of JSON; a second to build."""
+_NODE = 20  # bytes that take as long to build as a value does
+_FACTORY = 8 * _NODE  # what it takes to ask a factory
+ADDS_TOO_MUCH = "Defaults would make the arguments too large. Send fewer objects."
+Added: TypeAlias = dict[tuple[int, int], int]
+
+
+def weight_of_default(shown: Any, *, factory: bool = False) -> int:
+    """Return what one default weighs, as JSON; `MISSING` is one that is none, or is not known yet."""
+    weight = _FACTORY if factory else 0
+    if shown.__class__ is str:
+        return weight + _NODE + len(shown)
+    pending, nodes, length = [shown], 0, 0
+    while pending:
+        node = pending.pop()
+        nodes += 1
+        if isinstance(node, str):
+            length += len(node)
+        elif isinstance(node, dict):
+            length += sum(map(len, node))
+            pending += node.values()
+        elif isinstance(node, list):
+            pending += node
+    return weight + _NODE * nodes + length
+
+
 class Part:
     """Walks one part of a hint. By itself, it takes what is equal as JSON."""
 
@@ -172,6 +200,14 @@ class Part:
 
     def take_out(self, value: Any, sent: Any, dumped: Any, at: At, taken: Taken) -> None:
         """Take out of `dumped`, which pydantic wrote of `value`, the defaults that were not sent."""
+
+    def takes(self, _sent: JsonValue) -> bool:
+        """Return whether what was sent may be meant for this branch of a union."""
+        return True
+
+    def added(self, _sent: JsonValue, _known: Added) -> int:
+        """Return what the defaults weigh that reading adds to what was sent; at most, in a union."""
+        return 0
 
 
 MAX_REREAD = 10_000_000
@@ -204,6 +240,13 @@ def counted_rereading() -> Iterator[None]:
         _rereading.spent, _rereading.known = before, known
 
 
+def spend_reading(units: int, text: str) -> None:
+    """Count work of reading one value, in bytes that are read again. Raises TooMuchWorkError."""
+    _rereading.spent += units
+    if _rereading.spent > MAX_REREAD:
+        raise TooMuchWorkError(text)
+
+
 class PartReader:
     """Reads JSON by one part of a hint alone, as the class around it does: `config` is that class's."""
 
@@ -217,12 +260,12 @@ class PartReader:
     def read(self, sent: JsonValue) -> Any:
         """Return the value. Raises TooMuchWorkError, ValidationError, SchemaError, ValueError."""
         text = json_bytes(sent)
-        _rereading.spent += len(text) + _REREAD_CALL
-        if _rereading.spent > MAX_REREAD:
-            raise TooMuchWorkError(_REREAD)
+        spend_reading(len(text) + _REREAD_CALL, _REREAD)
         if self._made is None:
             config = {key: said for key, said in self._config.items() if key != "title"}
-            self._made = SchemaValidator(self._core, cast("CoreConfig", config))
+            self._made = SchemaValidator(
+                self._core, cast("CoreConfig", config), _use_prebuilt=False
+            )
         return self._made.validate_json(text, strict=True)
 
     def try_read(self, sent: JsonValue) -> Any:
@@ -257,6 +300,9 @@ class LeafPart(Part):
 
     def whole(self, sent: JsonValue) -> JsonValue:
         return sent if self._inner is None else self._inner.whole(sent)
+
+    def added(self, sent: JsonValue, known: Added) -> int:
+        return 0 if self._inner is None else self._inner.added(sent, known)
 
     def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         shown = plain(value)
@@ -336,19 +382,28 @@ def _as_float(sent: Any) -> float | None:
         return None
 
 
+_LITERALS = frozenset((str, int, bool, float, bytes, type(None)))
+
+
 class ChoicePart(Part):
     """A Literal or an Enum: one of the values that are written there, and no other that equals it."""
 
     def __init__(self, members: Sequence[Any]) -> None:
-        self._members = members
         values = [plain(member) for member in members]
         self._whole = any(value.__class__ is int for value in values)
+        self._scalars = {(m.__class__, m) for m in members if m.__class__ in _LITERALS}
+        self._texts = {value for value in values if isinstance(value, str)}
+        self._members = {id(m): m for m in members}  # of an Enum each is there once
 
     def whole(self, sent: JsonValue) -> JsonValue:
         return _whole_number(sent) if self._whole else sent
 
+    def takes(self, sent: JsonValue) -> bool:
+        return not isinstance(sent, str) or sent in self._texts
+
     def fits(self, value: Any) -> bool:
-        return any(value.__class__ is m.__class__ and value == m for m in self._members)
+        kind = value.__class__  # looked up: there may be as many members as there are values
+        return (kind, value) in self._scalars if kind in _LITERALS else id(value) in self._members
 
 
 class AnythingPart(Part):
@@ -377,12 +432,21 @@ class AroundPart(Part):
     def whole(self, sent: JsonValue) -> JsonValue:
         return self.inner.whole(sent)
 
+    def takes(self, sent: JsonValue) -> bool:
+        return self.inner.takes(sent)
+
+    def added(self, sent: JsonValue, known: Added) -> int:
+        return self.inner.added(sent, known)
+
     def fits(self, value: Any) -> bool:
         return self.inner.fits(value)
 
 
 class AuthoredPart(AroundPart):
     """A value on which an author's own validator stands: what it makes is taken, and noted."""
+
+    def takes(self, _sent: JsonValue) -> bool:
+        return True
 
     def fits(self, _value: Any) -> bool:
         return True
@@ -477,6 +541,18 @@ class UnionPart(Part):
             known[id(self), id(made)] = made, made
         return made
 
+    def takes(self, sent: JsonValue) -> bool:
+        return any(choice.takes(sent) for choice in self.choices)
+
+    def added(self, sent: JsonValue, known: Added) -> int:
+        if sent.__class__ not in (list, dict, str):
+            return 0
+        key = id(self), id(sent)
+        if key not in known:
+            choices = [choice for choice in self.choices if choice.takes(sent)] or self.choices
+            known[key] = max(choice.added(sent, known) for choice in choices)
+        return known[key]
+
     def fits(self, value: Any) -> bool:
         return any(choice.fits(value) for choice in self.choices)
 
@@ -543,6 +619,12 @@ class ListPart(Part):
             return sent
         return unchanged(sent, [node.whole(item) for node, item in zip(nodes, sent, strict=True)])
 
+    def added(self, sent: JsonValue, known: Added) -> int:
+        if not isinstance(sent, list):
+            return 0
+        nodes = self._nodes(len(sent))
+        return sum(node.added(item, known) for node, item in zip(nodes, sent, strict=False))
+
     def fits(self, value: Any) -> bool:
         return isinstance(value, Sequence | deque) and not isinstance(value, str | bytes)
 
@@ -603,6 +685,9 @@ class SetPart(Part):
                 item for one in made if (item := self._reader.try_read(one)) is not MISSING
             )
         return unchanged(sent, made)
+
+    def added(self, sent: JsonValue, known: Added) -> int:
+        return sum(self._item.added(one, known) for one in sent) if isinstance(sent, list) else 0
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, self._kind)
@@ -669,6 +754,11 @@ class DictPart(Part):
             read = (self._keys.try_read({name: None}) for name in sent)
             _check_spread(next(iter(one)) for one in read if one is not MISSING)
         return unchanged(sent, {key: self._value.whole(item) for key, item in sent.items()})
+
+    def added(self, sent: JsonValue, known: Added) -> int:
+        if not isinstance(sent, dict):
+            return 0
+        return sum(self._value.added(item, known) for item in sent.values())
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)

@@ -26,6 +26,7 @@ from toolcrib.schema.derive.cores import NO_PARTS, choices_of, core_schemas, is_
 from toolcrib.schema.derive.defaults import named_in
 from toolcrib.schema.derive.factories import replayable
 from toolcrib.schema.derive.generator import SchemaGenerator
+from toolcrib.schema.derive.patterns import counting_patterns
 from toolcrib.schema.derive.reading import TypedReader
 from toolcrib.schema.derive.roundtrip import TooMuchWorkError
 from toolcrib.schema.validator import Validator, compile_validator
@@ -35,6 +36,7 @@ MAX_WORK = 400_000
 
 _OUTSIDE = ("ref", "serialization", "metadata")
 _TRIES = 4  # pydantic tries each branch in two modes, and what it makes is thrown away
+_LISTED = 40  # constants that are compared with a value as fast as a branch is tried
 _ANY = "toolcrib: more than one branch"
 _TYPES: Mapping[type, tuple[str, ...]] = {
     str: ("string",),
@@ -63,18 +65,21 @@ _work = _Work()
 
 
 def bounded(adapter: Adapter) -> Adapter:
-    """Return the same adapter, as calls are read by it: its core schema stays, its validator may not.
+    """Return the same adapter, as calls are read by it: it counts its work.
 
-    Where a union holds another one, the validator chooses branches by their schema and counts its
-    work; its default factories ask the `FactoryValues` of the call.
+    Regular expressions are counted before they are compiled. Where a union holds another one, the
+    validator chooses branches by their schema; its default factories ask the `FactoryValues` of the
+    call.
     """
-    nodes = list(core_schemas(adapter.core_schema))
+    core = counting_patterns(adapter.core_schema)
+    nodes = list(core_schemas(core))
     shared = {node["ref"]: node for node in nodes if "ref" in node}
     unions = [node for node in nodes if node["type"] == "union"]
     risky = {id(node) for node in unions if _holds_union(node, shared)}
-    if not risky and not any("default_factory" in node for node in nodes):
+    same = core is adapter.core_schema
+    if same and not risky and not any("default_factory" in node for node in nodes):
         return adapter
-    return FlatAdapter(adapter.core_schema, BoundedValidator(adapter.core_schema, risky))
+    return FlatAdapter(core, BoundedValidator(core, risky))
 
 
 class BoundedValidator:
@@ -229,6 +234,7 @@ class _Branch:
         listed = [node["const"]] if "const" in node else node.get("enum")
         if not isinstance(listed, list) or not isinstance(value, _SCALARS):
             return True
+        _work.spend(len(listed) // _LISTED)
         return any(
             one == value and isinstance(one, bool) is isinstance(value, bool) for one in listed
         )
