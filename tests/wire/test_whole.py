@@ -998,13 +998,54 @@ def test_a_reason_that_nobody_lists_ends_the_calls_and_the_text_stays(wire: Wire
         assert "natural_reasons=" in error.message
 
 
-@each_row("wire", ["openai-chat", "mistral", "openai-responses", "ollama"])
-@each_row("reason", [0, 5, False, [], {}, ["stop"]])
-def test_a_reason_that_is_no_text_is_no_natural_end(wire: str, reason: Any) -> None:
-    data = REPLIES[wire]("REASON").replace(b'"REASON"', json.dumps(reason).encode())
-    reply = decode(wire, data, offer=OFFER)
+NO_TEXT: tuple[Any, ...] = (0, 0.0, 5, True, False, [], {}, ["stop"], {"reason": "stop"})
+BODIES: dict[str, tuple[str, bytes]] = {
+    **{name: (name, build("REASON")) for name, build in REPLIES.items()},
+    "openai-chat, whole": ("openai-chat", body(A, "REASON")),
+    "mistral, whole": ("mistral", body(A, "REASON")),
+    "anthropic, streamed": ("anthropic", sse(start(), given(A), stop(), why("REASON"), OVER)),
+    "gemini, streamed": ("gemini", sse(gem(G, reason="REASON"))),
+    "cohere, streamed": (
+        "cohere",
+        sse(c_start(), c_given(A), c_stop(), C_WHY | {"delta": {"finish_reason": "REASON"}}, DONE),
+    ),
+    "openai-responses, streamed": (
+        "openai-responses",
+        sse(added(), finished(A), completed(item(A), status="REASON")),
+    ),
+    "openai-responses, its details": (
+        "openai-responses",
+        sse(added(), finished(A), completed(item(A), incomplete_details={"reason": "REASON"})),
+    ),
+    "ollama, before the end": (
+        "ollama",
+        line(O, done_reason="REASON") + line(done=True, done_reason="stop"),
+    ),
+}
+
+
+@each_row(("wire", "data"), BODIES.values(), ids=BODIES)
+@each_row("reason", NO_TEXT)
+def test_a_reason_that_is_no_text_is_no_natural_end(wire: str, data: bytes, reason: Any) -> None:
+    """Only null and an empty text are none: what is false by Python's word is a reason all the same."""
+    reply = decode(wire, data.replace(b'"REASON"', json.dumps(reason).encode()), offer=OFFER)
     assert reply.finish not in ("tool_calls", "stop")
     assert codes_of(reply) == [TRUNCATED]
+
+
+@each_row("reason", NO_TEXT)
+def test_a_reason_of_bedrocks_stream_that_is_no_text_is_no_natural_end(reason: Any) -> None:
+    end = frame({"stopReason": reason}, event_type="messageStop")
+    reply = _read("bedrock-converse", b_start() + b_given(A) + b_stop() + end + B_OVER)
+    assert codes_of(reply) == [TRUNCATED]
+
+
+@each_row(("wire", "data"), BODIES.values(), ids=BODIES)
+@each_row("reason", [None, ""])
+def test_null_and_an_empty_text_are_no_reason(wire: str, data: bytes, reason: Any) -> None:
+    reply = decode(wire, data.replace(b'"REASON"', json.dumps(reason).encode()), offer=OFFER)
+    assert reply.provider_finish in (None, "stop", "completed")
+    assert reply.finish != "doubtful"
 
 
 NO_OBJECTS: dict[str, tuple[str, Any]] = {

@@ -417,6 +417,12 @@ def misplaced(
     return any(event.get(key) is not None for key in members)  # some servers write all that is null
 
 
+def says_why(reason: object) -> bool:
+    """Return whether a reason for the end of a reply is there: only null and an empty text are none.
+    What is no text is a reason, too, which nobody lists."""
+    return reason is not None and reason != ""
+
+
 def index_of(given: object) -> int | str | None:
     """Return the index that a server gave to a piece; one that is neither
     a number nor a text is none."""

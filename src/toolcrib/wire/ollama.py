@@ -23,7 +23,7 @@ from toolcrib.values.message import (
 )
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
-from toolcrib.wire.calls import NATURAL, CallAssembler, Ending, member_of
+from toolcrib.wire.calls import NATURAL, CallAssembler, Ending, member_of, says_why
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.forms import NameRule, ShownTool, ToolForm, described
 from toolcrib.wire.framing import LineStream
@@ -156,7 +156,7 @@ class OllamaReply:
         self._last = event
         self.over = event.get("done") is True
         reason = event.get("done_reason")
-        if not self.over and reason and self.ending.meaning(str(reason)) not in NATURAL:
+        if not self.over and says_why(reason) and self.ending.meaning(str(reason)) not in NATURAL:
             self.ending.said(reason)  # the last line may say another one: a cut stays one
         message = member_of(event, "message", dict)
         if message is None:
@@ -185,7 +185,7 @@ class OllamaReply:
         """Return the reply. `ended` is whether a line said that it was the last one."""
         ending, reason = self.ending, self._last.get("done_reason")
         ending.stopped(ended=ended)
-        if reason not in (None, ""):
+        if says_why(reason):
             ending.said(reason)
         calls = ending.calls(self._calls)
         state = {"thinking": mended("".join(self._thinking))} if self._thinking else None

@@ -27,6 +27,7 @@ from toolcrib.wire.calls import (
     choice_of,
     index_of,
     member_of,
+    says_why,
 )
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import cached, counted, mended, parsed, same_json
@@ -562,7 +563,7 @@ class ChatReply:
         """
         ending = self.ending
         for key in ("finish_reason", "native_finish_reason"):
-            if (reason := choice.get(key)) in (None, ""):
+            if not says_why(reason := choice.get(key)):
                 continue
             meaning, native = self.ending.meaning(str(reason)), key != "finish_reason"
             news = ending.cut is None and not (native and ending.reason)

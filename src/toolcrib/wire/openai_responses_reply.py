@@ -17,7 +17,7 @@ from toolcrib.values.message import (
 )
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
-from toolcrib.wire.calls import CONTRADICTORY, NATURAL, CallAssembler, Ending, member_of
+from toolcrib.wire.calls import CONTRADICTORY, NATURAL, CallAssembler, Ending, member_of, says_why
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import cached, counted, is_object, mended, same_json
 from toolcrib.wire.request import (
@@ -612,13 +612,15 @@ class ResponsesReply:
         self.known = self.over = True
         self._response = response or self._response
         details = response.get("incomplete_details")
-        reason = details.get("reason") if isinstance(details, dict) else None
-        if reason or status == "incomplete":
-            meaning = self.ending.meaning(str(reason or status))
-            self.ending.said(reason or status, "incomplete" if meaning in NATURAL else meaning)
+        reason = details.get("reason") if isinstance(details, dict) else details
+        if says_why(reason) or status == "incomplete":
+            said = reason if says_why(reason) else status
+            meaning = self.ending.meaning(str(said))
+            self.ending.said(said, "incomplete" if meaning in NATURAL else meaning)
+        elif says_why(status):
+            self.ending.said(status)
         else:
-            unsaid = status in (None, "")
-            self.ending.said("" if unsaid else status, "stop" if unsaid else None)
+            self.ending.said("", "stop")
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. Only a whole response is its end: `[DONE]` alone
