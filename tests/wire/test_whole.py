@@ -1048,6 +1048,118 @@ def test_null_and_an_empty_text_are_no_reason(wire: str, data: bytes, reason: An
     assert reply.finish != "doubtful"
 
 
+Said = tuple[str, str]
+"""The name and the arguments of a call."""
+
+
+def b_call(at: int, said: Said) -> bytes:
+    return b_start(at, name=said[0]) + b_given(said[1], at) + b_stop(at)
+
+
+TWO_WITH_ONE_ID: dict[str, tuple[str, Callable[[list[Said]], bytes]]] = {
+    "anthropic": (
+        "anthropic",
+        lambda calls: json.dumps(
+            {"type": "message", "stop_reason": "tool_use",
+             "content": [{"type": "tool_use", "id": "c", "name": name, "input": json.loads(text)}
+                         for name, text in calls]}
+        ).encode(),
+    ),
+    "anthropic, streamed": (
+        "anthropic",
+        lambda calls: sse(
+            *(event for at, (name, text) in enumerate(calls)
+              for event in (start(at, name=name), given(text, at), stop(at))),
+            why(), OVER),
+    ),
+    "bedrock": (
+        "bedrock-converse",
+        lambda calls: json.dumps(
+            {"stopReason": "tool_use",
+             "output": {"message": {"content": [
+                 {"toolUse": {"toolUseId": "c", "name": name, "input": json.loads(text)}}
+                 for name, text in calls]}}}
+        ).encode(),
+    ),
+    "bedrock, streamed": (
+        "bedrock-converse",
+        lambda calls: b"".join(b_call(*each) for each in enumerate(calls)) + B_WHY + B_OVER,
+    ),
+    "cohere": (
+        "cohere",
+        lambda calls: json.dumps(
+            {"finish_reason": "TOOL_CALL",
+             "message": {"tool_calls": [{"id": "c", "function": {"name": name, "arguments": text}}
+                                        for name, text in calls]}}
+        ).encode(),
+    ),
+    "cohere, streamed": (
+        "cohere",
+        lambda calls: sse(
+            *(event for at, (name, text) in enumerate(calls)
+              for event in (c_start(at, name=name), c_given(text, at), c_stop(at))),
+            C_WHY, DONE),
+    ),
+    "openai-responses": (
+        "openai-responses",
+        lambda calls: json.dumps(
+            {"object": "response", "status": "completed",
+             "output": [item(text, name=name, id=f"i{at}")
+                        for at, (name, text) in enumerate(calls)]}
+        ).encode(),
+    ),
+    "openai-responses, streamed": (
+        "openai-responses",
+        lambda calls: sse(
+            *(event | {"output_index": at} for at, (name, text) in enumerate(calls)
+              for event in (added(name=name, id=f"i{at}"), finished(text, name=name, id=f"i{at}"))),
+            completed()),
+    ),
+}  # fmt: skip
+
+
+@each_row(("wire", "say"), TWO_WITH_ONE_ID.values(), ids=TWO_WITH_ONE_ID)
+def test_two_calls_with_one_id_are_one_call_or_none(
+    wire: str, say: Callable[[list[Said]], bytes]
+) -> None:
+    for other_call in (("g", A), ("f", B), ("f", '{"a": true}')):
+        for calls in ([("f", A), other_call], [("f", A), ("f", A), other_call]):
+            reply = _read(wire, say(calls))
+            assert codes_of(reply) == [CONTRADICTORY] * 2
+            assert not any(call.complete for call in reply.tool_calls)
+    for again in (A, '{"a":1.0}'):
+        reply = _read(wire, say([("f", A), ("f", again)]))
+        assert [(c.arguments, c.notes) for c in reply.tool_calls] == [(A, ("said_twice",))]
+        assert codes_of(reply) == [None]
+
+
+@each_row("wire", ["openai-chat", "mistral", "gemini", "ollama"])
+def test_where_servers_give_all_calls_one_id_each_runs(wire: str) -> None:
+    """Gateways give the name of the tool for an id, and some servers a text that is always the same."""
+    functions = [{"name": "f", "arguments": json.loads(text)} for text in (A, B)]
+    calls = [{"id": "f", "function": function} for function in functions]
+    reply: dict[str, Json] = {
+        "gemini": gem(
+            *({"id": "f", "name": "f", "args": f["arguments"]} for f in functions), reason="STOP"
+        ),
+        "ollama": {"message": {"tool_calls": calls}, "done": True, "done_reason": "stop"},
+    }
+    chat = {"choices": [{"message": {"tool_calls": calls}, "finish_reason": "stop"}]}
+    found = decode(wire, json.dumps(reply.get(wire, chat)), offer=OFFER)
+    assert [json.loads(c.arguments) for c in found.tool_calls] == [{"a": 1}, {"b": 2}]
+    assert codes_of(found) == [None, None]
+
+
+@each_row("wire", ["openai-chat", "mistral"])
+@each_row(("texts", "codes"), [((A, A), [None]), ((A, B), [CONTRADICTORY])])
+def test_a_choice_that_is_there_twice_is_one_choice(
+    wire: str, texts: tuple[str, str], codes: list[ErrorCode | None]
+) -> None:
+    (first,), (second,) = (json.loads(body(text))["choices"] for text in texts)
+    data = json.dumps({"choices": [first, second]})
+    assert codes_of(decode(wire, data, offer=OFFER)) == codes
+
+
 NO_OBJECTS: dict[str, tuple[str, Any]] = {
     "cohere: delta": ("cohere", c_given("1") | {"delta": [1]}),
     "cohere: message": ("cohere", c_given("1") | {"delta": {"message": "1"}}),

@@ -16,6 +16,9 @@ missing from whichever call was open then, so none of those may run; a call is o
 it, or else until the reply ends. Nor may a call run whose beginning is said again with another name, on
 a wire that says it once. A member that holds calls and has another type than the wire's is an error.
 
+The rule for an id, on a wire whose provider gives each call one of its own: two calls with one id are
+one call said twice. If both say the same it runs once, else neither runs.
+
 The rule for a reply (`Ending`): doubt ends its calls. It ended if the provider said so by the wire's
 own mark (`[DONE]`, `message_stop` …), or gave a natural reason and then the transport came to a clean
 end. A reason that pieces of calls follow is void: such a reply needs the mark. Its reason is one that
@@ -123,9 +126,9 @@ class _OpenCall(msgspec.Struct, eq=False):
 class CallAssembler(msgspec.Struct, eq=False):
     """The calls of one reply. `piece` takes streamed pieces, `whole` calls in one piece.
 
-    With `marked` the wire ends each call by a mark of its own, which `end` tells; else the reply's end
-    is that of its calls. What begins after `close` is too late to run. `chunk` is the number of the
-    chunk that pieces are taken from.
+    With `marked` the wire ends each call by a mark of its own, which `end` tells, and gives each an id
+    of its own; else the reply's end is that of its calls, and all of them may have one id. What begins
+    after `close` is too late to run. `chunk` is the number of the chunk that pieces are taken from.
     """
 
     offer: Offer
@@ -249,6 +252,8 @@ class CallAssembler(msgspec.Struct, eq=False):
             if call.name or text.strip(SPACE):
                 call.is_object = len(text) <= LONGEST and is_object(text)
                 read.append(call)
+        if self.marked:
+            read = _told_once(read)
         cut = cut or (bool(read) and not read[-1].is_object and ends_early(read[-1].text))
         for call, after in pairwise(read):
             if not call.text and not after.name:
@@ -371,6 +376,23 @@ class CallAssembler(msgspec.Struct, eq=False):
 
     def _knows(self, name: str) -> bool:
         return self.offer.own_name(name) in self.offer.tools
+
+
+def _told_once(calls: list[_OpenCall]) -> list[_OpenCall]:
+    """Return the calls without those that say an earlier one again, under its id."""
+    by_id: dict[str, _OpenCall] = {}
+    told: list[_OpenCall] = []
+    for call in calls:
+        first = by_id.setdefault(call.provider_id, call) if call.provider_id else call
+        if first is call:
+            told.append(call)
+        elif first.name == call.name and same_json(first.text, call.text):
+            first.fault = first.fault or call.fault
+            first.notes = tuple(dict.fromkeys((*first.notes, "said_twice")))
+        else:
+            first.fault = call.fault = CONTRADICTORY
+            told.append(call)
+    return told
 
 
 def _is_renamed(call: _OpenCall, provider_id: str, name: str) -> bool:

@@ -423,7 +423,7 @@ class ChatReply:
         self.known = True
         self._data = data
         self._calls.chunk += 1
-        own = []
+        own: list[dict[str, Any]] = []
         usual, other = (
             ("message", "delta") if whole else ("delta", "message")
         )  # some servers mix them
@@ -438,7 +438,8 @@ class ChatReply:
                 key = other if choice.get(usual) is None else usual
                 self._place = at, key
                 message = choice.get(key)
-                if key == "message" and message is not None and self._by_delta:
+                again = (whole and bool(own)) or (key == "message" and self._by_delta)
+                if again and message is not None:
                     self._say_again(message, parts)
                 else:
                     self._add(message, whole=whole, parts=parts)

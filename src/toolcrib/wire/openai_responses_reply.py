@@ -649,7 +649,7 @@ class ResponsesReply:
 
     def _calls(self) -> tuple[ToolCall, ...]:
         """Return the calls. One that no sign has ended, and whose arguments are not whole, was cut."""
-        assembler = CallAssembler(self._offer, self._ids)
+        assembler = CallAssembler(self._offer, self._ids, marked=True)
         for item in self._output.calls:
             text = item.whole
             begun = not item.settled and bool(item.name or text)
