@@ -20,7 +20,7 @@ from toolcrib.values.json import JsonObject, Veiled, json_copy
 from toolcrib.values.message import ChatRequest, FinishReason, Piece, Reply
 from toolcrib.values.offer import Offer
 from toolcrib.values.remembered import remembered
-from toolcrib.wire.forms import NameRule, ToolForm
+from toolcrib.wire.forms import ToolForm
 from toolcrib.wire.history import Histories, History
 from toolcrib.wire.output import OutputForm
 from toolcrib.wire.text_calls.syntaxes import TextSyntax
@@ -87,10 +87,6 @@ class MakeDecoder(Protocol):
     def __call__(self, wire: Wire, *, streaming: bool, offer: Offer, ids: str) -> Decoder: ...
 
 
-class MakeHistory(Protocol):
-    def __call__(self, keeper: str, rule: NameRule, names: Mapping[str, str], /) -> History: ...
-
-
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
     """One provider format; `tools` is its form of tools, `history` writes its messages.
 
@@ -117,7 +113,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     auth: Callable[[str], Mapping[str, str]]
     natural_reasons: frozenset[str]
     finish_reasons: Mapping[str, FinishReason]
-    history: MakeHistory
+    history: type[History]
     headers: Mapping[str, str] = {}
     default_max_tokens: int = 0
     max_tokens_key: str = "max_tokens"

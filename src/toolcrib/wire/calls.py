@@ -570,7 +570,8 @@ class Ending(msgspec.Struct, eq=False):
 
         `refused` is whether the text is a refusal that came to its own end.
         """
-        kept = ProviderState(self.wire.keeper, state) if state else None
+        has_own_id = any(self.wire.history.is_own_id(call.provider_id) for call in calls)
+        kept = ProviderState(self.wire.keeper, state or None) if state or has_own_id else None
         natural: FinishReason = "refusal" if refused else "stop"
         if calls:
             natural = "tool_calls" if any(call.complete for call in calls) else "doubtful"
