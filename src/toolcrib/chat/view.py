@@ -36,7 +36,7 @@ from toolcrib.values.event import (
 )
 from toolcrib.values.json import JsonValue, encodable, to_plain
 from toolcrib.values.record import ToolInvocationRecord
-from toolcrib.values.run import RunResult
+from toolcrib.values.run import RunResult, limit_text
 
 Json: TypeAlias = dict[str, Any]
 TurnStatus: TypeAlias = Literal[
@@ -47,7 +47,7 @@ LARGEST_RESULT: Final = 64 * 1024
 """Bytes of JSON of a result, of arguments or of a part of progress that a page is sent; of more it gets
 the beginning, as text."""
 _MOST_PROGRESS = 50
-_LIMITED = "The run was stopped: its limit on {} is reached."
+_LIMITED = "The run was stopped: {}."
 _INTERRUPTED = "The server stopped while this ran."
 _UNKNOWN = "It had begun when the server stopped: what it did is not known. It does not run again."
 _NOT_BEGUN = "It had not begun when the server stopped."
@@ -263,7 +263,7 @@ class TurnView:
     def _end(self, result: RunResult) -> list[Operation]:
         made = [self._set(["status"], result.status)]
         if result.limit:
-            made.append(self._set(["note"], _LIMITED.format(result.limit)))
+            made.append(self._set(["note"], _LIMITED.format(limit_text(result.limit))))
         if result.status == "waiting":
             return made
         for call_id, at in self._calls.items():
