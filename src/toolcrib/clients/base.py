@@ -37,6 +37,7 @@ from toolcrib.clients.transport import (
     Timeouts,
     Transport,
     is_bounded,
+    limit_of,
 )
 from toolcrib.closing import Closing
 from toolcrib.errors import ClientError, ConnectionFailed, ProviderError, RequestError
@@ -305,7 +306,8 @@ class WireClient(Closing):
 
     async def chat(self, request: ChatRequest) -> Reply:
         """Return the whole reply. Raises ClientError; see its subclasses for what went wrong."""
-        return await retried(self._retries, lambda: self._reply(request))
+        attempts = Attempts(self._retries, limit_of(self._transport))
+        return await retried(attempts, lambda until: self._reply(request, until))
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
         """Yield text, reasoning and arguments as they come, and the whole `Reply` last.
@@ -313,11 +315,11 @@ class WireClient(Closing):
         What fails before any text or argument came is tried again: reasoning may then come twice.
         Raises ClientError.
         """
-        attempts = Attempts(self._retries)
+        attempts = Attempts(self._retries, limit_of(self._transport))
         while True:
             begun = False
             try:
-                async with contextlib.aclosing(self._parts(request)) as parts:
+                async with contextlib.aclosing(self._parts(request, attempts.until)) as parts:
                     async for part in parts:
                         begun = begun or not isinstance(part, ReasoningPart)
                         yield part
@@ -329,8 +331,8 @@ class WireClient(Closing):
                 return
             await attempts.after(failure)
 
-    async def _reply(self, request: ChatRequest) -> Reply:
-        outgoing, reader = self._encoded(request, stream=False)
+    async def _reply(self, request: ChatRequest, until: float | None) -> Reply:
+        outgoing, reader = self._encoded(request, until, stream=False)
         async with exchanged(self._transport, outgoing, self._base, self._headers) as response:
             reading = reader(response)
             async for data in response.chunks():
@@ -339,9 +341,11 @@ class WireClient(Closing):
                     break
             return self._whole(reading.finish(clean=is_bounded(response)))
 
-    async def _parts(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
+    async def _parts(
+        self, request: ChatRequest, until: float | None
+    ) -> AsyncGenerator[StreamPart, None]:
         told: list[str] = []
-        outgoing, reader = self._encoded(request, stream=True)
+        outgoing, reader = self._encoded(request, until, stream=True)
         async with exchanged(self._transport, outgoing, self._base, self._headers) as response:
             reading = reader(response)
             async for data in response.chunks():
@@ -371,7 +375,7 @@ class WireClient(Closing):
         return f"{type(self).__name__}({self._model!r}, {self.wire.name} at {server})"
 
     def _encoded(
-        self, request: ChatRequest, *, stream: bool
+        self, request: ChatRequest, until: float | None, *, stream: bool
     ) -> tuple[Outgoing, Callable[[Response], Decoder]]:
         """Return the request as it is sent, and what reads its answer."""
         request = self._completed(request)
@@ -382,6 +386,7 @@ class WireClient(Closing):
             url=joined(self._base, sent.path),
             headers=merged(sent.headers, self._headers),
             body=sent.body,
+            until=until,
         )
 
         def reader(response: Response) -> Decoder:

@@ -13,9 +13,15 @@ import msgspec
 
 from toolcrib.clients.base import exchanged
 from toolcrib.clients.providers import base_of, key_for
-from toolcrib.clients.retry import Retries, retried
+from toolcrib.clients.retry import Attempts, Retries, retried
 from toolcrib.clients.server import checked_headers, checked_url, joined, merged
-from toolcrib.clients.transport import AiohttpTransport, Outgoing, Timeouts, Transport
+from toolcrib.clients.transport import (
+    AiohttpTransport,
+    Outgoing,
+    Timeouts,
+    Transport,
+    limit_of,
+)
 from toolcrib.closing import Closing
 from toolcrib.errors import WireError
 from toolcrib.values.json import encodable
@@ -73,7 +79,8 @@ class EmbeddingsClient(Closing):
         """
         if not texts:
             return []
-        return await retried(self._retries, lambda: self._embedded(texts))
+        attempts = Attempts(self._retries, limit_of(self._transport))
+        return await retried(attempts, lambda until: self._embedded(texts, until))
 
     async def __call__(self, texts: Sequence[str]) -> list[list[float]]:
         """Return the same: a client is an embedding function."""
@@ -86,13 +93,13 @@ class EmbeddingsClient(Closing):
         server = Outgoing(method="", url=self._base, headers={}, body=b"").server
         return f"EmbeddingsClient({self._model!r} at {server})"
 
-    async def _embedded(self, texts: Sequence[str]) -> list[list[float]]:
+    async def _embedded(self, texts: Sequence[str], until: float | None) -> list[list[float]]:
         asked: dict[str, object] = {"model": self._model, "input": [*map(encodable, texts)]}
         if self._dimensions is not None:
             asked["dimensions"] = self._dimensions
         body = bytearray()
         url, sent = joined(self._base, "/embeddings"), msgspec.json.encode(asked)
-        outgoing = Outgoing(method="POST", url=url, headers=self._headers, body=sent)
+        outgoing = Outgoing(method="POST", url=url, headers=self._headers, body=sent, until=until)
         async with exchanged(self._transport, outgoing, self._base, self._headers) as response:
             async for data in response.chunks():
                 body += data

@@ -2,6 +2,9 @@
 
 What is worth another attempt, the error itself says (`ClientError.retryable`); when, the provider says,
 or else a wait that doubles, and is the same for no two clients. Stopping and waiting are tenacity's.
+
+Rule: a request has one time limit in all, for its attempts and the waits between them. A wait that
+would end after it is not begun.
 """
 
 from __future__ import annotations
@@ -52,10 +55,14 @@ class Retries(Checked, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempts:
-    """The attempts at one request; None is one attempt. tenacity is imported at the second one."""
+    """The attempts at one request; None is one attempt. tenacity is imported at the second one.
 
-    def __init__(self, retries: Retries | None) -> None:
+    `until` is the event loop's time at which all of them have to be over, None for no limit.
+    """
+
+    def __init__(self, retries: Retries | None, total: float | None = None) -> None:
         self._retries = retries
+        self.until = None if total is None else asyncio.get_running_loop().time() + total
         self._attempts: AsyncRetrying | None = None
         self._now: tenacity.AttemptManager | None = None
         self._made = 0
@@ -77,25 +84,25 @@ class Attempts:
         if self._retries is None or not self._retries.allow(error):
             raise error
         if self._attempts is None or self._now is None:
-            self._attempts = aiter(_retrying(self._retries, error))
+            self._attempts = aiter(_retrying(self._retries, error, self.until))
             self._now = await anext(self._attempts)
         with self._now:
             raise error
         self._now = await anext(self._attempts)
 
 
-async def retried(retries: Retries | None, ask: Callable[[], Awaitable[T]]) -> T:
-    """Return what `ask()` gives, asked again where its ClientError is worth it. Raises the last one."""
-    attempts = Attempts(retries)
+async def retried(attempts: Attempts, ask: Callable[[float | None], Awaitable[T]]) -> T:
+    """Return what `ask(until)` gives, asked again where its ClientError is worth it. Raises the last
+    one."""
     while True:
         try:
-            return await ask()
+            return await ask(attempts.until)
         except ClientError as error:
             failure = error
         await attempts.after(failure)
 
 
-def _retrying(retries: Retries, error: ClientError) -> AsyncRetrying:
+def _retrying(retries: Retries, error: ClientError, until: float | None) -> AsyncRetrying:
     """Raises the error itself where tenacity is not installed."""
     try:
         import tenacity
@@ -111,8 +118,14 @@ def _retrying(retries: Retries, error: ClientError) -> AsyncRetrying:
         told = failure.retry_after if isinstance(failure, ClientError) else None
         return chance(state) + (backoff(state) if told is None else told)
 
+    now = asyncio.get_running_loop().time
+
+    def enough(state: tenacity.RetryCallState) -> bool:
+        late = until is not None and now() + state.upcoming_sleep >= until
+        return late or state.attempt_number >= retries.attempts
+
     return AsyncRetrying(
-        stop=tenacity.stop_after_attempt(retries.attempts),
+        stop=enough,
         retry=tenacity.retry_if_exception(retries.allow),
         wait=wait,
         sleep=retries.sleep,

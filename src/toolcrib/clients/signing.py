@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from toolcrib.clients.server import remembered
-from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Timeouts, Transport
+from toolcrib.clients.transport import (
+    AiohttpTransport,
+    Outgoing,
+    Response,
+    Timeouts,
+    Transport,
+    limit_of,
+)
 from toolcrib.errors import AuthenticationError, MissingExtraError
 from toolcrib.values.typed import names_wrong_types
 
@@ -49,6 +56,11 @@ class SigningTransport:
     def secrets(self) -> Iterable[str]:
         """The secrets of the wrapped transport, and what requests were signed with."""
         return (*getattr(self._transport, "secrets", ()), *self._sent)
+
+    @property
+    def total(self) -> float | None:
+        """The limit of the wrapped transport."""
+        return limit_of(self._transport)
 
     async def send(self, request: Outgoing) -> Response:
         """Sign in a thread, since credentials may be fetched over the network, and send the request."""
