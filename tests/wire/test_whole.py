@@ -1343,6 +1343,10 @@ AS_VALUES = {
     ' "args": @}}]}, "finishReason": "STOP"}%]}',
     "bedrock-converse": '{"output": {"message": {"content": [{"toolUse": {"toolUseId": "t",'
     ' "name": "f", "input": @}}]}}, "stopReason": "tool_use", "x": [{}%]}',
+    "ollama": '{"message": {"tool_calls": [{"function": {"name": "f", "arguments": @}}]},'
+    ' "done": true, "done_reason": "stop", "x": [{}%]}',
+    "openai-responses": '{"object": "response", "output": [{"type": "function_call", "call_id": "t",'
+    ' "name": "f", "arguments": @}], "status": "completed", "x": [{}%]}',
 }  # fmt: skip
 ODD = (
     "",
@@ -1356,11 +1360,25 @@ ODD = (
 @each_row(("wire", "body"), AS_VALUES.items(), ids=AS_VALUES)
 def test_a_key_that_is_there_twice_is_never_lost(wire: str, body: str, odd: str) -> None:
     """Whatever the JSON around the arguments is, they are judged as they were sent."""
+    (call,) = decode(wire, body.replace("@", '{"a": "\\ud800"}').replace("%", odd)).tool_calls
+    assert (json.loads(call.arguments), call.complete) == ({"a": "\ud800"}, True)
     sent = body.replace("@", TWICE).replace("%", odd)
     for data in (sent, f"[{sent}]") if wire == "gemini" else (sent,):
         reply = decode(wire, data, offer=OFFER)
         assert [call.arguments for call in reply.tool_calls] == [TWICE]
         assert codes_of(reply) == [ErrorCode.INVALID_JSON]
+
+
+@each_row("at", ["item", "response"])
+def test_half_a_surrogate_in_an_event_of_responses_loses_no_arguments(at: str) -> None:
+    event: Json = (
+        finished("ARGUMENTS", x="HALF") if at == "item" else completed(item("ARGUMENTS"), x="HALF")
+    )
+    data = sse(*([event, completed()] if at == "item" else [event]))
+    data = data.replace(b'"ARGUMENTS"', TWICE.encode()).replace(b"HALF", b"\\ud800")
+    reply = decode("openai-responses", data, offer=OFFER)
+    assert [call.arguments for call in reply.tool_calls] == [TWICE]
+    assert codes_of(reply) == [ErrorCode.INVALID_JSON]
 
 
 def test_no_piece_is_lost_because_a_choice_has_its_number_otherwise() -> None:

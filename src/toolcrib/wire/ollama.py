@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.forms import NameRule, ShownTool, ToolForm, described
 from toolcrib.wire.framing import LineStream
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
-from toolcrib.wire.json_text import counted, mended
+from toolcrib.wire.json_text import counted, mended, parsed
 from toolcrib.wire.output import OutputForm, ShownAnswer, asked_output
 from toolcrib.wire.request import (
     Parts,
@@ -209,11 +210,20 @@ def _arguments(calls: list[Any], data: bytes) -> list[str]:
         slices = _SLICES.decode(data).message.tool_calls
         raw = [bytes(call.function.arguments).decode() for call in slices]
     except (ValueError, RecursionError):
-        raise WireError("the arguments of a tool call cannot be read") from None
+        raw = _again(data)
     return [
         value if isinstance(value, str) else "" if value is None else text
         for value, text in zip(given, raw, strict=True)
     ]
+
+
+def _again(data: bytes) -> list[str]:
+    """Return arguments out of JSON that strict parsers refuse, such as half a surrogate pair."""
+    try:
+        calls = parsed(data)["message"]["tool_calls"]
+        return [json.dumps(call["function"].get("arguments")) for call in calls]
+    except (TypeError, KeyError, AttributeError, RecursionError):
+        raise WireError("the arguments of a tool call cannot be read") from None
 
 
 # Requests of Ollama's chat, and the wire's value.

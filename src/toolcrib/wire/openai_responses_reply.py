@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -19,7 +20,7 @@ from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.calls import CONTRADICTORY, NATURAL, CallAssembler, Ending, member_of, says_why
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.json_text import cached, counted, is_object, mended, same_json
+from toolcrib.wire.json_text import cached, counted, is_object, mended, parsed, same_json
 from toolcrib.wire.request import (
     Parts,
     show_reasoning,
@@ -74,7 +75,20 @@ class ResponsesSource:
                 call = ((body.response or body).output or [])[place]
             return bytes(getattr(call, key)).decode()
         except (ValueError, RecursionError, AttributeError, IndexError):
+            pass
+        try:
+            return json.dumps(self._again(place)[key])
+        except (TypeError, KeyError, IndexError, AttributeError, RecursionError):
             raise WireError("the arguments of a tool call are neither text nor an object") from None
+
+    def _again(self, place: Place) -> Any:
+        """Return a call out of JSON that strict parsers refuse, such as half a surrogate pair."""
+        body = parsed(self.data)
+        if place == "event":
+            return body
+        if place == "item":
+            return body["item"]
+        return (body.get("response") or body)["output"][place]
 
 
 class Growing:
