@@ -17,6 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from toolcrib.agent import Agent, RunStream, Session
+from toolcrib.agent.restored import edit_fault
 from toolcrib.chat.threads import LEASE, BusyError, StoredThread, StoredTurn, ThreadStore
 from toolcrib.chat.view import Json, Operation, TurnView
 from toolcrib.errors import SourceError, ToolcribError
@@ -33,7 +34,7 @@ from toolcrib.values.event import (
 )
 from toolcrib.values.json import canonical_json
 from toolcrib.values.message import Message
-from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.record import CallError, ToolInvocationRecord
 from toolcrib.values.run import RunResult, RunState
 
 _log = logging.getLogger("toolcrib.chat")
@@ -233,6 +234,10 @@ class LiveThreads:
             )
         if not allowed(request):
             raise ChatError(403, "may_not_approve", "you may not answer for this call")
+        if isinstance(answer, Approve) and answer.arguments is not None:
+            fault = await edit_fault(self._agent.runner, state, request, answer)
+            if fault is not None:
+                raise ChatError(422, str(fault.code), _said_of(fault))
         shown = TurnView(turn.view, self._definition)
         waiting = shown.snapshot()
         shown.answered(request.call_id, caller.id if isinstance(answer, Approve) else "")
@@ -422,6 +427,12 @@ def _asked(stored: StoredThread, approval_id: str) -> tuple[StoredTurn, RunState
     if used:
         raise ChatError(409, "already_answered", "this was answered before")
     raise ChatError(404, "unknown_approval", "this thread has not asked that")
+
+
+def _said_of(fault: CallError) -> str:
+    """Return what is wrong with an edit, place by place."""
+    places = [f"{each.path or 'the arguments'}: {each.message}" for each in fault.details]
+    return "; ".join(places) or fault.message
 
 
 def _is_open(turn: StoredTurn, request: ApprovalRequest) -> bool:
