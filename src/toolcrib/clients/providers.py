@@ -14,7 +14,7 @@ import msgspec
 from toolcrib.clients.base import Options, WireClient, with_headers
 from toolcrib.clients.local import LocalClient
 from toolcrib.clients.sdk import SdkClient, over_sdk
-from toolcrib.clients.server import checked_url, key_of, same_server
+from toolcrib.clients.server import checked_url, given_or, key_of, same_server
 from toolcrib.clients.signing import SigningTransport
 from toolcrib.clients.transport import Transport
 from toolcrib.errors import (
@@ -97,7 +97,7 @@ class OpenAIClient(WireClient):
 
 def base_of(base_url: str | None) -> str:
     """Return the address given, or that of the environment, or OpenAI's own."""
-    return base_url or os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL
+    return given_or(base_url, os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL)
 
 
 def key_for(base: str, base_url: str | None, api_key: str | None) -> str:
@@ -152,7 +152,8 @@ class AnthropicClient(WireClient):
         if sdk is not None:
             base, options = over_sdk(sdk, options, base_url=base_url, api_key=api_key)
         else:
-            base = base_url or os.environ.get("ANTHROPIC_BASE_URL", "").strip() or ANTHROPIC_URL
+            known = os.environ.get("ANTHROPIC_BASE_URL", "").strip() or ANTHROPIC_URL
+            base = given_or(base_url, known)
             own = same_server(checked_url(base), ANTHROPIC_URL)
             auth = _auth(api_key, looked_up=base_url is None or own, needed=own)
             options = with_headers(auth, options)
@@ -193,7 +194,7 @@ class GeminiClient(WireClient):
         api_key: str | None = None,
         **options: Unpack[Options],
     ) -> None:
-        base = checked_url(base_url or GEMINI_URL)
+        base = checked_url(given_or(base_url, GEMINI_URL))
         own = same_server(base, GEMINI_URL)
         key = key_of(api_key, *KEYS["gemini"], looked_up=own, needed=own)
         super().__init__(GEMINI, model, base_url=base, **_with_key(GEMINI, key, options))
@@ -221,7 +222,7 @@ class MistralClient(WireClient):
         api_key: str | None = None,
         **options: Unpack[Options],
     ) -> None:
-        base = checked_url(base_url or MISTRAL_URL)
+        base = checked_url(given_or(base_url, MISTRAL_URL))
         own = same_server(base, MISTRAL_URL)
         key = key_of(api_key, *KEYS["mistral"], looked_up=own, needed=own)
         super().__init__(MISTRAL, model, base_url=base, **_with_key(MISTRAL, key, options))
@@ -261,7 +262,9 @@ class OllamaClient(WireClient):
         super().__init__(
             OLLAMA,
             model,
-            base_url=_url(base_url or os.environ.get("OLLAMA_HOST", "").strip() or OLLAMA_URL),
+            base_url=_url(
+                given_or(base_url, os.environ.get("OLLAMA_HOST", "").strip() or OLLAMA_URL)
+            ),
             **_with_key(OLLAMA, key, options),
         )
 
@@ -309,7 +312,7 @@ class CohereClient(WireClient):
         api_key: str | None = None,
         **options: Unpack[Options],
     ) -> None:
-        base = checked_url(base_url or COHERE_URL)
+        base = checked_url(given_or(base_url, COHERE_URL))
         own = same_server(base, COHERE_URL)
         key = key_of(api_key, *KEYS["cohere"], looked_up=own, needed=own)
         super().__init__(COHERE, model, base_url=base, **_with_key(COHERE, key, options))
@@ -343,7 +346,10 @@ class BedrockClient(WireClient):
         api_key: str | None = None,
         **options: Unpack[Options],
     ) -> None:
-        base = checked_url(base_url or f"https://bedrock-runtime.{_region(region)}.amazonaws.com")
+        usual = "amazonaws.com"
+        if base_url is None:
+            usual = f"https://bedrock-runtime.{_region(region)}.{usual}"
+        base = checked_url(given_or(base_url, usual))
         own = (urlsplit(base).hostname or "").endswith(_AWS)
         key = key_of(api_key, "AWS_BEARER_TOKEN_BEDROCK", looked_up=own, needed=False)
         given = options.get("transport")
