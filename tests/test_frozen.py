@@ -66,7 +66,7 @@ def reply_of(reply: Reply) -> Any:
         "finish": reply.finish,
         "reason": reply.provider_finish,
         "usage": [usage.input_tokens, usage.output_tokens, usage.cache_read, usage.cache_written],
-        "state": state and [state.wire, state.data],
+        "state": state and state.data and [state.wire, state.data],
         "raw": reply.raw,
     }
 

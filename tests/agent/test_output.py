@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_args
 
 import pytest
 from pydantic import AfterValidator
@@ -34,8 +34,9 @@ from toolcrib.clients import (
 )
 from toolcrib.errors import DefinitionError, ProviderError
 from toolcrib.testing import MemorySink, ScriptedClient, call, openai_server
-from toolcrib.testing.scripted import Turn
+from toolcrib.testing.scripted import RawTurn, Turn
 from toolcrib.values.call import ToolCall
+from toolcrib.values.message import FinishReason, Message, Reply
 
 
 @dataclass
@@ -135,6 +136,35 @@ async def test_an_answer_is_read_as_strictly_as_arguments(kind: Any, text: str) 
 async def test_what_fits_is_read(kind: Any, text: str, value: Any) -> None:
     result = await Agent(ScriptedClient([text]), output=kind).run("go")
     assert (result.output, type(result.output)) == (value, type(value))
+
+
+@each_row("finish", [each for each in get_args(FinishReason) if each not in ("stop", "tool_calls")])
+@each_row("streaming", [True, False])
+async def test_no_answer_is_read_from_a_reply_that_is_not_whole(
+    finish: FinishReason, streaming: bool
+) -> None:
+    """`57` that was cut to `5` is JSON, and valid."""
+    client = ScriptedClient([Reply(Message.assistant("5"), finish)])
+    agent = Agent(client, [], output=int)
+    if streaming:
+        async with agent.stream("How many?") as stream:
+            result = await stream.result()
+    else:
+        result = await agent.run("How many?")
+    assert (result.status, result.limit, result.output) == ("limited", finish, None)
+    assert result.text == "5"
+
+
+@pytest.mark.parametrize("reason", ["canceled", "server_error", 0, False, {}, "length"])
+@pytest.mark.parametrize("done", [True, False])
+async def test_an_answer_under_an_unlisted_reason_is_none(reason: Any, done: bool) -> None:
+    events = [{"delta": {"content": "5"}}, {"delta": {}, "finish_reason": reason}]
+    lines = [f"data: {json.dumps({'choices': [{'index': 0} | event]})}\n\n" for event in events]
+    body = "".join(lines) + ("data: [DONE]\n\n" if done else "")
+    sent = RawTurn(body.encode())
+    async with openai_server([sent]) as server, OpenAIClient("m", base_url=server.url) as client:
+        result = await Agent(client, [], output=int).run("How many?")
+    assert (result.status, result.output) == ("limited", None)
 
 
 class Served(NamedTuple):

@@ -20,7 +20,7 @@ from toolcrib import (
 )
 from toolcrib.clients import OpenAIClient
 from toolcrib.errors import AuthenticationError, ConnectionFailed, RateLimitError
-from toolcrib.testing import call, cut, die_after, http_error, openai_server
+from toolcrib.testing import call, cut, die_after, http_error, openai_server, raw
 from toolcrib.testing.scripted import ServerTurn
 
 RAN: list[int] = []
@@ -123,3 +123,26 @@ async def test_a_provider_that_refuses(turn: ServerTurn, error: type[Exception])
     async with openai_server([turn]) as server:
         with pytest.raises(error):
             await go(server.url, streaming=True)
+
+
+async def test_an_id_of_one_server_is_made_legal_for_the_next() -> None:
+    """As vLLM's, of 46 characters, which OpenAI refuses; the first one gets it back as it gave it."""
+    given = "chatcmpl-tool-5534c2d1f5354206a54ac289f9b12e97"
+    made = {
+        "id": given,
+        "type": "function",
+        "function": {"name": "double", "arguments": '{"n": 2}'},
+    }
+    choice = {"message": {"tool_calls": [made]}, "finish_reason": "tool_calls"}
+    turn = raw(json.dumps({"choices": [choice]}), content_type="application/json")
+    async with openai_server([turn, "4"]) as first, openai_server(["4"]) as second:
+        async with OpenAIClient("m", base_url=first.url) as client:
+            result = await Agent(client, [double]).run("go")
+        past = result.messages[:-1]
+        async with OpenAIClient("m", base_url=second.url) as client:
+            await Agent(client, [double]).run("And now?", history=past)
+    own, others = first.requests[1]["messages"], second.requests[0]["messages"]
+    assert [m["tool_call_id"] for m in own if m["role"] == "tool"] == [given]
+    (sent,) = [m["tool_call_id"] for m in others if m["role"] == "tool"]
+    assert len(sent) <= 40
+    assert [c["id"] for m in others for c in m.get("tool_calls", ())] == [sent]

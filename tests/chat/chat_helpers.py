@@ -34,6 +34,15 @@ async def serving(app: Any, port: int = 0) -> AsyncIterator[str]:
         await task
 
 
+def all_can_be_answered(state: Any) -> bool:
+    """Return whether each question that is shown is one of a turn that waits."""
+    return not any(
+        part.get("approval") and turn["status"] != "waiting"
+        for turn in state["turns"]
+        for part in turn["parts"]
+    )
+
+
 class Page:
     """What a page knows of one thread, by reading its stream."""
 
@@ -80,6 +89,7 @@ class Page:
                     operations = json.loads(text)
                     self.told += operations
                     self.state = applied(self.state, operations)
+                    assert all_can_be_answered(self.state)
                     async with self._changed:
                         self._changed.notify_all()
 

@@ -107,6 +107,85 @@ async def test_what_is_edited_runs_and_what_is_denied_does_not(url: str) -> None
         assert page.calls()[0]["arguments"] == {"cents": 4}
 
 
+async def test_what_is_shown_as_a_question_can_be_answered(url: str) -> None:
+    """A question waits until its sibling calls have ended; by then it is stored, in any process."""
+    gate, looked = asyncio.Event(), asyncio.Event()
+
+    @tool(visible=ALL, read_only=True)
+    async def look() -> str:
+        """Look."""
+        looked.set()
+        await gate.wait()
+        return "seen"
+
+    client = ScriptedClient([[call("pay", cents=5), call("look")], "Done."])
+    app = chat_app(Agent(client, ToolRunner([pay, look])), store=url)
+    other_process = chat_app(agent(), store=url)
+    async with page_of(app) as page, serving(other_process) as elsewhere:
+        await page.ask("Go.")
+        await looked.wait()
+        await page.until(lambda s: s["turns"][0]["parts"][0]["state"] == "waiting")
+        for _ in range(3):
+            assert page.calls()[0]["approval"] is None
+            turns = (await page.get(f"/{page.thread}"))[1]["turns"]
+            assert (turns[0]["parts"][0]["approval"], turns[0]["status"]) == (None, "running")
+            await asyncio.sleep(0.05)
+        gate.set()
+        await page.ended("waiting")
+        there = Page(elsewhere, page.session, page.thread)
+        shown = (await there.get(f"/{page.thread}"))[1]["turns"][0]["parts"][0]["approval"]
+        assert shown == page.calls()[0]["approval"]
+        path = f"/{page.thread}/approvals/{shown['id']}"
+        assert (await page.post(path, {"decision": "approve"}))[0] == 202
+        await page.ended()
+        assert PAID == [5]
+
+
+async def test_a_second_question_waits_while_the_first_call_runs(url: str) -> None:
+    gate, paying = asyncio.Event(), asyncio.Event()
+
+    @tool(visible=ALL, safe=False)
+    async def slow(cents: int) -> str:
+        """Pay slowly."""
+        paying.set()
+        await gate.wait()
+        return await pay(cents)
+
+    client = ScriptedClient([[call("slow", cents=5), call("pay", cents=7)], "Done."])
+    app = chat_app(Agent(client, ToolRunner([pay, slow])), store=url)
+    async with page_of(app) as page:
+        await page.ask("Go.")
+        await page.ended("waiting")
+        first, second = (c["approval"]["id"] for c in page.calls())
+        yes = {"decision": "approve"}
+        assert (await page.post(f"/{page.thread}/approvals/{first}", yes))[0] == 202
+        await paying.wait()
+        await page.until(lambda s: s["turns"][0]["status"] == "running")
+        assert [c["approval"] for c in page.calls()] == [None, None]
+        status, told = await page.post(f"/{page.thread}/approvals/{second}", yes)
+        assert (status, told["error"]["code"]) == (409, "busy")
+        status, told = await page.post(f"/{page.thread}/approvals/{first}", yes)
+        assert (status, told["error"]["code"]) == (409, "already_answered")
+        gate.set()
+        await page.ended("waiting")
+        assert page.calls()[1]["approval"]["id"] == second
+        assert (await page.post(f"/{page.thread}/approvals/{second}", yes))[0] == 202
+        await page.ended()
+        assert PAID == [5, 7]
+
+
+async def test_a_turn_that_waits_cannot_be_cancelled(url: str) -> None:
+    app = chat_app(agent(call("pay", cents=5), "Well."), store=url)
+    async with page_of(app) as page:
+        await page.ask("Pay.")
+        await page.ended("waiting")
+        status, told = await page.post(f"/{page.thread}/cancel")
+        assert (status, told["error"]["code"]) == (409, "not_running")
+        await page.ask("Never mind.")
+        await page.ended("completed", 2)
+        assert page.turns[0]["status"] == "waiting"
+
+
 async def test_cancel_ends_a_run_and_the_page_hears_what_became_of_the_call(url: str) -> None:
     app = chat_app(agent(call("endless"), "again"), store=url)
     async with page_of(app) as page:

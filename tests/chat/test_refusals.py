@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from chat.chat_helpers import Page, page_of
+from chat.chat_helpers import Page, page_of, serving
 from rows import each_row
 
 from toolcrib import ALL, Agent, Caller, ToolRunner, tool
@@ -51,6 +52,33 @@ SENT: dict[str, tuple[str, Any, dict[str, str], str]] = {
     "a forged approval": ("POST /{t}/approvals/forged", YES, {}, "404 unknown_approval"),
     "an answer that is none": (ANSWER, {"decision": "sure"}, {}, "422 invalid_answer"),
     "a refusal that edits": (ANSWER, NO_EDIT, {}, "422 invalid_answer"),
+    "an edit that the schema refuses": (
+        ANSWER,
+        YES | {"arguments": {"path": 5}},
+        {},
+        "422 invalid_arguments",
+    ),
+    "an edit with a key that nobody declares": (
+        ANSWER,
+        YES | {"arguments": {"path": "/a", "all": True}},
+        {},
+        "422 invalid_arguments",
+    ),
+    "an edit that lacks a key": (ANSWER, YES | {"arguments": {}}, {}, "422 invalid_arguments"),
+    "an edit of one number too many": (
+        ANSWER,
+        YES | {"arguments": {"path": 10**50}},
+        {},
+        "422 invalid_arguments",
+    ),
+    "a key twice": (ANSWER, '{"decision": "deny", "decision": "approve"}', {}, "400 key_twice"),
+    "a key twice in an edit": (
+        ANSWER,
+        '{"decision": "approve", "arguments": {"path": "/", "path": "/a"}}',
+        {},
+        "400 key_twice",
+    ),
+    "a key twice in a message": (SAY, '{"text": "a", "text": "b"}', {}, "400 key_twice"),
     "an assistant's message": (SAY, {**HI, "role": "assistant"}, {}, "422 invalid_body"),
     "a tool's result": (SAY, {"tool_results": []}, {}, "422 invalid_body"),
     "no text": (SAY, {"text": "  "}, {}, "422 no_text"),
@@ -76,7 +104,9 @@ async def test_what_is_refused_and_how(
         method, _, path = sent.partition(" ")
         place = path.format(t=page.thread, a=page.calls()[0]["approval"]["id"])
         url = f"{page.base}/threads{place}"
-        async with page.session.request(method, url, json=body, headers=headers) as answer:
+        text = body if isinstance(body, str) else json.dumps(body)
+        headers = {"content-type": "application/json"} | headers
+        async with page.session.request(method, url, data=text, headers=headers) as answer:
             told = await answer.json()
             assert f"{answer.status} {told['error']['code']}" == refused
         assert not RAN
@@ -102,6 +132,40 @@ async def test_who_may_not_approve_is_told_so(tmp_path: Path) -> None:
         path = f"/{page.thread}/approvals/{page.calls()[0]['approval']['id']}"
         status, told = await page.post(path, {"decision": "approve"})
         assert (status, told["error"]["code"], RAN) == (403, "may_not_approve", [])
+
+
+def _fails(*_given: Any) -> bool:
+    raise RuntimeError("no database: hunter2")
+
+
+async def _later(*_given: Any) -> bool:
+    return True
+
+
+@each_row("may", [_fails, _later, lambda *_given: None, lambda *_given: 1])
+async def test_a_may_approve_that_fails_is_no_yes(
+    may: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor is what Python takes for one, such as a coroutine; the question stays."""
+    async with page_of(app_of(tmp_path, may_approve=may), headers=signed_in("ada")) as page:
+        await page.ask("Go.")
+        await page.ended("waiting")
+        path = f"/{page.thread}/approvals/{page.calls()[0]['approval']['id']}"
+        status, told = await page.post(path, YES)
+        assert (status, told["error"]["code"], RAN) == (500, "failed", [])
+        assert page.turns[0]["status"] == "waiting"
+    assert "may_approve" in caplog.text
+    assert "hunter2" not in caplog.text + json.dumps(told)
+
+
+async def test_an_authenticate_that_fails_is_nobody(tmp_path: Path) -> None:
+    for name in ("fails", "wrong"):
+        agent = Agent(ScriptedClient(["hi"]))
+        who = _fails if name == "fails" else lambda _request: "ada"
+        app = chat_app(agent, store=f"sqlite:///{tmp_path}/chat.db", authenticate=who)  # type: ignore[arg-type]
+        async with serving(app) as base, aiohttp.ClientSession() as session:
+            status, told = await Page(base, session).post("")
+            assert (status, told["error"]["code"]) == (500, "failed")
 
 
 async def test_without_a_sign_in_only_this_machine_may_ask(tmp_path: Path) -> None:

@@ -1045,7 +1045,9 @@ def test_checkpoints_from_key_to_proof(toolcrib: Toolcrib, tmp_path: Path) -> No
     assert toolcrib(*verified, public).code == 0
     Path("shop.pub").write_text(f"{public}\n", encoding="utf-8")
     assert toolcrib(*verified, "shop.pub").code == 0
-    assert toolcrib(*verified, public[:-4] + "AAA=").code == 1
+    assert toolcrib(*verified, public[:-4] + "AAA=").code == 2
+    other = toolcrib("audit", "keygen", "other.key", "--name", "example.com/shop").out.strip()
+    assert toolcrib(*verified, other).code == 1
     assert toolcrib(*verified[:-1]).code == 2
     after = ("audit", "checkpoint", "--signing-key", "shop.key", "--after", "one.checkpoint")
     assert toolcrib(*after).out.startswith("example.com/shop\n4\n")
@@ -1064,6 +1066,63 @@ def test_checkpoints_from_key_to_proof(toolcrib: Toolcrib, tmp_path: Path) -> No
     assert toolcrib(*included).code == 1
     for made in ("shop.key", "one.checkpoint", "a.proof"):
         assert stat.S_IMODE(Path(made).stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("option", ["--checkpoint", "--public-key"])
+@pytest.mark.parametrize("content", [None, b"", b"hi", b"\xff\xfe", b"a+b+c", b"x\n1\n2\n"])
+def test_a_file_that_is_no_checkpoint_or_key_is_named(
+    toolcrib: Toolcrib, option: str, content: bytes | None
+) -> None:
+    """It exits with 2: nothing was found out about the log."""
+    written(record("a"))
+    public = toolcrib("audit", "keygen", "shop.key", "--name", "example.com/shop").out.strip()
+    assert toolcrib("audit", "checkpoint", "one", "--signing-key", "shop.key").code == 0
+    if content is not None:
+        Path("wrong").write_bytes(content)
+    given = {"--checkpoint": "one", "--public-key": public} | {option: "wrong"}
+    result = toolcrib("audit", "verify", *(part for pair in given.items() for part in pair))
+    assert (result.code, result.out) == (2, "")
+    assert f"{option} wrong: " in result.err
+    if option == "--checkpoint":
+        assert toolcrib("audit", "prove", "a", "--checkpoint", "wrong").code == 2
+        after = ("audit", "checkpoint", "--signing-key", "shop.key", "--after", "wrong")
+        assert "--after wrong: " in toolcrib(*after).err
+
+
+@pytest.mark.parametrize("kind", ["empty", "another program's"])
+def test_a_file_that_is_no_log_is_not_made_one(toolcrib: Toolcrib, kind: str) -> None:
+    Path("x.db").touch()
+    if kind != "empty":
+        with closing(sqlite3.connect("x.db")) as database:
+            database.execute("CREATE TABLE mine (x INTEGER)")
+    before = Path("x.db").read_bytes()
+    for command in ("verify", "head", "list", "export"):
+        result = toolcrib("audit", command, "--log", "sqlite:///x.db")
+        assert (result.code, result.out) == (1, "")
+        assert result.err.count("\n") == 1
+    assert "it is no audit log" in toolcrib("audit", "verify", "--log", "sqlite:///x.db").err
+    assert Path("x.db").read_bytes() == before
+    assert [path.name for path in Path().glob("x.db*")] == ["x.db"]
+
+
+def test_a_dash_is_stdout(toolcrib: Toolcrib) -> None:
+    written(begun("a"), record("a"))
+    assert toolcrib("audit", "export", "-").out == toolcrib("audit", "export").out
+    assert toolcrib("audit", "export", "-", "--json").code == 2
+    toolcrib("audit", "keygen", "shop.key", "--name", "example.com/shop")
+    signed = toolcrib("audit", "checkpoint", "-", "--signing-key", "shop.key").out
+    assert signed.startswith("example.com/shop\n")
+    Path("one").write_text(signed, encoding="utf-8")
+    assert toolcrib("audit", "prove", "a", "-", "--checkpoint", "one").out
+    assert not Path("-").exists()
+
+
+def test_the_head_of_an_empty_log_proves_nothing_of_another(toolcrib: Toolcrib) -> None:
+    written(record("a"))
+    told = toolcrib("audit", "verify", "--head", "0:" + "0" * 64)
+    assert (told.code, "proves nothing" in told.out) == (0, True)
+    head = toolcrib("audit", "head").out.strip()
+    assert "proves nothing" not in toolcrib("audit", "verify", "--head", head).out
 
 
 def test_the_head_is_what_verify_takes(toolcrib: Toolcrib) -> None:

@@ -232,3 +232,16 @@ def test_a_call_has_the_tools_own_name(
         body = {"choices": [{"message": message, "finish_reason": "stop"}]}
         code, out, _ = decoded(capsys, conversation(tmp_path, body), *asked, "--tools", tools)
         assert (code, out) == (0, f"{own} {{}}\n")
+
+
+@pytest.mark.parametrize("body", [b"\0\0", b"\0", b"\0" * 11])
+@pytest.mark.parametrize("wire", [None, *WIRES])
+def test_a_body_with_nothing_of_a_reply_in_it_is_an_error(
+    body: bytes, wire: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "body"
+    file.write_bytes(body)
+    code = run(["decode", str(file), *([] if wire is None else ["--wire", wire])])
+    captured = capsys.readouterr()
+    assert (code, captured.out) == (1, "")
+    assert "toolcrib: " in captured.err

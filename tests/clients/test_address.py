@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 from rows import each_row
 
-from toolcrib.clients import AnthropicClient, OpenAIClient, WireClient
+from toolcrib.clients import AnthropicClient, EmbeddingsClient, OpenAIClient, WireClient
+from toolcrib.clients.providers import PROVIDERS
 from toolcrib.clients.server import checked_url, merged
 from toolcrib.errors import RequestError
 from toolcrib.testing import openai_server
@@ -20,6 +22,24 @@ HI = ChatRequest((Message.user("Hi"),))
 def test_a_base_url_that_would_ask_another_path(url: str) -> None:
     with pytest.raises(RequestError, match="without # or spaces"):
         OpenAIClient("m", base_url=url)
+
+
+@each_row("url", ["", "  ", "\n"])
+@each_row("make", [make for name, make in PROVIDERS.items() if name != "local"])
+def test_an_empty_base_url_is_not_the_providers_own(
+    make: Any, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes from a variable that is not set; the request, and a key, would go to somebody else."""
+    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "OLLAMA_HOST"):
+        monkeypatch.setenv(name, "http://elsewhere")
+    with pytest.raises(RequestError, match="base_url= is empty"):
+        make("m", base_url=url, api_key="k")
+
+
+@each_row("make", [EmbeddingsClient, partial(WireClient, "openai-chat")])
+def test_an_empty_base_url_is_an_error(make: Any) -> None:
+    with pytest.raises(RequestError, match="base"):
+        make("m", base_url="")
 
 
 def test_white_space_around_a_base_url_is_none_of_it() -> None:

@@ -387,3 +387,73 @@ def test_what_is_wrong_for_good_is_not_tried_again() -> None:
     assert not failure_of(aiohttp.ServerTimeoutError(), "http://h").retryable
     assert failure_of(aiohttp.ConnectionTimeoutError(), "http://h").retryable
     assert failure_of(aiohttp.ServerDisconnectedError(), "http://h").retryable
+
+
+class Sleeps(Waits):
+    """Sleeps, and notes for how long."""
+
+    async def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+        await asyncio.sleep(seconds)
+
+
+@both
+async def test_the_limit_in_all_is_for_attempts_and_waits_together(stream: bool) -> None:
+    """A wait that would end after it is not begun, whoever asks for it."""
+    sleeps = Sleeps()
+    late = refused(429, **{"retry-after": "6"})
+    for turns, retries, least in (
+        ([late], Retries(sleep=sleeps), 1),
+        ([BUSY] * 20, Retries(attempts=20, first_wait=0.1, sleep=sleeps), 2),
+    ):
+        async with (
+            openai_server(turns) as server,
+            OpenAIClient(
+                "m", base_url=server.url, timeouts=Timeouts(total=1), retries=retries
+            ) as client,
+        ):
+            began = time.monotonic()
+            with pytest.raises((RateLimitError, ProviderError)) as caught:
+                await ask(client, stream=stream)
+            assert time.monotonic() - began < 1.1
+            assert least <= len(server.requests) < 10
+        if turns == [late]:
+            assert (caught.value.retry_after, sleeps) == (6, [])
+
+
+async def test_each_attempt_has_what_is_left_of_the_limit_in_all() -> None:
+    """The second one does not answer: it would have waited for as long again."""
+    waited = []
+
+    async def wait(_: float) -> None:
+        waited.append(1)
+        await asyncio.sleep(0.4)
+
+    limits = Timeouts(total=0.6)
+    busy = b"HTTP/1.1 503 X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    async with (
+        server_of([[busy], [b"", b""]]) as (url, _),
+        OpenAIClient(
+            "m", base_url=url, timeouts=limits, retries=Retries(first_wait=0.01, sleep=wait)
+        ) as client,
+    ):
+        began = time.monotonic()
+        with pytest.raises(ConnectionFailed, match="within the time limit"):
+            await client.chat(HI)
+        assert time.monotonic() - began < 0.9
+    assert waited == [1]
+
+
+async def test_embeddings_have_one_limit_in_all() -> None:
+    from toolcrib.clients import EmbeddingsClient
+
+    late = b"HTTP/1.1 429 X\r\nRetry-After: 6\r\nContent-Length: 0\r\n\r\n"
+    limits = Timeouts(total=0.5)
+    async with (
+        server_of([[late]]) as (url, _),
+        EmbeddingsClient("m", base_url=url, timeouts=limits) as client,
+    ):
+        began = time.monotonic()
+        with pytest.raises(RateLimitError):
+            await client.embed(["a"])
+        assert time.monotonic() - began < 0.5

@@ -10,7 +10,7 @@ import pytest
 from rows import each_row
 
 from toolcrib.clients import OpenAIClient, Outgoing, Response
-from toolcrib.clients.server import hidden, secrets_of
+from toolcrib.clients.server import hidden, secrets_in, secrets_of
 from toolcrib.errors import AuthenticationError, ConnectionFailed
 from toolcrib.testing import openai_server, raw
 from toolcrib.values.message import ChatRequest, Message
@@ -72,6 +72,18 @@ def test_where_secrets_are() -> None:
     url = "https://user:pass%2Fword@h/v1?api-version=2024-10-21&key=a%2Bb+c"
     assert secrets_of(url, {"Authorization": "Bearer k1", "x": "k2"}) == [
         "a+b+c", "user", "pass/word", "Bearer k1", "k1", "k2", "k2"]  # fmt: skip
+
+
+@each_row("header", ["Cookie", "X-Auth", "Proxy-Authorization"])
+def test_each_value_in_a_header_is_hidden_alone(header: str) -> None:
+    """A provider may repeat a cookie's value without its name."""
+    headers = {header: 'sid=SECRET1; theme=SECRET2,x="SECRET3"; last=Zk9/+aB=='}
+    for secret in ("SECRET1", "SECRET2", "SECRET3", "Zk9/+aB=="):
+        told = hidden(f"no session {secret} here", secrets_of("https://h", headers))
+        assert told == "no session [key] here"
+    asked = json.dumps({"tools": [{"headers": {header: "sid=SECRET1"}}, {"cookie": "a=SECRET2"}]})
+    for secret in ("SECRET1", "SECRET2"):
+        assert secret not in hidden(f"no session {secret}", secrets_in(asked.encode()))
 
 
 def test_headers_that_hold_none() -> None:

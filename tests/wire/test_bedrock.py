@@ -156,9 +156,9 @@ GOLDEN: dict[str, tuple[ChatRequest, Json]] = {
     "text beside two calls, errors, and a word after them": (
         asked(
             Message.user("?"),
-            Message.assistant("Let me see.", (CALL, ToolCall("r_1", "other", "{}", "p.q:1"))),
+            Message.assistant("Let me see.", (CALL, ToolCall("r_1", "other", "{}", "p_q-1"))),
             Message.tool(CALL, "down", is_error=True),
-            Message.tool(ToolCall("r_1", "other", "{}", "p.q:1"), " "),
+            Message.tool(ToolCall("r_1", "other", "{}", "p_q-1"), " "),
             Message.user("And?"),
             **TOOLS,
         ),
@@ -168,11 +168,11 @@ GOLDEN: dict[str, tuple[ChatRequest, Json]] = {
                 model(
                     {"text": "Let me see."},
                     SENT,
-                    {"toolUse": {"toolUseId": "p.q:1", "name": "other", "input": {}}},
+                    {"toolUse": {"toolUseId": "p_q-1", "name": "other", "input": {}}},
                 ),
                 user(
                     answered("down", status="error"),
-                    answered("(empty)", id="p.q:1"),
+                    answered("(empty)", id="p_q-1"),
                     {"text": "And?"},
                 ),
             ],
@@ -323,7 +323,8 @@ def test_each_call_has_a_legal_id_which_its_result_names(
 ) -> None:
     made = tuple(ToolCall(own, "f", "{}", provider_id=given) for own, given in calls)
     results = [Message.tool(call, "x") for call in reversed(made)]
-    request = asked(Message.user("?"), Message.assistant("", made), *results)
+    said = Message("assistant", "", made, provider_state=ProviderState("bedrock-converse", None))
+    request = asked(Message.user("?"), said, *results)
     messages = json.loads(encode("bedrock-converse", request, model="m").body)["messages"]
     assert [block["toolUse"]["toolUseId"] for block in messages[1]["content"]] == ids
     assert [block["toolResult"]["toolUseId"] for block in messages[2]["content"]] == ids[::-1]

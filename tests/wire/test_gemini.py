@@ -269,7 +269,8 @@ def test_each_call_has_an_id_which_its_result_names(
 ) -> None:
     made = tuple(ToolCall(own, "f", "{}", provider_id=given) for own, given in calls)
     results = [Message.tool(call, "x") for call in reversed(made)]
-    contents = body_of(asked(Message.user("?"), Message.assistant("", made), *results))["contents"]
+    said = Message("assistant", "", made, provider_state=ProviderState("gemini", None))
+    contents = body_of(asked(Message.user("?"), said, *results))["contents"]
     assert [part["functionCall"]["id"] for part in contents[1]["parts"]] == ids
     assert [part["functionResponse"]["id"] for part in contents[2]["parts"]] == ids[::-1]
 

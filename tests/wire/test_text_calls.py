@@ -150,7 +150,19 @@ SHOWN: dict[str, str] = {
     "a quotation in HTML": "<blockquote>\n{}\n</blockquote>",
     **{
         f"an element of HTML, {name}": f"Use <{name}>{{}}</{name}> for it."
-        for name in ("samp", "kbd", "xmp", "TextArea", "Listing", "PLAINTEXT", "tt", "script")
+        for name in (
+            "samp",
+            "kbd",
+            "xmp",
+            "TextArea",
+            "Listing",
+            "PLAINTEXT",
+            "tt",
+            "script",
+            "STYLE",
+            "q",
+            "option",
+        )
     },
     "an element in its like": "<blockquote>a <BlockQuote>b</BlockQuote>\n{}\n</blockquote>",
     "an element in its like twice": "<pre><pre>a</pre><pre b>c</pre><prex>{}</pre>",

@@ -1101,13 +1101,166 @@ def test_the_reasons_after_which_calls_run_are_these(wire: Wire) -> None:
                 assert (codes_of(reply), reply.finish) == ([None], "tool_calls")
 
 
-@each_row("wire", ["openai-chat", "mistral", "openai-responses", "ollama"])
-@each_row("reason", [0, 5, False, [], {}, ["stop"]])
-def test_a_reason_that_is_no_text_is_no_natural_end(wire: str, reason: Any) -> None:
-    data = REPLIES[wire]("REASON").replace(b'"REASON"', json.dumps(reason).encode())
-    reply = decode(wire, data, offer=OFFER)
+NO_TEXT: tuple[Any, ...] = (0, 0.0, 5, True, False, [], {}, ["stop"], {"reason": "stop"})
+BODIES: dict[str, tuple[str, bytes]] = {
+    **{name: (name, build("REASON")) for name, build in REPLIES.items()},
+    "openai-chat, whole": ("openai-chat", body(A, "REASON")),
+    "mistral, whole": ("mistral", body(A, "REASON")),
+    "anthropic, streamed": ("anthropic", sse(start(), given(A), stop(), why("REASON"), OVER)),
+    "gemini, streamed": ("gemini", sse(gem(G, reason="REASON"))),
+    "cohere, streamed": (
+        "cohere",
+        sse(c_start(), c_given(A), c_stop(), C_WHY | {"delta": {"finish_reason": "REASON"}}, DONE),
+    ),
+    "openai-responses, streamed": (
+        "openai-responses",
+        sse(added(), finished(A), completed(item(A), status="REASON")),
+    ),
+    "openai-responses, its details": (
+        "openai-responses",
+        sse(added(), finished(A), completed(item(A), incomplete_details={"reason": "REASON"})),
+    ),
+    "ollama, before the end": (
+        "ollama",
+        line(O, done_reason="REASON") + line(done=True, done_reason="stop"),
+    ),
+}
+
+
+@each_row(("wire", "data"), BODIES.values(), ids=BODIES)
+@each_row("reason", NO_TEXT)
+def test_a_reason_that_is_no_text_is_no_natural_end(wire: str, data: bytes, reason: Any) -> None:
+    """Only null and an empty text are none: what is false by Python's word is a reason all the same."""
+    reply = decode(wire, data.replace(b'"REASON"', json.dumps(reason).encode()), offer=OFFER)
     assert reply.finish not in ("tool_calls", "stop")
     assert codes_of(reply) == [TRUNCATED]
+
+
+@each_row("reason", NO_TEXT)
+def test_a_reason_of_bedrocks_stream_that_is_no_text_is_no_natural_end(reason: Any) -> None:
+    end = frame({"stopReason": reason}, event_type="messageStop")
+    reply = _read("bedrock-converse", b_start() + b_given(A) + b_stop() + end + B_OVER)
+    assert codes_of(reply) == [TRUNCATED]
+
+
+@each_row(("wire", "data"), BODIES.values(), ids=BODIES)
+@each_row("reason", [None, ""])
+def test_null_and_an_empty_text_are_no_reason(wire: str, data: bytes, reason: Any) -> None:
+    reply = decode(wire, data.replace(b'"REASON"', json.dumps(reason).encode()), offer=OFFER)
+    assert reply.provider_finish in (None, "stop", "completed")
+    assert reply.finish != "doubtful"
+
+
+Said = tuple[str, str]
+"""The name and the arguments of a call."""
+
+
+def b_call(at: int, said: Said) -> bytes:
+    return b_start(at, name=said[0]) + b_given(said[1], at) + b_stop(at)
+
+
+TWO_WITH_ONE_ID: dict[str, tuple[str, Callable[[list[Said]], bytes]]] = {
+    "anthropic": (
+        "anthropic",
+        lambda calls: json.dumps(
+            {"type": "message", "stop_reason": "tool_use",
+             "content": [{"type": "tool_use", "id": "c", "name": name, "input": json.loads(text)}
+                         for name, text in calls]}
+        ).encode(),
+    ),
+    "anthropic, streamed": (
+        "anthropic",
+        lambda calls: sse(
+            *(event for at, (name, text) in enumerate(calls)
+              for event in (start(at, name=name), given(text, at), stop(at))),
+            why(), OVER),
+    ),
+    "bedrock": (
+        "bedrock-converse",
+        lambda calls: json.dumps(
+            {"stopReason": "tool_use",
+             "output": {"message": {"content": [
+                 {"toolUse": {"toolUseId": "c", "name": name, "input": json.loads(text)}}
+                 for name, text in calls]}}}
+        ).encode(),
+    ),
+    "bedrock, streamed": (
+        "bedrock-converse",
+        lambda calls: b"".join(b_call(*each) for each in enumerate(calls)) + B_WHY + B_OVER,
+    ),
+    "cohere": (
+        "cohere",
+        lambda calls: json.dumps(
+            {"finish_reason": "TOOL_CALL",
+             "message": {"tool_calls": [{"id": "c", "function": {"name": name, "arguments": text}}
+                                        for name, text in calls]}}
+        ).encode(),
+    ),
+    "cohere, streamed": (
+        "cohere",
+        lambda calls: sse(
+            *(event for at, (name, text) in enumerate(calls)
+              for event in (c_start(at, name=name), c_given(text, at), c_stop(at))),
+            C_WHY, DONE),
+    ),
+    "openai-responses": (
+        "openai-responses",
+        lambda calls: json.dumps(
+            {"object": "response", "status": "completed",
+             "output": [item(text, name=name, id=f"i{at}")
+                        for at, (name, text) in enumerate(calls)]}
+        ).encode(),
+    ),
+    "openai-responses, streamed": (
+        "openai-responses",
+        lambda calls: sse(
+            *(event | {"output_index": at} for at, (name, text) in enumerate(calls)
+              for event in (added(name=name, id=f"i{at}"), finished(text, name=name, id=f"i{at}"))),
+            completed()),
+    ),
+}  # fmt: skip
+
+
+@each_row(("wire", "say"), TWO_WITH_ONE_ID.values(), ids=TWO_WITH_ONE_ID)
+def test_two_calls_with_one_id_are_one_call_or_none(
+    wire: str, say: Callable[[list[Said]], bytes]
+) -> None:
+    for other_call in (("g", A), ("f", B), ("f", '{"a": true}')):
+        for calls in ([("f", A), other_call], [("f", A), ("f", A), other_call]):
+            reply = _read(wire, say(calls))
+            assert codes_of(reply) == [CONTRADICTORY] * 2
+            assert not any(call.complete for call in reply.tool_calls)
+    for again in (A, '{"a":1.0}'):
+        reply = _read(wire, say([("f", A), ("f", again)]))
+        assert [(c.arguments, c.notes) for c in reply.tool_calls] == [(A, ("said_twice",))]
+        assert codes_of(reply) == [None]
+
+
+@each_row("wire", ["openai-chat", "mistral", "gemini", "ollama"])
+def test_where_servers_give_all_calls_one_id_each_runs(wire: str) -> None:
+    """Gateways give the name of the tool for an id, and some servers a text that is always the same."""
+    functions = [{"name": "f", "arguments": json.loads(text)} for text in (A, B)]
+    calls = [{"id": "f", "function": function} for function in functions]
+    reply: dict[str, Json] = {
+        "gemini": gem(
+            *({"id": "f", "name": "f", "args": f["arguments"]} for f in functions), reason="STOP"
+        ),
+        "ollama": {"message": {"tool_calls": calls}, "done": True, "done_reason": "stop"},
+    }
+    chat = {"choices": [{"message": {"tool_calls": calls}, "finish_reason": "stop"}]}
+    found = decode(wire, json.dumps(reply.get(wire, chat)), offer=OFFER)
+    assert [json.loads(c.arguments) for c in found.tool_calls] == [{"a": 1}, {"b": 2}]
+    assert codes_of(found) == [None, None]
+
+
+@each_row("wire", ["openai-chat", "mistral"])
+@each_row(("texts", "codes"), [((A, A), [None]), ((A, B), [CONTRADICTORY])])
+def test_a_choice_that_is_there_twice_is_one_choice(
+    wire: str, texts: tuple[str, str], codes: list[ErrorCode | None]
+) -> None:
+    (first,), (second,) = (json.loads(body(text))["choices"] for text in texts)
+    data = json.dumps({"choices": [first, second]})
+    assert codes_of(decode(wire, data, offer=OFFER)) == codes
 
 
 NO_OBJECTS: dict[str, tuple[str, Any]] = {
@@ -1293,6 +1446,10 @@ AS_VALUES = {
     ' "args": @}}]}, "finishReason": "STOP"}%]}',
     "bedrock-converse": '{"output": {"message": {"content": [{"toolUse": {"toolUseId": "t",'
     ' "name": "f", "input": @}}]}}, "stopReason": "tool_use", "x": [{}%]}',
+    "ollama": '{"message": {"tool_calls": [{"function": {"name": "f", "arguments": @}}]},'
+    ' "done": true, "done_reason": "stop", "x": [{}%]}',
+    "openai-responses": '{"object": "response", "output": [{"type": "function_call", "call_id": "t",'
+    ' "name": "f", "arguments": @}], "status": "completed", "x": [{}%]}',
 }  # fmt: skip
 ODD = (
     "",
@@ -1306,11 +1463,25 @@ ODD = (
 @each_row(("wire", "body"), AS_VALUES.items(), ids=AS_VALUES)
 def test_a_key_that_is_there_twice_is_never_lost(wire: str, body: str, odd: str) -> None:
     """Whatever the JSON around the arguments is, they are judged as they were sent."""
+    (call,) = decode(wire, body.replace("@", '{"a": "\\ud800"}').replace("%", odd)).tool_calls
+    assert (json.loads(call.arguments), call.complete) == ({"a": "\ud800"}, True)
     sent = body.replace("@", TWICE).replace("%", odd)
     for data in (sent, f"[{sent}]") if wire == "gemini" else (sent,):
         reply = decode(wire, data, offer=OFFER)
         assert [call.arguments for call in reply.tool_calls] == [TWICE]
         assert codes_of(reply) == [ErrorCode.INVALID_JSON]
+
+
+@each_row("at", ["item", "response"])
+def test_half_a_surrogate_in_an_event_of_responses_loses_no_arguments(at: str) -> None:
+    event: Json = (
+        finished("ARGUMENTS", x="HALF") if at == "item" else completed(item("ARGUMENTS"), x="HALF")
+    )
+    data = sse(*([event, completed()] if at == "item" else [event]))
+    data = data.replace(b'"ARGUMENTS"', TWICE.encode()).replace(b"HALF", b"\\ud800")
+    reply = decode("openai-responses", data, offer=OFFER)
+    assert [call.arguments for call in reply.tool_calls] == [TWICE]
+    assert codes_of(reply) == [ErrorCode.INVALID_JSON]
 
 
 def test_no_piece_is_lost_because_a_choice_has_its_number_otherwise() -> None:

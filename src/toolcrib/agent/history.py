@@ -10,7 +10,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import assert_never
+from typing import assert_never, cast
 
 import msgspec
 import orjson
@@ -18,10 +18,11 @@ import orjson
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError
 from toolcrib.hydration import ParseFailure, RepairRequest, hydrate, parse_arguments, repair
 from toolcrib.runner import ToolRunner, approval_request
-from toolcrib.runner.approval import differing, request_id
+from toolcrib.runner.approval import approved_call, checked_answer, differing, request_id
+from toolcrib.runner.stopped import Stopped, rejection
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.context import ToolApproval
-from toolcrib.values.decision import Answer, ApprovalRequest, Ask, Caller
+from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Ask, Caller
 from toolcrib.values.json import JsonObject, JsonValue, digest, encodable
 from toolcrib.values.message import Message, Reply
 from toolcrib.values.offer import Offer
@@ -550,3 +551,26 @@ class Restored:
             del self._repaired[call.id]  # it runs with what was sent, and the history says so
             return result
         return await repair(result, offer, _Before(known), pinned=pinned)
+
+
+async def edit_fault(
+    runner: ToolRunner, state: RunState, request: ApprovalRequest, answer: Approve
+) -> CallError | None:
+    """Return why a call that waits could not run with what an approver puts in place of its arguments;
+    None if it could, and where only its run can tell. No tool runs."""
+    found = (call for said in state.messages for call in said.tool_calls)
+    call = next((call for call in found if call.id == request.call_id), None)
+    if call is None or call.name not in runner.catalog:
+        return None
+    restored = Restored(runner, state.restored, state.repaired, state.pinned)
+    result = await restored.hydrate(call, Offer.of([runner.catalog[call.name]]))
+    if not isinstance(result, Hydrated):
+        return None
+    try:
+        answer = cast("Approve", checked_answer(answer))
+        approved = approved_call(result, answer, runner.catalog, lambda _call, _raised: None)
+    except ApprovalError as error:
+        return CallError.of(error.code, str(error))
+    except Stopped as stopped:
+        return stopped.error
+    return rejection(approved) if isinstance(approved, Rejected) else None

@@ -226,6 +226,7 @@ class Origins:
 
 _CUT = ("length", "content_filter")
 _WHOLE = ("tool_calls", "stop")
+"""A typed answer is read out of no other reply: half of one may be JSON too, and valid."""
 _PARTS = (TextPart, ReasoningPart, ArgumentsPart, Reply)
 _PART_KINDS = "a TextPart, ReasoningPart, ArgumentsPart or Reply"
 
@@ -410,7 +411,8 @@ class Run:
             self._origins.of_reply(reply, self._client.model, self._turn)
             self._history.append(reply.message, untrusted=self._tally.tainted)
             if not reply.tool_calls:
-                if reply.finish in _CUT:
+                typed = self._output_type is not None
+                if reply.finish in _CUT or (typed and reply.finish not in _WHOLE):
                     raise _LimitReached(reply.finish)
                 if self._accepts(reply):
                     return

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import inspect
 import ipaddress
+import json
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -26,6 +27,7 @@ from toolcrib.chat.live import CallKeeper, ChatError, LiveThreads, no_thread
 from toolcrib.chat.threads import BusyError, ThreadStore
 from toolcrib.chat.view import readable
 from toolcrib.errors import MissingExtraError, ToolcribError
+from toolcrib.failures import log_raised
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller, Refuse
 from toolcrib.values.json import to_plain
 from toolcrib.values.run import RunState
@@ -88,6 +90,7 @@ try:
     from assistant_stream.assistant_stream_chunk import UpdateStateChunk
     from assistant_stream.serialization import DataStreamResponse
     from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
     from starlette.requests import Request
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
@@ -213,12 +216,16 @@ class _Doors:
             if len(received) > self.limits.body_bytes:
                 raise ChatError(413, "too_large", f"at most {self.limits.body_bytes} bytes")
         try:
-            return msgspec.json.decode(bytes(received), type=type_)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            given = msgspec.json.decode(bytes(received), type=type_)
+            json.loads(received, object_pairs_hook=_once)
+        except _KeyTwiceError:
+            raise ChatError(400, "key_twice", "an object of the body has a key twice") from None
+        except (ValueError, RecursionError):
             fields = ", ".join(type_.__struct_fields__)
             raise ChatError(
                 422, "invalid_body", f"the body is a JSON object of: {fields}"
             ) from None
+        return given
 
     async def _who(self, request: Request) -> Caller | None:
         if self._authenticate is None:
@@ -226,9 +233,14 @@ class _Doors:
             if not _is_here(request) or host not in _HERE:
                 raise ChatError(403, "elsewhere", "only this machine may ask: there is no sign-in")
             return Caller("local")
-        found = self._authenticate(request)
-        caller = await found if inspect.isawaitable(found) else found
-        check_type("what authenticate gives", caller, (Caller, type(None)), "a Caller, or None")
+        try:
+            found = self._authenticate(request)
+            caller = await found if inspect.isawaitable(found) else found
+            check_type("what authenticate gives", caller, (Caller, type(None)), "a Caller, or None")
+        except (ToolcribError, HTTPException):
+            raise  # which say themselves what is answered
+        except Exception as error:  # noqa: BLE001  of the application
+            raise _failed("authenticate", error) from None
         return caller
 
     def _check_origin(self, request: Request) -> None:
@@ -248,6 +260,21 @@ class _Doors:
             self._asked.popitem(last=False)
         if left < 1:
             raise ChatError(429, "too_many_requests", "ask again in a moment")
+
+
+class _KeyTwiceError(Exception):
+    """Says that an object has a key twice: which of the two counts, nobody can know."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise _KeyTwiceError
+
+
+def _failed(what: str, error: Exception) -> ChatError:
+    """Return the refusal where the application's own function failed; the log says where."""
+    log_raised(f"the chat's `{what}`", error)
+    return ChatError(500, "failed", "the application could not tell who may do that")
 
 
 def _is_here(request: Request) -> bool:
@@ -386,9 +413,25 @@ class _Chat:
             caller,
             approval_id,
             answer,
-            lambda asked: self._may_approve(caller, asked),
+            lambda asked: self._allowed(caller, asked),
         )
         return JSONResponse({"turn": turn_id}, 202)
+
+    def _allowed(self, caller: Caller, asked: ApprovalRequest) -> bool:
+        """Return whether a caller may answer. What is neither yes nor no is a failure: to Python, what
+        an async function gives would be a yes."""
+        try:
+            may: object = self._may_approve(caller, asked)
+            if inspect.iscoroutine(may):
+                may.close()
+            check_type(
+                "what may_approve gives", may, bool, "True or False, and it is no async function"
+            )
+        except (ToolcribError, HTTPException):
+            raise
+        except Exception as error:  # noqa: BLE001  of the application
+            raise _failed("may_approve", error) from None
+        return may is True
 
     async def _why(self, request: Request, caller: Caller) -> Response:
         """Give the whole record of a call: who decided, what it was chosen from, what it gave."""

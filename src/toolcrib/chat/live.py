@@ -17,6 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from toolcrib.agent import Agent, RunStream, Session
+from toolcrib.agent.history import edit_fault
 from toolcrib.chat.threads import LEASE, BusyError, StoredThread, StoredTurn, ThreadStore
 from toolcrib.chat.view import Json, Operation, TurnView
 from toolcrib.errors import SourceError, ToolcribError
@@ -33,7 +34,7 @@ from toolcrib.values.event import (
 )
 from toolcrib.values.json import canonical_json
 from toolcrib.values.message import Message
-from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.record import CallError, ToolInvocationRecord
 from toolcrib.values.run import RunResult, RunState
 
 _log = logging.getLogger("toolcrib.chat")
@@ -233,10 +234,13 @@ class LiveThreads:
             )
         if not allowed(request):
             raise ChatError(403, "may_not_approve", "you may not answer for this call")
+        if isinstance(answer, Approve) and answer.arguments is not None:
+            fault = await edit_fault(self._agent.runner, state, request, answer)
+            if fault is not None:
+                raise ChatError(422, str(fault.code), _said_of(fault))
         shown = TurnView(turn.view, self._definition)
         waiting = shown.snapshot()
         shown.answered(request.call_id, caller.id if isinstance(answer, Approve) else "")
-        shown.turn["status"] = "running"
         begun = await _free(self._store.begin_again(thread_id, caller.id, turn, shown.snapshot()))
         if not begun:
             raise ChatError(409, "already_answered", "this was answered before")
@@ -311,14 +315,17 @@ class LiveThreads:
             with contextlib.suppress(Exception, asyncio.CancelledError):
                 await stream.result()
             if result is not None:
-                before = shown.take(Done(result))
-                await self._end(live, shown, session, result)
-                live.change(turn_id, before)
+                ended, changes = shown.ended(result)
+                await self._end(live, ended, session, result)
+                shown = ended
+                if live.stream is stream:
+                    live.change(turn_id, changes)
         finally:
             lease.cancel()
             self._keeper.over(shown.turn["run_id"])
-            live.shown = live.stream = None
-            live.put(shown.snapshot())
+            if live.stream is stream:  # else it was answered meanwhile, and goes on
+                live.shown = live.stream = None
+                live.put(shown.snapshot())
             self._close(live)
 
     async def _keep(self, shown: TurnView, event: Event) -> None:
@@ -408,14 +415,30 @@ def _asked(stored: StoredThread, approval_id: str) -> tuple[StoredTurn, RunState
         if not turn.state:
             continue
         state = RunState.from_json(turn.state)
-        for request in state.pending if turn.status == "waiting" else ():
-            if request.id == approval_id:
+        for request in state.pending:
+            if request.id == approval_id and turn.status == "waiting":
                 return turn, state, request
+            if request.id == approval_id and turn.status == "running" and _is_open(turn, request):
+                raise ChatError(
+                    409, "busy", "other calls of the turn run: answer when it waits again"
+                )
         used = used or any(record.approval_id == approval_id for record in state.records)
         used = used or any(request.id == approval_id for request in state.pending)
     if used:
         raise ChatError(409, "already_answered", "this was answered before")
     raise ChatError(404, "unknown_approval", "this thread has not asked that")
+
+
+def _said_of(fault: CallError) -> str:
+    """Return what is wrong with an edit, place by place."""
+    places = [f"{each.path or 'the arguments'}: {each.message}" for each in fault.details]
+    return "; ".join(places) or fault.message
+
+
+def _is_open(turn: StoredTurn, request: ApprovalRequest) -> bool:
+    """Return whether a turn that runs again has left a question for later."""
+    calls = [part for part in turn.view["parts"] if part["kind"] == "call"]
+    return any(c["id"] == request.call_id and c["state"] == "waiting" for c in calls)
 
 
 _UNKNOWN = (

@@ -3,7 +3,8 @@
 Rule: a view has nothing that an event does not have, so it holds public views only. Every change is an
 operation (`set` or `append-text` at a path, as assistant-stream's `UpdateStateChunk` has them), and
 whoever applies all operations to an earlier snapshot has the later one. The view keeps texts in pieces,
-so that a long answer costs what is new in it.
+so that a long answer costs what is new in it. A question is shown while its turn waits, and then only:
+as long as other calls run, nobody can answer it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from toolcrib.values.event import (
 )
 from toolcrib.values.json import JsonValue, encodable, to_plain
 from toolcrib.values.record import ToolInvocationRecord
-from toolcrib.values.run import RunResult
+from toolcrib.values.run import RunResult, limit_text
 
 Json: TypeAlias = dict[str, Any]
 
@@ -44,7 +45,7 @@ LARGEST_RESULT: Final = 64 * 1024
 """Bytes of JSON of a result, of arguments or of a part of progress that a page is sent; of more it gets
 the beginning, as text."""
 _MOST_PROGRESS = 50
-_LIMITED = "The run was stopped: its limit on {} is reached."
+_LIMITED = "The run was stopped: {}."
 _INTERRUPTED = "The server stopped while this ran."
 _UNKNOWN = "It had begun when the server stopped: what it did is not known. It does not run again."
 _NOT_BEGUN = "It had not begun when the server stopped."
@@ -88,11 +89,18 @@ class TurnView:
         self._parts: list[Json] = turn["parts"]
         self._calls = {p["id"]: at for at, p in enumerate(self._parts) if p["kind"] == "call"}
         self._pieces: list[str] = []  # of the last part's text, which has not got them yet
+        self._questions: dict[str, Json] = {}  # by call, as long as the turn runs
 
     def snapshot(self) -> Json:
         """Return the turn as it is now, shared with nobody."""
         self._join()
         return deepcopy(self.turn)
+
+    def ended(self, result: RunResult) -> tuple[TurnView, list[Operation]]:
+        """Return the view as it is once the run is over, and what changes: this one stays as it is."""
+        later = TurnView(self.snapshot(), self._definitions)
+        later._questions = dict(self._questions)
+        return later, later.take(Done(result))
 
     def take(self, event: Event) -> list[Operation]:
         """Take the next event; return what it changes."""
@@ -131,9 +139,9 @@ class TurnView:
                 changes = {"state": "called", "arguments": _bounded(arguments)}
                 return [*self._call(call_id, name), *self._change(call_id, changes)]
             case ApprovalRequested(request=asked, schema=schema):
-                changes = {"state": "waiting", "approval": _question(asked, schema)}
+                self._questions[asked.call_id] = _question(asked, schema)
                 begun = self._call(asked.call_id, asked.tool)
-                return [*begun, *self._change(asked.call_id, changes)]
+                return [*begun, *self._change(asked.call_id, {"state": "waiting"})]
             case ToolCallProgress(id=call_id, part=part):
                 return self._progress(call_id, part)
             case ToolCallFinished(record=record):
@@ -142,9 +150,16 @@ class TurnView:
                 assert_never(event)
 
     def answered(self, call_id: str, by: str) -> list[Operation]:
-        """Show that somebody has answered: the question is gone, the run goes on."""
-        changes = {"state": "called", "approval": None, "approved_by": by}
-        return self._change(call_id, changes) if call_id in self._calls else []
+        """Show that somebody has answered: the question is gone, the run goes on, and other questions
+        come back when it waits again."""
+        made = [self._set(["status"], "running")]
+        for asked, at in self._calls.items():
+            if self._parts[at]["approval"] is not None:
+                self._questions[asked] = self._parts[at]["approval"]
+                made += self._change(asked, {"approval": None})
+        self._questions.pop(call_id, None)
+        changes = {"state": "called", "approved_by": by}
+        return [*made, *(self._change(call_id, changes) if call_id in self._calls else ())]
 
     def interrupt(self, records: Mapping[str, ToolInvocationRecord]) -> list[Operation]:
         """Show a run whose process is gone; `records` are the last ones known of its calls.
@@ -260,8 +275,11 @@ class TurnView:
     def _end(self, result: RunResult) -> list[Operation]:
         made = [self._set(["status"], result.status)]
         if result.limit:
-            made.append(self._set(["note"], _LIMITED.format(result.limit)))
+            made.append(self._set(["note"], _LIMITED.format(limit_text(result.limit))))
         if result.status == "waiting":
+            for call_id, question in self._questions.items():
+                if self._parts[self._calls[call_id]]["state"] == "waiting":
+                    made += self._change(call_id, {"approval": question})
             return made
         for call_id, at in self._calls.items():
             if self._parts[at]["state"] in _OPEN:  # of a reply that broke off: it was never whole

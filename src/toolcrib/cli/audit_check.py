@@ -83,7 +83,7 @@ CheckpointOption: TypeAlias = Annotated[
     typer.Option("--checkpoint", metavar="FILE", help="A checkpoint that was kept elsewhere."),
 ]
 FileArgument: TypeAlias = Annotated[
-    Path | None, typer.Argument(metavar="FILE", help="Where to; left out, to stdout.")
+    Path | None, typer.Argument(metavar="FILE", help="Where to; stdout if - or left out.")
 ]
 
 
@@ -127,7 +127,7 @@ def checkpoint(
     """
     key = SigningKey.load(signing_key)
     new = None if rotates_to is None else SigningKey.load(rotates_to)
-    earlier = None if after is None else read_text(after)
+    earlier = None if after is None else read_checkpoint("--after", after)
 
     async def signed(audit: AuditLog) -> str:
         return await audit.checkpoint(key, after=earlier, rotates_to=new)
@@ -157,7 +157,7 @@ def prove(
     if seq is not None and file is None and wanted:  # the only argument is where to
         wanted, file = "", Path(wanted)
     named = named_entry(wanted, seq)
-    note = read_text(kept)
+    note = read_checkpoint("--checkpoint", kept)
 
     async def proved(audit: AuditLog) -> str:
         if seq is not None:
@@ -194,23 +194,42 @@ def opened_checkpoint(file: Path | None, keys: list[str] | None) -> Checkpoint |
         if keys:
             raise UnusableError("--public-key is about a checkpoint: give --checkpoint FILE")
         return None
-    return Checkpoint.opened(read_text(file), *public_keys(keys))
+    return Checkpoint.opened(read_checkpoint("--checkpoint", file), *public_keys(keys))
 
 
 def public_keys(texts: list[str] | None) -> list[PublicKey]:
     if not texts:
         raise UnusableError("give the log's --public-key: it is not taken from what is checked")
-    return [PublicKey.parse(text if "+" in text else read_text(Path(text))) for text in texts]
+    return [_public_key(text) for text in texts]
 
 
-def read_text(file: Path) -> str:
+def _public_key(given: str) -> PublicKey:
+    text = given if "+" in given else read_text(Path(given), "--public-key ")
+    try:
+        return PublicKey.parse(text)
+    except SourceError as error:
+        raise UnusableError(f"--public-key {given}: {error}") from None
+
+
+def read_checkpoint(option: str, file: Path) -> str:
+    """Return the text of a checkpoint. Raises UnusableError, which names
+    option and file, for what is none."""
+    note = read_text(file, f"{option} ")
+    try:
+        Checkpoint.read(note)
+    except SourceError as error:
+        raise UnusableError(f"{option} {file}: it is no checkpoint ({error})") from None
+    return note
+
+
+def read_text(file: Path, option: str = "") -> str:
     try:
         check_no_pipe(file)
         return file.read_bytes().decode()
     except OSError as error:
-        raise UnusableError(f"{file}: {error.strerror}") from None
+        raise UnusableError(f"{option}{file}: {error.strerror}") from None
     except UnicodeError:
-        raise SourceError(f"{file}: it is no text") from None
+        raise UnusableError(f"{option}{file}: it is no text") from None
 
 
 def _give(text: str, file: Path | None, parse: Callable[[str], object], *, as_json: bool) -> None:
@@ -218,6 +237,7 @@ def _give(text: str, file: Path | None, parse: Callable[[str], object], *, as_js
 
     Raises UnusableError if the file holds something that `parse` does not take.
     """
+    file = _named(file)
     if file is None:
         if not as_json:
             typer.echo(text, nl=False)
@@ -232,6 +252,11 @@ def _give(text: str, file: Path | None, parse: Callable[[str], object], *, as_js
             target.write(text.encode())
     except OSError as error:
         raise SourceError(f"{file}: {error.strerror}") from None
+
+
+def _named(file: Path | None) -> Path | None:
+    """Return the file to write to; None for stdout, which is `-`, too."""
+    return None if str(file) == "-" else file
 
 
 UNSEALED = 3
@@ -280,7 +305,7 @@ def verify(
         about = {"log": where, "ok": found.ok, "sealed": found.sealed or filtered}
         print_json({**about, **to_plain(found)})
     else:
-        _say(where, found, filtered=filtered)
+        _say(where, found, filtered=filtered, kept=kept)
         if found.ok and signed is not None and signed.rotates_to is not None:
             out.print(printable(f"from this checkpoint on the key is {signed.rotates_to}"))
     if not found.ok:
@@ -319,9 +344,7 @@ def migrate(
 
 
 def export(  # noqa: PLR0913  the options of a command line
-    file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Where to; left out, to stdout.")
-    ] = None,
+    file: FileArgument = None,
     *,
     log: LogOption = DATABASE,
     key_file: KeyFileOption = None,
@@ -351,6 +374,7 @@ def export(  # noqa: PLR0913  the options of a command line
         until=until,
     )
     which = msgspec.structs.replace(which, limit=limit)
+    file = _named(file)
     if file is None and as_json:
         raise UnusableError("--json tells of a FILE: name it")
     if file is not None and _is_part_of(file, log):
@@ -391,7 +415,9 @@ def prune(
         out.print(printable(f"{without_password(log)}: {_entries(removed)} removed"))
 
 
-def _say(where: str, found: Verification, *, filtered: bool) -> None:
+def _say(where: str, found: Verification, *, filtered: bool, kept: Head | None) -> None:
+    if kept is not None and not kept.seq and found.head.seq:
+        out.print("--head 0 is that of an empty log: it proves nothing of this one")
     if found.fault is None:
         torn = "; the last line was cut, and is not counted" if found.torn else ""
         out.print(printable(f"{where}: {_entries(found.checked)}, all as written{torn}"))

@@ -292,14 +292,33 @@ def check_holds(table: str, url: str, absent: str) -> None:
         raise SourceError(f"{url}: {error.strerror}") from None
     if start != _MAGIC:
         raise SourceError(f"{url}: it is not a SQLite database")
-    query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
+    tables = _tables(file)
+    if tables is not None and table not in tables:
+        raise SourceError(f"{url}: {absent}")
+
+
+def _tables(file: Path) -> list[str] | None:
+    """Return the names of the tables in a SQLite database; None if it cannot be read: opening it will
+    say what is wrong with it."""
+    query = "SELECT name FROM sqlite_master WHERE type = 'table'"
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            tables = database.execute(query, [table]).fetchone()[0]
+            return [str(name) for (name,) in database.execute(query)]
     except sqlite3.Error:
-        return  # opening it will say what is wrong with it
-    if not tables:
-        raise SourceError(f"{url}: {absent}")
+        return None
+
+
+def check_was_log(url: str) -> None:
+    """Raise UnusableError as `existing_file` does, and SourceError for a file in which nothing is left
+    of a log, or never was: opening it would make one of it. Any other damage is for the log to find."""
+    file = existing_file(url)
+    if file is None:
+        return
+    if not file.stat().st_size:
+        raise SourceError(f"{url}: the file is empty: it is no audit log, or all of it was erased")
+    tables = _tables(file)
+    if tables is not None and not any(name.startswith("audit_") for name in tables):
+        raise SourceError(f"{url}: it is no audit log, or all of it was erased")
 
 
 def without_password(url: str) -> str:
@@ -374,11 +393,12 @@ def log_to_write(url: str | None, key_file: Path | None) -> AuditLog | None:
 
 def log_to_read(url: str, key_file: Path | None, *, damaged: bool = False) -> AuditLog:
     """Return an existing log; raise UnusableError if there is none. `damaged` allows damaged ones."""
+    key = key_of(key_file)
     if damaged:
-        existing_file(url)
+        check_was_log(url)
     else:
         check_holds("audit_entries", url, "there is no audit log in it")
-    return AuditLog(url, key=key_of(key_file))
+    return AuditLog(url, key=key)
 
 
 def with_log(log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:

@@ -42,7 +42,7 @@ from toolcrib.values.event import (
 from toolcrib.values.invisible import INVISIBLE
 from toolcrib.values.json import JsonValue
 from toolcrib.values.record import CallError, ToolInvocationRecord
-from toolcrib.values.run import RunResult
+from toolcrib.values.run import RunResult, limit_text
 
 out = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
@@ -246,7 +246,7 @@ class Screen:
         if result.status != "cancelled":
             self._started.clear()
         if result.status == "limited":
-            err.print(f"Stopped: the limit on {result.limit} is reached.")
+            err.print(f"Stopped: {limit_text(result.limit or '')}.")
         elif result.status in _ENDINGS:
             err.print(_ENDINGS[result.status])
 

@@ -128,6 +128,9 @@ def decode(
         views = tool_views(spoken, catalog)
         offer = Offer.of(catalog, own_names={v.wire_name: v.definition.name for v in views})
     reply = decode_body(spoken, body, offer=offer)
+    begun = any(len(event) > 1 for event in reply.events)  # a torn frame is an event of one bracket
+    if reply.finish == "incomplete" and not (begun or reply.text or reply.tool_calls):
+        raise WireError(f"there is nothing of a reply of {spoken.name} in the body")
     if as_json:
         print_json(_plain(spoken.name, reply))
         return

@@ -2,6 +2,9 @@
 
 A call leaves a client only inside a whole `Reply`: a connection that breaks, or a stream that ends
 without saying so, is an error, and what had arrived by then is nothing but text on a screen. A request
+
+Rule: a request has one time limit in all, for its attempts and the waits between them. A wait that
+would end after it is not begun.
 is made again only while nothing of its answer has been given away.
 """
 
@@ -44,6 +47,7 @@ from toolcrib.clients.transport import (
     Timeouts,
     Transport,
     is_bounded,
+    limit_of,
 )
 from toolcrib.closing import Closing
 from toolcrib.errors import (
@@ -121,10 +125,14 @@ class Retries(Checked, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempts:
-    """The attempts at one request; None is one attempt. tenacity is imported at the second one."""
+    """The attempts at one request; None is one attempt. tenacity is imported at the second one.
 
-    def __init__(self, retries: Retries | None) -> None:
+    `until` is the event loop's time at which all of them have to be over, None for no limit.
+    """
+
+    def __init__(self, retries: Retries | None, total: float | None = None) -> None:
         self._retries = retries
+        self.until = None if total is None else asyncio.get_running_loop().time() + total
         self._attempts: AsyncRetrying | None = None
         self._now: tenacity.AttemptManager | None = None
         self._made = 0
@@ -146,25 +154,25 @@ class Attempts:
         if self._retries is None or not self._retries.allow(error):
             raise error
         if self._attempts is None or self._now is None:
-            self._attempts = aiter(_retrying(self._retries, error))
+            self._attempts = aiter(_retrying(self._retries, error, self.until))
             self._now = await anext(self._attempts)
         with self._now:
             raise error
         self._now = await anext(self._attempts)
 
 
-async def retried(retries: Retries | None, ask: Callable[[], Awaitable[T]]) -> T:
-    """Return what `ask()` gives, asked again where its ClientError is worth it. Raises the last one."""
-    attempts = Attempts(retries)
+async def retried(attempts: Attempts, ask: Callable[[float | None], Awaitable[T]]) -> T:
+    """Return what `ask(until)` gives, asked again where its ClientError is worth it. Raises the last
+    one."""
     while True:
         try:
-            return await ask()
+            return await ask(attempts.until)
         except ClientError as error:
             failure = error
         await attempts.after(failure)
 
 
-def _retrying(retries: Retries, error: ClientError) -> AsyncRetrying:
+def _retrying(retries: Retries, error: ClientError, until: float | None) -> AsyncRetrying:
     """Return tenacity's loop. Raises the error itself where tenacity is not installed."""
     try:
         import tenacity
@@ -180,8 +188,14 @@ def _retrying(retries: Retries, error: ClientError) -> AsyncRetrying:
         told = failure.retry_after if isinstance(failure, ClientError) else None
         return chance(state) + (backoff(state) if told is None else told)
 
+    now = asyncio.get_running_loop().time
+
+    def enough(state: tenacity.RetryCallState) -> bool:
+        late = until is not None and now() + state.upcoming_sleep >= until
+        return late or state.attempt_number >= retries.attempts
+
     return AsyncRetrying(
-        stop=tenacity.stop_after_attempt(retries.attempts),
+        stop=enough,
         retry=tenacity.retry_if_exception(retries.allow),
         wait=wait,
         sleep=retries.sleep,
@@ -424,7 +438,8 @@ class WireClient(PlanningClient):
         self.settings = settings
         self._model = model
         self._base = checked_url(base_url)
-        self.wire = self.wire.at(urlsplit(self._base).hostname or "")
+        address = urlsplit(self._base)
+        self.wire = self.wire.at(address.hostname or "", address.port)
         self._headers = checked_headers(headers or {})
         self._transport = transport or AiohttpTransport(timeouts)
         self._retries = retries
@@ -440,7 +455,8 @@ class WireClient(PlanningClient):
 
     async def chat(self, request: ChatRequest) -> Reply:
         """Return the whole reply. Raises ClientError; see its subclasses for what went wrong."""
-        return await retried(self._retries, lambda: self._reply(request))
+        attempts = Attempts(self._retries, limit_of(self._transport))
+        return await retried(attempts, lambda until: self._reply(request, until))
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
         """Yield text, reasoning and arguments as they come, and the whole `Reply` last.
@@ -448,11 +464,11 @@ class WireClient(PlanningClient):
         What fails before any text or argument came is tried again: reasoning may then come twice.
         Raises ClientError.
         """
-        attempts = Attempts(self._retries)
+        attempts = Attempts(self._retries, limit_of(self._transport))
         while True:
             begun = False
             try:
-                async with contextlib.aclosing(self._parts(request)) as parts:
+                async with contextlib.aclosing(self._parts(request, attempts.until)) as parts:
                     async for part in parts:
                         begun = begun or not isinstance(part, ReasoningPart)
                         yield part
@@ -464,8 +480,8 @@ class WireClient(PlanningClient):
                 return
             await attempts.after(failure)
 
-    async def _reply(self, request: ChatRequest) -> Reply:
-        outgoing, reader = self._encoded(request, stream=False)
+    async def _reply(self, request: ChatRequest, until: float | None) -> Reply:
+        outgoing, reader = self._encoded(request, until, stream=False)
         async with exchanged(self._transport, outgoing, self._base, self._headers) as response:
             reading = reader(response)
             async for data in response.chunks():
@@ -474,9 +490,11 @@ class WireClient(PlanningClient):
                     break
             return self._whole(reading.finish(clean=is_bounded(response)))
 
-    async def _parts(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
+    async def _parts(
+        self, request: ChatRequest, until: float | None
+    ) -> AsyncGenerator[StreamPart, None]:
         told: list[str] = []
-        outgoing, reader = self._encoded(request, stream=True)
+        outgoing, reader = self._encoded(request, until, stream=True)
         async with exchanged(self._transport, outgoing, self._base, self._headers) as response:
             reading = reader(response)
             async for data in response.chunks():
@@ -501,7 +519,7 @@ class WireClient(PlanningClient):
         return f"{type(self).__name__}({self._model!r}, {self.wire.name} at {server})"
 
     def _encoded(
-        self, request: ChatRequest, *, stream: bool
+        self, request: ChatRequest, until: float | None, *, stream: bool
     ) -> tuple[Outgoing, Callable[[Response], Decoder]]:
         """Return the request as it is sent, and what reads its answer."""
         request = self._completed(request)
@@ -512,6 +530,7 @@ class WireClient(PlanningClient):
             url=joined(self._base, sent.path),
             headers=merged(sent.headers, self._headers),
             body=sent.body,
+            until=until,
         )
 
         def reader(response: Response) -> Decoder:

@@ -17,12 +17,21 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from toolcrib.clients.base import Options, Retries, WireClient, exchanged, retried, with_headers
+from toolcrib.clients.base import (
+    Attempts,
+    Options,
+    Retries,
+    WireClient,
+    exchanged,
+    retried,
+    with_headers,
+)
 from toolcrib.clients.local import LocalClient
 from toolcrib.clients.sdk import SdkClient, over_sdk
 from toolcrib.clients.server import (
     checked_headers,
     checked_url,
+    given_or,
     joined,
     key_of,
     merged,
@@ -34,6 +43,7 @@ from toolcrib.clients.transport import (
     SigningTransport,
     Timeouts,
     Transport,
+    limit_of,
 )
 from toolcrib.closing import Closing
 from toolcrib.errors import MissingExtraError, RequestError, WireError, did_you_mean
@@ -77,7 +87,7 @@ def _addressed(
 
     The environment's key is for the provider's own server alone, which needs one.
     """
-    base = checked_url(base_url or own_url)
+    base = checked_url(given_or(base_url, own_url))
     own = same_server(base, own_url)
     key = key_of(api_key, *KEYS[wire.name], looked_up=own, needed=own)
     return base, _with_key(wire, key, options)
@@ -129,7 +139,7 @@ class OpenAIClient(WireClient):
 
 def base_of(base_url: str | None) -> str:
     """Return the address given, or that of the environment, or OpenAI's own."""
-    return base_url or os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL
+    return given_or(base_url, os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL)
 
 
 def key_for(base: str, base_url: str | None, api_key: str | None) -> str:
@@ -184,7 +194,8 @@ class AnthropicClient(WireClient):
         if sdk is not None:
             base, options = over_sdk(sdk, options, base_url=base_url, api_key=api_key)
         else:
-            base = base_url or os.environ.get("ANTHROPIC_BASE_URL", "").strip() or ANTHROPIC_URL
+            known = os.environ.get("ANTHROPIC_BASE_URL", "").strip() or ANTHROPIC_URL
+            base = given_or(base_url, known)
             own = same_server(checked_url(base), ANTHROPIC_URL)
             auth = _auth(api_key, looked_up=base_url is None or own, needed=own)
             options = with_headers(auth, options)
@@ -289,7 +300,9 @@ class OllamaClient(WireClient):
         super().__init__(
             OLLAMA,
             model,
-            base_url=_url(base_url or os.environ.get("OLLAMA_HOST", "").strip() or OLLAMA_URL),
+            base_url=_url(
+                given_or(base_url, os.environ.get("OLLAMA_HOST", "").strip() or OLLAMA_URL)
+            ),
             **_with_key(OLLAMA, key, options),
         )
 
@@ -369,7 +382,10 @@ class BedrockClient(WireClient):
         api_key: str | None = None,
         **options: Unpack[Options],
     ) -> None:
-        base = checked_url(base_url or f"https://bedrock-runtime.{_region(region)}.amazonaws.com")
+        usual = "amazonaws.com"
+        if base_url is None:
+            usual = f"https://bedrock-runtime.{_region(region)}.{usual}"
+        base = checked_url(given_or(base_url, usual))
         own = (urlsplit(base).hostname or "").endswith(_AWS)
         key = key_of(api_key, "AWS_BEARER_TOKEN_BEDROCK", looked_up=own, needed=False)
         given = options.get("transport")
@@ -517,7 +533,8 @@ class EmbeddingsClient(Closing):
         """
         if not texts:
             return []
-        return await retried(self._retries, lambda: self._embedded(texts))
+        attempts = Attempts(self._retries, limit_of(self._transport))
+        return await retried(attempts, lambda until: self._embedded(texts, until))
 
     async def __call__(self, texts: Sequence[str]) -> list[list[float]]:
         """Return the same: a client is an embedding function."""
@@ -530,13 +547,13 @@ class EmbeddingsClient(Closing):
         server = Outgoing(method="", url=self._base, headers={}, body=b"").server
         return f"EmbeddingsClient({self._model!r} at {server})"
 
-    async def _embedded(self, texts: Sequence[str]) -> list[list[float]]:
+    async def _embedded(self, texts: Sequence[str], until: float | None) -> list[list[float]]:
         asked: dict[str, object] = {"model": self._model, "input": [*map(encodable, texts)]}
         if self._dimensions is not None:
             asked["dimensions"] = self._dimensions
         body = bytearray()
         url, sent = joined(self._base, "/embeddings"), msgspec.json.encode(asked)
-        outgoing = Outgoing(method="POST", url=url, headers=self._headers, body=sent)
+        outgoing = Outgoing(method="POST", url=url, headers=self._headers, body=sent, until=until)
         async with exchanged(self._transport, outgoing, self._base, self._headers) as response:
             async for data in response.chunks():
                 body += data

@@ -32,6 +32,14 @@ def names_server(url: str) -> bool:
     return bool(whole) and url.isprintable() and not {" ", "#"} & set(url)
 
 
+def given_or(base_url: str | None, known: str) -> str:
+    """Return the base URL that was given, or the one that is known. Raises RequestError for an empty
+    one, as from a variable that is not set: the request would go to somebody else's server."""
+    if base_url is not None and not base_url.strip():
+        raise RequestError("base_url= is empty: name a server, or leave it out for the usual one")
+    return known if base_url is None else base_url
+
+
 def checked_url(url: str) -> str:
     """Return the URL, without white space around it. Raises RequestError if
     none can be requested below it."""
@@ -159,8 +167,15 @@ def secrets_of(url: str, headers: Mapping[str, str]) -> list[str]:
     found += map(unquote, parts.netloc.rpartition("@")[0].split(":"))
     for name, value in headers.items():
         if name.lower() not in HARMLESS:
-            found += [value, value.rpartition(" ")[2]]
+            found += _parts(value)
     return found
+
+
+def _parts(value: str) -> list[str]:
+    """Return a header's value, its last word (behind `Bearer`), and the value of each pair in it, such
+    as a cookie's: a provider may repeat any of them alone."""
+    pairs = (pair.partition("=")[2].strip(' "') for pair in re.split("[;,]", value))
+    return [value, value.rpartition(" ")[2], *filter(None, pairs)]
 
 
 def secrets_in(body: bytes) -> list[str]:
@@ -178,7 +193,7 @@ def secrets_in(body: bytes) -> list[str]:
             if name == "headers" and isinstance(item, dict):
                 found += secrets_of("", {k: v for k, v in item.items() if isinstance(v, str)})
             elif isinstance(item, str) and SECRET_MEMBER.fullmatch(name):
-                found += [item, item.rpartition(" ")[2]]
+                found += _parts(item)
             elif isinstance(item, str) and names_server(item):
                 found += secrets_of(item, {})
             else:

@@ -48,8 +48,9 @@ if TYPE_CHECKING:
 class Timeouts(Checked, msgspec.Struct, frozen=True, kw_only=True):
     """Time limits in seconds, None for none: to connect, between two reads, for everything.
 
-    To connect is all from the server's name to TLS, also by a proxy. Raises ValueError for one that
-    is not more than zero.
+    Everything is one request with all of its attempts and the waits between them. To connect is all
+    from the server's name to TLS, also by a proxy. Raises ValueError for one that is not more than
+    zero.
     """
 
     connect: float | None = 10.0
@@ -71,11 +72,12 @@ class RequestDeadline:
     its server while nobody used it.
     """
 
-    def __init__(self, timeouts: Timeouts) -> None:
+    def __init__(self, timeouts: Timeouts, until: float | None = None) -> None:
         self._now = asyncio.get_running_loop().time
         self._connect = math.inf if timeouts.connect is None else timeouts.connect
         self._read = math.inf if timeouts.read is None else timeouts.read
         self._end = math.inf if timeouts.total is None else self._now() + timeouts.total
+        self._end = self._end if until is None else min(self._end, until)
         self._is_connecting = False
         self.fresh = False
         self.limit = asyncio.timeout_at(_finite(self._end))
@@ -256,7 +258,10 @@ _LARGE = 1 << 20
 
 
 class Outgoing(Veiled, msgspec.Struct, frozen=True, kw_only=True):
-    """A request as it is sent. Its headers hold the key, so it shows nothing of them."""
+    """A request as it is sent. Its headers hold the key, so it shows nothing of them.
+
+    `until` is the event loop's time at which it has to be over, with all attempts; None for no limit.
+    """
 
     veiled: ClassVar[tuple[str, ...]] = ("url", "headers", "body")
 
@@ -264,6 +269,7 @@ class Outgoing(Veiled, msgspec.Struct, frozen=True, kw_only=True):
     url: str
     headers: Mapping[str, str]
     body: bytes
+    until: float | None = None
 
     @property
     def server(self) -> str:
@@ -393,13 +399,20 @@ def is_large(piece: bytes) -> bool:
 
 class Transport(Protocol):
     """Carries requests. A transport that has keys of its own may name them, in an iterable `secrets`:
-    like a client's own, they are taken out of what a provider says in its errors.
+    like a client's own, they are taken out of what a provider says in its errors. One that limits the
+    seconds of a whole request may say so, in `total`: no wait before another attempt goes beyond it.
     """
 
     async def send(self, request: Outgoing) -> Response:
         """Return the beginning of the answer. Raises ConnectionFailed."""
 
     async def aclose(self) -> None: ...
+
+
+def limit_of(transport: Transport) -> float | None:
+    """Return the seconds that a transport gives to a whole request, None if it says nothing of that."""
+    total: float | None = getattr(transport, "total", None)
+    return total
 
 
 class AiohttpTransport:
@@ -421,7 +434,8 @@ class AiohttpTransport:
         kept, server = await self._kept(), request.server
         session, proxy = kept.session, self._proxy(server, request.url)
         while True:
-            deadline, cancels = RequestDeadline(self._timeouts), cancel_requests()
+            deadline = RequestDeadline(self._timeouts, request.until)
+            cancels = cancel_requests()
             try:
                 async with deadline.limit:
                     response = await session.request(
@@ -463,6 +477,11 @@ class AiohttpTransport:
             for response in list(kept.read):
                 response.end()
             await kept.keeper.aclose()
+
+    @property
+    def total(self) -> float | None:
+        """The seconds that one request may take, with all attempts."""
+        return self._timeouts.total
 
     @property
     def secrets(self) -> list[str]:
@@ -600,6 +619,11 @@ class SigningTransport:
     def secrets(self) -> Iterable[str]:
         """The secrets of the wrapped transport, and what requests were signed with."""
         return (*getattr(self._transport, "secrets", ()), *self._sent)
+
+    @property
+    def total(self) -> float | None:
+        """The limit of the wrapped transport."""
+        return limit_of(self._transport)
 
     async def send(self, request: Outgoing) -> Response:
         """Sign in a thread, since credentials may be fetched over the network, and send the request."""

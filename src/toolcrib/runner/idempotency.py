@@ -99,19 +99,6 @@ class _CachedCall(msgspec.Struct):
     notice: str = ""
     size: int = 0
 
-    def keep(self, outcome: Completed | Failed, value_json: bytes | None) -> None:
-        record, notice = outcome.record, outcome.notice
-        size = _OVERHEAD + len(record.arguments_json) + len(record.result_json) + len(notice)
-        if isinstance(outcome, Completed):
-            self.model_json, self.value_json = outcome.model_json, value_json
-            size += len(outcome.model_json)
-            if value_json is not None and value_json is not outcome.model_json:
-                size += len(value_json)
-        if record.defaulted:
-            size += sum(map(len, record.defaulted))
-        self.record, self.notice, self.size = record, notice, size
-        self.taken, self.held = False, None
-
     def outcome(self) -> Completed | Failed | None:
         record = self.record
         if record is None:
@@ -204,9 +191,17 @@ class IdempotencyCache:
 
     def keep(self, key: str, outcome: Completed | Failed, value_json: bytes | None = None) -> None:
         """Keep the outcome of a call that has run, with `value_json` in place of its value."""
-        known = self._known[key]
+        known, record = self._known[key], outcome.record
+        known.record, known.notice = record, outcome.notice
+        known.size = _OVERHEAD + len(record.arguments_json) + len(record.result_json)
+        known.size += len(outcome.notice) + sum(map(len, record.defaulted))
+        if isinstance(outcome, Completed):
+            known.value_json, known.model_json = value_json, outcome.model_json
+            known.size += len(outcome.model_json)
+            if value_json is not None and value_json is not outcome.model_json:
+                known.size += len(value_json)
+        known.taken, known.held = False, None
         with self._lock:
-            known.keep(outcome, value_json)
             self._kept.append(key)
             self._bytes += known.size
             while len(self._kept) > self._limit or self._bytes > MAX_BYTES:

@@ -51,7 +51,7 @@ class ToolCall(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
     * `written_in_text`: it stood in the text;
     * `empty_arguments`: the provider said that it ended and gave no text of arguments;
     * `empty_object_first`: an empty object stood before its arguments, and was dropped;
-    * `said_twice`: the same arguments stood there more than once;
+    * `said_twice`: its arguments, or all of it under its id, stood there more than once;
     * `streamed_otherwise`: its pieces said something else than the whole that followed them;
     * `after_end`: the provider sent more after it had said that this was the end.
     """

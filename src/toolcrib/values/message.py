@@ -53,7 +53,8 @@ class ProviderState(Veiled, msgspec.Struct, frozen=True):
     """JSON that must be sent back as it came, to the provider that sent it.
 
     Thought signatures, reasoning items, blocks of the provider's own tools. `wire` names the wire, and
-    the server where others of its format would refuse it: `openai-chat at api.deepseek.com`.
+    the server where others of its format would refuse it: `openai-chat at api.deepseek.com`. `data` is
+    None where nothing but the ids of calls has to go back as it came.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("data",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import math
 from collections.abc import Awaitable
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 import msgspec
 
@@ -13,7 +13,7 @@ from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import ANONYMOUS, ApprovalRequest, Caller
 from toolcrib.values.json import JsonObject, Veiled, canonical_json, keyed_digest
-from toolcrib.values.message import Message, Usage
+from toolcrib.values.message import FinishReason, Message, Usage
 from toolcrib.values.origin import Choice, Origin
 from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.typed import Checked, check_type
@@ -171,10 +171,18 @@ class WatchesRuns(Protocol):
     def write_run(self, record: RunRecord) -> Awaitable[None] | None: ...
 
 
+def limit_text(limit: str) -> str:
+    """Return in words what ended a run that is `limited`."""
+    if limit in get_args(FinishReason):
+        return f"the last reply ended as {limit!r}"
+    return f"the limit on {limit} is reached"
+
+
 class RunResult(Veiled, msgspec.Struct, frozen=True):
     """Says how a run ended. `messages` is the whole history; `pending` what it waits for.
 
-    `limit` names the limit that ended it, when `status` is `limited`.
+    `limit` names the limit that ended it, when `status` is `limited`: one of `Limits`, or how the last
+    reply ended (`length`, `content_filter`; of a typed answer any `finish` but `stop`).
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("text", "output")

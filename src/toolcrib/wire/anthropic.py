@@ -22,7 +22,15 @@ from toolcrib.values.message import (
 )
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
-from toolcrib.wire.calls import CONTRADICTORY, UNENDED, CallAssembler, Ending, index_of, misplaced
+from toolcrib.wire.calls import (
+    CONTRADICTORY,
+    UNENDED,
+    CallAssembler,
+    Ending,
+    index_of,
+    misplaced,
+    says_why,
+)
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.forms import (
@@ -487,7 +495,7 @@ class AnthropicReply:
 
     def _take_reason(self, message: Any) -> None:
         reason = message.get("stop_reason") if isinstance(message, dict) else None
-        if reason:
+        if says_why(reason):
             self.ending.said(reason)
             self._calls.close()
 

@@ -20,7 +20,7 @@ from toolcrib.values.json import JsonObject, Veiled, json_copy
 from toolcrib.values.message import ChatRequest, FinishReason, Piece, Reply
 from toolcrib.values.offer import Offer
 from toolcrib.values.remembered import remembered
-from toolcrib.wire.forms import NameRule, OutputForm, ToolForm
+from toolcrib.wire.forms import OutputForm, ToolForm
 from toolcrib.wire.history import Histories, History
 from toolcrib.wire.text_calls.syntaxes import TextSyntax
 
@@ -86,10 +86,6 @@ class MakeDecoder(Protocol):
     def __call__(self, wire: Wire, *, streaming: bool, offer: Offer, ids: str) -> Decoder: ...
 
 
-class MakeHistory(Protocol):
-    def __call__(self, keeper: str, rule: NameRule, names: Mapping[str, str], /) -> History: ...
-
-
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
     """One provider format; `tools` is its form of tools, `history` writes its messages.
 
@@ -116,7 +112,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     auth: Callable[[str], Mapping[str, str]]
     natural_reasons: frozenset[str]
     finish_reasons: Mapping[str, FinishReason]
-    history: MakeHistory
+    history: type[History]
     headers: Mapping[str, str] = {}
     default_max_tokens: int = 0
     max_tokens_key: str = "max_tokens"
@@ -137,14 +133,15 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
         """Whom the state of a reply may go back to: `ProviderState.wire`."""
         return f"{self.name} at {self.server}" if self.server else self.name
 
-    def at(self, host: str) -> Wire:
-        """Return the wire as the server of that host name speaks it; a
-        dot at its end names the same."""
+    def at(self, host: str, port: int | None = None) -> Wire:
+        """Return the wire as the server of that host name speaks it, at a port of its own or the usual
+        one; a dot at the end of the name names the same."""
         host = host.rstrip(".")
+        server = host if port in (None, 80, 443) else f"{host}:{port}"
         known = any(host == name or host.endswith(f".{name}") for name in self.done_servers)
         return msgspec.structs.replace(
             self,
-            server=host if self.state_per_server else self.server,
+            server=server if self.state_per_server else self.server,
             always_done=self.always_done or known,
             output=self.output if self.output and self.output.is_known_at(host) else None,
         )

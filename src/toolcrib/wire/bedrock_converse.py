@@ -25,7 +25,15 @@ from toolcrib.values.offer import Offer
 from toolcrib.wire.anthropic import CLAUDES, DIALECT, STRICT_DIALECT
 from toolcrib.wire.anthropic import TOOLS as ANTHROPIC_TOOLS
 from toolcrib.wire.base import HttpRequest, Memo, Wire
-from toolcrib.wire.calls import CONTRADICTORY, UNENDED, CallAssembler, Ending, index_of, misplaced
+from toolcrib.wire.calls import (
+    CONTRADICTORY,
+    UNENDED,
+    CallAssembler,
+    Ending,
+    index_of,
+    misplaced,
+    says_why,
+)
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.forms import (
     NameRule,
@@ -519,7 +527,7 @@ class BedrockReply:
             parts.append(part)
 
     def _take_reason(self, message: dict[str, Any]) -> None:
-        if reason := message.get("stopReason"):
+        if says_why(reason := message.get("stopReason")):
             self.ending.said(reason)
             self._calls.close()
 

@@ -16,6 +16,9 @@ missing from whichever call was open then, so none of those may run; a call is o
 it, or else until the reply ends. Nor may a call run whose beginning is said again with another name, on
 a wire that says it once. A member that holds calls and has another type than the wire's is an error.
 
+The rule for an id, on a wire whose provider gives each call one of its own: two calls with one id are
+one call said twice. If both say the same it runs once, else neither runs.
+
 The rule for a reply (`Ending`): doubt ends its calls. It ended if the provider said so by the wire's
 own mark (`[DONE]`, `message_stop` …), or gave a natural reason and then the transport came to a clean
 end. A reason that pieces of calls follow is void: such a reply needs the mark. Its reason is one that
@@ -123,9 +126,9 @@ class _OpenCall(msgspec.Struct, eq=False):
 class CallAssembler(msgspec.Struct, eq=False):
     """The calls of one reply. `piece` takes streamed pieces, `whole` calls in one piece.
 
-    With `marked` the wire ends each call by a mark of its own, which `end` tells; else the reply's end
-    is that of its calls. What begins after `close` is too late to run. `chunk` is the number of the
-    chunk that pieces are taken from.
+    With `marked` the wire ends each call by a mark of its own, which `end` tells, and gives each an id
+    of its own; else the reply's end is that of its calls, and all of them may have one id. What begins
+    after `close` is too late to run. `chunk` is the number of the chunk that pieces are taken from.
     """
 
     offer: Offer
@@ -249,6 +252,8 @@ class CallAssembler(msgspec.Struct, eq=False):
             if call.name or text.strip(SPACE):
                 call.is_object = len(text) <= LONGEST and is_object(text)
                 read.append(call)
+        if self.marked:
+            read = _told_once(read)
         cut = cut or (bool(read) and not read[-1].is_object and ends_early(read[-1].text))
         for call, after in pairwise(read):
             if not call.text and not after.name:
@@ -373,6 +378,23 @@ class CallAssembler(msgspec.Struct, eq=False):
         return self.offer.own_name(name) in self.offer.tools
 
 
+def _told_once(calls: list[_OpenCall]) -> list[_OpenCall]:
+    """Return the calls without those that say an earlier one again, under its id."""
+    by_id: dict[str, _OpenCall] = {}
+    told: list[_OpenCall] = []
+    for call in calls:
+        first = by_id.setdefault(call.provider_id, call) if call.provider_id else call
+        if first is call:
+            told.append(call)
+        elif first.name == call.name and same_json(first.text, call.text):
+            first.fault = first.fault or call.fault
+            first.notes = tuple(dict.fromkeys((*first.notes, "said_twice")))
+        else:
+            first.fault = call.fault = CONTRADICTORY
+            told.append(call)
+    return told
+
+
 def _is_renamed(call: _OpenCall, provider_id: str, name: str) -> bool:
     """Return whether the beginning of that call is said again, with another name."""
     same = bool(provider_id) and provider_id == call.provider_id
@@ -415,6 +437,12 @@ def misplaced(
     has = places.get(kind, ()) if isinstance(kind, str) else ()
     members = (key for keys in places.values() for key in keys if key not in has)
     return any(event.get(key) is not None for key in members)  # some servers write all that is null
+
+
+def says_why(reason: object) -> bool:
+    """Return whether a reason for the end of a reply is there: only null and an empty text are none.
+    What is no text is a reason, too, which nobody lists."""
+    return reason is not None and reason != ""
 
 
 def index_of(given: object) -> int | str | None:
@@ -542,7 +570,11 @@ class Ending(msgspec.Struct, eq=False):
 
         `refused` is whether the text is a refusal that came to its own end.
         """
-        kept = ProviderState(self.wire.keeper, state) if state else None
+        ids, given_ids = self.wire.history.ids, self.wire.history.given_ids
+        has_own_id = given_ids is not None and any(  # an id that no other provider has to take
+            not ids.legal(call.provider_id) and given_ids.legal(call.provider_id) for call in calls
+        )
+        kept = ProviderState(self.wire.keeper, state or None) if state or has_own_id else None
         natural: FinishReason = "refusal" if refused else "stop"
         if calls:
             natural = "tool_calls" if any(call.complete for call in calls) else "doubtful"

@@ -13,7 +13,7 @@ from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ChatRequest, FinishReason, Message, Reply, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
-from toolcrib.wire.calls import CallAssembler, Ending, misplaced
+from toolcrib.wire.calls import CallAssembler, Ending, misplaced, says_why
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.forms import (
@@ -265,7 +265,7 @@ class CohereReply:
 
     def _ends(self, last: Mapping[str, Any]) -> None:
         reason, usage = last.get("finish_reason"), last.get("usage")
-        if reason:
+        if says_why(reason):
             self.ending.said(reason)
         self._usage = usage if isinstance(usage, dict) else self._usage
 

@@ -33,6 +33,7 @@ from toolcrib.wire.calls import (
     Ending,
     choice_of,
     member_of,
+    says_why,
 )
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.forms import (
@@ -234,7 +235,7 @@ _KNOWN = ("candidates", "promptFeedback", "usageMetadata", "modelVersion")
 _OF_NO_VALUE = frozenset(("id", "name", "willContinue"))
 """Members of a call that bring nothing of its arguments."""
 _OF_PIECES = _OF_NO_VALUE | {"args", "partialArgs"}
-_UNSAID = frozenset(("", "0", "finish_reason_unspecified", "blocked_reason_unspecified"))
+_UNSAID = frozenset(("finish_reason_unspecified", "blocked_reason_unspecified"))
 _INPUT_TOKENS = ("promptTokenCount", "toolUsePromptTokenCount")
 _OUTPUT_TOKENS = ("candidatesTokenCount", "thoughtsTokenCount")
 
@@ -480,7 +481,7 @@ def _is_other(call: dict[str, Any], before: dict[str, Any]) -> bool:
 
 def _said(reason: Any) -> bool:
     """Return whether a reason, a name or a number, says anything."""
-    return reason is not None and str(reason).lower() not in _UNSAID
+    return says_why(reason) and str(reason).lower() not in _UNSAID
 
 
 def _has_args(part: dict[str, Any]) -> bool:

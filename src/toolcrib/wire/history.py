@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import msgspec
@@ -21,12 +23,13 @@ import orjson
 from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
 from toolcrib.values.json import sha256_hex
-from toolcrib.values.message import Message
+from toolcrib.values.message import Message, ProviderState
 from toolcrib.wire.forms import NameRule, wire_name
 from toolcrib.wire.json_text import is_object, mended
 
 
-class IdRule(NamedTuple):
+@dataclass(frozen=True)
+class IdRule:
     """The rule for ids of calls at a provider: characters (a class of a pattern), and how many.
 
     With `exact`, an id has just that length.
@@ -36,9 +39,11 @@ class IdRule(NamedTuple):
     limit: int
     exact: bool = False
 
-    def legal(self, text: str) -> bool:
-        fits = len(text) == self.limit if self.exact else 0 < len(text) <= self.limit
-        return fits and re.fullmatch(f"[{self.allowed}]*", text) is not None
+    @cached_property
+    def legal(self) -> Callable[[str], object]:
+        """Match the whole of a legal id."""
+        least = self.limit if self.exact else 1
+        return re.compile(f"[{self.allowed}]{{{least},{self.limit}}}").fullmatch
 
     def made(self, text: str, number: int) -> str:
         """Return a legal id that stands for this one; `number` gives
@@ -82,7 +87,8 @@ class History(ABC):
     """Messages encoded so far, for one wire; a subclass says what each looks like there.
 
     `names` is own name → wire name of the tools on offer; `rule` makes the names of others legal.
-    `ids` is the rule for ids of calls, `given_ids` that for those that a provider gave, if another.
+    `ids` is the rule for ids of calls, `given_ids` that for those that this very provider gave, if
+    another: a message with its state is known to be from it, and one with such an id has a state.
     `instructions` are the texts of system messages, on wires that have a place for them outside of the
     list, wherever they stood in it. `called` are the tools that were called, by their wire names.
     """
@@ -182,7 +188,7 @@ class History(ABC):
         if message.tool_calls and message.role != "assistant":
             raise RequestError(f"messages[{at}]: only an assistant's message may hold calls")
         if message.role == "assistant":
-            calls = [self._call(call) for call in message.tool_calls]
+            calls = [self._call(call, message.provider_state) for call in message.tool_calls]
             self.called |= dict.fromkeys(call.name for call in calls)
             self._keep(self.assistant(message, calls))
         else:
@@ -199,7 +205,7 @@ class History(ABC):
             self._text += b","
         self._text += item
 
-    def _call(self, call: ToolCall) -> SentCall:
+    def _call(self, call: ToolCall, state: ProviderState | None) -> SentCall:
         """Return a call as the model made it; arguments that are no JSON
         object go back as an empty one.
 
@@ -209,7 +215,7 @@ class History(ABC):
             raise RequestError(f"two calls of one message have the id {call.id!r}")
         name = self._sent_names[call.name] = self._wire_name(call.name)
         arguments = call.arguments if is_object(call.arguments) else "{}"
-        sent = self._open[call.id] = SentCall(call, self._alias(call), name, arguments)
+        sent = self._open[call.id] = SentCall(call, self._alias(call, state), name, arguments)
         return sent
 
     def _wire_name(self, own: str) -> str:
@@ -224,10 +230,11 @@ class History(ABC):
             )
         return SentResult(message, call.id, call.name)
 
-    def _alias(self, call: ToolCall) -> str:
-        """Return the provider's own id where it gave a legal and unique one,
-        else ours, else a made one."""
-        given = self.given_ids or self.ids
+    def _alias(self, call: ToolCall, state: ProviderState | None) -> str:
+        """Return the id that a provider gave where it is legal and unique here, else ours, else a made
+        one. This provider takes more of its own ids than of others'."""
+        own = state is not None and state.wire == self._keeper
+        given = self.given_ids if own and self.given_ids else self.ids
         for known, rule in ((call.provider_id, given), (call.id, self.ids)):
             if known not in self._used and rule.legal(known):
                 self._used.add(known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from toolcrib.values.message import (
 )
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
-from toolcrib.wire.calls import NATURAL, CallAssembler, Ending, member_of
+from toolcrib.wire.calls import NATURAL, CallAssembler, Ending, member_of, says_why
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.forms import (
     NameRule,
@@ -35,7 +36,7 @@ from toolcrib.wire.forms import (
 )
 from toolcrib.wire.framing import LineStream
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
-from toolcrib.wire.json_text import counted, mended
+from toolcrib.wire.json_text import counted, mended, parsed
 from toolcrib.wire.request import (
     Parts,
     SentTools,
@@ -163,7 +164,7 @@ class OllamaReply:
         self._last = event
         self.over = event.get("done") is True
         reason = event.get("done_reason")
-        if not self.over and reason and self.ending.meaning(str(reason)) not in NATURAL:
+        if not self.over and says_why(reason) and self.ending.meaning(str(reason)) not in NATURAL:
             self.ending.said(reason)  # the last line may say another one: a cut stays one
         message = member_of(event, "message", dict)
         if message is None:
@@ -191,7 +192,7 @@ class OllamaReply:
         """Return the reply. `ended` is whether a line said that it was the last one."""
         ending, reason = self.ending, self._last.get("done_reason")
         ending.stopped(ended=ended)
-        if reason not in (None, ""):
+        if says_why(reason):
             ending.said(reason)
         calls = ending.calls(self._calls)
         state = {"thinking": mended("".join(self._thinking))} if self._thinking else None
@@ -215,11 +216,20 @@ def _arguments(calls: list[Any], data: bytes) -> list[str]:
         slices = _SLICES.decode(data).message.tool_calls
         raw = [bytes(call.function.arguments).decode() for call in slices]
     except (ValueError, RecursionError):
-        raise WireError("the arguments of a tool call cannot be read") from None
+        raw = _again(data)
     return [
         value if isinstance(value, str) else "" if value is None else text
         for value, text in zip(given, raw, strict=True)
     ]
+
+
+def _again(data: bytes) -> list[str]:
+    """Return arguments out of JSON that strict parsers refuse, such as half a surrogate pair."""
+    try:
+        calls = parsed(data)["message"]["tool_calls"]
+        return [json.dumps(call["function"].get("arguments")) for call in calls]
+    except (TypeError, KeyError, AttributeError, RecursionError):
+        raise WireError("the arguments of a tool call cannot be read") from None
 
 
 # Requests of Ollama's chat, and the wire's value.

@@ -26,6 +26,7 @@ from toolcrib.wire.calls import (
     choice_of,
     index_of,
     member_of,
+    says_why,
 )
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import cached, counted, mended, parsed, same_json
@@ -418,7 +419,7 @@ class ChatReply:
         self.known = True
         self._data = data
         self._calls.chunk += 1
-        own = []
+        own: list[dict[str, Any]] = []
         usual, other = (
             ("message", "delta") if whole else ("delta", "message")
         )  # some servers mix them
@@ -433,7 +434,8 @@ class ChatReply:
                 key = other if choice.get(usual) is None else usual
                 self._place = at, key
                 message = choice.get(key)
-                if key == "message" and message is not None and self._by_delta:
+                again = (whole and bool(own)) or (key == "message" and self._by_delta)
+                if again and message is not None:
                     self._say_again(message, parts)
                 else:
                     self._add(message, whole=whole, parts=parts)
@@ -557,7 +559,7 @@ class ChatReply:
         """
         ending = self.ending
         for key in ("finish_reason", "native_finish_reason"):
-            if (reason := choice.get(key)) in (None, ""):
+            if not says_why(reason := choice.get(key)):
                 continue
             meaning, native = self.ending.meaning(str(reason)), key != "finish_reason"
             news = ending.cut is None and not (native and ending.reason)

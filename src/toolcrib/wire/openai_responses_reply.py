@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -17,9 +18,9 @@ from toolcrib.values.message import (
 )
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
-from toolcrib.wire.calls import CONTRADICTORY, NATURAL, CallAssembler, Ending, member_of
+from toolcrib.wire.calls import CONTRADICTORY, NATURAL, CallAssembler, Ending, member_of, says_why
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.json_text import cached, counted, is_object, mended, same_json
+from toolcrib.wire.json_text import cached, counted, is_object, mended, parsed, same_json
 from toolcrib.wire.request import (
     Parts,
     show_reasoning,
@@ -74,7 +75,20 @@ class ResponsesSource:
                 call = ((body.response or body).output or [])[place]
             return bytes(getattr(call, key)).decode()
         except (ValueError, RecursionError, AttributeError, IndexError):
+            pass
+        try:
+            return json.dumps(self._again(place)[key])
+        except (TypeError, KeyError, IndexError, AttributeError, RecursionError):
             raise WireError("the arguments of a tool call are neither text nor an object") from None
+
+    def _again(self, place: Place) -> Any:
+        """Return a call out of JSON that strict parsers refuse, such as half a surrogate pair."""
+        body = parsed(self.data)
+        if place == "event":
+            return body
+        if place == "item":
+            return body["item"]
+        return (body.get("response") or body)["output"][place]
 
 
 class Growing:
@@ -613,13 +627,15 @@ class ResponsesReply:
         self.known = self.over = True
         self._response = response or self._response
         details = response.get("incomplete_details")
-        reason = details.get("reason") if isinstance(details, dict) else None
-        if reason or status == "incomplete":
-            meaning = self.ending.meaning(str(reason or status))
-            self.ending.said(reason or status, "incomplete" if meaning in NATURAL else meaning)
+        reason = details.get("reason") if isinstance(details, dict) else details
+        if says_why(reason) or status == "incomplete":
+            said = reason if says_why(reason) else status
+            meaning = self.ending.meaning(str(said))
+            self.ending.said(said, "incomplete" if meaning in NATURAL else meaning)
+        elif says_why(status):
+            self.ending.said(status)
         else:
-            unsaid = status in (None, "")
-            self.ending.said("" if unsaid else status, "stop" if unsaid else None)
+            self.ending.said("", "stop")
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. Only a whole response is its end: `[DONE]` alone
@@ -648,7 +664,7 @@ class ResponsesReply:
 
     def _calls(self) -> tuple[ToolCall, ...]:
         """Return the calls. One that no sign has ended, and whose arguments are not whole, was cut."""
-        assembler = CallAssembler(self._offer, self._ids)
+        assembler = CallAssembler(self._offer, self._ids, marked=True)
         for item in self._output.calls:
             text = item.whole
             begun = not item.settled and bool(item.name or text)

@@ -73,6 +73,70 @@ class Minus:
 Sum = Plus | Minus | Text
 
 
+class Options(BaseModel):
+    """Has a default for each of its fields, so that pydantic makes one of any object."""
+
+    a: int = 1
+
+
+@dataclass
+class Settings:
+    a: int = 1
+
+
+class Choices(TypedDict, total=False):
+    a: int
+
+
+class Open(BaseModel, extra="allow"):
+    b: int = 1
+
+
+class HasOptions(BaseModel):
+    x: Options = Options()
+
+
+class HasAny(BaseModel):
+    x: dict[str, int] = {}
+
+
+HONEST: dict[str, tuple[Any, list[Any]]] = {
+    "a model": (Options | dict[str, int], [{"b": -5}, {"b": 1, "c": 2}, {"a": 1, "b": 2}, {}]),
+    "the dictionary first": (dict[str, int] | Options, [{"b": -5}, {"a": 2}, {}]),
+    "a dataclass": (Settings | dict[str, int], [{"b": -5}, {"a": 2}]),
+    "a TypedDict": (Choices | dict[str, int], [{"b": -5}, {"a": 2}, {}]),
+    "anything": (Options | Any, [{"b": -5}, {"a": 2}, [1], "x"]),
+    "an open class": (Options | Open, [{"b": 5}, {"a": 5, "c": 1}, {"a": 2}]),
+    "in lists": (list[Options] | list[dict[str, int]], [[{"b": 5}], [{"a": 5}], []]),
+    "of a list": (list[Options | dict[str, int]], [[{"b": 5}, {"a": 5}, {}]]),
+    "in fields": (HasOptions | HasAny, [{"x": {"b": 5}}, {"x": {"a": 5}}, {}]),
+    "in a dictionary": (
+        dict[str, Options] | dict[str, dict[str, int]],
+        [{"k": {"b": 5}}, {"k": {"a": 5}}],
+    ),
+    "two classes": (Options | Open | None, [None, {"a": 1}, {"b": 2}]),
+}
+
+
+@each_row(("hint", "values"), HONEST.values(), ids=HONEST)
+def test_a_class_beside_a_free_object_drops_nothing_of_what_is_the_others(
+    hint: Any, values: list[Any]
+) -> None:
+    """The closed schema chooses first: pydantic alone prefers the class, which drops what it lacks."""
+
+    def keep(x):  # type: ignore[no-untyped-def]
+        """Keep it."""
+        return "kept"
+
+    keep.__annotations__ = {"x": hint, "return": str}
+    offered = Catalog([tool(visible=ALL)(keep)])
+    for value in values:
+        result = hydrate(ToolCall("1", "keep", json.dumps({"x": value})), offered)
+        assert isinstance(result, Hydrated)
+        shown = result.arguments["x"]
+        assert shown == value or (isinstance(shown, dict) and shown.items() >= value.items())
+
+
 class Above(TypedDict):
     kind: Literal["above"]
     below: list[Row] | dict[str, Row]

@@ -1,7 +1,9 @@
 """Unions are converted with bounded work, whatever the hint and whatever is sent.
 
 pydantic tries each branch of a union, twice, and keeps the best. Where branches hold unions themselves
-(`And | Or | Not | Leaf`), each level of a value multiplies the tries: 300 bytes took seconds.
+(`And | Or | Not | Leaf`), each level of a value multiplies the tries: 300 bytes took seconds. And of a
+class beside a free object (`Options | dict[str, int]`) it prefers the class, which drops what it does
+not declare.
 
 Rule: the schema chooses the branch before anything is converted. What needs no validator (the
 JSON type, the names of the properties, tags such as `kind: Literal["and"]`) leaves one branch of most
@@ -14,7 +16,7 @@ TooMuchWorkError. An author's own discriminator stays as it is: it takes one bra
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -67,15 +69,15 @@ _work = _Work()
 def bounded(adapter: Adapter) -> Adapter:
     """Return the same adapter, as calls are read by it: it counts its work.
 
-    Regular expressions are counted before they are compiled. Where a union holds another one, the
-    validator chooses branches by their schema; its default factories ask the `FactoryValues` of the
-    call.
+    Regular expressions are counted before they are compiled. Where a union holds another one, or a
+    class beside a free object, the validator chooses branches by their schema; its default factories
+    ask the `FactoryValues` of the call.
     """
     core = counting_patterns(adapter.core_schema)
     nodes = list(core_schemas(core))
     shared = {node["ref"]: node for node in nodes if "ref" in node}
     unions = [node for node in nodes if node["type"] == "union"]
-    risky = {id(node) for node in unions if _holds_union(node, shared)}
+    risky = {id(node) for node in unions if _is_risky(node, shared)}
     same = core is adapter.core_schema
     if same and not risky and not any("default_factory" in node for node in nodes):
         return adapter
@@ -261,16 +263,37 @@ def _size(value: Any) -> int:
     return count
 
 
-def _holds_union(union: Any, shared: Mapping[str, Any]) -> bool:
-    """Return whether there is a union in a branch of this one, itself included."""
+_UNIONS = frozenset(("union", "tagged-union"))
+_CLASSES = frozenset(("model-fields", "dataclass-args", "typed-dict"))
+_FREE = frozenset(("any", "dict", "ordered-dict", "counter", "defaultdict"))
+
+
+def _is_risky(union: Any, shared: Mapping[str, Any]) -> bool:
+    """Return whether pydantic alone may try the branches of a union for too long, since one holds a
+    union (itself included), or take the wrong one, since a class and a free object are in them."""
+    held = set[str]()
+    for node in _held(union, shared):
+        held.add("any" if _is_open(node) else node["type"])
+        classes, free = held & _CLASSES, held & _FREE
+        if held & _UNIONS or (classes and free):
+            return True
+    return False
+
+
+def _is_open(node: Any) -> bool:
+    """Return whether a class takes what it does not declare, by its author's word."""
+    config = node.get("config") or {}
+    return "allow" in (node.get("extra_behavior"), config.get("extra_fields_behavior"))
+
+
+def _held(union: Any, shared: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the core schemas in the branches of a union, behind references too."""
     seen = set[str]()
     pending = choices_of(union)
     while pending:
         for node in core_schemas(pending.pop()):
-            if node["type"] in ("union", "tagged-union"):
-                return True
+            yield node
             ref = str(node.get("schema_ref"))
             if ref in shared and ref not in seen:
                 seen.add(ref)
                 pending.append(shared[ref])
-    return False

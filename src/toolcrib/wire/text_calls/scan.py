@@ -30,7 +30,7 @@ _INFO = re.compile(r"[\w.+-]*+")
 _BLANKS = re.compile(r"[ \t]*+")
 _ELEMENTS = (
     *("pre", "code", "blockquote", "samp", "kbd", "xmp", "textarea", "listing", "plaintext"),
-    *("tt", "script", "template"),
+    *("tt", "script", "style", "template", "q", "option"),
 )
 _ENCLOSED = {"<!--": "-->", "<![cdata[": "]]>"} | {f"<{name}": f"</{name}>" for name in _ELEMENTS}
 """What encloses in HTML what is shown, in small letters; it is written in any case."""
