@@ -192,7 +192,7 @@ class IdempotencyCache:
     def keep(self, key: str, outcome: Completed | Failed, value_json: bytes | None = None) -> None:
         """Keep the outcome of a call that has run, with `value_json` in place of its value."""
         known, record = self._known[key], outcome.record
-        known.record, known.notice = record, outcome.notice
+        known.notice = outcome.notice
         known.size = _OVERHEAD + len(record.arguments_json) + len(record.result_json)
         known.size += len(outcome.notice) + sum(map(len, record.defaulted))
         if isinstance(outcome, Completed):
@@ -201,6 +201,7 @@ class IdempotencyCache:
             if value_json is not None and value_json is not outcome.model_json:
                 known.size += len(value_json)
         known.taken, known.held = False, None
+        known.record = record  # last: with it another thread takes the outcome for whole
         with self._lock:
             self._kept.append(key)
             self._bytes += known.size
