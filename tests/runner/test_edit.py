@@ -249,13 +249,61 @@ async def test_other_hints(hint: Any, sent: Any, edit: Any, got: Any) -> None:
     assert (tuple(plain(GOT[0]).values()) if isinstance(GOT[0], Line) else GOT[0]) == got
 
 
-async def test_what_would_be_another_value_does_not_run() -> None:
-    def counted(texts: list[str]) -> list[str]:
-        return [f"{text}{len(texts)}" for text in texts]
+def counted(texts: list[str]) -> list[str]:
+    return [f"{text}{len(texts)}" for text in texts]
 
-    subject = a_tool(Annotated[list[str], AfterValidator(counted)])
-    outcome = await edited(subject, ["a", "b"], lambda shown: [*shown, "x"])
-    assert isinstance(outcome, Failed)
+
+Swapped = Annotated[tuple[str, str], AfterValidator(lambda pair: (pair[1], pair[0]))]
+ODD = {
+    "counted": (Annotated[list[str], AfterValidator(counted)], ["a", "b"]),
+    "with one more": (Annotated[list[int], AfterValidator(lambda items: [*items, 1])], [5, 6]),
+    "swapped": (list[Swapped], [["a", "b"], ["c", "d"]]),
+    "added to": (set[Annotated[int, AfterValidator(lambda number: number + 1)]], [1, 2]),
+    "stamped": (Annotated[list[str], AfterValidator(lambda b: [f"{b[0][:-1]}, 1]"])], ["[0]"]),
+}
+"""Hints whose validators make another value of whatever they read, of several parts at once."""
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("counted", lambda shown: [*shown, "x"]),
+        ("swapped", lambda shown: [["x", shown[0][1]], shown[1]]),
+        ("added to", lambda shown: [*shown, 1]),
+    ],
+)
+async def test_what_would_be_another_value_does_not_run(name: str, change: Any) -> None:
+    hint, sent = ODD[name]
+    outcome = await edited(a_tool(hint), sent, change)
+    assert isinstance(outcome, Failed), GOT
     assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
     assert "left as it was shown" in outcome.error.message
     assert GOT == []
+
+
+@pytest.mark.parametrize("edits", ODD)
+@pytest.mark.parametrize("left", ODD)
+async def test_what_is_not_edited_runs_as_it_was_shown_or_not_at_all(edits: str, left: str) -> None:
+    def keep(x: Any, y: Any) -> str:
+        """Keep them."""
+        GOT.append((x, y))
+        return "kept"
+
+    (hint, sent), (other, as_sent) = ODD[edits], ODD[left]
+    keep.__annotations__ = {"x": hint, "y": other, "return": str}
+    shown: dict[str, Any] = {}
+
+    async def approver(request: ApprovalRequest) -> Answer:
+        shown.update(request.arguments)
+        turned = shown["x"][::-1]
+        return Approve(by="grace", arguments={"x": turned, "y": shown["y"]})
+
+    GOT.clear()
+    runner = ToolRunner([tool(visible=ALL, safe=False)(keep)], approver=approver)
+    outcome = await runner.exec(ToolCall("c", "keep", json.dumps({"x": sent, "y": as_sent})))
+    if isinstance(outcome, Failed):
+        assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
+        assert GOT == []
+    else:
+        y = GOT[0][1]
+        assert json.loads(json.dumps(sorted(y) if isinstance(y, set) else y)) == shown["y"]

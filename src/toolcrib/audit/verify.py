@@ -77,7 +77,7 @@ class Checker:
 
     @property
     def begin(self) -> Head:
-        """What the first entry follows."""
+        """Return the head that the first entry follows."""
         return self.head if self._begin is None else self._begin
 
     def take(self, seq: Any, at: Any, text: Any, previous: Any, own: Any) -> tuple[str, ...]:

@@ -51,8 +51,7 @@ def edited_call(
         tried.add(text)
         call = msgspec.structs.replace(hydrated.call, name=hydrated.definition.name, arguments=text)
         read = hydrate(call, catalog, pinned=pinned, on_exception=hook)
-        reorders = arguments is edited  # a set has an order of its own
-        if isinstance(read, Hydrated) and shown.stands(edited, read.arguments, reorders=reorders):
+        if isinstance(read, Hydrated) and shown.stands(edited, read.arguments):
             return read
     if isinstance(read, Hydrated):
         raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _CHANGED))
@@ -83,16 +82,18 @@ _Value: TypeAlias = tuple[str, bytes]
 
 
 class _Shown(NamedTuple):
-    """What was shown: `left` are its values without parts, `defaults` those that were not sent.
+    """What was shown: `left` are its values, and `defaults` those of them that were not sent.
 
     `sent` has what was sent for each value that was read as another one. `names` are those of all
-    properties: what stands under another name in an edit is known by its value alone.
+    properties: what stands under another name in an edit is known by its value alone. `sets` are the
+    properties with sets, which have an order of their own.
     """
 
     left: frozenset[_Value]
     defaults: frozenset[_Value]
     sent: dict[_Value, Any]
     names: frozenset[str]
+    sets: frozenset[str]
 
     @staticmethod
     def of(hydrated: Hydrated) -> _Shown:
@@ -105,10 +106,9 @@ class _Shown(NamedTuple):
             parts = shown if inner is None else inner
             names.add(name)
             for value in ((name, text), ("", text)):
+                left.add(value)
                 if text != canonical_bytes(sent):
                     changed[value] = sent
-                if not (isinstance(parts, dict | list) and parts):
-                    left.add(value)
             if isinstance(parts, dict):
                 was = sent if isinstance(sent, dict) else parts
                 for own, part in parts.items():
@@ -121,7 +121,8 @@ class _Shown(NamedTuple):
                     look(part, part if item is _ABSENT else item, name)
 
         look(hydrated.arguments, hydrated.building.sent, "")
-        return _Shown(frozenset(left), frozenset(defaults), changed, frozenset(names))
+        sets = frozenset(_with_sets(hydrated.definition.input_schema))
+        return _Shown(frozenset(left), frozenset(defaults), changed, frozenset(names), sets)
 
     def _value(self, name: str, value: Any) -> _Value:
         return name if name in self.names else "", canonical_bytes(value)
@@ -144,7 +145,7 @@ class _Shown(NamedTuple):
             return [self.sent_again(part, item, name) for part, item in zip(edited, items)]  # noqa: B905  the second may have no end
         return edited
 
-    def stands(self, edited: Any, read: Any, name: str = "", *, reorders: bool = False) -> bool:
+    def stands(self, edited: Any, read: Any, name: str = "") -> bool:
         """Return whether each value of an edit that was shown has been read as that value."""
         value = self._value(name, edited)
         if value[1] == canonical_bytes(read):
@@ -153,22 +154,37 @@ class _Shown(NamedTuple):
             return False
         if isinstance(edited, dict) and isinstance(read, dict):
             return all(
-                own in read and self.stands(part, read[own], own, reorders=reorders)
-                for own, part in edited.items()
+                own in read and self.stands(part, read[own], own) for own, part in edited.items()
             )
         if isinstance(edited, list) and isinstance(read, list):
-            if reorders and sorted(map(canonical_bytes, edited)) == sorted(
-                map(canonical_bytes, read)
-            ):
-                return True
+            if name in self.sets:
+                same = sorted(map(canonical_bytes, edited)) == sorted(map(canonical_bytes, read))
+                if same or not any(isinstance(part, dict | list) for part in edited):
+                    return same
             return len(edited) <= len(read) and all(  # the last fields of a NamedTuple are defaults
-                self.stands(part, now, name, reorders=reorders)
-                for part, now in zip(edited, read, strict=False)
+                self.stands(part, now, name) for part, now in zip(edited, read, strict=False)
             )
         if isinstance(edited, dict | list):
             return False  # of what became of its parts nothing is known
         inner, now = _json_in(edited), _json_in(read)
-        return inner is None or now is None or self.stands(inner, now, name, reorders=reorders)
+        return inner is None or now is None or self.stands(inner, now, name)
+
+
+def _with_sets(schema: Any, name: str = "") -> Iterator[str]:
+    """Yield the properties of a schema that are sets, or lists of them."""
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _with_sets(part, name)
+    elif isinstance(schema, dict):
+        if schema.get("uniqueItems") is True:
+            yield name
+        properties = schema.get("properties")
+        for part in schema.values():
+            if part is properties and isinstance(properties, dict):
+                for own, below in properties.items():
+                    yield from _with_sets(below, own)
+            else:
+                yield from _with_sets(part, name)
 
 
 def _json_in(text: Any) -> Any:

@@ -191,7 +191,7 @@ def never_compares_much(inspected: Inspected) -> bool:
 
 
 class _Judging(NamedTuple):
-    """What judges one part of a value: all constants together, and the subschemas that look into it."""
+    """Holds what judges one part of a value: all constants, and the subschemas that look into it."""
 
     constants: Constants
     within: tuple[dict[str, Any], ...]

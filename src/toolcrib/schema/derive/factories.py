@@ -52,7 +52,7 @@ class Codec(Protocol):
 
 
 class _Value:
-    """One value, as it was when its factory had made it.
+    """Holds a value as it was when its factory had made it.
 
     `MISSING` stands for one that cannot be copied, or that is no JSON: a connection stays what it is.
     """
@@ -80,7 +80,7 @@ class _Value:
 
 
 class _Saved:
-    """One value of a call that was saved."""
+    """Holds a value of a call that was saved."""
 
     __slots__ = ("_listed",)
 
