@@ -9,7 +9,7 @@ read must be that value. A call in which it is another one does not run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import repeat, zip_longest
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
@@ -25,6 +25,7 @@ from toolcrib.values.json import JsonObject, canonical_bytes, json_bytes
 from toolcrib.values.record import CallError
 
 _ABSENT: Final = object()
+_MOST_PAIRS = 2_500  # of items of one list; above that none is taken for another
 _CHANGED = (
     "What the approver left as it was shown would be another value once the tool's own validators had "
     "read the edited arguments. The call did not run."
@@ -43,77 +44,91 @@ def edited_call(
         return hydrated
     read: HydrationResult = hydrated
     shown = _Shown.of(hydrated)
-    tried = set[str]()
-    for arguments, pinned in _ways_to_send(edited, shown, hydrated):
+    pinned, tried = hydrated.building.pinned, set[str]()
+    for arguments in shown.ways_to_send(edited, hydrated):
         text = json_bytes(arguments).decode()
         if text in tried:
             continue
-        tried.add(text)
         call = msgspec.structs.replace(hydrated.call, name=hydrated.definition.name, arguments=text)
         read = hydrate(call, catalog, pinned=pinned, on_exception=hook)
         if isinstance(read, Hydrated) and shown.stands(edited, read.arguments):
             return read
+        pinned = _made_anew(read, hydrated) if not tried else pinned
+        tried.add(text)
     if isinstance(read, Hydrated):
         raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _CHANGED))
     return read
 
 
-def _ways_to_send(
-    edited: JsonObject, shown: _Shown, hydrated: Hydrated
-) -> Iterator[tuple[JsonObject, dict[str, Any]]]:
-    """Yield arguments that may be read as the edited ones, the likeliest first, and pinned values.
-
-    A default that was left as it was shown is not sent, so that it stays one. Where it would be another
-    one now, it is sent, that of a factory first: its values are given in the order of asking, and an
-    item may be asked for that was not there before. The last way is what was written.
-    """
-    pinned = cast("dict[str, Any]", hydrated.building.pinned)
-    yield shown.sent_again(edited, hydrated.building.sent), pinned
-    made = {canonical_bytes(v) for each in pinned.values() for values in each for v in values}
-    single = {value: was for value, was in shown.sent.items() if not isinstance(was, dict | list)}
-    lasting = frozenset(default for default in shown.defaults if default[1] not in made)
-    for defaults in (lasting, frozenset[_Value]()):
-        yield shown._replace(sent=single, defaults=defaults).sent_again(edited, None), {}
-    yield edited, {}
+def _made_anew(read: HydrationResult, hydrated: Hydrated) -> dict[str, Any]:
+    """Return what default factories made for an edit beyond what they had made before."""
+    if not isinstance(read, Hydrated):
+        return {}
+    before = cast("dict[str, Any]", hydrated.building.pinned)
+    made = cast("dict[str, Any]", read.building.pinned)
+    return {key: values[len(before.get(key, ())) :] for key, values in made.items()}
 
 
-_Value: TypeAlias = tuple[str, bytes]
-"""A value as canonical JSON, and the name of the property that it is, or that it is in a list of."""
+_Value: TypeAlias = tuple[str, int]
+"""A value by its number, and the name of the property that it is, or that it is in a list of."""
+
+
+class _Numbers:
+    """Gives each JSON value a number, the same one to what is the same JSON. Each part is looked at
+    once, however deep it is."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, int] = {}
+        self._of: dict[
+            int, tuple[int, Any]
+        ] = {}  # by identity, with the value, which so stays alive
+
+    def __call__(self, value: Any) -> int:
+        if not isinstance(value, dict | list):
+            kind = value.__class__
+            if kind is float and value.is_integer() and abs(value) < 1e21:
+                kind = int  # in canonical JSON
+            return self._known.setdefault((kind, value), len(self._known))
+        found = self._of.get(id(value))
+        if found is None:
+            key: Any = tuple(map(self, value))
+            if isinstance(value, dict):
+                key = frozenset((name, self(part)) for name, part in value.items())
+            found = self._known.setdefault((value.__class__, key), len(self._known)), value
+            self._of[id(value)] = found
+        return found[0]
 
 
 class _Shown(NamedTuple):
-    """What was shown: `left` are its values, and `defaults` those of them that were not sent.
+    """What was shown: `left` are its values, and `changed` has what was sent for each of those that was
+    read as another one.
 
-    `sent` has what was sent for each value that was read as another one. `names` are those of all
-    properties: what stands under another name in an edit is known by its value alone. `sets` are the
-    properties with sets, which have an order of their own.
+    `names` are those of all properties: what stands under another name in an edit is known by its value
+    alone. `sets` are the properties with sets, which have an order of their own.
     """
 
+    number: _Numbers
     left: frozenset[_Value]
-    defaults: frozenset[_Value]
-    sent: dict[_Value, Any]
+    changed: Mapping[_Value, Any]
     names: frozenset[str]
     sets: frozenset[str]
 
     @staticmethod
     def of(hydrated: Hydrated) -> _Shown:
-        left, defaults, names = set[_Value](), set[_Value](), set[str]()
-        changed = dict[_Value, Any]()
+        left, changed, names = set[_Value](), dict[_Value, Any](), set[str]()
+        number = _Numbers()
 
         def look(shown: Any, sent: Any, name: str) -> None:
-            text = canonical_bytes(shown)
+            names.add(name)
+            for value in ((name, number(shown)), ("", number(shown))):
+                left.add(value)
+                if value[1] != number(sent):
+                    changed[value] = sent
             inner = _json_in(shown)
             parts = shown if inner is None else inner
-            names.add(name)
-            for value in ((name, text), ("", text)):
-                left.add(value)
-                if text != canonical_bytes(sent):
-                    changed[value] = sent
             if isinstance(parts, dict):
                 was = sent if isinstance(sent, dict) else parts
                 for own, part in parts.items():
-                    if own not in was:
-                        defaults.add((own, canonical_bytes(part)))
                     look(part, was.get(own, part), own)
             elif isinstance(parts, list):
                 before = sent if isinstance(sent, list) and len(sent) <= len(parts) else ()
@@ -122,33 +137,106 @@ class _Shown(NamedTuple):
 
         look(hydrated.arguments, hydrated.building.sent, "")
         sets = frozenset(_with_sets(hydrated.definition.input_schema))
-        return _Shown(frozenset(left), frozenset(defaults), changed, frozenset(names), sets)
+        return _Shown(number, frozenset(left), changed, frozenset(names), sets)
+
+    def ways_to_send(self, edited: JsonObject, hydrated: Hydrated) -> Iterator[JsonObject]:
+        """Yield arguments that may be read as the edited ones, the likeliest first.
+
+        A default that was left as it was shown is not sent, so that it stays one. Where it would be
+        another one now, it is sent, that of a factory first: its values are given in the order of
+        asking, and an item may be asked for that was not there before. The last way is as written.
+        """
+        shown, sent = hydrated.arguments, hydrated.building.sent
+        pinned = cast("dict[str, Any]", hydrated.building.pinned)
+        made = frozenset(self.number(v) for each in pinned.values() for one in each for v in one)
+        single = {v: was for v, was in self.changed.items() if not isinstance(was, dict | list)}
+        for changed, kept in ((self.changed, frozenset[int]()), (single, made), (single, None)):
+            known = self._replace(changed=changed)
+            yield known.sent_again(edited, shown, sent, kept=kept)
+        yield edited
 
     def _value(self, name: str, value: Any) -> _Value:
-        return name if name in self.names else "", canonical_bytes(value)
+        return name if name in self.names else "", self.number(value)
 
-    def sent_again(self, edited: Any, sent: Any, name: str = "") -> Any:
-        """Return what is sent for a value of an edit, its names in the order of `sent`."""
+    def sent_again(
+        self, edited: Any, shown: Any, sent: Any, name: str = "", *, kept: frozenset[int] | None
+    ) -> Any:
+        """Return what is sent for a value of an edit, its names in the order of what was sent.
+
+        Defaults that were left are not sent, but for those that are `kept`; None keeps all.
+        """
         value = self._value(name, edited)
-        if value in self.sent:
-            return self.sent[value]
+        if value in self.changed:
+            return self.changed[value]
         if isinstance(edited, dict):
-            before = sent if isinstance(sent, dict) else {}
+            was = shown if isinstance(shown, dict) else {}
+            before = sent if isinstance(sent, dict) else was
             return {
-                own: self.sent_again(edited[own], before.get(own), own)
+                own: self.sent_again(edited[own], was.get(own), before.get(own), own, kept=kept)
                 for own in (*before, *(own for own in edited if own not in before))
                 if own in edited
-                and (own in before or (own, canonical_bytes(edited[own])) not in self.defaults)
+                and (
+                    own in before
+                    or kept is None
+                    or own not in was
+                    or self.number(edited[own]) != self.number(was[own])
+                    or self.number(edited[own]) in kept
+                )
             }
         if isinstance(edited, list):
-            items = sent if isinstance(sent, list) and len(sent) == len(edited) else repeat(None)
-            return [self.sent_again(part, item, name) for part, item in zip(edited, items)]  # noqa: B905  the second may have no end
+            alike = isinstance(shown, list) and isinstance(sent, list) and len(shown) == len(sent)
+            places = self._places(edited, shown) if alike else repeat(None)
+            return [
+                self.sent_again(part, None, None, name, kept=kept)
+                if at is None
+                else self.sent_again(part, shown[at], sent[at], name, kept=kept)
+                for part, at in zip(edited, places)  # noqa: B905  the second may have no end
+            ]
         return edited
+
+    def _places(self, edited: list[Any], shown: list[Any]) -> list[int | None]:
+        """Return for each item of an edited list the place of the one that it was, if it was one.
+
+        Those that are as they were shown are found wherever they are. Of the others each is taken for
+        the one that it has most in common with.
+        """
+        free: dict[int, list[int]] = {}
+        for at in reversed(range(len(shown))):
+            free.setdefault(self.number(shown[at]), []).append(at)
+        places: list[int | None] = []
+        for item in edited:
+            same = free.get(self.number(item))
+            places.append(same.pop() if same else None)
+        new = [at for at, place in enumerate(places) if place is None]
+        left = [at for same in free.values() for at in same]
+        if len(new) * len(left) > _MOST_PAIRS:
+            return places
+        pairs = [
+            (self._in_common(edited[at], shown[was]), at == was, at, was)
+            for at in new
+            for was in left
+        ]
+        for common, _, at, was in sorted(pairs, key=lambda pair: pair[:2], reverse=True):
+            if common and places[at] is None and was not in places:
+                places[at] = was
+        return places
+
+    def _in_common(self, one: Any, other: Any) -> float:
+        """Return how much of one value is in another one, each part at its place."""
+        if self.number(one) == self.number(other):
+            return 1
+        if isinstance(one, dict) and isinstance(other, dict):
+            parts = [self._in_common(one[name], other[name]) for name in one if name in other]
+        elif isinstance(one, list) and isinstance(other, list):
+            parts = [*map(self._in_common, one, other)]
+        else:
+            return 0
+        return sum(parts) / (1 + len(one))
 
     def stands(self, edited: Any, read: Any, name: str = "") -> bool:
         """Return whether each value of an edit that was shown has been read as that value."""
         value = self._value(name, edited)
-        if value[1] == canonical_bytes(read):
+        if value[1] == self.number(read):
             return True
         if value in self.left:
             return False
@@ -158,7 +246,7 @@ class _Shown(NamedTuple):
             )
         if isinstance(edited, list) and isinstance(read, list):
             if name in self.sets:
-                same = sorted(map(canonical_bytes, edited)) == sorted(map(canonical_bytes, read))
+                same = sorted(map(self.number, edited)) == sorted(map(self.number, read))
                 if same or not any(isinstance(part, dict | list) for part in edited):
                     return same
             return len(edited) <= len(read) and all(  # the last fields of a NamedTuple are defaults
