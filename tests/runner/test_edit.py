@@ -286,23 +286,19 @@ class Patch(BaseModel):
     phone: str | None = None
 
 
+ONE, TWO = {"id": 1, "phone": "1"}, {"id": 2, "email": "x"}
+
+
 @pytest.mark.parametrize(
     ("change", "patches"),
     [
-        (
-            lambda p: [p[0], {**p[1], "email": None}],
-            [{"id": 1, "phone": "1"}, {"id": 2, "email": None}],
-        ),
         (lambda p: [{**p[1], "email": None}], [{"id": 2, "email": None}]),
-        (
-            lambda p: [{"id": 4, "email": None, "phone": None}, p[0]],
-            [{"id": 4, "email": None, "phone": None}, {"id": 1, "phone": "1"}],
-        ),
+        (lambda p: [p[0], {**p[1], "email": None}], [ONE, {"id": 2, "email": None}]),
+        (lambda p: [{"id": 4, "email": None}, *p], [{"id": 4, "email": None}, ONE, TWO]),
     ],
 )
 async def test_what_is_written_is_set_though_it_is_a_default(change: Any, patches: Any) -> None:
-    sent = [{"id": 1, "phone": "1"}, {"id": 2, "email": "x"}]
-    outcome = await edited(a_tool(list[Patch]), sent, change)
+    outcome = await edited(a_tool(list[Patch]), [ONE, TWO], change)
     assert isinstance(outcome, Completed), outcome
     assert [patch.model_dump(exclude_unset=True) for patch in GOT[0]] == patches
 

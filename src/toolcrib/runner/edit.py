@@ -45,16 +45,22 @@ def edited_call(
     read: HydrationResult = hydrated
     shown = _Shown.of(hydrated)
     pinned, tried = hydrated.building.pinned, set[str]()
-    for arguments in shown.ways_to_send(edited, hydrated):
+    for at, arguments in enumerate(shown.ways_to_send(edited, hydrated)):
         text = json_bytes(arguments).decode()
         if text in tried:
             continue
         call = msgspec.structs.replace(hydrated.call, name=hydrated.definition.name, arguments=text)
         read = hydrate(call, catalog, pinned=pinned, on_exception=hook)
-        if isinstance(read, Hydrated) and shown.stands(edited, read.arguments):
+        if (
+            isinstance(read, Hydrated)
+            and shown.stands(edited, arguments, read.arguments)
+            and (at or not shown.gives_again(edited, read.arguments))
+        ):
             return read
-        pinned = _made_anew(read, hydrated) if not tried else pinned
-        tried.add(text)
+        if at or not isinstance(read, Hydrated):
+            tried.add(text)
+        if not at:
+            pinned = _made_anew(read, hydrated)
     if isinstance(read, Hydrated):
         raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _CHANGED))
     return read
@@ -104,7 +110,8 @@ class _Shown(NamedTuple):
     read as another one.
 
     `names` are those of all properties: what stands under another name in an edit is known by its value
-    alone. `sets` are the properties with sets, which have an order of their own.
+    alone. `sets` are the properties with sets, which have an order of their own; `made` are the values
+    that default factories made.
     """
 
     number: _Numbers
@@ -112,6 +119,7 @@ class _Shown(NamedTuple):
     changed: Mapping[_Value, Any]
     names: frozenset[str]
     sets: frozenset[str]
+    made: frozenset[int]
 
     @staticmethod
     def of(hydrated: Hydrated) -> _Shown:
@@ -137,7 +145,9 @@ class _Shown(NamedTuple):
 
         look(hydrated.arguments, hydrated.building.sent, "")
         sets = frozenset(_with_sets(hydrated.definition.input_schema))
-        return _Shown(number, frozenset(left), changed, frozenset(names), sets)
+        pinned = cast("dict[str, Any]", hydrated.building.pinned)
+        made = frozenset(number(v) for each in pinned.values() for one in each for v in one)
+        return _Shown(number, frozenset(left), changed, frozenset(names), sets, made)
 
     def ways_to_send(self, edited: JsonObject, hydrated: Hydrated) -> Iterator[JsonObject]:
         """Yield arguments that may be read as the edited ones, the likeliest first.
@@ -147,13 +157,10 @@ class _Shown(NamedTuple):
         asking, and an item may be asked for that was not there before. The last way is as written.
         """
         shown, sent = hydrated.arguments, hydrated.building.sent
-        pinned = cast("dict[str, Any]", hydrated.building.pinned)
-        made = frozenset(self.number(v) for each in pinned.values() for one in each for v in one)
         single = {v: was for v, was in self.changed.items() if not isinstance(was, dict | list)}
-        for changed, kept in ((self.changed, frozenset[int]()), (single, made), (single, None)):
-            known = self._replace(changed=changed)
-            yield known.sent_again(edited, shown, sent, kept=kept)
-        yield edited
+        yield self.sent_again(edited, shown, sent, kept=frozenset())
+        for changed, kept in ((single, self.made), (single, None), (dict[_Value, Any](), None)):
+            yield self._replace(changed=changed).sent_again(edited, shown, sent, kept=kept)
 
     def _value(self, name: str, value: Any) -> _Value:
         return name if name in self.names else "", self.number(value)
@@ -163,7 +170,7 @@ class _Shown(NamedTuple):
     ) -> Any:
         """Return what is sent for a value of an edit, its names in the order of what was sent.
 
-        Defaults that were left are not sent, but for those that are `kept`; None keeps all.
+        Defaults that were left are not sent, but for those that are `kept`; None keeps all but marks.
         """
         value = self._value(name, edited)
         if value in self.changed:
@@ -171,17 +178,22 @@ class _Shown(NamedTuple):
         if isinstance(edited, dict):
             was = shown if isinstance(shown, dict) else {}
             before = sent if isinstance(sent, dict) else was
+
+            def is_left_out(own: str) -> bool:
+                if own in before or own not in was:
+                    return False
+                number = self.number(edited[own])
+                is_kept = number in kept if kept is not None else not _is_mark(edited[own])
+                return number == self.number(was[own]) and not is_kept
+
+            names = (
+                *(own for own in before if own in edited),
+                *(o for o in edited if o not in before),
+            )
             return {
                 own: self.sent_again(edited[own], was.get(own), before.get(own), own, kept=kept)
-                for own in (*before, *(own for own in edited if own not in before))
-                if own in edited
-                and (
-                    own in before
-                    or kept is None
-                    or own not in was
-                    or self.number(edited[own]) != self.number(was[own])
-                    or self.number(edited[own]) in kept
-                )
+                for own in names
+                if not is_left_out(own)
             }
         if isinstance(edited, list):
             alike = isinstance(shown, list) and isinstance(sent, list) and len(shown) == len(sent)
@@ -233,29 +245,56 @@ class _Shown(NamedTuple):
             return 0
         return sum(parts) / (1 + len(one))
 
-    def stands(self, edited: Any, read: Any, name: str = "") -> bool:
-        """Return whether each value of an edit that was shown has been read as that value."""
+    def stands(self, edited: Any, given: Any, read: Any, name: str = "") -> bool:
+        """Return whether each value of an edit that was shown, or that was not sent, was read as it is.
+
+        `given` is what was sent. The others are as the tool's own validators have them.
+        """
         value = self._value(name, edited)
         if value[1] == self.number(read):
             return True
         if value in self.left:
             return False
         if isinstance(edited, dict) and isinstance(read, dict):
+            sent = given if isinstance(given, dict) else edited
             return all(
-                own in read and self.stands(part, read[own], own) for own, part in edited.items()
+                own in read
+                and (own in sent or self.number(part) == self.number(read[own]))
+                and self.stands(part, sent.get(own), read[own], own)
+                for own, part in edited.items()
             )
         if isinstance(edited, list) and isinstance(read, list):
             if name in self.sets:
                 same = sorted(map(self.number, edited)) == sorted(map(self.number, read))
                 if same or not any(isinstance(part, dict | list) for part in edited):
                     return same
+            items = given if isinstance(given, list) and len(given) == len(edited) else edited
             return len(edited) <= len(read) and all(  # the last fields of a NamedTuple are defaults
-                self.stands(part, now, name) for part, now in zip(edited, read, strict=False)
+                self.stands(part, item, now, name)
+                for part, item, now in zip(edited, items, read, strict=False)
             )
         if isinstance(edited, dict | list):
             return False  # of what became of its parts nothing is known
         inner, now = _json_in(edited), _json_in(read)
-        return inner is None or now is None or self.stands(inner, now, name)
+        return inner is None or now is None or self.stands(inner, inner, now, name)
+
+    def gives_again(self, edited: Any, read: Any) -> bool:
+        """Return whether a value that a factory made for one item was filled in at another one."""
+        if isinstance(edited, dict) and isinstance(read, dict):
+            return any(
+                self.gives_again(edited[own], part)
+                if own in edited
+                else self.number(part) in self.made
+                for own, part in read.items()
+            )
+        if isinstance(edited, list) and isinstance(read, list):
+            return any(map(self.gives_again, edited, read))
+        return False
+
+
+def _is_mark(value: Any) -> bool:
+    """Return whether a default is shown by its type, being no JSON: that is no value to send."""
+    return isinstance(value, dict) and value.keys() == {"default"}
 
 
 def _with_sets(schema: Any, name: str = "") -> Iterator[str]:
