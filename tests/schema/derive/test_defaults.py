@@ -25,6 +25,7 @@ from pydantic import (
     AfterValidator,
     AliasChoices,
     AnyUrl,
+    Base64Bytes,
     BaseModel,
     ConfigDict,
     Field,
@@ -217,7 +218,11 @@ NOT_JSON: list[tuple[Any, Any, str]] = [
     (str, Connection, "type"), (SecretStr, SecretStr("x"), "SecretStr"), (bytes, b"\xff", "bytes"),
     (Login, Login(user="u", password=SecretStr("x")), "Login"), (str, "\ud800", "str"),
     (deque[SecretStr], deque([SecretStr("x")]), "deque"), (Any, {SecretStr("x"): 1}, "dict"),
+    (Base64Bytes, b"abcd", "bytes"), (list[Base64Bytes], [b"abcd"], "list"),
+    (re.Pattern[str], re.compile("secret", re.IGNORECASE), "Pattern"),
+    (datetime, datetime(1900, 1, 1, tzinfo=ZoneInfo("Europe/Amsterdam")), "datetime"),
 ]  # fmt: skip
+"""The last ones have JSON, which their hint reads as another value."""
 
 
 @each_row(("hint", "default", "shown"), KEPT, ids=named)

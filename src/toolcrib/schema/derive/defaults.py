@@ -45,7 +45,7 @@ from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.hints import show
 from toolcrib.schema.derive.plain import MISSING, WRITTEN, attributes_of, is_secret, plain_default
 from toolcrib.schema.derive.reading import TypedReader
-from toolcrib.schema.derive.roundtrip import Differs
+from toolcrib.schema.derive.roundtrip import READ_FROM_TEXT, Differs
 from toolcrib.schema.guard import schema_text
 from toolcrib.schema.validator import compile_validator
 from toolcrib.values.json import JsonValue, canonical_json
@@ -144,9 +144,13 @@ def default_of(value: Any, read: Callable[[], TypedReader] | None = None) -> Def
     try:
         if not _has_no_json(value):
             shown = steady_json(value)
-            named = isinstance(shown, dict | list) or isinstance(value, Decimal | Fraction)
+            named = isinstance(shown, dict | list) or isinstance(
+                value, (Decimal, Fraction, *READ_FROM_TEXT)
+            )
             if shown and named and read is not None:
                 shown = _named(value, read(), shown)
+            if shown is MISSING:
+                return _without_json(value)
             return Default(value=value, shown_json=canonical_json(shown), is_json=True)
     except (PydanticSerializationError, ValueError, TypeError, RecursionError):
         pass
@@ -154,12 +158,13 @@ def default_of(value: Any, read: Callable[[], TypedReader] | None = None) -> Def
 
 
 def _named(value: Any, read: TypedReader, otherwise: JsonValue) -> Any:
-    """Return a default as it would be sent; otherwise what it holds, if it is not of its hint."""
+    """Return a default as it would be sent, MISSING if it cannot be; otherwise what it holds, if it is
+    not of its hint."""
     try:
         shown = read.shown(value)
     except Differs:
         return otherwise
-    return otherwise if shown is MISSING else shown
+    return shown
 
 
 def _without_json(value: Any) -> Default:

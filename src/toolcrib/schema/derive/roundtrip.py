@@ -20,6 +20,7 @@ Objects of declared fields are in `reading`.
 from __future__ import annotations
 
 import ipaddress
+import re
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -276,6 +277,10 @@ class PartReader:
             return MISSING
 
 
+READ_FROM_TEXT = (bytes, bytearray, datetime, time, re.Pattern)
+"""Types of which a hint may read the usual text as another value: as base64, without flags."""
+
+
 def _is_same(one: Any, other: Any) -> bool:
     """Return whether two values are equal and of one class; times with the same offset, too."""
     if one.__class__ is not other.__class__ or one != other:
@@ -307,6 +312,8 @@ class LeafPart(Part):
     def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         shown = plain(value)
         if sent is MISSING:
+            if isinstance(value, READ_FROM_TEXT) and not self._reads_as(shown, value):
+                return MISSING  # a default would be shown as what is another value
             return number_of(value, shown) if self._as_number else shown
         if shown is not MISSING and same_json(shown, sent):
             return shown
