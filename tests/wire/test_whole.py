@@ -1297,6 +1297,12 @@ def test_a_reason_that_is_no_text_is_no_natural_end(wire: str, data: bytes, reas
     assert codes_of(reply) == [TRUNCATED]
 
 
+def test_the_number_1_is_stop_on_gemini() -> None:
+    event = gem(G)
+    event["candidates"][0]["finishReason"] = 1
+    assert codes_of(_read("gemini", sse(event))) == [None]
+
+
 @each_row("reason", NO_TEXT)
 def test_a_reason_of_bedrocks_stream_that_is_no_text_is_no_natural_end(reason: Any) -> None:
     end = frame({"stopReason": reason}, event_type="messageStop")
