@@ -19,6 +19,7 @@ from toolcrib.values.message import Reply
 from toolcrib.values.offer import Offer
 from toolcrib.wire import OPENAI_CHAT, SYNTAXES, TextSyntax, decode, decoder
 from toolcrib.wire.text_calls import Cursor, FoundCalls
+from toolcrib.wire.text_calls.scan import Scanner
 
 
 @each_row(("syntax", "case"), [(name, case) for name, cases in CASES.items() for case in cases])
@@ -232,6 +233,23 @@ def test_a_call_that_is_shown_is_text(syntax: str, text: str, shown: str) -> Non
     said = shown_as(shown, text)
     for whole in (said, f"First.\n\n{said}", f"{said}\n\nSo."):
         assert read(syntax, whole) == decode(OPENAI_CHAT, chat_body(whole), offer=OFFER)
+
+
+@each_row("end", ["\n", "\r\n", "\r"])
+@each_row("shown", SHOWN)
+def test_a_line_ends_with_lf_cr_or_both(shown: str, end: str) -> None:
+    """As CommonMark has it, in any pieces: also between the two halves of an end."""
+    said = shown_as(shown, hermes(PARIS).replace("\n", "")).replace("\n", end)
+    for whole in (said, f"First.{2 * end}{said}", f"First.{end}{said}{2 * end}So."):
+        for size in (1, 2, len(whole)):
+            scanner = Scanner(SYNTAXES["hermes"], OFFER)
+            told = [scanner.feed(whole[at : at + size]) for at in range(0, len(whole), size)]
+            assert "".join(told) + scanner.end() == whole
+            assert scanner.calls == []
+    for before in ("So:", "It's so:", "# So:", f"> a{2 * end}So:", f"```{end}x{end}```", "/* a */"):
+        scanner = Scanner(SYNTAXES["hermes"], OFFER)
+        scanner.read(before + end + hermes(PARIS).replace("\n", end))
+        assert [call.name for call in scanner.calls] == ["get_weather"]
 
 
 @each_row("before", ["# ", "So:\n// ", "#!", "- # a "])

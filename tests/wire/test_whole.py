@@ -241,6 +241,31 @@ def line(*calls: Json, done: bool = False, **more: Any) -> bytes:
 O = {"name": "f", "arguments": {"a": 1}}  # noqa: E741
 
 
+# The same call once more, where the wire has something else
+
+
+def with_message(event: Json, text: str, name: str = "f") -> Json:
+    """A chunk that has a whole message beside its delta."""
+    (only,) = event["choices"]
+    return {"choices": [only | {"message": {"tool_calls": [piece(text, name)]}}]}
+
+
+def holding(event: Json, text: str, name: str = "f") -> Json:
+    """An event of Anthropic's with a message that holds a whole call."""
+    use = {"type": "tool_use", "id": "c", "name": name, "input": json.loads(text)}
+    return event | {"message": event.get("message", {}) | {"content": [use]}}
+
+
+def ended(event: Json, reason: str) -> Json:
+    return event | {"message": event.get("message", {}) | {"stop_reason": reason}}
+
+
+def c_holding(text: str) -> Json:
+    call = {"id": "c", "function": {"name": "f", "arguments": text}}
+    delta = {"finish_reason": "TOOL_CALL", "message": {"tool_calls": [call]}}
+    return C_WHY | {"delta": delta}
+
+
 HALVES = '{"a": ', "1}"
 HALF_AFTER: dict[str, tuple[bytes, bytes]] = {
     "anthropic": (
@@ -621,6 +646,101 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode | None]] = {
         line(O) + line(done=True, done_reason="unload"),
         TRUNCATED,
     ),
+    # a whole call, or a reason, where the wire has another place for it
+    **{
+        f"{wire}: {name}": (wire, data, CONTRADICTORY)
+        for wire in ("openai-chat", "mistral")
+        for name, data in {
+            "a message beside the last delta": sse(WHOLE, with_message(END, B), DONE),
+            "a message beside a delta": sse(with_message(WHOLE, B), END, DONE),
+            "a message beside a whole delta, of another name": sse(
+                with_message(WHOLE, A, "g"), END, DONE
+            ),
+            "a body with a delta too": body(A, delta={"tool_calls": [piece(B, "f")]}),
+        }.items()
+    },
+    **{
+        f"anthropic: a call in {place}": (
+            "anthropic",
+            sse(*before, start(), given(A), stop(), why(), *after),
+            CONTRADICTORY,
+        )
+        for place, before, after in (
+            ("message_start", [holding(began("m"), B)], [OVER]),
+            ("message_start, of another name", [holding(began("m"), "{}", "g")], [OVER]),
+            ("message_stop", [], [holding(OVER, B)]),
+            ("message_stop, without arguments", [], [holding(OVER, "{}")]),
+            ("a message_delta", [], [holding(why(), B), OVER]),
+        )
+    },
+    "anthropic: only in message_stop": ("anthropic", sse(why(), holding(OVER, A)), CONTRADICTORY),
+    **{
+        f"anthropic: {reason} in {place}": (
+            "anthropic",
+            sse(*before, start(), given(A), stop(), why(), *after),
+            TRUNCATED,
+        )
+        for reason in ("max_tokens", "canceled")
+        for place, before, after in (
+            ("message_start", [ended(began("m"), reason)], [OVER]),
+            ("message_stop", [], [ended(OVER, reason)]),
+            ("a ping", [{"type": "ping", "delta": {"stop_reason": reason}}], [OVER]),
+        )
+    },
+    "cohere: a call in message-end": (
+        "cohere",
+        sse(c_start(), c_given(A), c_stop(), c_holding(B), DONE),
+        CONTRADICTORY,
+    ),
+    "cohere: a reason in message-start": (
+        "cohere",
+        sse(c_begins("m") | {"delta": {"finish_reason": "MAX_TOKENS"}}, c_start(), c_given(A),
+            c_stop(), C_WHY, DONE),
+        TRUNCATED,
+    ),
+    **{
+        f"responses: {place}": ("openai-responses", sse(*events, completed(item(A))), CONTRADICTORY)
+        for place, events in {
+            "whole arguments at the beginning": (added(B), pieces(A), settled(A), finished(A)),
+            "whole arguments at the beginning, twice": (added(B), added(A), finished(A)),
+            "in the output of a response that goes on": (
+                created("r") | {"response": {"output": [item(B)], "status": "in_progress"}},
+                added(), finished(A),
+            ),
+            "another name in the output of a response that goes on": (
+                {"type": "response.in_progress", "response": {"output": [item("", name="g")]}},
+                added(), finished(A),
+            ),
+        }.items()
+    },
+    **{
+        f"responses: a response that goes on and says {said}": (
+            "openai-responses",
+            sse(created("r") | {"response": said}, added(), finished(A), completed(item(A))),
+            TRUNCATED,
+        )
+        for said in (
+            {"status": "incomplete"},
+            {"status": "canceled"},
+            {"incomplete_details": {"reason": "max_output_tokens"}},
+        )
+    },
+    **{
+        f"gemini: candidate 0 twice in one event, {name}": (
+            "gemini",
+            sse({"candidates": [gem(G, reason="STOP")["candidates"][0], second]}),
+            code,
+        )
+        for name, second, code in (
+            ("cut", {"index": 0, "finishReason": "MAX_TOKENS"}, TRUNCATED),
+            ("cut, without its index", {"finishReason": "MAX_TOKENS"}, TRUNCATED),
+            (
+                "with another call",
+                gem(G | {"args": {"a": 2}}, reason="STOP")["candidates"][0] | {"index": 0},
+                CONTRADICTORY,
+            ),
+        )
+    },
 }  # fmt: skip
 
 
@@ -688,6 +808,47 @@ def test_a_name_in_pieces_before_the_arguments_and_one_said_again() -> None:
 
 
 GOOD: dict[str, tuple[str, bytes, str, tuple[str, ...]]] = {
+    # what is said where the wire has another place for it, and is the same
+    "openai-chat: a message beside the last delta": (
+        "openai-chat", sse(WHOLE, with_message(END, '{"a":1}'), DONE), A, ()
+    ),
+    "openai-chat: each piece in both": (
+        "openai-chat",
+        sse(*(
+            {"choices": [{"delta": said, "message": said}]}
+            for said in ({"tool_calls": [piece("", "f")]}, {"tool_calls": [piece(A)]})
+        ), END, DONE),
+        A,
+        (),
+    ),
+    "anthropic: a copy in message_start and in message_stop": (
+        "anthropic",
+        sse(holding(began("m"), "{}"), start(), given(A), stop(), why(), holding(OVER, A)),
+        A,
+        (),
+    ),
+    "anthropic: a natural reason in message_start": (
+        "anthropic",
+        sse(ended(began("m"), "end_turn"), start(), given(A), stop(), why(), OVER),
+        A,
+        (),
+    ),
+    "cohere: a copy in message-end": (
+        "cohere", sse(c_start(), c_given(A), c_stop(), c_holding(A), DONE), A, ()
+    ),
+    "responses: copies in what goes on": (
+        "openai-responses",
+        sse(created("r") | {"response": {"output": [item(A)]}}, added(A), finished(A),
+            completed(item(A))),
+        A,
+        (),
+    ),
+    "gemini: a copy in one event": (
+        "gemini",
+        sse({"candidates": 2 * [gem(G, reason="STOP")["candidates"][0] | {"index": 0}]}),
+        '{"a": 1}',
+        (),
+    ),
     "a piece in the chunk of the reason": (
         "openai-chat",
         sse(NAMED, chunk(piece(A), reason="tool_calls")),
@@ -1134,6 +1295,12 @@ def test_a_reason_that_is_no_text_is_no_natural_end(wire: str, data: bytes, reas
     reply = decode(wire, data.replace(b'"REASON"', json.dumps(reason).encode()), offer=OFFER)
     assert reply.finish not in ("tool_calls", "stop")
     assert codes_of(reply) == [TRUNCATED]
+
+
+def test_the_number_1_is_stop_on_gemini() -> None:
+    event = gem(G)
+    event["candidates"][0]["finishReason"] = 1
+    assert codes_of(_read("gemini", sse(event))) == [None]
 
 
 @each_row("reason", NO_TEXT)

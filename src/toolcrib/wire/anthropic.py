@@ -363,6 +363,7 @@ class AnthropicReply:
         self.known = self.known or (isinstance(kind, str) and kind in _EVENTS)
         if misplaced(event, kind, _EVENTS):
             self._calls.stray()
+        self._take_aside(event, begins=kind == "message_start")
         match kind:
             case "content_block_delta":
                 self._take_delta(event, parts)
@@ -380,6 +381,23 @@ class AnthropicReply:
                 self.over = True
             case "error":
                 raise reported_error(event)
+
+    def _take_aside(self, event: dict[str, Any], *, begins: bool) -> None:
+        """Take what an event says of calls and reasons where a stream does not say them: whole calls,
+        which have to be those of its blocks, and a reason that is no natural end."""
+        for holder in (event, event.get("message"), event.get("delta")):
+            if isinstance(holder, dict):
+                self.ending.worse(holder.get("stop_reason"))
+                content = holder.get("content")
+                for form in content if isinstance(content, list) else ():
+                    self._take_copy(form, begins=begins)
+
+    def _take_copy(self, form: Any, *, begins: bool) -> None:
+        if isinstance(form, dict) and form.get("type") == "tool_use":
+            text = _again(form).decode()
+            placeholder = begins and not text.strip("{} ")
+            name, provider_id = form.get("name") or "", form.get("id") or ""
+            self._calls.copy(str(provider_id), str(name), "" if placeholder else text)
 
     def _take_message(self, message: Any) -> None:
         """Take the beginning of a message; if another one had begun, its end is lost."""

@@ -16,6 +16,9 @@ missing from whichever call was open then, so none of those may run; a call is o
 it, or else until the reply ends. Nor may a call run whose beginning is said again with another name, on
 a wire that says it once. A member that holds calls and has another type than the wire's is an error.
 
+The rule for a copy, which is a whole call in an event that the wire has for something else, such as the
+message that a stream begins or ends with: if it is none of the reply's calls, none of them may run.
+
 The rule for an id, on a wire whose provider gives each call one of its own: two calls with one id are
 one call said twice. If both say the same it runs once, else neither runs.
 
@@ -141,6 +144,7 @@ class CallAssembler(msgspec.Struct, eq=False):
     _by_id: dict[str, _OpenCall] = {}
     _last: _OpenCall | None = None
     _judged: int = 0  # how many calls a stray piece has been checked against
+    _copies: list[tuple[str, str, str]] = []
 
     @property
     def last_id(self) -> str:
@@ -212,6 +216,25 @@ class CallAssembler(msgspec.Struct, eq=False):
                 call.fault = call.fault or (CONTRADICTORY if call.name else NAMELESS)
         self._judged = len(self._calls)
 
+    def copy(self, provider_id: str, name: str, text: str) -> None:
+        """Take a call that an event says where the wire has no place for one: it has to be one of the
+        reply's own, or none of them runs. A placeholder for its arguments is an empty `text`."""
+        self._copies.append((provider_id, name, text))
+
+    def _contradicted(self, read: list[_OpenCall]) -> None:
+        """Doubt all calls if a copy is of none of them; where there are none, the copies are shown."""
+        if all(any(_is_copied(call, *copy) for call in read) for copy in self._copies):
+            return
+        for provider_id, name, text in () if read else self._copies:
+            call = self._open(None)
+            call.provider_id, call.name, call.text = provider_id, name, text
+            call.fault = CONTRADICTORY
+            call.own = self.offer.own_names.get(name, name)
+            call.is_object = len(text) <= LONGEST and is_object(text)
+            read.append(call)
+        for call in read:
+            call.fault = call.fault or CONTRADICTORY
+
     @property
     def nameless(self) -> bool:
         """Whether arguments came of a call that was never named."""
@@ -254,6 +277,8 @@ class CallAssembler(msgspec.Struct, eq=False):
                 read.append(call)
         if self.marked:
             read = _told_once(read)
+        if self._copies:
+            self._contradicted(read)
         cut = cut or (bool(read) and not read[-1].is_object and ends_early(read[-1].text))
         for call, after in pairwise(read):
             if not call.text and not after.name:
@@ -395,6 +420,12 @@ def _told_once(calls: list[_OpenCall]) -> list[_OpenCall]:
     return told
 
 
+def _is_copied(call: _OpenCall, provider_id: str, name: str, text: str) -> bool:
+    """Return whether what was said elsewhere is that call."""
+    other = bool(provider_id and call.provider_id) and provider_id != call.provider_id
+    return not other and name == call.name and (not text or same_json(text, call.text))
+
+
 def _is_renamed(call: _OpenCall, provider_id: str, name: str) -> bool:
     """Return whether the beginning of that call is said again, with another name."""
     same = bool(provider_id) and provider_id == call.provider_id
@@ -523,6 +554,12 @@ class Ending(msgspec.Struct, eq=False):
             self.cut = meaning
             if meaning == "doubtful":
                 self._fault = unlisted(word)
+
+    def worse(self, reason: object) -> None:
+        """Take a reason from an event that is not the one which says how the reply ended: it counts if
+        it is no natural one."""
+        if says_why(reason) and self.meaning(str(reason)) not in NATURAL:
+            self.said(reason)
 
     def sign(self, meaning: FinishReason) -> None:
         """Take what says, in whatever way, that the reply ended like that."""

@@ -190,6 +190,7 @@ class CohereReply:
         kind = event.get("type") or name.decode("utf-8", "replace")
         if misplaced(event, kind, _KINDS):
             self._calls.stray()
+        self._take_reasons(event)
         if not isinstance(kind, str) or kind not in _KINDS:
             _check(event)
             return
@@ -198,18 +199,17 @@ class CohereReply:
         index = event.get("index") if type(event.get("index")) is int else None
         self._take_mark(kind, event.get("id"), index)
         delta = _object(event, "delta")
-        if kind == "message-end":
-            if delta.get("error"):
-                raise reported_error(delta["error"])
-            self._ends(delta)
-            self._calls.close()
-            return
         message = _object(delta, "message")
+        if kind == "message-end":
+            self._take_end(delta, message)
+            return
         for block in _list(message, "content"):
             self._block(index, block, parts)
         self._add_plan(message)
         self._citations += _list(message, "citations")
-        calls = _list(message, "tool_calls")
+        self._take_calls(kind, index, _list(message, "tool_calls"), parts)
+
+    def _take_calls(self, kind: str, index: object, calls: list[Any], parts: Parts) -> None:
         if not calls and kind in ("tool-call-start", "tool-call-delta"):
             self._calls.stray()
         for call in calls:
@@ -218,6 +218,21 @@ class CohereReply:
                 self._calls.stray()
             if part := self._calls.piece(index, *_call(call)):
                 parts.append(part)
+
+    def _take_reasons(self, event: JsonObject) -> None:
+        """Take a reason that is no natural end, whatever the event's type."""
+        for holder in (event, event.get("delta")):
+            if isinstance(holder, dict):
+                self.ending.worse(holder.get("finish_reason"))
+
+    def _take_end(self, delta: JsonObject, message: JsonObject) -> None:
+        """Take the end of the message; what calls it has are copies of those before it."""
+        if delta.get("error"):
+            raise reported_error(delta["error"])
+        self._ends(delta)
+        self._calls.close()
+        for call in _list(message, "tool_calls"):
+            self._calls.copy(*_call(call))
 
     def _take_mark(self, kind: str, given: object, index: object) -> None:
         """Take the end of a call or the beginning of a message; if

@@ -319,8 +319,10 @@ class GeminiReply:
             if index == self._index and not added:
                 added = True
                 self._add(candidate, data, at, parts)
-            else:
-                self._pass(index, candidate)
+                continue
+            self._pass(index, candidate)
+            if index == self._index:
+                self._take_second(candidate)
 
     def _pass(self, index: int, candidate: dict[str, Any]) -> None:
         """Take the calls of another candidate, which never run, and of a second entry of the first one,
@@ -336,6 +338,19 @@ class GeminiReply:
                 self._others.add(index)
             elif index not in self._others and _brings(call, beside=_OF_NO_VALUE):
                 self._stray()
+
+    def _take_second(self, candidate: dict[str, Any]) -> None:
+        """Take what a second entry of the first candidate says in one event: a reason that is no
+        natural end, and, where it has the index of the first, calls that have to be the first's."""
+        if _said(reason := candidate.get("finishReason")):
+            self.ending.worse(reason)
+        content = candidate.get("content") if candidate.get("index") is not None else None
+        given = content.get("parts") if isinstance(content, dict) else None
+        for part in given if isinstance(given, list) else ():
+            call = part.get("functionCall") if isinstance(part, dict) else None
+            if isinstance(call, dict) and (name := call.get("name")):
+                text = dumped(call.get("args") or {}, "arguments of a call are")
+                self._calls.copy(str(call.get("id") or ""), str(name), text)
 
     def _stray(self) -> None:
         """Doubt the call that is open, or the last one that ended: a piece came that it may lack."""

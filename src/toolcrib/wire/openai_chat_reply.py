@@ -208,6 +208,7 @@ class ChunkChoice(msgspec.Struct):
     native_finish_reason: Literal[""] | None = None
     error: None = None
     usage: None = None
+    message: None = None
 
 
 class Chunk(msgspec.Struct):
@@ -335,6 +336,7 @@ def _goes_on(block: Any, piece: Any) -> bool:
 # The reply under construction: what chunks and whole bodies of chat completions add to it.
 
 
+_CALL_MEMBERS = ("tool_calls", "function_call")
 _PATIENCE = 16
 """The number of unusual chunks that shows a server's to be all unusual: trying them costs time."""
 
@@ -439,10 +441,14 @@ class ChatReply:
                     self._say_again(message, parts)
                 else:
                     self._add(message, whole=whole, parts=parts)
+                if key == usual and choice.get(other) is not None:
+                    self._place = at, other
+                    self._take_second(message, choice, other, parts)
                 self._by_delta = self._by_delta or (key == "delta" and not whole)
                 own.append(choice)
             else:
-                self._pass(index, choice.get(other if choice.get(usual) is None else usual))
+                self._pass(index, choice.get(usual))
+                self._pass(index, choice.get(other))
         for choice in own:  # what a chunk brings comes before its reason
             self._add_reason(choice)
 
@@ -460,6 +466,13 @@ class ChatReply:
                 others.piece(index_of(call.get("index")), str(call.get("id") or ""), *said)
         if any(said := _pieces_of(delta.get("function_call"))):
             others.piece("function_call", "", *said)
+
+    def _take_second(self, message: Any, choice: dict[str, Any], other: str, parts: Parts) -> None:
+        """Take the calls of a choice's second member, unless they are those of the first: some servers
+        write each piece into both."""
+        calls = _calls_in(member_of(choice, other, dict))
+        if calls and calls != _calls_in(message):
+            self._say_again(calls, parts)
 
     def _say_again(self, message: Any, parts: Parts) -> None:
         """Take the whole message with which some servers end a stream (MiniMax: GCWing/OpenBitFun#792).
@@ -613,6 +626,12 @@ class ChatReply:
 
 def _is_same_call(one: ToolCall, other: ToolCall) -> bool:
     return one.name == other.name and same_json(one.arguments, other.arguments)
+
+
+def _calls_in(message: Any) -> JsonObject:
+    """Return what a message says of calls: its text is that of the delta which it stands with."""
+    message = message if isinstance(message, dict) else {}
+    return {key: message[key] for key in _CALL_MEMBERS if message.get(key)}
 
 
 def _text_of(part: Any) -> str:

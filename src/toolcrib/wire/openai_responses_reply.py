@@ -123,7 +123,7 @@ class Item:
 
     `final` is the item as the provider has it in the end; `settled` is whether it said of the
     arguments that they are whole, `begun_with` what it gave for them before any piece. `copies` are the
-    whole arguments, each time that they were said, `renamed` is whether one of them had another name,
+    whole arguments, each time that they were said, `renamed` is whether it was said otherwise,
     `cut` whether the item itself says that it is incomplete, `missing` whether it streamed and is not
     among those that the whole response lists.
     """
@@ -180,6 +180,8 @@ class Item:
     def contradictory(self) -> bool:
         if self.renamed or self.missing:
             return True
+        if _says_all(self.begun_with) and not same_json(self.begun_with, self.whole):
+            return True
         return not all(same_json(self.copies[0], one) for one in self.copies[1:])
 
     @property
@@ -194,6 +196,13 @@ class Item:
     def said(self) -> tuple[str, str]:
         """The name and the arguments of a call, or the text of a message."""
         return self.name, "".join(map(str, self.texts.values())) or self.whole
+
+    def begins(self, text: str) -> None:
+        """Take the arguments that an item begins with; if it begins twice, whole ones have to be the
+        same."""
+        before, self.begun_with = self.begun_with, text
+        if _says_all(before) and _says_all(text) and not same_json(before, text):
+            self.renamed = True
 
     def text(self, at: int) -> Growing:
         return self.texts.setdefault(at, Growing())
@@ -379,7 +388,8 @@ def _plain(item: dict[str, Any]) -> bool:
 
 
 class Output:
-    """The items so far. `calls` are those for us to run, `refused` whether a refusal is there.
+    """The items so far. `calls` are those for us to run, `copies` those that a response showed while it
+    went on (id, name, arguments), `refused` whether a refusal is there.
 
     `source` holds the bytes of the event that is taken.
     """
@@ -387,6 +397,7 @@ class Output:
     def __init__(self, offer: Offer, ids: str) -> None:
         self.items = Items()
         self.calls: list[Item] = []
+        self.copies: list[tuple[str, str, str]] = []
         self.refused = False
         self.source = ResponsesSource()
         self._offer = offer
@@ -397,7 +408,7 @@ class Output:
         item = self.items.begun(kind, _index(event), _string(form, "id"))
         if kind in CALLS:
             self._name(item, form)
-            item.begun_with = self._arguments(form, kind, "item")
+            item.begins(self._arguments(form, kind, "item"))
 
     def done(self, event: dict[str, Any], parts: Parts) -> None:
         form, kind = _typed(event.get("item"))
@@ -431,6 +442,22 @@ class Output:
     def reasoning(self, event: dict[str, Any], parts: Parts) -> None:
         """Show a piece of the reasoning, or of its summary; the item has the whole of it."""
         show_reasoning(event.get("delta"), parts)
+
+    def shown(self, response: dict[str, Any]) -> None:
+        """Take the list of a response that goes on: its calls have to be those that stream."""
+        output = response.get("output")
+        for at, form in enumerate(output if isinstance(output, list) else ()):
+            kind = form.get("type") if isinstance(form, dict) else None
+            if kind in CALLS and self._is_ours(kind, _string(form, "name")):
+                text = self._arguments(form, kind, at)
+                call_id = _string(form, "call_id") or _string(form, "id")
+                said = (call_id, _string(form, "name"), text if text.strip("{} ") else "")
+                self.copies.append(said)
+
+    def _is_ours(self, kind: str, name: str) -> bool:
+        """Return whether a call is for us: a custom tool's is if it is on offer, or nothing is."""
+        offered = self._offer.tools
+        return kind == "function_call" or not offered or self._offer.own_name(name) in offered
 
     def listed(self, response: dict[str, Any], parts: Parts, *, streamed: bool) -> None:
         """Take the list of a whole response; of one that `streamed`, only what was not whole before."""
@@ -466,13 +493,13 @@ class Output:
             self._settle(item, self._arguments(form, item.kind, place), [])
 
     def _name(self, item: Item, form: dict[str, Any]) -> None:
-        """Take name and id of a call. A custom tool's is ours if it is on offer, or nothing is."""
+        """Take name and id of a call."""
         self.items.called(item, _string(form, "call_id"))
         name = _string(form, "name")
         item.renamed = item.renamed or bool(name and item.name and name != item.name)
         item.name = item.name or name
         item.own = self._offer.own_name(item.name)
-        if item.kind == "function_call" or not self._offer.tools or item.own in self._offer.tools:
+        if self._is_ours(item.kind, item.name):
             self._claim(item)
 
     def _called(self, event: dict[str, Any]) -> Item:
@@ -501,6 +528,11 @@ class Output:
         if text is None or isinstance(text, str):
             return text or ""
         return self.source.slice(place, key)
+
+
+def _says_all(text: str) -> bool:
+    """Return whether these are whole arguments, and no placeholder for them."""
+    return bool(text.strip("{} ")) and is_object(text)
 
 
 def _is_cut(form: dict[str, Any], kind: str) -> bool:
@@ -603,22 +635,40 @@ class ResponsesReply:
             return
         self.known = True
         self._output.source.data = data
+        if kind not in _ENDS:
+            self._take_shown(event.get("response"))
         if take := _EVENTS.get(kind):
             take(self._output, event, parts)
         elif isinstance(response := event.get("response"), dict):
-            given = response.get("id")
-            is_other = self._id not in ("", given)
-            if is_other and (kind == "response.created" or (kind in _ENDS and given)):
-                self.ending.sign("incomplete")  # of another one: the end of this is lost
-            self._id = self._id or str(response.get("id") or "")
-            self._response = response
-            if kind in _ENDS:
-                self._output.listed(response, parts, streamed=True)
-                self._end(response, _status(response, _ENDS[kind]))
+            self._take_response(kind, response, parts)
         elif kind in _ENDS:
             if "output_index" in event or "item_id" in event:
                 self.ending.sign("incomplete")  # it is what is left of a piece of an item
             self._end({}, _ENDS[kind])
+
+    def _take_response(self, kind: str, response: dict[str, Any], parts: Parts) -> None:
+        given = response.get("id")
+        is_other = self._id not in ("", given)
+        if is_other and (kind == "response.created" or (kind in _ENDS and given)):
+            self.ending.sign("incomplete")  # of another one: the end of this is lost
+        self._id = self._id or str(response.get("id") or "")
+        self._response = response
+        if kind in _ENDS:
+            self._output.listed(response, parts, streamed=True)
+            self._end(response, _status(response, _ENDS[kind]))
+
+    def _take_shown(self, response: Any) -> None:
+        """Take a response that goes on: the calls in it, and what says that it does not."""
+        if not isinstance(response, dict):
+            return
+        self._output.shown(response)
+        if (status := response.get("status")) not in _GOES_ON:
+            self.ending.worse(status)
+        details = response.get("incomplete_details")
+        reason = details.get("reason") if isinstance(details, dict) else details
+        if says_why(reason):
+            meaning = self.ending.meaning(str(reason))
+            self.ending.said(reason, "incomplete" if meaning in NATURAL else meaning)
 
     def _end(self, response: dict[str, Any], status: Any) -> None:
         """Take the response that says how it all ended. Raises ProviderError if it failed."""
@@ -677,6 +727,8 @@ class ResponsesReply:
                 fault=CONTRADICTORY if item.contradictory else None,
                 notes=("streamed_otherwise",) if item.streamed_otherwise else (),
             )
+        for copy in self._output.copies:
+            assembler.copy(*copy)
         return self.ending.calls(assembler)
 
     def _state(self, calls: tuple[ToolCall, ...]) -> list[Any]:

@@ -29,6 +29,10 @@ DOG = tool({"kind": {"const": "dog"}, "lives": {"type": ["integer", "null"]}}, "
 SMALL = tool({"n": {"type": "integer", "maximum": 9}, "x": TEXT}, "n")
 LARGE = tool({"n": {"type": "integer", "minimum": 10}, "x": {"type": ["string", "null"]}}, "n", "x")
 
+NUMBER: dict[str, Any] = {"type": "integer"}
+REFUND = tool({"cents": NUMBER | {"default": 100}}, additionalProperties=False)
+CANCEL = tool({"fee": NUMBER | {"default": 0}}, additionalProperties=False)
+
 
 def named(name: str, part: dict[str, Any]) -> dict[str, Any]:
     return {**part, "properties": {**part["properties"], name: {"$ref": "#/$defs/n"}}}
@@ -98,6 +102,31 @@ RESTORED: dict[str, tuple[dict[str, Any], Any, Any]] = {
         ),
         {"p": {"n": 3, "x": None, "default": 1}},
         {"p": {"n": 3, "default": 1}},
+    ),
+    "what would be another alternative without it has its default": (
+        tool({"p": {"anyOf": [REFUND, CANCEL]}}),
+        {"p": {"fee": None}},
+        {"p": {"fee": 0}},
+    ),
+    "and in the first alternative": (
+        tool({"p": {"anyOf": [REFUND, CANCEL]}}),
+        {"p": {"cents": None}},
+        {"p": {"cents": 100}},
+    ),
+    "and in arrays": (
+        tool({"p": {"type": "array", "items": {"anyOf": [REFUND, CANCEL]}}}),
+        {"p": [{"fee": None}, {"cents": 2}, {"fee": 3}]},
+        {"p": [{"fee": 0}, {"cents": 2}, {"fee": 3}]},
+    ),
+    "without a default it is refused": (
+        tool({"p": {"anyOf": [REFUND, tool({"fee": NUMBER})]}}),
+        {"p": {"fee": None}},
+        {"p": {"fee": None}},
+    ),
+    "what is no other alternative goes": (
+        tool({"p": {"anyOf": [REFUND, tool({"fee": NUMBER, "n": NUMBER}, "n")]}}),
+        {"p": {"fee": None, "n": 1}},
+        {"p": {"n": 1}},
     ),
     "what fits nothing": (
         tool({"a": tool({"b": TEXT})}),

@@ -26,10 +26,12 @@ from toolcrib.values.json import JsonObject, JsonValue
 #
 # What can be seen at once decides first: the type, `const` and `enum` tags, what is required.
 # Validators are asked only where several alternatives are left that would treat the value
-# differently.
+# differently, and of what is left without its nulls: where that fits another alternative, the nulls
+# become defaults, and stay (to be refused) where there is none.
 
 
 MAX_CHOICES = 64  # made by validators in one go
+MAX_CHECKS = 128  # of what is left, against other alternatives; beyond them it may fit
 _ROOT = "#/$defs/whole"
 
 
@@ -218,6 +220,8 @@ class _Conversion:
         self._known: dict[tuple[int, int], _Converted] = {}
         self._steps = 0
         self._choices = 0
+        self._checks = 0
+        self._kept: set[int] = set()  # ids of objects whose nulls become defaults
 
     def value(self, node: Any, value: JsonValue) -> _Converted:
         if not isinstance(value, dict | list) or not isinstance(node, dict):
@@ -269,8 +273,25 @@ class _Conversion:
         fewest = min(candidate.converted.undeclared for candidate in found)
         best = [candidate for candidate in found if candidate.converted.undeclared == fewest]
         if all(candidate.converted.value == best[0].converted.value for candidate in best):
-            return best[0].parts
-        return self._judged(best, value).parts
+            chosen = next((one for one in best if _says_all(one.parts, value)), best[0])
+        else:
+            chosen = self._judged(best, value)
+        if not self._out and self._reads_otherwise(chosen, branches, value):
+            self._kept.add(id(value))
+        return chosen.parts
+
+    def _reads_otherwise(self, chosen: _Alternative, branches: Any, value: Any) -> bool:
+        """Return whether nulls are dropped, and what is left also fits another alternative."""
+        left = chosen.converted.value
+        if not isinstance(value, dict) or len(left) == len(value):
+            return False
+        for branch in branches:
+            if branch == chosen.branch or not may_be(self._author.references, branch, left):
+                continue
+            self._checks += 1
+            if self._checks > MAX_CHECKS or self._author.branches.accepts(branch, left):
+                return True
+        return False
 
     def _judged(self, found: list[_Alternative], value: Any) -> _Alternative:
         """Return the alternative under which the value is valid as it is, else as it comes out."""
@@ -301,6 +322,8 @@ class _Conversion:
             schemas = [properties[name] for properties in declared if name in properties]
             dropped = child is None and name not in required and not self._out
             if dropped and not all(map(self._author.nulls.accepted_by, schemas)):
+                if id(value) in self._kept:
+                    result[name] = self._default(schemas)
                 continue
             converted = self._under(schemas, child)
             result[name] = converted.value
@@ -320,13 +343,17 @@ class _Conversion:
     def _placeholder(self, schemas: list[Any]) -> JsonValue:
         if not all(map(self._author.nulls.accepted_by, schemas)):
             return None
-        references = self._author.references
-        defaults = (default_of(references, schema) for schema in schemas)
-        default: JsonValue = next((found[0] for found in defaults if found), None)
-        if not all(may_be(references, schema, default) for schema in schemas):
+        default = self._default(schemas)
+        if not all(may_be(self._author.references, schema, default) for schema in schemas):
             return None
         converted: JsonValue = copied(self._under(schemas, default).value)
         return converted
+
+    def _default(self, schemas: list[Any]) -> JsonValue:
+        """Return the default of a property, null where it has none."""
+        defaults = (default_of(self._author.references, schema) for schema in schemas)
+        default: JsonValue = copied(next((found[0] for found in defaults if found), None))
+        return default
 
     def _array(self, parts: list[JsonObject], value: list[JsonValue]) -> _Converted:
         result: list[JsonValue] = []
@@ -348,6 +375,15 @@ class _Conversion:
             return self.value(schemas[0], value)
         parts = [part for schema in schemas for part in self._parts(schema, value, set())]
         return self._shaped(parts, value)
+
+
+def _says_all(parts: list[JsonObject], value: Any) -> bool:
+    """Return whether an object has all properties that these parts declare, as the view demands."""
+    return isinstance(value, dict) and all(
+        value.keys() >= set(names)
+        for part in parts
+        if isinstance(names := part.get("properties"), dict)
+    )
 
 
 def _places(part: JsonObject) -> list[Any]:

@@ -1,7 +1,8 @@
 """Whether a place in a text is quoted, or in a comment of code: what stands there is shown, not meant.
 
 Marks of quotation need both of their ends in one paragraph, and `/* */` needs both in the text, but
-where it begins a line. A line that begins with `>`, `#` or `//` is quoted to its end.
+where it begins a line. A line that begins with `>`, `#` or `//` is quoted to its end,
+which is LF, CR LF or CR, as CommonMark has it.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _QUOTED = {
 }
 """Marks that open a quotation, and those that close it."""
 _NO_OPENING = ".,!?;)]}%…"
-_TOKEN = re.compile(f"\n|`+|[/*{''.join(sorted({*_QUOTED, *''.join(_QUOTED.values())}))}]")
-_LEAD = re.compile(r"[^\S\n]*+(?:(?:[-*+]|\d{1,9}[.)])[^\S\n]++)*+")
+_TOKEN = re.compile(f"[\r\n]|`+|[/*{''.join(sorted({*_QUOTED, *''.join(_QUOTED.values())}))}]")
+_LEAD = re.compile(r"[^\S\r\n]*+(?:(?:[-*+]|\d{1,9}[.)])[^\S\r\n]++)*+")
 _MAY_LEAD = re.compile(r"(?:[-*+/]|\d{1,9}[.)]?)?")
 _CODE = re.compile(r" {4}|\t")
 _LONGEST_LEAD = 64
@@ -145,8 +146,8 @@ class Quotes:
             self._plain(text[at : token.start()])
             at = token.end()
             mark = token.group()
-            if mark == "\n":
-                self._line()
+            if mark in "\r\n":
+                self._line(mark)
                 continue
             before = self._before
             self._plain(mark)
@@ -186,13 +187,17 @@ class Quotes:
         if rest.startswith("/*"):
             self.comment = "certain"
 
-    def _line(self) -> None:
+    def _line(self, end: str) -> None:
+        """Another line begins, after LF, CR or both, whose halves may come in two pieces."""
+        if end == "\n" and self._before == "\r":
+            self._before = end
+            return
         if self._blank:
             self.paragraph()
         self.column, self.marked, self.after_opener, self._first = 0, False, False, ""
         self._lead, self._blank, self._ticks = "", True, 0
         self._leading, self._commented = True, False
-        self._before = "\n"
+        self._before = end
 
     def _half_of_comment(self, mark: str, before: str, after: str) -> None:
         """Take note of `/` or `*`, which may complete a mark that opens a comment, or closes it.

@@ -34,7 +34,8 @@ _ELEMENTS = (
 )
 _ENCLOSED = {"<!--": "-->", "<![cdata[": "]]>"} | {f"<{name}": f"</{name}>" for name in _ELEMENTS}
 """What encloses in HTML what is shown, in small letters; it is written in any case."""
-_PARAGRAPH_ENDS = ("\n\n", "\r\n\r\n")
+_PARAGRAPH_ENDS = ("\n\n", "\n\r", "\r\r")  # of lines that end with LF, CR LF or CR
+_LINE_ENDS = ("\n", "\r")
 _COMMENT_END = Marks(("*/",))
 
 
@@ -155,15 +156,15 @@ class Scanner:
             self._say(mark)
             return
         size = yield from self._run(mark)
-        ends = Marks((mark, "\n") if mark == "```" else ("\n",))
-        while (yield from self._told_until(ends)) != "\n":
+        ends = Marks((mark, *_LINE_ENDS) if mark == "```" else _LINE_ENDS)
+        while (yield from self._told_until(ends)) not in _LINE_ENDS:
             long_enough = (yield from self._run(mark)) >= size
             follows = yield from cursor.peek()
             if long_enough and not follows.isalnum():
                 self._quotes.past()
                 return
         while not (yield from self._fence_ends(mark, size, (column or 0) + 3)):
-            yield from self._told_until(Marks("\n"))
+            yield from self._told_until(Marks(_LINE_ENDS))
         self._quotes.past_fence()
 
     def _fence_ends(self, mark: str, size: int, indent: int) -> Asking[bool]:
@@ -175,11 +176,11 @@ class Scanner:
         if (yield from self._over(_FENCES[mark])) < size:
             return False
         yield from self._over(_BLANKS)
-        return (yield from cursor.peek()) in ("", "\n", "\r") or bool((yield from self._mark()))
+        return (yield from cursor.peek()) in ("", *_LINE_ENDS) or bool((yield from self._mark()))
 
     def _told_until(self, marks: Marks) -> Asking[str]:
         mark = yield from self._cursor.until(marks, self._tell)
-        if mark == "\n":
+        if mark in _LINE_ENDS:
             self._tell(mark)
         return mark
 
