@@ -24,7 +24,7 @@ from toolcrib.runner.idempotency import IdempotencyCache, WriteAhead
 from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import Policy, counting, never_allowed, with_standard
 from toolcrib.runner.recorder import Recorder
-from toolcrib.runner.running import Limiter, calling
+from toolcrib.runner.running import CALLING, Limiter
 from toolcrib.runner.stopped import NOT_ITS_OWN, ExceptionHook, Reporter, rejection
 from toolcrib.threads import Work
 from toolcrib.tools import Catalog, ToolLike, Tools
@@ -207,7 +207,7 @@ class ToolRunner:
         task = asyncio.current_task()
         cancels = 0 if task is None else task.cancelling()
         hydrated = self._hydrated(call, scope) if isinstance(call, ToolCall) else call
-        parent = calling()
+        parent = CALLING.get()
         if parent is not None and parent.tally.tainted:
             scope.tally.tainted = True
         facts = self._recorder.facts(hydrated, caller, scope, parent)
@@ -259,7 +259,7 @@ class ToolRunner:
         it has one. Raises what a sink raises, and CancelledError, when all of them are recorded."""
         trouble: BaseException | None = None
         for call in calls:
-            facts = self._recorder.facts(call, caller, scope, calling())
+            facts = self._recorder.facts(call, caller, scope, CALLING.get())
             refused = Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
             error = CallError.of(code) if call.success else rejection(call)
             try:

@@ -410,14 +410,12 @@ class ChatReply:
 
     def _chunk(self, chunk: dict[str, Any], data: bytes, *, whole: bool, parts: Parts) -> None:
         """Add one chunk (`data` are its bytes), or one whole body. Raises ClientError."""
-        choices = chunk.get("choices")
+        choices = member_of(chunk, "choices", list)
         if choices is None or "x_groq" in chunk:
             check_error(chunk)
         self._usage = usage_in(chunk) or self._usage
         if choices is None:
             return
-        if not isinstance(choices, list):
-            raise WireError("`choices` is not a list")
         self.known = True
         self._data = data
         self._calls.chunk += 1
