@@ -25,7 +25,7 @@ from toolcrib.values.json import JsonObject, canonical_bytes, json_bytes
 from toolcrib.values.record import CallError
 
 _ABSENT: Final = object()
-_MOST_PAIRS = 2_500  # of items of one list; above that none is taken for another
+_MOST_COMPARED = 50_000  # values; where it would take more, no item is taken for another one
 _CHANGED = (
     "What the approver left as it was shown would be another value once the tool's own validators had "
     "read the edited arguments. The call did not run."
@@ -85,9 +85,11 @@ class _Numbers:
 
     def __init__(self) -> None:
         self._known: dict[Any, int] = {}
-        self._of: dict[
-            int, tuple[int, Any]
-        ] = {}  # by identity, with the value, which so stays alive
+        # by identity, with the value, which so stays alive
+        self._of: dict[int, tuple[int, Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
 
     def __call__(self, value: Any) -> int:
         if not isinstance(value, dict | list):
@@ -221,7 +223,7 @@ class _Shown(NamedTuple):
             places.append(same.pop() if same else None)
         new = [at for at, place in enumerate(places) if place is None]
         left = [at for same in free.values() for at in same]
-        if len(new) * len(left) > _MOST_PAIRS:
+        if len(new) * len(self.number) > _MOST_COMPARED:
             return places
         pairs = [
             (self._in_common(edited[at], shown[was]), at == was, at, was)
