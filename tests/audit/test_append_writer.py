@@ -14,7 +14,6 @@ import pytest
 from audit.audit_helpers import CANARY, opened, record
 from rows import each_row
 
-from toolcrib import ALL, ToolCall, ToolRunner, tool
 from toolcrib.audit import AuditFilter, AuditLog, append
 from toolcrib.audit.append import GroupWriter
 from toolcrib.audit.index import ChangedIndexError
@@ -232,55 +231,6 @@ async def test_a_commit_that_a_server_refuses_at_its_end_is_none(
         assert await log.begin(record(100, "started")) is None
         assert len(await log.entries()) == 9
         assert (await log.verify()).ok
-
-
-@pytest.mark.parametrize("before", range(1, 6))
-async def test_a_write_that_a_server_refuses_stops_no_later_one(
-    postgres: Callable[[], str], before: int
-) -> None:
-    """The driver prepares a statement at its sixth use, and may think that a refused one was read."""
-
-    @tool(visible=ALL)
-    async def count(n: int) -> int:
-        """Count."""
-        return n
-
-    url = postgres()
-    async with AuditLog(url) as log:
-        runner = ToolRunner([count], sinks=[log])
-
-        async def called(number: int) -> str:
-            call = ToolCall(f"call_{number}", "count", f'{{"n": {number}}}')
-            return (await runner.exec(call)).record.status
-
-        assert {await called(number) for number in range(before)} == {"completed"}
-        with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as server:
-            server.execute(
-                "CREATE FUNCTION no() RETURNS trigger AS"
-                " $$ BEGIN RAISE EXCEPTION 'no' USING errcode = '53100'; END $$ LANGUAGE plpgsql"
-            )
-            server.execute(
-                "CREATE TRIGGER no BEFORE INSERT ON audit_entries FOR EACH ROW EXECUTE FUNCTION no()"
-            )
-            with pytest.raises(SourceError, match="53100"):
-                await called(100)
-            server.execute("DROP TRIGGER no ON audit_entries")
-        assert {await called(number) for number in range(100, 108)} == {"completed"}
-        assert (await log.verify()).ok
-
-
-@pytest.mark.parametrize("there", range(13, 17))
-async def test_what_is_asked_about_is_proved_after_the_rest_of_its_batch_is_written(
-    url: str, there: int
-) -> None:
-    """Others wrote, so that the tree is read with the lock; what is written fills a tile of it."""
-    async with AuditLog(url) as one, AuditLog(url) as other:
-        await one.write(record(0))
-        for number in range(1, there - 1):
-            await other.write(record(number))
-        batch = [one.begin(record(number, "started")) for number in (0, 100, 101, 102)]
-        assert await asyncio.gather(*batch) == [record(0), None, None, None]
-        assert (await other.verify()).ok
 
 
 async def test_a_connection_that_was_dropped_between_two_calls_is_made_again(

@@ -502,15 +502,9 @@ async def test_no_single_statement_makes_a_call_run_again_or_stays_unseen(tmp_pa
         assert seen or told == right, sql
 
 
-@pytest.mark.parametrize(
-    "tables", [{"audit_entries"}, {"audit_head"}, {"audit_entries", "audit_head"}]
-)
-async def test_a_database_that_swallows_what_is_written_lets_no_call_run(
-    path: Path, tables: set[str]
-) -> None:
+async def test_a_database_that_swallows_what_is_written_lets_no_call_run(path: Path) -> None:
     with opened(path) as database:
-        for table in tables:
-            when = "INSERT" if table == "audit_entries" else "UPDATE"
+        for table, when in (("audit_entries", "INSERT"), ("audit_head", "UPDATE")):
             database.execute(
                 f"CREATE TRIGGER on_{table} BEFORE {when} ON {table} BEGIN SELECT RAISE(IGNORE); END"
             )

@@ -88,10 +88,8 @@ _IS_SET = """SELECT 1 FROM audit_head WHERE id = 1 AND seq = :seq AND hash = :ha
     AND tree_hash = :root AND seal = :seal"""
 _IS_SET_OLD = """SELECT 1 FROM audit_head WHERE id = 1 AND seq = :seq AND hash = :hash
     AND seal = :seal AND format = 1"""
-_ARE_THERE = """ AND EXISTS (SELECT 1 FROM audit_entries WHERE seq = :seq AND hash = :hash)
-    AND (SELECT count(*) FROM audit_entries WHERE seq >= :first_new AND seq <= :seq) = :new"""
 _MEANWHILE = "others write to the audit log: it is to be read again"
-_NOT_TAKEN = "the database did not take what was written to the audit log: look for a trigger"
+_NOT_TAKEN = "the database did not take the audit log's head: look for a trigger"
 _TRACES = """SELECT 1 FROM audit_entries UNION ALL SELECT 1 FROM audit_keys
     UNION ALL SELECT 1 FROM audit_tiles LIMIT 1"""
 _NAMES = ("seq", "at", "record", "previous", "hash", *COLUMNS)
@@ -195,17 +193,10 @@ class StoredState(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """Holds what was read with the state: tiles and nodes of the index that are likely to be needed.
+    """Holds what was read with the state: tiles and nodes of the index that are likely to be needed."""
 
-    It is true until the transaction itself writes.
-    """
-
-    tiles: dict[tree.Place, bytes]
-    nodes: dict[str, object]
-
-    def forget(self) -> None:
-        self.tiles.clear()
-        self.nodes.clear()
+    tiles: Mapping[tree.Place, bytes]
+    nodes: Mapping[str, object]
 
 
 _NO_MORE = Ahead({}, {})
@@ -313,7 +304,6 @@ class CheckedLog:
         self._transaction = transaction
         self._seal = seal
         self.state = state
-        self._ahead = ahead
         self._index = Index(transaction, seal, state.keys, ahead.nodes)
         self._tree = tree.stored(transaction, state.size, ahead.tiles)
 
@@ -524,11 +514,7 @@ class Tail(CheckedLog):
         values = {**state.told(), "seal": self._seal.state(state)}
         writes.append((_SET_OLD if state.format == 1 else _SET, [values]))
         self._transaction.execute_together(writes)
-        self._ahead.forget()
         taken = _IS_SET_OLD if state.format == 1 else _IS_SET
-        if rows:
-            taken += _ARE_THERE
-            values |= {"first_new": rows[0]["seq"], "new": len(rows)}
         self._transaction.require(taken, _NOT_TAKEN, **values)
         edge = self._tree.edge() if state.format > 1 else {}
         self._transaction.when_committed = lambda: self._seal.note(state, edge)
