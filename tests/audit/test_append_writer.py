@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from audit.audit_helpers import CANARY, opened, record
 from rows import each_row
 
-from toolcrib.audit import AuditFilter, AuditLog, append
+from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.audit.append import GroupWriter
 from toolcrib.audit.index import ChangedIndexError
 from toolcrib.errors import (
@@ -175,80 +174,6 @@ async def test_fifty_at_once_are_few_transactions(url: str, monkeypatch: Any) ->
         assert 2 <= len(commits) <= 12  # of 100 records
         assert threading.current_thread() not in commits
         assert len(await log.entries()) == 100
-
-
-async def test_who_writes_alone_sees_at_once_what_another_one_wrote(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The state is then only expected to be as it was: somebody may have changed it all the same."""
-    if url == "sqlite://":
-        pytest.skip("nobody else can write to a database in memory")
-    missed = []
-    appended = append.append
-
-    def watched(*given: Any) -> Any:
-        expected = given[3:] != ()
-        try:
-            return appended(*given)
-        finally:
-            missed.append(expected)
-
-    monkeypatch.setattr("toolcrib.audit.log.append", watched)
-    async with AuditLog(url) as one, AuditLog(url) as other:
-        for number in range(8):
-            assert await one.begin(record(number, "started")) is None
-        assert missed[-3:] == [True] * 3
-        assert await other.begin(record(100, "started")) is None
-        assert await one.begin(record(100, "started")) == record(100, "started")
-        await other.write(record(100))
-        for number in (100, 3, 101):
-            stands = await one.begin(record(number, "started"))
-            assert stands == {100: record(100), 3: record(3, "started")}.get(number)
-        assert len(await one.entries()) == 11
-        assert (await one.verify()).ok
-
-
-async def test_a_commit_that_a_server_refuses_at_its_end_is_none(
-    postgres: Callable[[], str],
-) -> None:
-    url = postgres()
-    async with AuditLog(url) as log:
-        for number in range(8):
-            await log.write(record(number))
-        with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as server:
-            server.execute(
-                "CREATE FUNCTION no() RETURNS trigger AS"
-                " $$ BEGIN RAISE EXCEPTION 'no'; END $$ LANGUAGE plpgsql"
-            )
-            server.execute(
-                "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON audit_entries"
-                " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION no()"
-            )
-            for _ in range(3):
-                with pytest.raises(SourceError, match="cannot be used"):
-                    await log.begin(record(100, "started"))
-            server.execute("DROP TRIGGER late ON audit_entries")
-        assert await log.begin(record(100, "started")) is None
-        assert len(await log.entries()) == 9
-        assert (await log.verify()).ok
-
-
-async def test_a_connection_that_was_dropped_between_two_calls_is_made_again(
-    postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("toolcrib.audit.entry._RECENT", 0.2)
-    url = postgres()
-    async with AuditLog(url) as log:
-        for number in range(8):
-            await log.write(record(number))
-        with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as server:
-            server.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE pid <> pg_backend_pid() AND datname = current_database()"
-            )
-        await asyncio.sleep(0.3)
-        await log.write(record(8))
-        assert len(await log.entries()) == 9
 
 
 async def test_a_database_that_fails_fails_the_waiters_and_then_goes_on(tmp_path: Path) -> None:

@@ -101,37 +101,6 @@ async def test_statements_of_one_transaction_hold_together(url: str, memory: boo
     await database.aclose()
 
 
-async def test_writes_that_go_together_are_all_there_or_none(url: str) -> None:
-    database = SqlDatabase(url)
-    approval = "INSERT INTO approvals (id, request, expires_at) VALUES (:id, :request, :expires_at)"
-    tile = """INSERT INTO audit_tiles (place, hashes) VALUES (:place, :hashes)
-        ON CONFLICT (place) DO UPDATE SET hashes = excluded.hashes"""
-
-    def write(transaction: Transaction, hashes: str, found: str) -> None:
-        transaction.execute_together(
-            [
-                (approval, []),
-                (tile, [{"place": str(at), "hashes": hashes} for at in range(3)]),
-                (
-                    "UPDATE approvals SET answer = :answer WHERE id = :id",
-                    [{"id": "1", "answer": hashes}],
-                ),
-            ]
-        )
-        transaction.require("SELECT 1 FROM approvals WHERE answer = :answer", "no", answer=found)
-
-    await database.write(approval, id="1", request=CANARY, expires_at=0.5)
-    await database.transact(lambda t: write(t, "a", "a"))
-    with pytest.raises(SourceError, match=r"^no$"):
-        await database.transact(lambda t: write(t, "b", "c"))
-    tiles = await database.read(
-        "SELECT DISTINCT hashes, count(*) AS many FROM audit_tiles GROUP BY 1"
-    )
-    assert tiles == [{"hashes": "a", "many": 3}]
-    assert await database.read("SELECT answer FROM approvals") == [{"answer": "a"}]
-    await database.aclose()
-
-
 async def test_a_failure_that_is_caught_is_not_committed(url: str) -> None:
     database = SqlDatabase(url)
     insert = "INSERT INTO approvals (id, request, expires_at) VALUES ('1', '', 0)"

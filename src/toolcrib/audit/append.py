@@ -63,9 +63,9 @@ from toolcrib.audit.entry import (
     summary_of,
     summed_up,
 )
-from toolcrib.audit.index import NODES, SAVE, Index, prefixes_near
+from toolcrib.audit.index import Index
 from toolcrib.errors import SourceError, ToolcribError
-from toolcrib.storage import ConflictError, Row, Transaction
+from toolcrib.storage import Transaction
 from toolcrib.threads import renewed_in_children
 from toolcrib.values.origin import Attachment
 from toolcrib.values.record import ToolInvocationRecord, earlier_key_of, standing
@@ -83,13 +83,6 @@ _BEGIN = """INSERT INTO audit_head (id, seq, hash, seal, format)
 _SET = """UPDATE audit_head SET seq = :seq, hash = :hash, format = :format, log_id = :log,
     first_seq = :first, keys_hash = :keys, tree_hash = :root, seal = :seal WHERE id = 1"""
 _SET_OLD = "UPDATE audit_head SET seq = :seq, hash = :hash, seal = :seal WHERE id = 1"
-_IS_SET = """SELECT 1 FROM audit_head WHERE id = 1 AND seq = :seq AND hash = :hash
-    AND format = :format AND log_id = :log AND first_seq = :first AND keys_hash = :keys
-    AND tree_hash = :root AND seal = :seal"""
-_IS_SET_OLD = """SELECT 1 FROM audit_head WHERE id = 1 AND seq = :seq AND hash = :hash
-    AND seal = :seal AND format = 1"""
-_MEANWHILE = "others write to the audit log: it is to be read again"
-_NOT_TAKEN = "the database did not take the audit log's head: look for a trigger"
 _TRACES = """SELECT 1 FROM audit_entries UNION ALL SELECT 1 FROM audit_keys
     UNION ALL SELECT 1 FROM audit_tiles LIMIT 1"""
 _NAMES = ("seq", "at", "record", "previous", "hash", *COLUMNS)
@@ -192,52 +185,20 @@ class StoredState(NamedTuple):
         return self.log_id, self.oldest
 
 
-class Ahead(NamedTuple):
-    """Holds what was read with the state: tiles and nodes of the index that are likely to be needed."""
-
-    tiles: Mapping[tree.Place, bytes]
-    nodes: Mapping[str, object]
-
-
-_NO_MORE = Ahead({}, {})
-
-
 def stored_state(transaction: Transaction, *, lock: bool = False) -> StoredState | None:
-    """Return what the database says of the log; None if the log was never begun."""
-    return _state_in(transaction.tuples(_STATE + (transaction.for_update if lock else "")))
+    """Return what the database says of the log; None if the log was never begun.
 
-
-def _state_in(rows: Sequence[tuple[Any, ...]]) -> StoredState | None:
-    """Of a log of format 1 only the head is sealed, so nothing else in its row is read."""
-    if not rows:
+    Of a log of format 1 only the head is sealed, so nothing else in its row is read.
+    """
+    found = transaction.tuples(_STATE + (transaction.for_update if lock else ""))
+    if not found:
         return None
-    seq, own, version, log, first, keys, root, sealed, oldest = rows[0]
+    seq, own, version, log, first, keys, root, sealed, oldest = found[0]
     head = Head(seq, own)
     state = State(head=head, format=version, log=log, first=first, keys=keys, root=root)
     if version == 1:
         state = State(head=head, format=1)
     return StoredState(state, sealed, log, oldest)
-
-
-def _locked_state(
-    transaction: Transaction, seal: Seal, asked: Iterable[CallKeys]
-) -> tuple[StoredState | None, Ahead]:
-    """Lock the state and return it; where others write to the log, with what will have changed.
-
-    All who write wait for whoever has the lock, so that it is held for as few answers of a server as
-    possible.
-    """
-    if seal.alone:
-        return stored_state(transaction, lock=True), _NO_MORE
-    names = [name for state in seal.newest.values() for name in tree.names_near(state.size)]
-    keys = dict.fromkeys(key for one in asked for key in (one.key, one.earlier) if key)
-    queries: list[tuple[str, Row]] = [
-        (_STATE + transaction.for_update, {}),
-        (tree.TILES, {"places": names}),
-        (NODES, {"prefixes": prefixes_near(keys)}),
-    ]
-    rows, tiles, nodes = transaction.tuples_of(queries)
-    return _state_in(rows), Ahead(tree.tiles_in(tiles), dict(nodes))
 
 
 def state_of(transaction: Transaction, seal: Seal) -> State | None:
@@ -258,9 +219,7 @@ def state_of(transaction: Transaction, seal: Seal) -> State | None:
     return state
 
 
-def _check_follows(
-    transaction: Transaction, known: Mapping[str, State], state: State, ahead: Ahead = _NO_MORE
-) -> None:
+def _check_follows(transaction: Transaction, known: Mapping[str, State], state: State) -> None:
     """Raise SourceError unless a state is the newest one that is known, or came after it.
 
     What others wrote since then is cheap to check: the tree says which root it had before. A log that
@@ -275,8 +234,7 @@ def _check_follows(
     if newest.format > 1:
         follows = follows and state.format == newest.format
         follows = follows and (
-            tree.stored(transaction, state.size, ahead.tiles).root_at(newest.size).hex()
-            == newest.root
+            tree.stored(transaction, state.size).root_at(newest.size).hex() == newest.root
         )
     if not follows:
         raise SourceError(_PUT_BACK)
@@ -298,14 +256,12 @@ def _check_untouched(transaction: Transaction) -> None:
 class CheckedLog:
     """Reads entries of a log, and raises for any that does not lead up to the seal of its state."""
 
-    def __init__(
-        self, transaction: Transaction, seal: Seal, state: State, ahead: Ahead = _NO_MORE
-    ) -> None:
+    def __init__(self, transaction: Transaction, seal: Seal, state: State) -> None:
         self._transaction = transaction
         self._seal = seal
         self.state = state
-        self._index = Index(transaction, seal, state.keys, ahead.nodes)
-        self._tree = tree.stored(transaction, state.size, ahead.tiles)
+        self._index = Index(transaction, seal, state.keys)
+        self._tree = tree.stored(transaction, state.size)
 
     def know(self, asked: Iterable[CallKeys]) -> None:
         """Load the index rows of these keys."""
@@ -371,35 +327,15 @@ class CheckedLog:
 
 
 class Tail(CheckedLog):
-    """The end of a log, which nobody else may move on before this transaction ends.
+    """The end of a log, which nobody else may move on before this transaction ends."""
 
-    Of the keys that are `asked` about, the index is known. Of an `expected` state it is only required
-    that the log still has it: a server may say as late as by the commit that it has not.
-    """
-
-    def __init__(
-        self,
-        transaction: Transaction,
-        seal: Seal,
-        asked: Sequence[CallKeys] = (),
-        *,
-        expected: State | None = None,
-    ) -> None:
+    def __init__(self, transaction: Transaction, seal: Seal) -> None:
         self.generation: tuple[str, int | None] | None = None
-        self.expected = expected is not None
-        if expected is not None:
-            values = {**expected.told(), "seal": seal.state(expected)}
-            transaction.require(_IS_SET + transaction.for_update, _MEANWHILE, **values)
-            self._use(transaction, seal, expected)
-            self.know(asked)
-            return
-        found, ahead = _locked_state(transaction, seal, asked)
+        found = stored_state(transaction, lock=True)
         if found is None and transaction.execute(_BEGIN, format=FORMAT) == 1:
             _check_untouched(transaction)
             self._use(transaction, seal, State(head=NOTHING, log=uuid4().hex, root=_EMPTY))
             self.add([NewEntry.of(Genesis(self.state.log, FORMAT))])
-            self.generation = self.state.log, 0
-            self.know(asked)
             return
         # another writer may have begun the log while this one waited
         found = found or stored_state(transaction, lock=True)
@@ -407,25 +343,25 @@ class Tail(CheckedLog):
             raise SourceError("the head of the audit log is gone: verify the log")
         self.generation = found.generation
         state = _checked_state(seal, found.state, found.sealed)
-        known = dict(seal.newest)  # under the lock nobody is ahead of it
-        seal.alone = seal.alone + 1 if known.get(state.log) == state else 0
-        _check_follows(transaction, known, state, ahead)
-        self._use(transaction, seal, state, ahead)
-        self.know(asked)
+        _check_follows(
+            transaction, dict(seal.newest), state
+        )  # under the lock nobody is ahead of it
+        self._use(transaction, seal, state)
 
     def add(self, drafts: Sequence[NewEntry]) -> None:
         """Write entries, whose keys are known, and the state that they make."""
         if not drafts:
             return
-        rows: list[Row] = []
+        rows: list[dict[str, Any]] = []
         head = self.state.head
         for draft in drafts:
             at, previous = round(time.time(), 6), head
             head = self._seal.entry(previous, at, draft.text)
             own = (head.seq, at, draft.text, previous.hash, head.hash)
             rows.append(dict(zip(_NAMES, own + columns_of(draft.told), strict=True)))
+        self._transaction.execute_many(_INSERT, rows)
         entries = [(row["seq"], row["at"], row["record"]) for row in rows]
-        self._seal_in(entries, [draft.told for draft in drafts], head, rows)
+        self._seal_in(entries, [draft.told for draft in drafts], head)
 
     def prune(self, before: float, left: Left) -> tuple[int, Left | None]:
         """Remove the entries up to the first that was written at `before` or later, but no more than
@@ -492,37 +428,30 @@ class Tail(CheckedLog):
         self.add([NewEntry.of(Genesis(self.state.log, FORMAT, first, end.seq, end.hash))])
 
     def _seal_in(
-        self,
-        entries: Sequence[tuple[int, float, str]],
-        told: Sequence[Summary],
-        head: Head,
-        rows: Sequence[Row] = (),
+        self, entries: Sequence[tuple[int, float, str]], told: Sequence[Summary], head: Head
     ) -> None:
-        """Put entries (number, time, text) that end at `head` into the index and the tree, and write
-        all of it, with the `rows` of those that are new."""
+        """Put entries (number, time, text) that end at `head` into the index and the tree."""
         state = msgspec.structs.replace(self.state, head=head)
-        writes: list[tuple[str, Sequence[Row]]] = [(_INSERT, rows)]
         if state.format > 1:
             for (number, _, _), each in zip(entries, told, strict=True):
                 if each.idempotency_key:
                     self._index.add(each.idempotency_key, number * KINDS + kind_of(each))
             self._tree.extend([tree.leaf_hash(*entry) for entry in entries])
-            root, (keys, nodes) = self._tree.root().hex(), self._index.changed()
-            state = msgspec.structs.replace(state, keys=keys, root=root)
-            writes += [(tree.SAVE, tree.rows(self._tree.changed())), (SAVE, nodes)]
+            tree.save(self._transaction, self._tree.changed())
+            root = self._tree.root().hex()
+            state = msgspec.structs.replace(state, keys=self._index.save(), root=root)
         self.state = state
         values = {**state.told(), "seal": self._seal.state(state)}
-        writes.append((_SET_OLD if state.format == 1 else _SET, [values]))
-        self._transaction.execute_together(writes)
-        taken = _IS_SET_OLD if state.format == 1 else _IS_SET
-        self._transaction.require(taken, _NOT_TAKEN, **values)
+        self._transaction.execute_many(_SET_OLD if state.format == 1 else _SET, [values])
+        found = stored_state(self._transaction)
+        if found is None or (found.state, found.sealed) != (state, values["seal"]):
+            raise SourceError("the database did not take the audit log's head: look for a trigger")
+        self.generation = found.generation
         edge = self._tree.edge() if state.format > 1 else {}
         self._transaction.when_committed = lambda: self._seal.note(state, edge)
 
-    def _use(
-        self, transaction: Transaction, seal: Seal, state: State, ahead: Ahead = _NO_MORE
-    ) -> None:
-        super().__init__(transaction, seal, state, ahead)
+    def _use(self, transaction: Transaction, seal: Seal, state: State) -> None:
+        super().__init__(transaction, seal, state)
         if state.format == 1:
             return
         known = seal.edge_of(state)
@@ -533,20 +462,16 @@ class Tail(CheckedLog):
 
 
 def append(
-    transaction: Transaction,
-    seal: Seal,
-    drafts: Sequence[NewEntry],
-    expected: State | None = None,
+    transaction: Transaction, seal: Seal, drafts: Sequence[NewEntry]
 ) -> tuple[list[AuditEntry | SourceError | None], tuple[str, int | None] | None]:
     """Write the entries; of each whose key was settled before, the entry that stands there; and the
     `generation` of the log.
 
     A claim that comes too late is not written, nor that somebody did not know of a final outcome.
-    Raises ConflictError if the log has not the state that is `expected`, and where that does not do.
     """
+    tail = Tail(transaction, seal)
     # of what is only written, the key alone has to be known
-    asked = [d.asked if d.settles else CallKeys.under(d.told.idempotency_key) for d in drafts]
-    tail = Tail(transaction, seal, asked, expected=expected)
+    tail.know(d.asked if d.settles else CallKeys.under(d.told.idempotency_key) for d in drafts)
     there = _there(transaction, tail, drafts)
     settled: set[int] = set()
     written: list[NewEntry] = []
@@ -555,8 +480,6 @@ def append(
         if at in there:
             continue
         if draft.settles and _settled(tail, draft, under):
-            if tail.expected:  # what stands there is read under the lock
-                raise ConflictError(_MEANWHILE)
             settled.add(at)
             if draft.claim or draft.told.code == UNKNOWN:
                 continue
@@ -675,8 +598,6 @@ def _there(transaction: Transaction, tail: Tail, drafts: Sequence[NewEntry]) -> 
     """
     known, seen = set(), set()
     for at, draft in enumerate(drafts):
-        if draft.once and tail.expected:
-            raise ConflictError(_MEANWHILE)
         if draft.once:
             about = dict(zip(COLUMNS, columns_of(draft.told), strict=True))
             named = {name: about[name] for name in ("run_id", "call_id", "status")}

@@ -23,13 +23,11 @@ import hmac
 import math
 import re
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, get_args
 
 import msgspec
-import orjson
 
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.threads import renewed_in_children
@@ -175,16 +173,11 @@ class Seal:
             raise ToolcribError("the audit log's key is empty: anybody has that one")
         # an environment variable may hold bytes that are no text: they are the key's, as they were
         self._key = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
-        # what the key alone adds to each hash
-        self._keyed = None if self._key is None else hmac.new(self._key, digestmod="sha256")
         self.known: dict[str, Any] = {}  # by hash, what was sealed or checked before: see `index`
         self.newest: dict[
             str, State
         ] = {}  # by log, of all that were read or written, and committed
-        self.alone = 0  # how often in a row nobody else had written to the log when it was read
-        self._written_at = 0.0
         self._edge: tuple[State | None, Mapping[Any, bytes] | None] = (None, None)
-        self._sealed: tuple[State | None, str] = (None, "")  # the last state, and its seal
         self.renew()
         renewed_in_children(self)
 
@@ -192,13 +185,11 @@ class Seal:
         """Make a new lock in a forked child, where another thread's lock would be held for good."""
         self._noting = threading.Lock()
 
-    def __call__(self, text: str | bytes) -> str:
-        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        if self._keyed is None:
+    def __call__(self, text: str) -> str:
+        data = text.encode("utf-8", "surrogatepass")
+        if self._key is None:
             return hashlib.sha256(data).hexdigest()
-        made = self._keyed.copy()
-        made.update(data)
-        return made.hexdigest()
+        return hmac.digest(self._key, data, "sha256").hex()
 
     def note(self, state: State, edge: Mapping[Any, bytes] | None = None) -> None:
         """Remember a committed state, and the `edge` of its tree, unless a newer one is remembered."""
@@ -207,16 +198,6 @@ class Seal:
             if newest is None or state.head.seq > newest.head.seq:
                 self.newest[state.log] = state
                 self._edge = state, edge
-                self._written_at = time.monotonic()
-
-    def expected(self) -> State | None:
-        """Return the state that the log is likely to have still: this log wrote it a moment ago, and
-        nobody else has written for a while."""
-        state, edge = self._edge
-        if state is None or edge is None or state.format == 1 or self.alone < _ALONE:
-            return None
-        recent = time.monotonic() - self._written_at < _RECENT
-        return state if recent and self.newest.get(state.log) == state else None
 
     def edge_of(self, state: State) -> Mapping[Any, bytes] | None:
         """Return the edge of a state's tree, if it was remembered last."""
@@ -255,15 +236,9 @@ class Seal:
     def state(self, state: State) -> str:
         """Return what only a holder of the key can say about a log: that this is all of it.
 
-        The state that was sealed last is asked about again by the next transaction. Raises TypeError
-        or ValueError if there is something in it that is no JSON.
+        Raises TypeError or ValueError if there is something in it that is no JSON.
         """
-        known, sealed = self._sealed
-        if known != state:
-            # numbers and texts, whose RFC 8785 text is also orjson's
-            sealed = self(orjson.dumps(state.told(), option=orjson.OPT_SORT_KEYS))
-            self._sealed = state, sealed
-        return sealed
+        return self(canonical_json(state.told()))
 
 
 def line(head: Head, at: float, previous: str, record: str) -> str:
@@ -299,8 +274,6 @@ ENDED = ("completed", "failed")
 UNKNOWN = ErrorCode.OUTCOME_UNKNOWN.value
 # What reading a text raises that is not what it should be; a text may be nested too deeply.
 UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
-_ALONE = 3  # times that nobody else has written, after which it is not asked each time
-_RECENT = 1.0  # seconds
 _LONGEST = 200  # characters of a column: PostgreSQL's indexes take some 2,700 bytes of two of them
 
 
@@ -444,11 +417,7 @@ def summed_up(record: ToolInvocationRecord) -> Summary:
 def columns_of(told: Summary) -> tuple[str, ...]:
     """Return what the columns of a record have to say, in the order of COLUMNS."""
     named = (told.run_id, told.id, told.idempotency_key, told.name, told.caller)
-    texts = (*named, told.status, told.code)
-    together = "".join(texts)
-    if len(together) <= _LONGEST and together.isprintable():
-        return texts
-    return tuple(map(column, texts))
+    return tuple(map(column, (*named, told.status, told.code)))
 
 
 def says_its_columns(row: Sequence[Any]) -> bool:

@@ -11,29 +11,27 @@ a key is, or would be.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
-from types import MappingProxyType
 from typing import TypeAlias
 
 import msgspec
 
 from toolcrib.audit.entry import Seal
 from toolcrib.errors import SourceError
-from toolcrib.storage import Row, Transaction
+from toolcrib.storage import Transaction
 from toolcrib.values.json import sha256_hex
 
 _DIGITS = "0123456789abcdef"
 _MOST = 16  # keys in a node that has none below
 _REMEMBERED = 15_000  # nodes, of two to three kilobytes
-_DEPTH, _NEAR = 5, 100  # of the nodes that are read ahead: how far from the root, and how many
 _LENGTH = 32  # hexadecimal digits of a node's hash: 128 bits of HMAC-SHA256
 Inner: TypeAlias = list[str]
 Last: TypeAlias = dict[str, tuple[int, ...]]  # not lists: the garbage collector passes tuples by
 _content = msgspec.json.Decoder(Inner | Last)
 _write = msgspec.json.Encoder(order="sorted").encode
-NODES = "SELECT prefix, content FROM audit_keys WHERE prefix IN :prefixes"
-SAVE = """INSERT INTO audit_keys (prefix, content) VALUES (:prefix, :content)
+_NODES = "SELECT prefix, content FROM audit_keys WHERE prefix IN :prefixes"
+_SAVE = """INSERT INTO audit_keys (prefix, content) VALUES (:prefix, :content)
     ON CONFLICT (prefix) DO UPDATE SET content = excluded.content"""
 _ALL = "SELECT prefix, content FROM audit_keys WHERE prefix > :after ORDER BY prefix LIMIT 100"
 
@@ -52,22 +50,14 @@ def digest_of(key: str) -> str:
 
 
 class Index:
-    """The nodes that lead to some keys, checked; `root` is the hash that the log's seal is over.
+    """The nodes that lead to some keys, checked; `root` is the hash that the log's seal is over."""
 
-    Nodes are shared with all who have the seal: one that is to be changed is copied first.
-    """
-
-    def __init__(
-        self,
-        transaction: Transaction,
-        seal: Seal,
-        root: str,
-        ahead: Mapping[str, object] = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, transaction: Transaction, seal: Seal, root: str) -> None:
         self._transaction = transaction
-        self._ahead = ahead  # contents by prefix, read before
         self._seal = seal
-        self._root = root  # "" where there is no node
+        self._hashes = {
+            "": root
+        }  # of the nodes that are known to be there, "" of those that are not
         self._nodes: dict[str, Inner | Last] = {}
         self._changed: set[str] = set()
 
@@ -77,73 +67,64 @@ class Index:
         depth = 0
         while digests:
             at = {digest[:depth] for digest in digests}
-            self._read([place for place in at if place not in self._nodes])
+            self._read([p for p in at if p not in self._nodes and self._hashes.get(p)])
             digests = [d for d in digests if isinstance(self._nodes.get(d[:depth]), list)]
             depth += 1
 
-    def under(self, key: str) -> tuple[int, ...]:
+    def under(self, key: str) -> list[int]:
         """Return the numbers of the entries under a key that was loaded, in order."""
         digest = digest_of(key)
-        return self._last(digest)[1].get(digest, ())
+        node = self._nodes.get(self._place(digest))
+        return list(node.get(digest, ())) if isinstance(node, dict) else []
 
     def add(self, key: str, number: int) -> None:
         """Add an entry to a key that was loaded."""
         digest = digest_of(key)
-        place, node = self._to_change(digest)
+        place = self._place(digest)
+        node = self._nodes.setdefault(place, {})
+        assert isinstance(node, dict)  # noqa: S101  _place ends at one
         node[digest] = (*node.get(digest, ()), number)
+        self._changed.add(place)
         if len(node) > _MOST:
             self._split(place, node)
 
     def forget(self, key: str, through: int) -> None:
         """Remove the entries up to that number from a key that was loaded."""
         digest = digest_of(key)
-        if digest in self._last(digest)[1]:
-            _, node = self._to_change(digest)
+        place = self._place(digest)
+        node = self._nodes.get(place)
+        if isinstance(node, dict) and digest in node:
             node[digest] = tuple(number for number in node[digest] if number > through)
             if not node[digest]:
                 del node[digest]
+            self._changed.add(place)
 
-    def changed(self) -> tuple[str, list[Row]]:
-        """Return the new root's hash, and what `SAVE` is to write of what has changed since this was
-        last asked."""
-        rows: list[Row] = []
-        above: dict[str, Inner] = {}
+    def save(self) -> str:
+        """Write what has changed; the new root's hash."""
+        rows = []
         # the longest first: a node's hash is in the one above
         for place in sorted(_with_above(self._changed), key=len, reverse=True):
-            node = above.get(place, self._nodes[place])
+            node = self._nodes[place]
             content = _write(node).decode()
-            own = node_hash(self._seal, place, content)
-            self._nodes[place] = node
+            self._hashes[place] = own = node_hash(self._seal, place, content)
             self._remember(own, node)
             rows.append({"prefix": place, "content": content})
-            if not place:
-                self._root = own
-                break
-            if place[:-1] not in above:
-                above[place[:-1]] = [*self._nodes[place[:-1]]]
-            above[place[:-1]][int(place[-1], 16)] = own
+            if place:
+                above = self._nodes[place[:-1]]
+                assert isinstance(above, list)  # noqa: S101  as _split left it
+                above[_DIGITS.index(place[-1])] = own
+        self._transaction.execute_many(_SAVE, rows)
         self._changed = set()
-        return self._root, rows
+        return self._hashes[""]
 
-    def _last(self, digest: str) -> tuple[str, Last]:
-        """Return the last node on the way to a digest, an empty one where there is none, and its
-        prefix."""
-        depth, node = 0, self._nodes.get("")
-        while isinstance(node, list):
+    def _place(self, digest: str) -> str:
+        """Return the prefix of the last node on the way to a digest."""
+        depth = 0
+        while isinstance(self._nodes.get(digest[:depth]), list):
             depth += 1
-            node = self._nodes.get(digest[:depth])
-        place = digest[:depth]
-        if node is None and self._hash_of(place):
+        if digest[:depth] not in self._nodes and self._hashes.get(digest[:depth]):
             raise ChangedIndexError  # a node that nobody has read
-        return place, node or {}
-
-    def _to_change(self, digest: str) -> tuple[str, Last]:
-        """Return the last node on the way to a digest, as one that may be changed."""
-        place, node = self._last(digest)
-        if place not in self._changed:
-            self._nodes[place] = node = node.copy()
-            self._changed.add(place)
-        return place, node
+        return digest[:depth]
 
     def _split(self, place: str, node: Last) -> None:
         self._nodes[place] = [""] * len(_DIGITS)
@@ -157,40 +138,39 @@ class Index:
             if isinstance(small, dict) and len(small) > _MOST:
                 self._split(place + digit, small)
 
-    def _hash_of(self, place: str) -> str:
-        """Return the hash of the node at a prefix, which the node above has; "" where there is none."""
-        above = self._nodes.get(place[:-1]) if place else [self._root]
-        return above[int(place[-1:] or "0", 16)] if isinstance(above, list) else ""
-
-    def _read(self, places: Iterable[str]) -> None:
-        """Take those of these nodes that there are, whose nodes above are known."""
-        hashes = {place: own for place in places if (own := self._hash_of(place))}
+    def _read(self, prefixes: Collection[str]) -> None:
+        known = self._seal.known
         missing = []
-        for place, own in hashes.items():
-            node = self._seal.known.get(own)
+        for place in prefixes:
+            node = known.get(self._hashes[place])
             if node is None:
                 missing.append(place)
             else:
-                self._nodes[place] = node
+                self._take(place, node)
         if not missing:
             return
-        found = {place: self._ahead[place] for place in missing if place in self._ahead}
-        unread = [place for place in missing if place not in found]
-        if unread:
-            found.update(self._transaction.tuples(NODES, prefixes=unread))
+        found = dict(self._transaction.tuples(_NODES, prefixes=missing))
         for place in missing:
-            content, own = found.get(place), hashes[place]
+            content, own = found.get(place), self._hashes[place]
             if not isinstance(content, str) or node_hash(self._seal, place, content) != own:
                 raise ChangedIndexError
-            self._nodes[place] = node = _decoded(content)
+            node = _decoded(content)
             self._remember(own, node)
+            self._take(place, node)
 
     def _remember(self, own: str, node: Inner | Last) -> None:
-        """Keep a node by its hash, so that it is read once for as long as the log is open."""
+        """Keep a copy of a node by its hash, so that it is read once for as long as the log is open."""
         known = self._seal.known
         if len(known) >= _REMEMBERED:
             known.clear()
-        known[own] = node
+        known[own] = node.copy()
+
+    def _take(self, place: str, node: Inner | Last) -> None:
+        self._nodes[place] = node = node.copy()
+        if isinstance(node, list):
+            self._hashes.update(
+                {place + digit: own for digit, own in zip(_DIGITS, node, strict=True)}
+            )
 
 
 def pairs(transaction: Transaction, seal: Seal, root: str) -> Iterator[tuple[str, int]]:
@@ -215,13 +195,6 @@ def pairs(transaction: Transaction, seal: Seal, root: str) -> Iterator[tuple[str
         rows = transaction.tuples(_ALL, after=after)
     if hashes:
         raise ChangedIndexError
-
-
-def prefixes_near(keys: Iterable[str]) -> list[str]:
-    """Return the prefixes of the nodes that may lead to some keys, those nearest to the root."""
-    digests = list(map(digest_of, keys))
-    found = dict.fromkeys(digest[:depth] for depth in range(_DEPTH) for digest in digests)
-    return list(found)[:_NEAR]
 
 
 def node_hash(seal: Seal, prefix: str, content: str) -> str:

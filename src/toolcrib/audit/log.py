@@ -49,11 +49,10 @@ from toolcrib.audit.entry import (
     says_its_columns,
     seconds,
 )
-from toolcrib.audit.index import ChangedIndexError
 from toolcrib.audit.verify import checked_to_prune, end_line, verify_database, verify_lines
 from toolcrib.closing import Closing
 from toolcrib.errors import SourceError, ToolcribError
-from toolcrib.storage import OWNERS, ConflictError, SqlDatabase, Transaction, UnreachableError
+from toolcrib.storage import OWNERS, SqlDatabase, Transaction, UnreachableError
 from toolcrib.values.json import keyed_digest
 from toolcrib.values.origin import Attachment
 from toolcrib.values.record import ToolInvocationRecord, standing
@@ -404,28 +403,14 @@ class AuditLog(Closing):
             except ToolcribError as error:
                 answers.append(error)
         if drafts:
-            found = iter(self._append(drafts))
+            written, self.generation = self._database.transact_here(
+                lambda t: append(t, self._seal, drafts)
+            )
+            found = iter(written)
             answers = [next(found) if answer is None else answer for answer in answers]
             if self._checkpoints is not None and self._checkpoints.note(len(drafts)):
                 self._sign()
         return answers
-
-    def _append(self, drafts: Sequence[NewEntry]) -> Sequence[AuditEntry | SourceError | None]:
-        """Write entries behind the state that this log left, if nobody else writes: a server is not
-        waited for before it confirms. Else, and where that fails, the state is read and locked first.
-        """
-        expected = self._seal.expected()
-        if expected is not None:
-            try:
-                return self._database.transact_here(
-                    lambda t: append(t, self._seal, drafts, expected)
-                )[0]
-            except (ConflictError, ChangedIndexError):
-                self._seal.alone = 0
-        written, self.generation = self._database.transact_here(
-            lambda t: append(t, self._seal, drafts)
-        )
-        return written
 
     def _sign(self) -> None:
         if self._checkpoints is not None:

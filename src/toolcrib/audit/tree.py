@@ -14,26 +14,24 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from toolcrib.audit.entry import leaf
 from toolcrib.errors import SourceError
-from toolcrib.storage import Row, Transaction
+from toolcrib.storage import Transaction
 
 Place: TypeAlias = tuple[int, int]  # level, number
-Read: TypeAlias = Callable[[Collection[Place]], Mapping[Place, bytes]]
+Read: TypeAlias = Callable[[Iterable[Place]], Mapping[Place, bytes]]
 
 WIDTH = 16
 _HEIGHT = 4  # of a tile: 2 ** 4 hashes
-_WIDTHS = (1, 2, 4, 8)  # of the whole subtrees in a tile that is not full
 _BYTES = 32
 EMPTY = sha256(b"").digest()
-TILES = "SELECT place, hashes FROM audit_tiles WHERE place IN :places"
-SAVE = """INSERT INTO audit_tiles (place, hashes) VALUES (:place, :hashes)
+_TILES = "SELECT place, hashes FROM audit_tiles WHERE place IN :places"
+_SAVE = """INSERT INTO audit_tiles (place, hashes) VALUES (:place, :hashes)
     ON CONFLICT (place) DO UPDATE SET hashes = excluded.hashes"""
 
 
@@ -55,19 +53,8 @@ class Tree:
         self._changed: set[Place] = set()
 
     def root(self) -> bytes:
-        """Return the hash over all leaves, of the whole subtrees from the right end on."""
-        edge = _edge(self.size)
-        self.need(edge)
-        found = b""
-        for level, number in edge:
-            left = (self.size >> _HEIGHT * level) % WIDTH
-            hashes = self._hashes(level, number, 0, left)
-            for width in _WIDTHS:
-                if left & width:
-                    left -= width
-                    whole = _folded(hashes[left * _BYTES : (left + width) * _BYTES])
-                    found = node_hash(whole, found) if found else whole
-        return found or EMPTY
+        self.need(_edge(self.size))
+        return self._range(0, self.size) if self.size else EMPTY
 
     def root_at(self, size: int) -> bytes:
         """Return the root that the tree had when it was smaller."""
@@ -154,65 +141,33 @@ class Tree:
     def _node(self, height: int, index: int) -> bytes:
         level, rest = divmod(height, _HEIGHT)
         number, at = divmod(index << rest, WIDTH)
-        return _folded(self._hashes(level, number, at, 1 << rest))
-
-    def _hashes(self, level: int, number: int, at: int, count: int) -> bytes:
-        """Return so many hashes of a tile, from one on; raises SourceError if they are not there."""
-        hashes = self._tile(level, number)[at * _BYTES : (at + count) * _BYTES]
-        if len(hashes) != _BYTES * count:
+        hashes = self._tile(level, number)[at * _BYTES : (at + (1 << rest)) * _BYTES]
+        if len(hashes) != _BYTES << rest:
             raise SourceError("the tree of the audit log was changed: verify the log")
-        return hashes
+        return _folded(hashes)
 
     def _tile(self, level: int, number: int) -> bytes:
         self.need([(level, number)])
         return self._tiles.get((level, number), b"")
 
 
-def stored(
-    transaction: Transaction, size: int, ahead: Mapping[Place, bytes] = MappingProxyType({})
-) -> Tree:
-    """Return the tree of a log's first entries, as it is in the database: check what is read of it.
-
-    Of the tiles, some may have been read `ahead` in the same transaction.
-    """
-
-    def read(places: Collection[Place]) -> dict[Place, bytes]:
-        found = {place: ahead[place] for place in places if place in ahead}
-        return found | tiles(transaction, (place for place in places if place not in found))
-
-    return Tree(size, read)
+def stored(transaction: Transaction, size: int) -> Tree:
+    """Return the tree of a log's first entries, as it is in the database: check what is read of it."""
+    return Tree(size, lambda places: tiles(transaction, places))
 
 
 def tiles(transaction: Transaction, places: Iterable[Place]) -> dict[Place, bytes]:
     """Return those that are there, and can be read."""
-    names = list(map(_name, places))
-    return tiles_in(transaction.tuples(TILES, places=names)) if names else {}
-
-
-def tiles_in(rows: Iterable[tuple[Any, ...]]) -> dict[Place, bytes]:
-    """Return the tiles of rows that `TILES` finds, those that can be read."""
+    names = {f"{level}/{number}": (level, number) for level, number in places}
+    if not names:
+        return {}
     found = {}
-    for name, text in rows:
+    for name, text in transaction.tuples(_TILES, places=list(names)):
         with suppress(binascii.Error, TypeError, ValueError):
             hashes = base64.b64decode(text, validate=True)
             if base64.b64encode(hashes).decode() == text:  # as it was written
-                level, number = map(int, name.split("/"))
-                found[level, number] = hashes
+                found[names[name]] = hashes
     return found
-
-
-def names_near(size: int) -> list[str]:
-    """Return the names of the tiles at the right end of a tree that may have grown a little."""
-    sizes = (size, size + WIDTH, size + 2 * WIDTH)
-    levels = range(len(_above(0, sizes[-1])))
-    return list(
-        {_name((level, at // WIDTH ** (level + 1))): None for level in levels for at in sizes}
-    )
-
-
-def _name(place: Place) -> str:
-    level, number = place
-    return f"{level}/{number}"
 
 
 def leaves(transaction: Transaction, first: int, last: int) -> list[bytes]:
@@ -228,12 +183,12 @@ def is_full(tile: bytes) -> bool:
     return len(tile) == WIDTH * _BYTES
 
 
-def rows(made: Mapping[Place, bytes]) -> list[Row]:
-    """Return tiles as what `SAVE` writes."""
-    return [
-        {"place": _name(place), "hashes": base64.b64encode(hashes).decode()}
-        for place, hashes in made.items()
+def save(transaction: Transaction, made: Mapping[Place, bytes]) -> None:
+    rows = [
+        {"place": f"{level}/{number}", "hashes": base64.b64encode(hashes).decode()}
+        for (level, number), hashes in made.items()
     ]
+    transaction.execute_many(_SAVE, rows)
 
 
 def count_of_tiles(size: int) -> int:
@@ -320,5 +275,5 @@ def _folded(hashes: bytes) -> bytes:
     """Return the node over a power of two of nodes."""
     while len(hashes) > _BYTES:
         pairs = range(0, len(hashes), 2 * _BYTES)
-        hashes = b"".join([sha256(b"\1" + hashes[at : at + 2 * _BYTES]).digest() for at in pairs])
+        hashes = b"".join(sha256(b"\1" + hashes[at : at + 2 * _BYTES]).digest() for at in pairs)
     return hashes

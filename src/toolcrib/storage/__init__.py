@@ -1,17 +1,10 @@
 """The database: engine, migrations, transactions. Knows no meaning."""
 
 from toolcrib.storage.cache_folder import OWNERS, create_private, mode_of
-from toolcrib.storage.database import (
-    ConflictError,
-    Row,
-    SqlDatabase,
-    Transaction,
-    UnreachableError,
-)
+from toolcrib.storage.database import Row, SqlDatabase, Transaction, UnreachableError
 
 __all__ = [
     "OWNERS",
-    "ConflictError",
     "Row",
     "SqlDatabase",
     "Transaction",

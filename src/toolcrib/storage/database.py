@@ -22,9 +22,9 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from functools import cached_property, lru_cache, partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -75,7 +75,6 @@ def open_engine(url: str, mode: int = OWNERS, folder: str = "") -> Engine:
     except ValueError:
         raise sa.exc.ArgumentError("a port is a number") from None
     options: dict[str, Any] = {"hide_parameters": True, "logging_name": "toolcrib"}
-    options["pool_reset_on_return"] = None  # who uses one commits, rolls back or invalidates it
     logging.getLogger("sqlalchemy.engine.Engine.toolcrib").addFilter(_is_no_row)
     is_sqlite = parsed.get_backend_name() == "sqlite"
     if is_sqlite and parsed.database in _IN_MEMORY:
@@ -246,8 +245,7 @@ def _set_session(connection: Any, _record: object) -> None:
         )
         cursor.execute(
             "SELECT set_config('extra_float_digits', '3', false),"
-            " set_config('client_encoding', 'UTF8', false),"
-            " set_config('default_transaction_isolation', 'read committed', false)"
+            " set_config('client_encoding', 'UTF8', false)"
         )
     connection.commit()
 
@@ -391,33 +389,23 @@ class UnreachableError(SourceError):
     """The database was not there, or not to be had: nothing is said about what is in it."""
 
 
-class ConflictError(SourceError):
-    """What was to be written does not fit to what is there by now. Nothing of it was."""
-
-
 class Transaction:
     """Statements that are committed together, or not at all. `:name` marks a value.
 
     A value that is a list stands for what is between the brackets of `IN :name`. They go straight to
     the driver: SQLAlchemy's own execution takes three times as long as a small statement in SQLite.
-    PostgreSQL gets them in a pipeline: what nobody waits for goes together with what follows, and BEGIN
-    and COMMIT only where an answer is waited for in between. What is sent at once is a transaction by
-    itself.
+    PostgreSQL gets them in a pipeline: what nobody waits for goes together with what follows.
     """
 
     def __init__(self, connection: PoolProxiedConnection, dialect: Dialect) -> None:
         self._connection = connection
         self._dialect = dialect
-        self._unread: Any = None  # a cursor of statements whose results nobody waits for
+        self._cursor: Any = None  # opened where it begins
+        self._unread: Any = None  # of statements whose results nobody waits for
         self._pipeline = ExitStack()
         self._sync: Callable[[], object] = _nothing
         self.when_committed: Callable[[], None] = lambda: None  # called once, after the commit
         self.failed = False  # then it cannot be committed, whoever caught the error
-        self._required = ""  # what it says if the server did not find what was required
-        self._heard = False  # whether the server has answered, or may have committed
-        self.unheard = False  # whether its connection had died before that
-        self._begin = ""  # BEGIN, until it is sent
-        self._queued: list[tuple[str, Row]] = []  # what is to be sent, in order
 
     def rows(self, sql: str, /, **values: object) -> list[Row]:
         """Return the rows of a SELECT, as mappings by column name."""
@@ -427,14 +415,7 @@ class Transaction:
 
     def tuples(self, sql: str, /, **values: object) -> list[tuple[Any, ...]]:
         """Return the rows as plain tuples, which is faster than `rows` where there are many."""
-        return self._run(sql, values, partial(self._fetched, self._cursor))
-
-    def tuples_of(self, queries: Sequence[tuple[str, Row]], /) -> list[list[tuple[Any, ...]]]:
-        """Return the rows of several SELECTs; a server is asked all of them before it answers."""
-        cursors = [self._connection.cursor() for _ in queries]
-        for cursor, (sql, values) in zip(cursors, queries, strict=True):
-            self._run(sql, values, _nothing, cursor=cursor)
-        return [self._guarded(partial(self._fetched, cursor)) for cursor in cursors]
+        return self._run(sql, values, lambda: list(self._cursor.fetchall()))
 
     def execute(self, sql: str, /, **values: object) -> int:
         """Run a statement and return how many rows it changed."""
@@ -453,36 +434,6 @@ class Transaction:
         elif values:
             self._run(sql, values[0], _nothing, cursor=self._unread, more=values[1:])
 
-    def execute_together(self, writes: Sequence[tuple[str, Sequence[Row]]], /) -> None:
-        """Run statements that do not see each other's rows, each as `execute_many` does.
-
-        A server gets the INSERTs, and the one UPDATE of one row at the end, as one statement.
-        """
-        if self._dialect.name != "postgresql":
-            for sql, rows in writes:
-                self.execute_many(sql, rows)
-            return
-        *inserts, (update, (values,)) = [(sql, rows) for sql, rows in writes if rows]
-        texts = {
-            f"rows_{at}": msgspec.json.encode(rows).decode() for at, (_, rows) in enumerate(inserts)
-        }
-        self._queued.append(
-            (_in_one(tuple(sql for sql, _ in inserts), update), {**texts, **values})
-        )
-
-    def require(self, sql: str, failure: str, /, **values: object) -> None:
-        """Raise ConflictError with this text unless a SELECT gives a row.
-
-        On a server it may be raised as late as by the commit, which then is none.
-        """
-        if self._dialect.name != "postgresql":
-            if not self.tuples(sql, **values):
-                raise ConflictError(failure)
-            return
-        self._required = failure
-        counted = f"SELECT 1 / count(*) FROM ({sql}) AS found"  # noqa: S608  the caller's own
-        self._queued.append((counted, values))
-
     @property
     def for_update(self) -> str:
         """Return the clause that locks a SELECT's rows for the transaction; SQLite needs none."""
@@ -497,45 +448,21 @@ class Transaction:
 
     def begin(self, *, write: bool) -> None:
         """Begin: a snapshot to read, or a write under its locks."""
-        self._unread = self._guarded(self._connection.cursor)
+        self._cursor, self._unread = self._connection.cursor(), self._connection.cursor()
         if self._dialect.name == "sqlite":
             # the lock is taken at once: who reads first may find that another has written since
             self._run("BEGIN IMMEDIATE" if write else "BEGIN", {}, _nothing)
-            self._heard = True
             return
         driver: Any = self._connection.driver_connection
         if not driver.autocommit:  # as SQLAlchemy leaves it; here BEGIN and COMMIT are statements
             driver.autocommit = True
         mode = "READ COMMITTED" if write else "REPEATABLE READ READ ONLY"
-        self._begin = f"BEGIN ISOLATION LEVEL {mode}"
+        self._run(f"BEGIN ISOLATION LEVEL {mode}", {}, _nothing)
         if getattr(self._dialect.loaded_dbapi.capabilities, "has_pipeline", bool)():
             self._sync = self._pipeline.enter_context(driver.pipeline()).sync
-        else:  # each statement would be a transaction by itself
-            self._send()
 
     def commit(self) -> None:
-        if self._begin:
-            self._begin = ""
-            self._send()
-            self._heard = True
-            self._guarded(self._pipeline.close)
-        else:
-            self._send()
-            self._heard = True
-            self._run("COMMIT", {}, self._pipeline.close)
-
-    def _send(self) -> None:
-        """Send what is queued, after BEGIN if that was not sent."""
-        begin, self._begin = self._begin, ""
-        queued, self._queued = self._queued, []
-        if begin:
-            self._run(begin, {}, _nothing, cursor=self._unread)
-        for sql, values in queued:
-            self._run(sql, values, _nothing, cursor=self._unread)
-
-    def close(self) -> None:
-        """Give the connection back."""
-        self._connection.close()
+        self._run("COMMIT", {}, self._pipeline.close)
 
     def roll_back(self) -> None:
         """Undo all, also after an error; a connection that does not take even that is thrown away."""
@@ -547,27 +474,17 @@ class Transaction:
         if not self._connection.is_valid:  # it was thrown away when it died
             return
         try:
-            self._connection.cursor().execute("ROLLBACK")
+            self._cursor.execute("ROLLBACK")
         except self._error:
             self._connection.invalidate()
-
-    @cached_property
-    def _cursor(self) -> Any:
-        return self._guarded(self._connection.cursor)
 
     @property
     def _error(self) -> type[Exception]:
         kind: type[Exception] = self._dialect.loaded_dbapi.Error
         return kind
 
-    def _fetched(self, cursor: Any) -> list[tuple[Any, ...]]:
-        rows = list(cursor.fetchall())
-        self._heard = True
-        return rows
-
     def _changed(self) -> int:
         self._sync()
-        self._heard = True
         return int(self._cursor.rowcount)
 
     def _run(
@@ -579,32 +496,20 @@ class Transaction:
         cursor: Any = None,
         more: Sequence[Row] = (),
     ) -> T:
-        if self._begin or self._queued:
-            self._send()
         _log.debug("%s", sql)
         text, named = _statement(sql, values, self._dialect.name)
         cursor = self._cursor if cursor is None else cursor
-
-        def run() -> T:
+        try:
             if more:
                 cursor.executemany(text, [named, *more])
             else:
                 cursor.execute(text, named)
             return take()
-
-        return self._guarded(run)
-
-    def _guarded(self, use: Callable[[], T]) -> T:
-        """Return what is made with the driver; raises SourceError for each error of it."""
-        try:
-            return use()
         except self._error as error:
             driver = self._connection.driver_connection
-            if self._dialect.is_disconnect(error, driver, self._unread):  # type: ignore[arg-type]
+            if self._dialect.is_disconnect(error, driver, self._cursor):  # type: ignore[arg-type]
                 self._connection.invalidate()
-                self.unheard = not self._heard
-            refused = self._required if code_of(error) == _DIVISION_BY_ZERO else ""
-            failure = ConflictError(refused) if refused else _failed_by(error)
+            failure = _failed_by(error)
         except UnicodeError as error:
             failure = _failed_by(error)
         self.failed = True
@@ -615,38 +520,31 @@ def _nothing() -> None:
     """What a statement gives that nobody asks about."""
 
 
-def _done(
-    engine: Engine, work: Callable[[Transaction], T], *, write: bool
-) -> tuple[T, Callable[[], None]]:
-    """Return what `work` returns, committed, and what is to be called then; if it raises, all of it
-    is rolled back."""
-    transaction = Transaction(_connected(engine), engine.dialect)
+@contextmanager
+def _begun(engine: Engine, *, write: bool) -> Iterator[Transaction]:
+    """Commit what is done meanwhile, or roll it back if that raises."""
+    connection = _connected(engine)
+    transaction = Transaction(connection, engine.dialect)
     try:
-        return _committed(transaction, work, write=write)
+        transaction.begin(write=write)
     except SourceError:
-        if not transaction.unheard:
+        if connection.is_valid:
+            connection.close()
             raise
-    # a server or a firewall drops what is idle: the others are gone as well
-    engine.dispose()
-    return _committed(Transaction(_connected(engine), engine.dialect), work, write=write)
-
-
-def _committed(
-    transaction: Transaction, work: Callable[[Transaction], T], *, write: bool
-) -> tuple[T, Callable[[], None]]:
+        # a server or a firewall drops what is idle: the others are gone as well
+        engine.dispose()
+        connection = _connected(engine)
+        transaction = Transaction(connection, engine.dialect)
+        transaction.begin(write=write)
     try:
         try:
-            transaction.begin(write=write)
-            found = work(transaction)
-            if write and transaction.failed:
-                raise SourceError("a statement failed, so nothing of its transaction is kept")
+            yield transaction
             transaction.commit()
         except BaseException:
             transaction.roll_back()
             raise
     finally:
-        transaction.close()
-    return found, transaction.when_committed
+        connection.close()
 
 
 def _connected(engine: Engine) -> PoolProxiedConnection:
@@ -704,12 +602,15 @@ class SqlDatabase:
 
     def _transact(self, work: Callable[[Transaction], T], *, write: bool) -> T:
         engine, file, _ = self._opened()
-        found, committed = _done(engine, work, write=write)
+        with _begun(engine, write=write) as transaction:
+            found = work(transaction)
+            if write and transaction.failed:
+                raise SourceError("a statement failed, so nothing of its transaction is kept")
         if file_behind(engine) != file:
             self._close()
             raise UnreachableError("the database's file was removed or replaced while it was open")
         if write:
-            committed()
+            transaction.when_committed()
         return found
 
     def _opened(self) -> _OpenEngine:
@@ -769,15 +670,11 @@ def _quietly(work: Callable[[], T]) -> T:
 def _failed_by(error: Exception) -> SourceError:
     told = ", ".join(filter(None, (type(error).__name__, code_of(error))))
     kind = UnreachableError if unreachable(error) else SourceError
-    if code_of(error) in _TAKEN:
-        kind = ConflictError
     return kind(f"the database cannot be used ({told}): {advice(error)}")
 
 
 _INSERT = re.compile(r"INSERT INTO (\w+) \(([^)]*)\)\s+VALUES \(([^)]*)\)\s*(.*)", re.DOTALL)
 _NAMED = re.compile(r"(?<![:\w]):(\w+)")
-_DIVISION_BY_ZERO = "22012"
-_TAKEN = ("23505", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_UNIQUE")
 
 
 def _statement(sql: str, values: Row, kind: str) -> tuple[str, Row]:
@@ -789,17 +686,6 @@ def _statement(sql: str, values: Row, kind: str) -> tuple[str, Row]:
             items.update((f"{name}_{at}", item) for at, item in enumerate(values[name]))
         values = items
     return _in_style(sql, lists, kind), values
-
-
-@lru_cache(maxsize=64)
-def _in_one(inserts: tuple[str, ...], update: str) -> str:
-    """Return INSERTs of one row as one statement with an UPDATE; their rows are in `:rows_0` …"""
-    parts = []
-    for at, sql in enumerate(inserts):
-        of_all = _rows_in_one(sql)
-        assert of_all is not None, sql  # noqa: S101  the caller's own
-        parts.append(f"written_{at} AS ({of_all.replace(':rows', f':rows_{at}')})")
-    return f"WITH {', '.join(parts)} {update}" if parts else update
 
 
 @lru_cache(maxsize=64)
