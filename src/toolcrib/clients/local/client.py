@@ -47,9 +47,8 @@ from toolcrib.pick import Embedder, WordVectors
 from toolcrib.pick.scorer import CatalogCache, numpy
 from toolcrib.pick.words import spaced_name
 from toolcrib.tools import as_tools
-from toolcrib.values.answer import stated
 from toolcrib.values.call import ToolCall
-from toolcrib.values.definition import Example, HasDefinition, ToolDefinition
+from toolcrib.values.definition import Example, HasDefinition, ToolDefinition, stated
 from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.message import (
     ArgumentsPart,
