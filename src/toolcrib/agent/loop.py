@@ -27,7 +27,6 @@ from toolcrib.schema import Parameter, compile_validator, derive_input
 from toolcrib.threads import cancel_requests
 from toolcrib.tools.component import NotAcceptedError, read_typed
 from toolcrib.values.call import HydrationResult
-from toolcrib.values.client import LLMClient
 from toolcrib.values.context import ROUNDING, PolicyContext
 from toolcrib.values.decision import Answer
 from toolcrib.values.definition import HasDefinition
@@ -44,6 +43,7 @@ from toolcrib.values.json import JsonValue, encodable
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
+    LLMClient,
     Message,
     OutputFormat,
     ReasoningPart,

@@ -47,9 +47,8 @@ from toolcrib.clients.transport import (
 )
 from toolcrib.closing import Closing
 from toolcrib.errors import MissingExtraError, RequestError, WireError, did_you_mean
-from toolcrib.values.client import LLMClient
 from toolcrib.values.json import encodable
-from toolcrib.values.message import Reply, Usage
+from toolcrib.values.message import LLMClient, Reply, Usage
 from toolcrib.values.typed import names_wrong_types
 from toolcrib.wire import (
     ANTHROPIC,
