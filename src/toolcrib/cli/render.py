@@ -22,8 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from toolcrib.errors import ErrorCode
-from toolcrib.values.decision import Allow, ApprovalRequest, Ask, Deny
-from toolcrib.values.invisible import INVISIBLE
+from toolcrib.values.decision import INVISIBLE, Allow, ApprovalRequest, Ask, Deny
 from toolcrib.values.json import JsonValue
 from toolcrib.values.record import CallError, ToolInvocationRecord
 from toolcrib.values.run import (
