@@ -37,6 +37,7 @@ from toolcrib.wire.text_calls.reading import (
     Marks,
     NoCallError,
     Written,
+    nowhere,
 )
 from toolcrib.wire.text_calls.syntaxes import Reader, TextSyntax, some_calls, then
 
@@ -261,7 +262,7 @@ class Scanner:
             if (yield from cursor.take(fence)):
                 more: list[str] = []
                 yield from cursor.over(run, more.append)
-                yield from cursor.over(_INFO, _nowhere)
+                yield from cursor.over(_INFO, nowhere)
                 return fence + "".join(more)
         return ""
 
@@ -352,7 +353,7 @@ class Scanner:
             return
         cursor.start()
         try:
-            found = yield from cursor.until(Marks((*closers, *_PARAGRAPH_ENDS)), _nowhere)
+            found = yield from cursor.until(Marks((*closers, *_PARAGRAPH_ENDS)), nowhere)
         except EndedError:
             found = ""
         cursor.rewind()
@@ -526,7 +527,3 @@ def _value(call: ToolCall) -> object:
         return canonical_text(call.arguments)
     except ValueError:
         return call.arguments
-
-
-def _nowhere(_text: str) -> None:
-    pass
