@@ -14,7 +14,7 @@ import msgspec
 
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import Veiled, canonical_json, encodable, sha256_hex
-from toolcrib.values.message import Image, Message
+from toolcrib.values.message import Message
 
 PEOPLE = ("system", "user")
 _MOST_EXCLUDED = 200
@@ -148,9 +148,5 @@ def prompt_of(
 def _said(message: Message) -> dict[str, object]:
     told: dict[str, object] = {"role": message.role, "content": encodable(message.content)}
     if message.images:
-        told["images"] = [_digest(image) for image in message.images]
+        told["images"] = ["sha256:" + sha256_hex(each.data or each.url) for each in message.images]
     return told
-
-
-def _digest(image: Image) -> str:
-    return "sha256:" + sha256_hex(image.data or image.url)
