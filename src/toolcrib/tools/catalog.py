@@ -26,7 +26,7 @@ from toolcrib.schema.portable import check_portable
 from toolcrib.tools.build import check_name
 from toolcrib.tools.capability import PerCall, check_implements, check_may_implement, interface_name
 from toolcrib.tools.component import Tool, tool_of
-from toolcrib.tools.definitions import tool_from_dict
+from toolcrib.tools.decorator import tool_from_dict
 from toolcrib.tools.trust import Pins, Trusts
 from toolcrib.values.definition import (
     All,
