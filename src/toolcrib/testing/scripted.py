@@ -425,7 +425,7 @@ class OpenAIServer:
         return _answer(turn, number=number, stream=stream)
 
     def _fault(self, body: Any) -> str | None:
-        """No check looks at the type of everything before it looks into it, or counts how deep."""
+        """Return what is wrong with a body; `fault` raises where its types or depth are unexpected."""
         try:
             return self.fault(body)
         except (AttributeError, LookupError, RecursionError, TypeError, ValueError):

@@ -74,7 +74,7 @@ def check_derived(name: str, what: str, schema: JsonObject | None) -> CheckedSch
     return CheckedSchema(text, copy, Inspected(Draft.D2020), derived=True)
 
 
-# What takes time to be compared with (`schema.constants`): constants that are no texts, and fractions.
+# What takes time to be compared with (see `Constants`): constants that are no texts, and fractions.
 _COMPARED = re.compile(
     r'"enum":\[(?!"[^"\\]*"(?:,"[^"\\]*")*\])|"const":(?!")|"(?:minimum|maximum|exclusiveMinimum'
     r'|exclusiveMaximum|multipleOf)":-?[0-9]+[.eE]'

@@ -30,7 +30,7 @@ class Candidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @staticmethod
     def of(name: str, score: float | None, reason: str) -> Candidate:
-        """With a reason that a record can hold, whoever wrote it."""
+        """Return a candidate whose reason a record can hold, whoever wrote it."""
         text = encodable(reason)
         short = text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 1]}…"
         return Candidate(name, score, short)
@@ -59,7 +59,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
         *,
         timed_out: bool = False,
     ) -> Choice:
-        """`excluded` are names with reasons; of a great many only the first ones are kept."""
+        """Return a choice. `excluded` are names with reasons; only the first ones of many are kept."""
         kept, count = [], 0
         for name, why in excluded:
             count += 1

@@ -99,7 +99,7 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
         check_signature(self.signature, self._signature(key), "the saved state")
 
     def _signature(self, key: bytes) -> str:
-        """HMAC-SHA256 over the canonical JSON of what is saved, without the signature."""
+        """Return the HMAC-SHA256 of the canonical JSON of what is saved, without the signature."""
         saved = msgspec.json.decode(msgspec.structs.replace(self, signature="").to_json())
         return keyed_digest(key, "toolcrib run state", canonical_json(saved))
 

@@ -397,7 +397,7 @@ class Scanner:
         return True
 
     def _forget(self, mark: str) -> None:
-        """Thinking ends that had no beginning: all before was thought, and no call.
+        """Take back what was told: thinking ends that had no beginning, so that all before was no call.
 
         Only a whole text can be taken back; of one in pieces, what was not shown stays so.
         """

@@ -90,7 +90,7 @@ class Cursor:
         self.at = self._from = 0
 
     def start(self, back: int = 0) -> None:
-        """From here on, or `back` characters before, it is an attempt."""
+        """Begin an attempt here, or `back` characters before."""
         self._before = []
         self._from = self.at - back
 
