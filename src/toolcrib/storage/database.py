@@ -434,6 +434,19 @@ class Transaction:
         elif values:
             self._run(sql, values[0], _nothing, cursor=self._unread, more=values[1:])
 
+    def require(self, written: Sequence[tuple[Any, ...]], sql: str, /, **values: object) -> None:
+        """Raise SourceError unless a SELECT gives these very rows: what was written and is to be there.
+
+        What a trigger does at the end of the transaction, it has done by then.
+        """
+        if self._dialect.name == "postgresql":
+            self._run("SET CONSTRAINTS ALL IMMEDIATE", {}, _nothing, cursor=self._unread)
+        if self.tuples(sql, **values) != list(written):
+            raise SourceError(
+                "the database did not take what was written, so nothing of it is kept: look for a"
+                " trigger, or a rule, on its tables"
+            )
+
     @property
     def for_update(self) -> str:
         """Return the clause that locks a SELECT's rows for the transaction; SQLite needs none."""
