@@ -476,7 +476,8 @@ def append(
     """Write the entries; of each whose key was settled before, the entry that stands there; and the
     `generation` of the log.
 
-    A claim that comes too late is not written, nor that somebody did not know of a final outcome.
+    A claim that comes too late is not written, nor that somebody did not know of a final outcome, nor
+    the very outcome that is there: whoever wrote it lost the answer, and writes again.
     """
     tail = Tail(transaction, seal)
     # of what is only written, the key alone has to be known
@@ -492,6 +493,8 @@ def append(
             settled.add(at)
             if draft.claim or draft.told.code == UNKNOWN:
                 continue
+        if draft.settles and not draft.claim and _is_written(tail, draft):
+            continue
         written.append(draft)
         under.setdefault(draft.asked.key, []).append(draft)
     tail.add(written)
@@ -581,6 +584,18 @@ def _settled(tail: Tail, draft: NewEntry, before: Mapping[str, Sequence[NewEntry
             if (other.asked.run_id, other.asked.call_id) == whose
         ]
     return any(kind & (CLAIMS if draft.claim else FINAL) for kind in kinds)
+
+
+def _is_written(tail: Tail, draft: NewEntry) -> bool:
+    """Return whether this very outcome is in the log, as it was given: the same text, under its key.
+
+    Where the key has nothing but its begin, as it mostly has, nothing is read.
+    """
+    with suppress(SourceError):  # nobody can tell: it is written
+        if any(kind != CLAIMS for kind in tail.kinds(draft.asked)):
+            about = tail.about(draft.asked)
+            return any(read_again(entry.record)[0] == draft.text for entry in about)
+    return False
 
 
 def _standing(log: CheckedLog, asked: CallKeys) -> AuditEntry | None:
