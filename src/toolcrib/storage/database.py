@@ -502,13 +502,20 @@ class Transaction:
         self._run("COMMIT", {}, self._pipeline.close)
 
     def roll_back(self) -> None:
-        """Undo all, also after an error; a connection that does not take even that is thrown away."""
+        """Undo all, also after an error; a connection that does not take even that is thrown away.
+
+        So is one to a server that refused a statement: of those behind it in the pipeline the driver
+        takes some for prepared, which the server has not read.
+        """
         driver = self._connection.driver_connection
         if not getattr(driver, "in_transaction", True):  # SQLite has done it by itself
             return
         with suppress(self._error):
             self._pipeline.close()
         if not self._connection.is_valid:  # it was thrown away when it died
+            return
+        if self.failed and self._dialect.name == "postgresql":
+            self._connection.invalidate()
             return
         try:
             self._cursor.execute("ROLLBACK")
