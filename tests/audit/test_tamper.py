@@ -603,6 +603,34 @@ async def no_call_runs(url: str, run: Callable[[str], object], triggers: dict[st
         assert (await log.verify()).ok
 
 
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("table", ["audit_keys", "audit_tiles"])
+async def test_a_swallowed_index_lets_no_call_run_again(
+    path: Path, table: str, after: bool
+) -> None:
+    """The entries are there, and whatever is read leads to them, or is an error."""
+    what, name = ("content", "prefix") if table == "audit_keys" else ("hashes", "place")
+    for when in ("INSERT", "UPDATE"):
+        undo = (
+            f"UPDATE {table} SET {what} = '' WHERE {name} = new.{name}"
+            if after
+            else "SELECT RAISE(IGNORE)"
+        )
+        how = "AFTER" if after else "BEFORE"
+        _run_there(path, f"CREATE TRIGGER on_{when} {how} {when} ON {table} BEGIN {undo}; END")
+    async with AuditLog(log_url(path), key=KEY) as one, AuditLog(log_url(path), key=KEY) as other:
+        claims = []
+        for log in (one, other, one, other):
+            with suppress(SourceError):
+                claims.append(await log.begin(record(77, "started")))
+        assert claims.count(None) <= 1
+    async with AuditLog(log_url(path), key=KEY) as log:
+        with suppress(SourceError):
+            claims.append(await log.begin(record(77, "started")))
+        assert claims.count(None) <= 1
+        assert not (await log.verify()).ok
+
+
 def _run_there(path: Path, sql: str) -> None:
     with opened(path) as database:
         database.execute(sql)
