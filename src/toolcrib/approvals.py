@@ -173,6 +173,7 @@ _ASKED = "SELECT * FROM approvals WHERE run_id = :run_id AND call_id = :call_id"
 _PENDING = """SELECT * FROM approvals WHERE answer IS NULL AND expires_at > :now
     ORDER BY expires_at, id"""
 _USE = "UPDATE approvals SET used_at = :now WHERE id = :id"
+_IS_USED = "SELECT id FROM approvals WHERE id = :id AND used_at = :now"
 _LONGEST = 200  # characters of a column: PostgreSQL's indexes take some 2,700 bytes of two of them
 _ANSWER = """UPDATE approvals SET answer = :answer
     WHERE id = :id AND answer IS NULL AND expires_at > :now"""
@@ -270,7 +271,9 @@ def _take(transaction: Transaction, request: ApprovalRequest) -> Answer | None:
         raise error
     answer = _fitting_answer(rows[0], request)
     if isinstance(answer, Approve):
-        transaction.execute(_USE, id=request.id, now=time.time())
+        used = {"id": request.id, "now": time.time()}
+        transaction.execute(_USE, **used)
+        transaction.require([(request.id,)], _IS_USED, **used)
     return answer
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,31 @@ async def test_a_stored_answer_is_used_once(store: ApprovalStore, file: Path) ->
     assert await CALL.code(store) is ErrorCode.ALREADY_USED
     assert ran == [500]
     await elsewhere.aclose()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "BEFORE UPDATE OF used_at ON approvals BEGIN SELECT RAISE(IGNORE); END",
+        """AFTER UPDATE OF used_at ON approvals
+            BEGIN UPDATE approvals SET used_at = NULL WHERE id = new.id; END""",
+    ],
+)
+async def test_a_yes_whose_use_the_database_does_not_keep_is_none(
+    store: ApprovalStore, file: Path, how: str
+) -> None:
+    asked = await CALL.asked(store)
+    await store.answer(asked.id, Approve(by="grace"))
+    with closing(sqlite3.connect(file)) as database:
+        database.execute(f"CREATE TRIGGER back {how}")
+        for _ in range(2):
+            with pytest.raises(SourceError, match="did not take"):
+                await CALL.exec(store)
+        assert ran == []
+        database.execute("DROP TRIGGER back")
+    assert isinstance(await CALL.exec(store), Completed)
+    assert await CALL.code(store) is ErrorCode.ALREADY_USED
+    assert ran == [500]
 
 
 async def test_a_no_stays_a_no(store: ApprovalStore) -> None:

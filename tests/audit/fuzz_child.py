@@ -3,7 +3,8 @@
 Makes all calls, in an order of its own and some at a time, and goes on with the runs that wait for an
 approval. Each execution of a tool is a line of the world's own ledger, FOLDER/world; each outcome that
 a caller was given is a line of FOLDER/told. With `faults`, writes to the log fail now and
-then: on SQLite the disk is full for this process, on PostgreSQL its connections are closed.
+then: on SQLite the disk is full for this process, on PostgreSQL its connections are closed; some
+commits are made, and nobody is told.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import os
 import random
 import resource
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from unittest.mock import patch
 from uuid import uuid4
 
 import psycopg
@@ -25,6 +27,7 @@ from toolcrib import ALL, Agent, Approve, CallContext, RunState, ToolCall, ToolR
 from toolcrib.audit import AuditLog
 from toolcrib.errors import ErrorCode, SourceError
 from toolcrib.runner import CallScope
+from toolcrib.storage import Transaction, UnreachableError
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.context import RunTally
 from toolcrib.values.json import JsonValue
@@ -36,6 +39,7 @@ RUNS = 4
 TOGETHER = 8
 ASKS = 3  # how often a call is made again whose outcome is not known
 NAMES = ("pay", "put", "pay", "look")  # the tool of each call, by its number
+LOST = 0.1  # of all commits, the answers of which are lost
 FULL = 40_000  # bytes of a file: the log has more by then, and the world's ledger never
 
 
@@ -178,10 +182,25 @@ async def failing(url: str, chance: random.Random) -> AsyncIterator[None]:
 
     task = asyncio.ensure_future(again())
     try:
-        yield
+        with losing_answers(chance):
+            yield
     finally:
         stop.set()
         await task
+
+
+@contextmanager
+def losing_answers(chance: random.Random) -> Iterator[None]:
+    """Some transactions are committed, and nobody is told."""
+    commit = Transaction.commit
+
+    def lost(transaction: Transaction) -> None:
+        commit(transaction)
+        if chance.random() < LOST:
+            raise UnreachableError("the connection was cut")
+
+    with patch.object(Transaction, "commit", lost):
+        yield
 
 
 async def fill_the_disk(_url: str, chance: random.Random) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from audit.audit_helpers import CANARY, opened, record
 from rows import each_row
 
+from toolcrib import ALL, ToolCall, ToolRunner, tool
 from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.audit.append import GroupWriter
 from toolcrib.audit.index import ChangedIndexError
@@ -262,3 +264,43 @@ async def test_a_call_whose_index_is_gone_ends_with_an_error(tmp_path: Path) -> 
     async with AuditLog(f"sqlite:///{path}") as log:
         with pytest.raises(SourceError, match="index of keys"):
             await asyncio.wait_for(log.begin(record(2, "started")), 30)
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("before", range(1, 6))
+async def test_a_write_that_a_server_refuses_stops_no_later_one(
+    postgres: Callable[[], str], before: int, late: bool
+) -> None:
+    """The driver prepares a statement at its sixth use, and may think that a refused one was read."""
+
+    @tool(visible=ALL)
+    async def count(n: int) -> int:
+        """Count."""
+        return n
+
+    url = postgres()
+    async with AuditLog(url) as log:
+        runner = ToolRunner([count], sinks=[log])
+
+        async def called(number: int) -> str:
+            call = ToolCall(f"call_{number}", "count", f'{{"n": {number}}}')
+            return (await runner.exec(call)).record.status
+
+        assert {await called(number) for number in range(before)} == {"completed"}
+        with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as server:
+            server.execute(
+                "CREATE FUNCTION no() RETURNS trigger AS"
+                " $$ BEGIN RAISE EXCEPTION 'no' USING errcode = '23514'; END $$ LANGUAGE plpgsql"
+            )
+            server.execute(
+                "CREATE CONSTRAINT TRIGGER no AFTER INSERT ON audit_entries"
+                " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION no()"
+                if late
+                else "CREATE TRIGGER no BEFORE INSERT ON audit_entries"
+                " FOR EACH ROW EXECUTE FUNCTION no()"
+            )
+            with pytest.raises(SourceError, match=r"refused.*23514"):
+                await called(100)
+            server.execute("DROP TRIGGER no ON audit_entries")
+        assert {await called(number) for number in range(100, 108)} == {"completed"}
+        assert (await log.verify()).ok

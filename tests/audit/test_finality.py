@@ -13,12 +13,13 @@ from audit.audit_helpers import opened, record
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolcrib import ALL, Approve, Completed, Failed, ToolCall, ToolRunner, tool
+from toolcrib import ALL, Approve, Completed, Failed, ToolCall, ToolError, ToolRunner, tool
 from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.cli.audit import stories
 from toolcrib.errors import ErrorCode, SourceError
 from toolcrib.runner import CallScope
 from toolcrib.runner.idempotency import key_of
+from toolcrib.storage import Transaction, UnreachableError
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally
 from toolcrib.values.record import (
@@ -275,6 +276,87 @@ async def test_an_outcome_that_cannot_be_written_is_unknown_until_it_is(
         assert [r.status for r in sink.records if r.id == "10"] == ["failed", "completed"]
         assert told == [*outcomes, told[2], *again]
         assert len(ran) == 4
+
+
+class Cut:
+    """A connection that is cut between a commit and its answer, so often as it is told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = 0
+        commit = Transaction.commit
+
+        def lost(transaction: Transaction) -> None:
+            commit(transaction)
+            if self.left:
+                self.left -= 1
+                raise UnreachableError("the connection was cut")
+
+        monkeypatch.setattr(Transaction, "commit", lost)
+
+
+@pytest.mark.parametrize("kind", ["completes", "fails", "only reads"])
+@pytest.mark.parametrize("times", [1, 2])
+async def test_an_outcome_whose_answer_was_lost_is_written_once(
+    url: str, kind: str, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut, ran = Cut(monkeypatch), list[int]()
+
+    @tool(visible=ALL, read_only=kind == "only reads")
+    async def pay(cents: int) -> int:
+        """Pay once."""
+        ran.append(cents)
+        cut.left = times
+        if kind == "fails":
+            raise ToolError("no money")
+        return len(ran)
+
+    async with AuditLog(url) as log:
+        runner = ToolRunner([pay], sinks=[log])
+        told = [await runner.exec(CALL, scope=scope()) for _ in range(times + 2)]
+        assert told[0].record.error is not None
+        assert told[0].record.error.code is ErrorCode.OUTCOME_UNKNOWN
+        assert told[-1].record == told[-2].record
+        begun = [] if kind == "only reads" else ["started"]
+        ended = "failed" if kind == "fails" else "completed"
+        assert [e.record.status for e in await log.entries()] == [*begun, ended]
+        assert (await log.entries())[-1].record == told[-1].record
+        assert len(ran) == 1
+
+
+async def test_a_begin_whose_answer_was_lost_lets_no_call_run_and_is_written_once(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut, ran = Cut(monkeypatch), list[int]()
+    async with AuditLog(url) as log:
+        runners = [ToolRunner([paying(ran)], sinks=[log]) for _ in range(2)]
+        await runners[0].exec(msgspec.structs.replace(CALL, id="9"), scope=scope())
+        cut.left = 1
+        with pytest.raises(SourceError, match="cut"):
+            await runners[0].exec(CALL, scope=scope())
+        for runner in (*runners, *runners):
+            assert not isinstance(await runner.exec(CALL, scope=scope()), Completed)
+        assert len(ran) == 1
+        entries = await log.entries(AuditFilter(call_id="10"))
+        assert [e.record.status for e in entries].count("started") == 1
+
+
+async def test_an_unknown_outcome_whose_answer_was_lost_is_written_once(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut, unknown = Cut(monkeypatch), record(1, "failed", error=UNKNOWN)
+    async with AuditLog(url) as log:
+        await log.begin(record(1, "started"))
+        cut.left = 1
+        with pytest.raises(SourceError, match="cut"):
+            await log.write(unknown)
+        for written in (unknown, record(1), record(1), record(1, result={"found": 2})):
+            await log.write(written)
+        assert [e.record for e in await log.entries()] == [
+            record(1, "started"),
+            unknown,
+            record(1),
+            record(1, result={"found": 2}),
+        ]
 
 
 async def test_other_sinks_that_fail_are_told_of_as_ever() -> None:

@@ -173,15 +173,24 @@ async def test_no_lock_of_the_parents_stops_the_child(
         assert written == left, case
 
 
-# What was queued when the process forked is committed by the parent, and by nobody else.
+# What was queued when the process forked is committed by the parent, and by nobody else. The parent's
+# thread has it, and has not opened the database: within SQLite, a child has the locks that a thread of
+# its parent held, and what that thread had open it finds locked for good.
 QUEUED = """
-import asyncio, os, sys, warnings
-import sqlalchemy.dialects.sqlite  # Python's own lock on a module that is being imported is not renewed
+import asyncio, os, sys, threading, warnings
 warnings.simplefilter("ignore")
 from audit.audit_helpers import record
 from toolcrib.audit import AuditLog
 
-log = AuditLog(sys.argv[1])
+PARENT, forked = os.getpid(), threading.Event()
+
+class Held(AuditLog):
+    def _commit(self, items):
+        if os.getpid() == PARENT:
+            assert forked.wait(30)
+        return super()._commit(items)
+
+log = Held(sys.argv[1])
 
 async def main():
     queued = [asyncio.ensure_future(log.write(record(number))) for number in range(20)]
@@ -189,6 +198,7 @@ async def main():
     child = os.fork()
     if not child:
         os._exit(0 if await_in_child() else 1)
+    forked.set()
     await asyncio.gather(*queued)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     await log.aclose()
@@ -199,9 +209,9 @@ def await_in_child():
         return other.submit(asyncio.run, write()).result(timeout=30)
 
 async def write():
-    other = AuditLog(sys.argv[1])
-    await other.write(record(99))
-    await other.aclose()
+    for number, own in ((98, log), (99, AuditLog(sys.argv[1]))):
+        await own.write(record(number))
+        await own.aclose()
     return True
 
 asyncio.run(main())
@@ -215,7 +225,7 @@ async def test_what_was_queued_is_the_parents_to_commit(tmp_path: Path) -> None:
     async with AuditLog(url) as log:
         assert (await log.verify()).ok
         ids = [entry.record.id for entry in await log.entries()]
-    assert sorted(ids) == sorted(f"call_{number}" for number in (*range(20), 99))
+    assert sorted(ids) == sorted(f"call_{number}" for number in (*range(20), 98, 99))
 
 
 @pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)

@@ -127,7 +127,8 @@ def check_call(
     if name not in ("put", "look"):
         assert started <= 1
         assert len(happened) <= 1
-    for record in records:
+    for at, record in enumerate(records):
+        assert record not in records[:at]  # also where nobody was told that it was written
         if record.status == "completed":
             assert record.result in happened
     for how, token in told:

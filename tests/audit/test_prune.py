@@ -121,9 +121,9 @@ async def test_a_clock_that_went_back_keeps_what_is_younger(
 ) -> None:
     """Entries go in the order of their numbers, up to the first that has to stay."""
     async with AuditLog("sqlite://") as log:
-        for now in (1000.5, 3000.5, 1000.5, 2000.5):
+        for number, now in enumerate((1000.5, 3000.5, 1000.5, 2000.5)):
             monkeypatch.setattr("time.time", lambda now=now: now)
-            await log.write(record(int(now)))
+            await log.write(record(number))
         assert await log.prune(before=2000.0) == 1
         assert [e.seq for e in await log.entries()] == [2, 3, 4]
         assert (await log.verify()).ok

@@ -10,15 +10,18 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 import sqlalchemy
 from audit.audit_helpers import opened, record, write_calls
 from samples import WHOLE
 
+from toolcrib import ALL, ToolCall, ToolRunner, tool
 from toolcrib.audit import AuditEntry, AuditLog, Fault, Head, SigningKey, Verification, tree
 from toolcrib.audit.append import stored_state
 from toolcrib.audit.entry import COLUMNS, KINDS, NOTHING, Seal, Summary, kind_of, read_again
@@ -490,16 +493,147 @@ async def test_no_single_statement_makes_a_call_run_again_or_stays_unseen(tmp_pa
         assert seen or told == right, sql
 
 
-async def test_a_database_that_swallows_what_is_written_lets_no_call_run(path: Path) -> None:
-    with opened(path) as database:
-        for table, when in (("audit_entries", "INSERT"), ("audit_head", "UPDATE")):
-            database.execute(
-                f"CREATE TRIGGER on_{table} BEFORE {when} ON {table} BEGIN SELECT RAISE(IGNORE); END"
+SWALLOWED = {  # by table: the statement, whose rows a trigger leaves out, or takes away again
+    "audit_entries": ("INSERT", "DELETE FROM audit_entries WHERE seq = new.seq"),
+    "audit_head": ("UPDATE", "UPDATE audit_head SET seq = old.seq, seal = old.seal WHERE id = 1"),
+}
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(
+    "tables", [{"audit_entries"}, {"audit_head"}, {"audit_entries", "audit_head"}], ids=len
+)
+async def test_a_database_that_swallows_what_is_written_lets_no_call_run(
+    path: Path, tables: set[str], after: bool
+) -> None:
+    triggers = {
+        f"on_{table}": f"AFTER {when} ON {table} BEGIN {undo}; END"
+        if after
+        else f"BEFORE {when} ON {table} BEGIN SELECT RAISE(IGNORE); END"
+        for table, (when, undo) in SWALLOWED.items()
+        if table in tables
+    }
+    await no_call_runs(log_url(path), partial(_run_there, path), triggers)
+
+
+@pytest.mark.parametrize("what", ["seq > 8", "call_id = 'call_77'", "status <> 'started'"])
+async def test_a_database_that_swallows_some_of_a_batch_takes_none_of_it(
+    path: Path, what: str
+) -> None:
+    _run_there(
+        path,
+        "CREATE TRIGGER some BEFORE INSERT ON audit_entries"
+        f" WHEN new.{what} BEGIN SELECT RAISE(IGNORE); END",
+    )
+    async with AuditLog(log_url(path), key=KEY) as log:
+        before = await log.head()
+        waiting = [log.begin(record(n, "started")) for n in range(76, 79)]
+        told = await asyncio.gather(*waiting, log.write(record(80)), return_exceptions=True)
+        assert all("did not take" in str(error) for error in told), told
+        _run_there(path, "DROP TRIGGER some")
+        assert await log.head() == before
+        assert await log.begin(record(77, "started")) is None
+        assert (await log.verify()).ok
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "BEFORE INSERT ON audit_entries FOR EACH ROW EXECUTE FUNCTION swallow()",
+        "AFTER INSERT ON audit_entries FOR EACH ROW EXECUTE FUNCTION take_away()",
+        "BEFORE INSERT ON audit_entries FOR EACH ROW EXECUTE FUNCTION mask()",
+        "BEFORE UPDATE ON audit_head FOR EACH ROW EXECUTE FUNCTION swallow()",
+        """AFTER INSERT ON audit_entries DEFERRABLE INITIALLY DEFERRED
+            FOR EACH ROW EXECUTE FUNCTION take_away()""",
+    ],
+)
+async def test_a_server_that_swallows_what_is_written_lets_no_call_run(
+    postgres: Callable[[], str], how: str
+) -> None:
+    url = postgres()
+    functions = {
+        "swallow": "RETURN NULL;",
+        "take_away": "DELETE FROM audit_entries WHERE seq = NEW.seq; RETURN NULL;",
+        "mask": "NEW.record := '{}'; RETURN NEW;",
+    }
+    async with AuditLog(url, key=KEY) as log:
+        await write_calls(log, range(3))
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as server:
+        for name, body in functions.items():
+            server.execute(
+                f"CREATE FUNCTION {name}() RETURNS trigger AS"
+                f" $$ BEGIN {body} END $$ LANGUAGE plpgsql"
             )
-    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
-        for _ in range(2):
+
+        def run(sql: str) -> None:
+            on = f" ON {how.split()[3]}" if sql.startswith("DROP") else ""
+            late = "CREATE CONSTRAINT" if "DEFERRABLE" in how else "CREATE"
+            server.execute(sql.replace("CREATE", late) + on)
+
+        await no_call_runs(url, run, {"on_write": how})
+
+
+async def no_call_runs(url: str, run: Callable[[str], object], triggers: dict[str, str]) -> None:
+    """While the database has these triggers; the log goes on without them, as if nothing had been."""
+    ran: list[int] = []
+
+    @tool(visible=ALL)
+    async def count(number: int) -> int:
+        """Count."""
+        ran.append(number)
+        return number
+
+    async with AuditLog(url, key=KEY) as log:
+        runner = ToolRunner([count], sinks=[log])
+        before = await log.head()
+        for name, how in triggers.items():
+            run(f"CREATE TRIGGER {name} {how}")
+        for number in range(7):  # a server prepares what it has run some times
+            with pytest.raises(SourceError, match="did not take"):
+                await runner.exec(ToolCall(f"call_{number}", "count", f'{{"number":{number}}}'))
             with pytest.raises(SourceError, match="did not take"):
                 await log.begin(record(77, "started"))
+        for name in triggers:
+            run(f"DROP TRIGGER {name}")
+        assert await log.head() == before
+        assert ran == []
+        assert await log.begin(record(77, "started")) is None
+        await runner.exec(ToolCall("call_9", "count", '{"number":9}'))
+        assert ran == [9]
+        assert (await log.verify()).ok
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("table", ["audit_keys", "audit_tiles"])
+async def test_a_swallowed_index_lets_no_call_run_again(
+    path: Path, table: str, after: bool
+) -> None:
+    """The entries are there, and whatever is read leads to them, or is an error."""
+    what, name = ("content", "prefix") if table == "audit_keys" else ("hashes", "place")
+    for when in ("INSERT", "UPDATE"):
+        undo = (
+            f"UPDATE {table} SET {what} = '' WHERE {name} = new.{name}"
+            if after
+            else "SELECT RAISE(IGNORE)"
+        )
+        how = "AFTER" if after else "BEFORE"
+        _run_there(path, f"CREATE TRIGGER on_{when} {how} {when} ON {table} BEGIN {undo}; END")
+    async with AuditLog(log_url(path), key=KEY) as one, AuditLog(log_url(path), key=KEY) as other:
+        claims = []
+        for log in (one, other, one, other):
+            with suppress(SourceError):
+                claims.append(await log.begin(record(77, "started")))
+        assert claims.count(None) <= 1
+    async with AuditLog(log_url(path), key=KEY) as log:
+        with suppress(SourceError):
+            claims.append(await log.begin(record(77, "started")))
+        assert claims.count(None) <= 1
+        assert not (await log.verify()).ok
+
+
+def _run_there(path: Path, sql: str) -> None:
+    with opened(path) as database:
+        database.execute(sql)
 
 
 async def test_an_older_copy_put_back_while_the_log_is_open_lets_no_call_run(path: Path) -> None:

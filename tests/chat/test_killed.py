@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import sys
 import time
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import aiohttp
@@ -16,6 +18,7 @@ from chat.chat_helpers import Page, serving
 
 from toolcrib import ALL, Agent, Message, ToolRunner, tool
 from toolcrib.chat import chat_app, threads
+from toolcrib.errors import SourceError
 from toolcrib.testing import ScriptedClient
 from toolcrib.values.message import ChatRequest, StreamPart
 
@@ -118,3 +121,27 @@ async def test_a_killed_server_forgets_no_call(
         assert "what it did is not known" in said
         await page.close()
     assert ledger.read_text() == "5\n"
+
+
+async def test_a_turn_whose_beginning_the_database_does_not_keep_is_not_begun(
+    tmp_path: Path,
+) -> None:
+    store = threads.ThreadStore(f"sqlite:///{tmp_path}/crib.db")
+    thread = await store.create("anna")
+    turn = await store.begin(thread, "anna", "Pay.")
+    assert turn is not None
+    waiting = {**turn.view, "status": "waiting"}
+    assert await store.end(thread, turn.id, waiting, state="{}")
+    loaded = await store.load(thread, "anna")
+    assert loaded is not None
+    (turn,) = loaded.turns
+    with closing(sqlite3.connect(tmp_path / "crib.db")) as database:
+        database.execute(
+            "CREATE TRIGGER back AFTER UPDATE ON chat_turns"
+            " BEGIN UPDATE chat_turns SET status = 'waiting' WHERE id = new.id; END"
+        )
+        with pytest.raises(SourceError, match="did not take"):
+            await store.begin_again(thread, "anna", turn, waiting)
+        database.execute("DROP TRIGGER back")
+    assert await store.begin_again(thread, "anna", turn, waiting)
+    await store.aclose()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import sqlite3
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from toolcrib.approvals import ApprovalStore
 from toolcrib.audit import AuditLog
 from toolcrib.errors import ApprovalError, SourceError
 from toolcrib.storage import SqlDatabase, Transaction, UnreachableError
+from toolcrib.storage.database import _failed_by
 from toolcrib.values.decision import ApprovalRequest, Approve
 
 CANARY = "canary-88bb"
@@ -368,4 +370,118 @@ async def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     database = SqlDatabase(f"sqlite:///{file}")
     await database.write("CREATE TABLE one (two INTEGER)")
     assert set(modes(tmp_path).values()) == {0o644}
+    await database.aclose()
+
+
+REFUSED = [  # by which statement on a table with constraints, and what the error names
+    ("INSERT INTO given VALUES (1, 1, '{}')", "UNIQUE|given_pkey|given.id"),
+    ("INSERT INTO given VALUES (2, -1, '{}')", "positive"),
+    ("INSERT INTO given VALUES (2, NULL, '{}')", "23502|given.n"),
+    (
+        "INSERT INTO given VALUES (2, 2, '{}'); INSERT INTO late VALUES (1, 7)",
+        "late_is_given|FOREIGN",
+    ),
+    ("INSERT INTO refusing VALUES (1, '{}')", "P0001|TRIGGER"),
+]
+TABLES = (
+    """CREATE TABLE given (id INTEGER PRIMARY KEY,
+        n INTEGER NOT NULL CONSTRAINT positive CHECK (n > 0), told TEXT)""",
+    "INSERT INTO given VALUES (1, 1, '')",
+    """CREATE TABLE late (id INTEGER PRIMARY KEY, given INTEGER CONSTRAINT late_is_given
+        REFERENCES given DEFERRABLE INITIALLY DEFERRED)""",
+    "CREATE TABLE refusing (id INTEGER PRIMARY KEY, told TEXT)",
+)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def constrained(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SqlDatabase]:
+    """A database of each kind, with what refuses rows."""
+    is_sqlite = request.param == "sqlite"
+    url = f"sqlite:///{tmp_path}/x.db" if is_sqlite else request.getfixturevalue("postgres")()
+    database = SqlDatabase(url)
+    triggers = (
+        [
+            f"CREATE TRIGGER no BEFORE INSERT ON refusing BEGIN SELECT RAISE(ABORT, '{CANARY}'); END",
+        ]
+        if is_sqlite
+        else [
+            """CREATE FUNCTION no() RETURNS trigger AS
+            $$ BEGIN RAISE EXCEPTION '%', NEW.told; END $$ LANGUAGE plpgsql""",
+            "CREATE TRIGGER no BEFORE INSERT ON refusing FOR EACH ROW EXECUTE FUNCTION no()",
+        ]
+    )
+    for sql in (*TABLES, *triggers):
+        await database.write(sql)
+    yield database
+    await database.aclose()
+
+
+@pytest.mark.parametrize(("statements", "named"), REFUSED)
+async def test_what_a_database_refuses_is_not_said_to_be_out_of_reach(
+    constrained: SqlDatabase, statements: str, named: str
+) -> None:
+    """At a statement as at the end of the transaction; the next one goes on, on the same connection."""
+
+    def work(transaction: Transaction) -> None:
+        for sql in statements.format(CANARY).split(";"):
+            transaction.execute(sql)
+
+    for _ in range(7):  # a server prepares what it has run some times
+        with pytest.raises(SourceError, match="refused what was to be written") as raised:
+            await constrained.transact(work)
+        assert not isinstance(raised.value, UnreachableError)
+        assert re.search(named, str(raised.value))
+        assert CANARY not in str(raised.value)
+        assert raised.value.__context__ is raised.value.__cause__ is None
+    assert await constrained.read("SELECT id FROM given") == [{"id": 1}]
+    assert await constrained.write("INSERT INTO given VALUES (2, 2, '')") == 1
+
+
+@each_row(
+    ("code", "kind"),
+    [
+        ("08006", UnreachableError),
+        ("57P01", UnreachableError),
+        ("57P03", UnreachableError),
+        ("53300", UnreachableError),
+        ("53100", UnreachableError),
+        ("28P01", UnreachableError),
+        ("3D000", UnreachableError),
+        ("42501", UnreachableError),
+        ("23505", SourceError),
+        ("23503", SourceError),
+        ("40001", SourceError),
+        ("57014", SourceError),
+        ("P0001", SourceError),
+        ("42P01", SourceError),
+    ],
+)
+def test_an_sqlstate_says_whether_a_server_is_out_of_reach(code: str, kind: type) -> None:
+    error = psycopg.errors.lookup(code)()
+    assert type(_failed_by(error)) is kind
+    assert code in str(_failed_by(error))
+    assert (
+        type(_failed_by(psycopg.OperationalError())) is UnreachableError
+    )  # there is no code for it
+
+
+@pytest.mark.parametrize("code", ["23514", "08006", "57P01", "P0001"])
+async def test_an_error_at_the_end_of_a_transaction_is_the_same_as_at_a_statement(
+    postgres: Callable[[], str], code: str
+) -> None:
+    database = SqlDatabase(postgres())
+    await database.write("CREATE TABLE late (id INTEGER)")
+    await database.write(
+        "CREATE FUNCTION no() RETURNS trigger AS"
+        f" $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{code}'; END $$ LANGUAGE plpgsql"
+    )
+    await database.write(
+        "CREATE CONSTRAINT TRIGGER no AFTER INSERT ON late DEFERRABLE INITIALLY DEFERRED"
+        " FOR EACH ROW EXECUTE FUNCTION no()"
+    )
+    for _ in range(7):
+        with pytest.raises(SourceError, match=code) as raised:
+            await database.write("INSERT INTO late VALUES (1)")
+        assert isinstance(raised.value, UnreachableError) == (code in ("08006", "57P01"))
+    assert await database.read("SELECT * FROM late") == []
     await database.aclose()

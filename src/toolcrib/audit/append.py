@@ -83,6 +83,14 @@ _BEGIN = """INSERT INTO audit_head (id, seq, hash, seal, format)
 _SET = """UPDATE audit_head SET seq = :seq, hash = :hash, format = :format, log_id = :log,
     first_seq = :first, keys_hash = :keys, tree_hash = :root, seal = :seal WHERE id = 1"""
 _SET_OLD = "UPDATE audit_head SET seq = :seq, hash = :hash, seal = :seal WHERE id = 1"
+_WRITTEN_OLD = f"""SELECT {ENTRY} FROM audit_entries JOIN (SELECT seal FROM audit_head
+    WHERE id = 1 AND seq = :seq AND hash = :hash AND seal = :seal) AS head
+    ON audit_entries.seq BETWEEN :oldest AND :seq ORDER BY seq"""  # noqa: S608  names of our own
+_WRITTEN = _WRITTEN_OLD.replace(
+    "id = 1",
+    """id = 1 AND format = :format AND log_id = :log AND first_seq = :first AND keys_hash = :keys
+    AND tree_hash = :root""",
+)
 _TRACES = """SELECT 1 FROM audit_entries UNION ALL SELECT 1 FROM audit_keys
     UNION ALL SELECT 1 FROM audit_tiles LIMIT 1"""
 _NAMES = ("seq", "at", "record", "previous", "hash", *COLUMNS)
@@ -336,6 +344,7 @@ class Tail(CheckedLog):
             _check_untouched(transaction)
             self._use(transaction, seal, State(head=NOTHING, log=uuid4().hex, root=_EMPTY))
             self.add([NewEntry.of(Genesis(self.state.log, FORMAT))])
+            self.generation = self.state.log, 0
             return
         # another writer may have begun the log while this one waited
         found = found or stored_state(transaction, lock=True)
@@ -360,8 +369,8 @@ class Tail(CheckedLog):
             own = (head.seq, at, draft.text, previous.hash, head.hash)
             rows.append(dict(zip(_NAMES, own + columns_of(draft.told), strict=True)))
         self._transaction.execute_many(_INSERT, rows)
-        entries = [(row["seq"], row["at"], row["record"]) for row in rows]
-        self._seal_in(entries, [draft.told for draft in drafts], head)
+        entries = [tuple(row.values())[:5] for row in rows]
+        self._seal_in(entries, [draft.told for draft in drafts])
 
     def prune(self, before: float, left: Left) -> tuple[int, Left | None]:
         """Remove the entries up to the first that was written at `before` or later, but no more than
@@ -423,30 +432,30 @@ class Tail(CheckedLog):
         for rows in pages(self._transaction, first - 1, end.seq):
             read = [summary_of(text) for _, _, text, _, _ in rows]
             self.know(CallKeys.under(each.idempotency_key) for each in read)
-            self._seal_in([row[:3] for row in rows], read, Head(rows[-1][0], rows[-1][4]))
+            self._seal_in(rows, read)
         self.state = msgspec.structs.replace(self.state, head=end)
         self.add([NewEntry.of(Genesis(self.state.log, FORMAT, first, end.seq, end.hash))])
 
-    def _seal_in(
-        self, entries: Sequence[tuple[int, float, str]], told: Sequence[Summary], head: Head
-    ) -> None:
-        """Put entries (number, time, text) that end at `head` into the index and the tree."""
-        state = msgspec.structs.replace(self.state, head=head)
+    def _seal_in(self, entries: Sequence[tuple[Any, ...]], told: Sequence[Summary]) -> None:
+        """Put entries (rows of ENTRY) into the index and the tree, and set the head to the last one.
+
+        Raises SourceError unless they are there then, and the head: no call is to run whose entry the
+        database has not taken.
+        """
+        state = msgspec.structs.replace(self.state, head=Head(entries[-1][0], entries[-1][4]))
         if state.format > 1:
-            for (number, _, _), each in zip(entries, told, strict=True):
+            for (number, *_), each in zip(entries, told, strict=True):
                 if each.idempotency_key:
                     self._index.add(each.idempotency_key, number * KINDS + kind_of(each))
-            self._tree.extend([tree.leaf_hash(*entry) for entry in entries])
+            self._tree.extend([tree.leaf_hash(*entry[:3]) for entry in entries])
             tree.save(self._transaction, self._tree.changed())
             root = self._tree.root().hex()
             state = msgspec.structs.replace(state, keys=self._index.save(), root=root)
         self.state = state
         values = {**state.told(), "seal": self._seal.state(state)}
         self._transaction.execute_many(_SET_OLD if state.format == 1 else _SET, [values])
-        found = stored_state(self._transaction)
-        if found is None or (found.state, found.sealed) != (state, values["seal"]):
-            raise SourceError("the database did not take the audit log's head: look for a trigger")
-        self.generation = found.generation
+        written = _WRITTEN_OLD if state.format == 1 else _WRITTEN
+        self._transaction.require(entries, written, **values, oldest=entries[0][0])
         edge = self._tree.edge() if state.format > 1 else {}
         self._transaction.when_committed = lambda: self._seal.note(state, edge)
 
@@ -467,7 +476,8 @@ def append(
     """Write the entries; of each whose key was settled before, the entry that stands there; and the
     `generation` of the log.
 
-    A claim that comes too late is not written, nor that somebody did not know of a final outcome.
+    A claim that comes too late is not written, nor that somebody did not know of a final outcome, nor
+    the very outcome that is there: whoever wrote it lost the answer, and writes again.
     """
     tail = Tail(transaction, seal)
     # of what is only written, the key alone has to be known
@@ -483,6 +493,8 @@ def append(
             settled.add(at)
             if draft.claim or draft.told.code == UNKNOWN:
                 continue
+        if draft.settles and not draft.claim and _is_written(tail, draft):
+            continue
         written.append(draft)
         under.setdefault(draft.asked.key, []).append(draft)
     tail.add(written)
@@ -572,6 +584,18 @@ def _settled(tail: Tail, draft: NewEntry, before: Mapping[str, Sequence[NewEntry
             if (other.asked.run_id, other.asked.call_id) == whose
         ]
     return any(kind & (CLAIMS if draft.claim else FINAL) for kind in kinds)
+
+
+def _is_written(tail: Tail, draft: NewEntry) -> bool:
+    """Return whether this very outcome is in the log, as it was given: the same text, under its key.
+
+    Where the key has nothing but its begin, as it mostly has, nothing is read.
+    """
+    with suppress(SourceError):  # nobody can tell: it is written
+        if any(kind != CLAIMS for kind in tail.kinds(draft.asked)):
+            about = tail.about(draft.asked)
+            return any(read_again(entry.record)[0] == draft.text for entry in about)
+    return False
 
 
 def _standing(log: CheckedLog, asked: CallKeys) -> AuditEntry | None:

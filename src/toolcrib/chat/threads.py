@@ -41,6 +41,7 @@ _NEW_TURN = """INSERT INTO chat_turns (id, thread_id, seq, run_id, status, view,
     VALUES (:id, :thread_id, :seq, '', 'running', :view, '', :lease)"""
 _BEGIN_AGAIN = """UPDATE chat_turns SET status = 'running', view = :view, lease = :lease
     WHERE id = :id AND status = 'waiting' AND state = :state"""
+_IS_BEGUN = "SELECT id FROM chat_turns WHERE id = :id AND status = 'running' AND lease = :lease"
 _NAME_RUN = "UPDATE chat_turns SET run_id = :run_id WHERE id = :id"
 _SHOW = "UPDATE chat_turns SET view = :view, lease = :lease WHERE id = :id AND status = 'running'"
 _END = """UPDATE chat_turns SET status = :status, view = :view, state = :state
@@ -194,7 +195,10 @@ class ThreadStore(Closing):
             _check_idle(transaction, thread_id)
             lease = time.time() + LEASE
             named = {"id": turn.id, "view": _text(view), "lease": lease, "state": turn.state}
-            return transaction.execute(_BEGIN_AGAIN, **named) > 0
+            begun = transaction.execute(_BEGIN_AGAIN, **named) > 0
+            if begun:  # and waits no more: nobody else begins it
+                transaction.require([(turn.id,)], _IS_BEGUN, id=turn.id, lease=lease)
+            return begun
 
         return await self._database.transact(work)
 

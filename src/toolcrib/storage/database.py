@@ -51,8 +51,14 @@ _OPTIONS = frozenset(  # what Python's driver takes; it leaves out all others, `
 _IN_MEMORY = (None, "", ":memory:")
 _SCHEMA_LOCK = 7_665_646_001  # any number that no other program takes for its advisory lock
 _NO_URL = ("ArgumentError", "NoSuchModuleError")
-_UNREACHABLE = {
+_UNREACHABLE = {  # by how an SQLSTATE, or the name of an error of SQLite, begins
+    "08": "the connection to it was not made, or was lost",
+    "25P03": "it ended the connection",
+    "28": "it does not let this user in",
+    "3D": "there is no database of that name",
     "42501": "this user may not do that there",
+    "53": "it has no memory, no disk or no connections left",
+    "57P0": "it was shut down, or ended the connection",
     "SQLITE_BUSY": "another program has locked it, and did not let go",
     "SQLITE_CANTOPEN": "it is not there, or its folder is not",
     "SQLITE_FULL": "the disk is full",
@@ -61,6 +67,9 @@ _UNREACHABLE = {
     "SQLITE_PERM": "this user may not read it",
     "SQLITE_READONLY": "this user may not write to it",
 }
+_REFUSED = ("23", "44", "P0001", "SQLITE_CONSTRAINT")  # by a constraint, a view or a trigger
+_NAMED_BY_SQLITE = re.compile(r"(?:CHECK|NOT NULL|UNIQUE) constraint failed: (.+)", re.DOTALL)
+_LONGEST_NAME = 100
 
 
 def open_engine(url: str, mode: int = OWNERS, folder: str = "") -> Engine:
@@ -165,10 +174,14 @@ def advice(error: Exception) -> str:
 
 
 def unreachable(error: Exception) -> bool:
-    """Return whether an error is about reaching the database, rather than about what is in it."""
-    if code_of(error).startswith(tuple(_UNREACHABLE)) or type(error).__name__ in _NO_URL:
+    """Return whether an error is about reaching the database, rather than about what is in it.
+
+    Its code says so; the kind of an error only where a driver has no code for it.
+    """
+    code = code_of(error)
+    if code.startswith(tuple(_UNREACHABLE)) or type(error).__name__ in _NO_URL:
         return True
-    if isinstance(getattr(error, "orig", error), sqlite3.Error):
+    if code or isinstance(getattr(error, "orig", error), sqlite3.Error):
         return False  # sqlite3 calls most of its errors operational
     return type(error).__name__ in ("OperationalError", "InterfaceError", "TimeoutError")
 
@@ -180,6 +193,17 @@ def code_of(error: Exception) -> str:
     return str(
         getattr(original, "sqlite_errorname", None) or getattr(original, "sqlstate", "") or ""
     )
+
+
+def _constraint_of(error: Exception) -> str:
+    """Return the name of the constraint that was broken, as its table has it; empty if none is said."""
+    original = getattr(error, "orig", error)
+    if isinstance(original, sqlite3.Error):
+        found = _NAMED_BY_SQLITE.fullmatch(str(original))
+        name = "" if found is None else found[1]
+    else:
+        name = getattr(getattr(original, "diag", None), "constraint_name", None) or ""
+    return name if len(name) <= _LONGEST_NAME else ""
 
 
 def sqlalchemy() -> Any:
@@ -434,6 +458,19 @@ class Transaction:
         elif values:
             self._run(sql, values[0], _nothing, cursor=self._unread, more=values[1:])
 
+    def require(self, written: Sequence[tuple[Any, ...]], sql: str, /, **values: object) -> None:
+        """Raise SourceError unless a SELECT gives these very rows: what was written and is to be there.
+
+        What a trigger does at the end of the transaction, it has done by then.
+        """
+        if self._dialect.name == "postgresql":
+            self._run("SET CONSTRAINTS ALL IMMEDIATE", {}, _nothing, cursor=self._unread)
+        if self.tuples(sql, **values) != list(written):
+            raise SourceError(
+                "the database did not take what was written, so nothing of it is kept: look for a"
+                " trigger, or a rule, on its tables"
+            )
+
     @property
     def for_update(self) -> str:
         """Return the clause that locks a SELECT's rows for the transaction; SQLite needs none."""
@@ -465,13 +502,20 @@ class Transaction:
         self._run("COMMIT", {}, self._pipeline.close)
 
     def roll_back(self) -> None:
-        """Undo all, also after an error; a connection that does not take even that is thrown away."""
+        """Undo all, also after an error; a connection that does not take even that is thrown away.
+
+        So is one to a server that refused a statement: of those behind it in the pipeline the driver
+        takes some for prepared, which the server has not read.
+        """
         driver = self._connection.driver_connection
         if not getattr(driver, "in_transaction", True):  # SQLite has done it by itself
             return
         with suppress(self._error):
             self._pipeline.close()
         if not self._connection.is_valid:  # it was thrown away when it died
+            return
+        if self.failed and self._dialect.name == "postgresql":
+            self._connection.invalidate()
             return
         try:
             self._cursor.execute("ROLLBACK")
@@ -668,7 +712,15 @@ def _quietly(work: Callable[[], T]) -> T:
 
 
 def _failed_by(error: Exception) -> SourceError:
-    told = ", ".join(filter(None, (type(error).__name__, code_of(error))))
+    code = code_of(error)
+    told = ", ".join(filter(None, (type(error).__name__, code)))
+    if code.startswith(_REFUSED):
+        name = _constraint_of(error)
+        what = f"its constraint {name}" if name else "a constraint or a trigger of it"
+        return SourceError(
+            f"the database refused what was to be written ({told}): {what} is not of toolcrib, or does"
+            " not fit: remove it; nothing of the transaction was kept"
+        )
     kind = UnreachableError if unreachable(error) else SourceError
     return kind(f"the database cannot be used ({told}): {advice(error)}")
 
