@@ -180,13 +180,22 @@ class Item:
     def contradictory(self) -> bool:
         if self.renamed or self.missing:
             return True
-        if _says_all(self.begun_with) and not same_json(self.begun_with, self.whole):
+        if not self._goes_on_from(self.begun_with):
             return True
         return not all(same_json(self.copies[0], one) for one in self.copies[1:])
 
     @property
     def streamed_otherwise(self) -> bool:
         """Whether the pieces said something else than the whole."""
+    def _goes_on_from(self, beginning: str) -> bool:
+        """Return whether the arguments are those that the item began with, or go on from there."""
+        if not beginning.strip("{} "):
+            return True
+        streamed, whole = "".join(self.streamed), self.whole
+        if same_json(beginning, whole) or same_json(beginning + streamed, whole):
+            return True
+        return not _says_all(beginning) and (streamed or whole).startswith(beginning)
+
         streamed = "".join(self.streamed)
         return (
             bool(streamed) and self.settled and not same_json(streamed, "".join(self.copies[-1:]))
@@ -198,11 +207,15 @@ class Item:
         return self.name, "".join(map(str, self.texts.values())) or self.whole
 
     def begins(self, text: str) -> None:
-        """Take the arguments that an item begins with; if it begins twice, whole ones have to be the
-        same."""
-        before, self.begun_with = self.begun_with, text
-        if _says_all(before) and _says_all(text) and not same_json(before, text):
-            self.renamed = True
+        """Take the arguments that an item begins with; if it begins twice, one beginning has to go on
+        from the other."""
+        before = self.begun_with
+        if not before.strip("{} "):
+            self.begun_with = text or before
+        elif text.strip("{} "):
+            self.begun_with = text
+            goes_on = text.startswith(before) or before.startswith(text)
+            self.renamed = self.renamed or not (goes_on or same_json(before, text))
 
     def text(self, at: int) -> Growing:
         return self.texts.setdefault(at, Growing())
