@@ -20,7 +20,7 @@ from toolcrib.schema.effort import explainable
 from toolcrib.schema.lower.tree import Nulls, copied, default_of, names_in, pointers, working_copy
 from toolcrib.schema.references import REFS, References, subschemas
 from toolcrib.schema.validator import Validator, compile_validator, kind_of
-from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.json import JsonObject, JsonValue, is_whole
 
 # Choose the alternative of a union that a value was made for.
 #
@@ -57,7 +57,7 @@ def _kind_fits(branch: JsonObject, value: JsonValue) -> bool:
         return True
     if kind == "integer":
         return "number" in wanted
-    return isinstance(value, float) and value.is_integer() and "integer" in wanted
+    return isinstance(value, float) and is_whole(value) and "integer" in wanted
 
 
 def _is_listed(branch: JsonObject, value: JsonValue) -> bool:
