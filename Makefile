@@ -84,10 +84,10 @@ docs: .venv/.docs
 docs-serve: .venv/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-# The lock files are made from pyproject.toml; commit them together with it.
+# The lock files are made from pyproject.toml, and agree: commit them together with it.
 lock: .venv/.dev
-	$(BIN)/uv pip compile --quiet --universal --no-strip-extras --no-header --generate-hashes --extra all pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --no-strip-extras --no-header --generate-hashes --extra all --group dev pyproject.toml -o requirements-dev.lock
+	$(BIN)/uv pip compile --quiet --universal --no-strip-extras --no-header --generate-hashes --constraint requirements-dev.lock --extra all pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --no-strip-extras --no-header --generate-hashes --constraint requirements-dev.lock --group docs -o requirements-docs.lock
 
 # dist/ with the wheel and the source that it was built from, checked, and installed clean with each extra.

@@ -34,10 +34,9 @@ from toolcrib.clients.local import LocalClient
 from toolcrib.errors import ToolError
 from toolcrib.kit.arithmetic import evaluate
 from toolcrib.values.call import Hydrated, ToolCall
-from toolcrib.values.client import Plan
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonObject
-from toolcrib.values.message import ChatRequest, Message
+from toolcrib.values.message import ChatRequest, Message, Plan
 
 _HERE = Path(__file__).parent
 _HALVES = ("tune", "held", "fresh")

@@ -41,14 +41,20 @@ if TYPE_CHECKING:
         Refuse,
     )
     from toolcrib.values.definition import ALL, ToolDefinition
-    from toolcrib.values.event import (
+    from toolcrib.values.message import Message, Reply, Usage
+    from toolcrib.values.offer import Offer
+    from toolcrib.values.record import Completed, Failed, ToolInvocationRecord, Waiting
+    from toolcrib.values.run import (
         ApprovalRequested,
         Done,
         Event,
+        Limits,
         ReasoningDelta,
         ReplyFinished,
         RunError,
+        RunResult,
         RunStarted,
+        RunState,
         TextDelta,
         ToolArgumentsDelta,
         ToolCallFinished,
@@ -57,10 +63,6 @@ if TYPE_CHECKING:
         ToolsOffered,
         UsageReported,
     )
-    from toolcrib.values.message import Message, Reply, Usage
-    from toolcrib.values.offer import Offer
-    from toolcrib.values.record import Completed, Failed, ToolInvocationRecord, Waiting
-    from toolcrib.values.run import Limits, RunResult, RunState
 
 __all__ = [
     "ALL",
@@ -148,15 +150,14 @@ _NAMES = {
     "values.context": "CallContext PolicyContext",
     "values.decision": "Allow ApprovalRequest Approve Approver Ask Caller Deny Refuse",
     "values.definition": "ALL ToolDefinition",
-    "values.event": (
-        "ApprovalRequested Done Event ReasoningDelta ReplyFinished RunError RunStarted "
-        "TextDelta ToolArgumentsDelta ToolCallFinished ToolCallProgress ToolCallStarted "
-        "ToolsOffered UsageReported"
-    ),
     "values.message": "Message Reply Usage",
     "values.offer": "Offer",
     "values.record": "Completed Failed ToolInvocationRecord Waiting",
-    "values.run": "Limits RunResult RunState",
+    "values.run": (
+        "ApprovalRequested Done Event Limits ReasoningDelta ReplyFinished RunError RunResult "
+        "RunStarted RunState TextDelta ToolArgumentsDelta ToolCallFinished ToolCallProgress "
+        "ToolCallStarted ToolsOffered UsageReported"
+    ),
 }
 _HOMES = {name: f"toolcrib.{home}" for home, names in _NAMES.items() for name in names.split()}
 

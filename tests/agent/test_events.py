@@ -24,7 +24,15 @@ from toolcrib import (
 from toolcrib.errors import ProviderError
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.decision import ApprovalRequest
-from toolcrib.values.event import (
+from toolcrib.values.message import (
+    ArgumentsPart,
+    ChatRequest,
+    ReasoningPart,
+    StreamPart,
+    TextPart,
+    Usage,
+)
+from toolcrib.values.run import (
     ApprovalRequested,
     ReasoningDelta,
     ReplyFinished,
@@ -34,14 +42,6 @@ from toolcrib.values.event import (
     ToolCallFinished,
     ToolCallStarted,
     ToolsOffered,
-)
-from toolcrib.values.message import (
-    ArgumentsPart,
-    ChatRequest,
-    ReasoningPart,
-    StreamPart,
-    TextPart,
-    Usage,
 )
 
 

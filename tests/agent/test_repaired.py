@@ -8,7 +8,7 @@ from toolcrib.hydration import RepairRequest
 from toolcrib.policies import Standard
 from toolcrib.testing import MemorySink, ScriptedClient, raw_call
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve
-from toolcrib.values.event import ToolCallStarted
+from toolcrib.values.run import ToolCallStarted
 
 BROKEN = '{"a": 1, "b": 2,}'
 

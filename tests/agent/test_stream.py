@@ -30,8 +30,8 @@ from toolcrib.errors import ErrorCode, PickError, SourceError
 from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.testing.scripted import raw_call
 from toolcrib.values.decision import ApprovalRequest
-from toolcrib.values.event import ToolCallFinished, ToolCallStarted
 from toolcrib.values.message import ProviderState
+from toolcrib.values.run import ToolCallFinished, ToolCallStarted
 
 
 @tool(visible=ALL)

@@ -11,7 +11,7 @@ import pytest
 from toolcrib import ALL, Agent, Event, ToolRunner, tool
 from toolcrib.chat.view import LARGEST_RESULT, Operation, TurnView, applied, new_turn
 from toolcrib.testing import ScriptedClient, call
-from toolcrib.values.event import (
+from toolcrib.values.run import (
     ReasoningDelta,
     TextDelta,
     ToolArgumentsDelta,

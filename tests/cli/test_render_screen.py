@@ -14,7 +14,7 @@ from rich.console import Console
 from toolcrib.cli import render, run
 from toolcrib.cli.render import Screen
 from toolcrib.values.decision import ApprovalRequest
-from toolcrib.values.event import (
+from toolcrib.values.run import (
     ApprovalRequested,
     RunStarted,
     ToolCallProgress,

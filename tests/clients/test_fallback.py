@@ -21,8 +21,7 @@ from toolcrib.errors import (
     WireError,
 )
 from toolcrib.testing import ScriptedClient, call, die_after, http_error, openai_server
-from toolcrib.values.client import LLMClient
-from toolcrib.values.message import ChatRequest, Message, Reply, TextPart
+from toolcrib.values.message import ChatRequest, LLMClient, Message, Reply, TextPart
 
 HI = ChatRequest((Message.user("Hi"),))
 

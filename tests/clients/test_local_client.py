@@ -20,11 +20,11 @@ from toolcrib.clients.local.client import NO_FIT, NO_REQUEST, NO_TOOLS
 from toolcrib.clients.local.model import Completion, GivenUpError, Model, until_given_up
 from toolcrib.errors import ErrorCode, MissingExtraError, ProviderError, RequestError, SourceError
 from toolcrib.values.call import Hydrated, ToolCall
-from toolcrib.values.client import LLMClient
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
+    LLMClient,
     Message,
     Reply,
     Settings,

@@ -47,8 +47,15 @@ from toolcrib.testing import (
     raw_call,
 )
 from toolcrib.values.call import Hydrated, Rejected
-from toolcrib.values.client import LLMClient
-from toolcrib.values.message import ArgumentsPart, ChatRequest, Message, Reply, TextPart, Usage
+from toolcrib.values.message import (
+    ArgumentsPart,
+    ChatRequest,
+    LLMClient,
+    Message,
+    Reply,
+    TextPart,
+    Usage,
+)
 from toolcrib.wire import OPENAI_CHAT
 
 CANARY = "sk-canary-0123456789abcdef"

@@ -10,8 +10,7 @@ from rows import each_row
 from toolcrib.errors import ProviderError, ToolcribError
 from toolcrib.testing import MemorySink, ScriptedClient, call, raw_call
 from toolcrib.values.call import Hydrated, Rejected, ToolCall
-from toolcrib.values.client import LLMClient
-from toolcrib.values.message import ArgumentsPart, ChatRequest, Message, Reply, TextPart
+from toolcrib.values.message import ArgumentsPart, ChatRequest, LLMClient, Message, Reply, TextPart
 from toolcrib.values.record import RecordStatus, ToolInvocationRecord
 
 ASK = ChatRequest((Message.user("Hi"),), id_prefix="r_0_")

@@ -23,7 +23,7 @@ from toolcrib import (
 from toolcrib.errors import DefinitionError, ErrorCode, SchemaError
 from toolcrib.schema import LazyValidator, Validator, Violation
 from toolcrib.tools import tool_of
-from toolcrib.tools.definitions import tool_from_dict
+from toolcrib.tools.decorator import tool_from_dict
 from toolcrib.values.call import ValidatorInfo
 from toolcrib.values.json import JsonObject
 

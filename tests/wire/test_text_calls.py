@@ -19,7 +19,7 @@ from toolcrib.values.message import Reply
 from toolcrib.values.offer import Offer
 from toolcrib.wire import OPENAI_CHAT, SYNTAXES, TextSyntax, decode, decoder
 from toolcrib.wire.text_calls import Cursor, FoundCalls
-from toolcrib.wire.text_calls.scan import Scanner
+from toolcrib.wire.text_calls.decoder import Scanner
 
 
 @each_row(("syntax", "case"), [(name, case) for name, cases in CASES.items() for case in cases])

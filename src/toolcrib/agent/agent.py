@@ -29,14 +29,12 @@ from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.pick import PickOptions
 from toolcrib.runner import ToolRunner, is_tainted_here
 from toolcrib.tools import Catalog, Tools
-from toolcrib.values.client import LLMClient
 from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import ANONYMOUS, Answer, Approve, Caller, Refuse
-from toolcrib.values.event import Done, Event
 from toolcrib.values.json import canonical_json, encodable, keyed_digest
-from toolcrib.values.message import Message, Settings
+from toolcrib.values.message import LLMClient, Message, Settings
 from toolcrib.values.record import CallError
-from toolcrib.values.run import Limits, RunResult, RunState, check_signature
+from toolcrib.values.run import Done, Event, Limits, RunResult, RunState, check_signature
 from toolcrib.values.typed import came, check_each, check_type
 
 # A session: each `send` is a run that knows what was said before.

@@ -27,23 +27,14 @@ from toolcrib.schema import Parameter, compile_validator, derive_input
 from toolcrib.threads import cancel_requests
 from toolcrib.tools.component import NotAcceptedError, read_typed
 from toolcrib.values.call import HydrationResult
-from toolcrib.values.client import LLMClient
 from toolcrib.values.context import ROUNDING, PolicyContext
 from toolcrib.values.decision import Answer
 from toolcrib.values.definition import HasDefinition
-from toolcrib.values.event import (
-    Done,
-    Event,
-    ReplyFinished,
-    RunError,
-    RunStarted,
-    ToolsOffered,
-    UsageReported,
-)
 from toolcrib.values.json import JsonValue, encodable
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
+    LLMClient,
     Message,
     OutputFormat,
     ReasoningPart,
@@ -54,7 +45,20 @@ from toolcrib.values.message import (
 from toolcrib.values.offer import Offer, OutputRestorer
 from toolcrib.values.origin import PEOPLE, Attachment, Choice, Origin, prompt_of
 from toolcrib.values.record import CallError, Waiting
-from toolcrib.values.run import Limits, RunRecord, RunResult, RunState, RunStatus
+from toolcrib.values.run import (
+    Done,
+    Event,
+    Limits,
+    ReplyFinished,
+    RunError,
+    RunRecord,
+    RunResult,
+    RunStarted,
+    RunState,
+    RunStatus,
+    ToolsOffered,
+    UsageReported,
+)
 from toolcrib.values.typed import check_type
 
 # Typed answers: the instruction for the model, and how its text is read.

@@ -29,21 +29,21 @@ from toolcrib.runner.recorder import public_name
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.event import (
+from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.message import ArgumentsPart
+from toolcrib.values.record import Outcome, ToolInvocationRecord, Waiting
+from toolcrib.values.run import (
     ApprovalRequested,
     Done,
     Event,
     ReasoningDelta,
+    RunResult,
     TextDelta,
     ToolArgumentsDelta,
     ToolCallFinished,
     ToolCallProgress,
     ToolCallStarted,
 )
-from toolcrib.values.json import JsonObject, JsonValue
-from toolcrib.values.message import ArgumentsPart
-from toolcrib.values.record import Outcome, ToolInvocationRecord, Waiting
-from toolcrib.values.run import RunResult
 from toolcrib.values.typed import came
 
 # Of arguments that stream, the public ones: declared members of the top-level object, nothing else.

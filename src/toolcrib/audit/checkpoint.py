@@ -38,7 +38,7 @@ from toolcrib.audit import tree
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.storage import create_private
 from toolcrib.threads import renewed_in_children
-from toolcrib.values.invisible import INVISIBLE
+from toolcrib.values.decision import INVISIBLE
 from toolcrib.values.typed import came, check_each, check_type
 
 _log = logging.getLogger("toolcrib.audit")

@@ -24,18 +24,19 @@ from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.event import (
-    ApprovalRequested,
-    Done,
-    Event,
-    RunStarted,
-    ToolCallFinished,
-    ToolCallStarted,
-)
 from toolcrib.values.json import canonical_json
 from toolcrib.values.message import Message
 from toolcrib.values.record import CallError, ToolInvocationRecord
-from toolcrib.values.run import RunResult, RunState
+from toolcrib.values.run import (
+    ApprovalRequested,
+    Done,
+    Event,
+    RunResult,
+    RunStarted,
+    RunState,
+    ToolCallFinished,
+    ToolCallStarted,
+)
 
 _log = logging.getLogger("toolcrib.chat")
 T = TypeVar("T")

@@ -19,13 +19,16 @@ import orjson
 
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.event import (
+from toolcrib.values.json import JsonValue, encodable, to_plain
+from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.run import (
     ApprovalRequested,
     Done,
     Event,
     ReasoningDelta,
     ReplyFinished,
     RunError,
+    RunResult,
     RunStarted,
     TextDelta,
     ToolArgumentsDelta,
@@ -34,10 +37,8 @@ from toolcrib.values.event import (
     ToolCallStarted,
     ToolsOffered,
     UsageReported,
+    limit_text,
 )
-from toolcrib.values.json import JsonValue, encodable, to_plain
-from toolcrib.values.record import ToolInvocationRecord
-from toolcrib.values.run import RunResult, limit_text
 
 Json: TypeAlias = dict[str, Any]
 

@@ -44,11 +44,10 @@ from toolcrib.errors import AuthenticationError, PickError, RequestError, Source
 from toolcrib.pick import SCORERS, PickOptions
 from toolcrib.runner import ToolRunner
 from toolcrib.testing import cassette
-from toolcrib.values.client import LLMClient
 from toolcrib.values.decision import Answer, ApprovalRequest, Approver, Caller
-from toolcrib.values.event import Event
 from toolcrib.values.json import to_plain
-from toolcrib.values.run import RunResult
+from toolcrib.values.message import LLMClient
+from toolcrib.values.run import Event, RunResult
 
 _CALLER = Caller("cli")
 _MOST_OFFERED = 3  # models in one line

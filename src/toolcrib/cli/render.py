@@ -22,14 +22,17 @@ from rich.table import Table
 from rich.text import Text
 
 from toolcrib.errors import ErrorCode
-from toolcrib.values.decision import Allow, ApprovalRequest, Ask, Deny
-from toolcrib.values.event import (
+from toolcrib.values.decision import INVISIBLE, Allow, ApprovalRequest, Ask, Deny
+from toolcrib.values.json import JsonValue
+from toolcrib.values.record import CallError, ToolInvocationRecord
+from toolcrib.values.run import (
     ApprovalRequested,
     Done,
     Event,
     ReasoningDelta,
     ReplyFinished,
     RunError,
+    RunResult,
     RunStarted,
     TextDelta,
     ToolArgumentsDelta,
@@ -38,11 +41,8 @@ from toolcrib.values.event import (
     ToolCallStarted,
     ToolsOffered,
     UsageReported,
+    limit_text,
 )
-from toolcrib.values.invisible import INVISIBLE
-from toolcrib.values.json import JsonValue
-from toolcrib.values.record import CallError, ToolInvocationRecord
-from toolcrib.values.run import RunResult, limit_text
 
 out = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)

@@ -55,7 +55,7 @@ from toolcrib.lint import Finding, check_tools
 from toolcrib.runner import ToolRunner
 from toolcrib.testing import MemorySink
 from toolcrib.tools import DefinitionsFile, read_definitions, source_of, tool_of
-from toolcrib.tools.definitions import tool_from_dict
+from toolcrib.tools.decorator import tool_from_dict
 from toolcrib.tools.lock import MARK, Change, Lock, lock_catalog, read_lock, write_lock
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Caller

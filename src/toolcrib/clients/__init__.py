@@ -22,8 +22,7 @@ from toolcrib.clients.transport import (
     Timeouts,
     Transport,
 )
-from toolcrib.values.client import LLMClient
-from toolcrib.values.message import Settings
+from toolcrib.values.message import LLMClient, Settings
 
 __all__ = [
     "AiohttpTransport",

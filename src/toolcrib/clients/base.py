@@ -59,11 +59,12 @@ from toolcrib.errors import (
 )
 from toolcrib.hydration import hydrate
 from toolcrib.tools import ToolLike, as_tools
-from toolcrib.values.client import LLMClient, Plan
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.message import (
     ChatRequest,
+    LLMClient,
     Message,
+    Plan,
     ReasoningPart,
     Reply,
     Settings,

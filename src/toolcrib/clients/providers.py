@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
+from operator import attrgetter
 from types import ModuleType
 from typing import Literal, Unpack
 from urllib.parse import urlsplit
@@ -47,9 +48,8 @@ from toolcrib.clients.transport import (
 )
 from toolcrib.closing import Closing
 from toolcrib.errors import MissingExtraError, RequestError, WireError, did_you_mean
-from toolcrib.values.client import LLMClient
 from toolcrib.values.json import encodable
-from toolcrib.values.message import Reply, Usage
+from toolcrib.values.message import LLMClient, Reply, Usage
 from toolcrib.values.typed import names_wrong_types
 from toolcrib.wire import (
     ANTHROPIC,
@@ -567,7 +567,7 @@ class EmbeddingsClient(Closing):
             raise self._wrong("is not of OpenAI's form")
         if sorted(row.index for row in data) != list(range(count)):
             raise self._wrong(f"holds {len(data)} vectors, not one for each of {count} texts")
-        rows = [row.embedding for row in sorted(data, key=_index)]
+        rows = [row.embedding for row in sorted(data, key=attrgetter("index"))]
         if not rows[0] or any(len(row) != len(rows[0]) for row in rows):
             raise self._wrong("holds vectors of different lengths, or empty ones")
         if not all(math.isfinite(number) for row in rows for number in row):
@@ -592,10 +592,6 @@ def _data(body: bytes) -> list[_Row] | None:
         return msgspec.json.decode(body, type=_Answer).data
     except (msgspec.DecodeError, RecursionError):  # their texts may quote the answer
         return None
-
-
-def _index(row: _Row) -> int:
-    return row.index
 
 
 # What a reply costs. Prices are those that genai-prices brings along; nothing is fetched.

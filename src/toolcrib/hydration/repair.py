@@ -23,10 +23,9 @@ from toolcrib.hydration.hydrate import hydrate
 from toolcrib.hydration.parse import Parsed, parse_arguments
 from toolcrib.tools import Catalog, Tools
 from toolcrib.values.call import Hydrated, HydrationError, HydrationResult, Rejected, ToolCall
-from toolcrib.values.client import LLMClient
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonValue, encodable
-from toolcrib.values.message import ChatRequest, Message, Reply, Settings
+from toolcrib.values.message import ChatRequest, LLMClient, Message, Reply, Settings
 from toolcrib.values.offer import Offer
 from toolcrib.values.typed import names_wrong_types
 

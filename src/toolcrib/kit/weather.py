@@ -261,7 +261,8 @@ class OpenMeteo:
         places = await self._ask(self._geocoding, query, _Places)
         wanted = {_folded(region) for region in regions if region}
         for found in places.results:
-            if wanted <= {_folded(part) for part in _regions(found)}:
+            parts = (found.country, found.country_code, found.admin1, found.admin2)
+            if wanted <= {_folded(part) for part in parts}:
                 return found
         raise ToolError(_OTHER_REGION if places.results else _UNKNOWN_PLACE)
 
@@ -309,10 +310,6 @@ def _days(daily: _Daily) -> list[DayWeather]:
 
 def _conditions(code: int | None) -> str:
     return "unknown" if code is None else _CONDITIONS.get(code, "unknown")
-
-
-def _regions(place: _Place) -> Sequence[str]:
-    return place.country, place.country_code, place.admin1, place.admin2
 
 
 def _shown(place: _Place) -> str:

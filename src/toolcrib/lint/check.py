@@ -23,7 +23,7 @@ from toolcrib.schema.lower.tree import Loss
 from toolcrib.schema.references import escape_pointer, resolve_ref
 from toolcrib.tools import Tools, get_definition
 from toolcrib.tools.catalog import Names
-from toolcrib.tools.definitions import tool_from_dict
+from toolcrib.tools.decorator import tool_from_dict
 from toolcrib.values.definition import ToolDefinition, tools_in
 from toolcrib.values.json import JsonObject
 from toolcrib.wire import FORMS, ToolForm, ToolView, tool_views

@@ -217,7 +217,7 @@ class WithFeedback:
         for position, nudge in nudges.items():
             score = scores.get(position, 0.0)
             scores[position] = score + (1 - score) * nudge
-        return Hits([*scores.values()], [*scores], _as_it_is)
+        return Hits([*scores.values()], [*scores], lambda score: score)
 
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
@@ -258,7 +258,3 @@ def _nudged(reason: Score, nudge: float) -> Score:
     parts = {**(parts if isinstance(parts, dict) else {}), "feedback": round(nudge, 6)}
     told = f"{reason.reason}; {text}" if reason.reason else text
     return Score(0.0, told, {**details, "parts": parts})
-
-
-def _as_it_is(score: float) -> float:
-    return score

@@ -146,7 +146,9 @@ def index_steps(
     for position in range(len(base.definitions) - 1, -1, -1):
         free.setdefault(base.definitions[position], []).append(base.slots[position])
     texts = base.texts.copy()
-    grown: dict[str, tuple[array[int], array[float]]] = defaultdict(_columns)
+    grown: dict[str, tuple[array[int], array[float]]] = defaultdict(
+        lambda: (array("I"), array("f"))
+    )
     for position, definition in enumerate(definitions):
         known = free.get(definition) if free else None
         if known:
@@ -168,10 +170,6 @@ def index_steps(
         for word in entry_of(base.definitions[base.place[slot]])[0]:
             gone.setdefault(word, []).append(slot)
     yield WordIndex(tuple(definitions), place, texts, _changed(base.postings, gone, grown))
-
-
-def _columns() -> tuple[array[int], array[float]]:
-    return array("I"), array("f")
 
 
 def _most_alike(definitions: Sequence[ToolDefinition], kept: Sequence[WordIndex]) -> WordIndex:

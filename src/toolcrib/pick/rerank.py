@@ -27,9 +27,8 @@ from toolcrib.pick.query import Query, legible
 from toolcrib.pick.scorer import Hits, Ranker, Score, in_answer, numpy, scorer_name, trim
 from toolcrib.pick.words import clip, fields
 from toolcrib.threads import in_thread
-from toolcrib.values.client import LLMClient
 from toolcrib.values.definition import HasDefinition, ToolDefinition
-from toolcrib.values.message import ChatRequest, Message, Settings
+from toolcrib.values.message import ChatRequest, LLMClient, Message, Settings
 from toolcrib.values.typed import names_wrong_types
 
 if TYPE_CHECKING:

@@ -404,7 +404,9 @@ async def _ranked(scorer: Scorer, request: ScoreRequest) -> Ranking:
         ask: Callable[[], Any] = partial(batch.score, request.query, request.tools)
         if is_async(batch.score):
             ask = partial(_same, await _awaited(batch, request))
-        return await in_thread(lambda: _with_reasons(batch, request, _scored(batch, request, ask)))
+        return await in_thread(
+            lambda: _with_reasons(batch, request, _best(_checked(batch, request, ask), request))
+        )
     if is_async(scorer):
         scores = await _each_awaited(scorer, request)
     else:
@@ -443,10 +445,6 @@ def _ranking(ranker: Ranker, request: ScoreRequest) -> Ranking:
     return [(position, score) for position, score in found if score.score >= request.min_score]
 
 
-def _scored(scorer: BatchScorer, request: ScoreRequest, ask: Callable[[], Any]) -> Ranking:
-    return _best(_checked(scorer, request, ask), request)
-
-
 def _checked(scorer: BatchScorer, request: ScoreRequest, ask: Callable[[], Any]) -> list[Score]:
     name, tools = scorer_name(scorer), request.tools
     answer = _answers(name, ask, len(tools))
@@ -460,15 +458,11 @@ def _with_reasons(scorer: Ranker | BatchScorer, request: ScoreRequest, best: Ran
     shown = best[: request.explained]
     picked = [position for position, _ in shown]
     ask = partial(scorer.explain, request.query, tools, picked)
-    found = [
-        (position, _explained(score, checked_score(why, name, tools[position])))
-        for (position, score), why in zip(shown, _answers(name, ask, len(picked)), strict=True)
-    ]
+    found = []
+    for (position, score), answer in zip(shown, _answers(name, ask, len(picked)), strict=True):
+        why = checked_score(answer, name, tools[position])
+        found.append((position, Score(score.score, why.reason, why.details)))
     return found + best[len(found) :]
-
-
-def _explained(score: Score, why: Score) -> Score:
-    return Score(score.score, why.reason, why.details)
 
 
 def _answers(name: str, ask: Callable[[], Any], count: int) -> list[object]:

@@ -29,11 +29,11 @@ from toolcrib.runner.stopped import NOT_ITS_OWN, ExceptionHook, Reporter, reject
 from toolcrib.threads import Work
 from toolcrib.tools import Catalog, ToolLike, Tools
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
-from toolcrib.values.client import Plan
 from toolcrib.values.context import CallScope, PolicyContext, RunTally
 from toolcrib.values.decision import ANONYMOUS, Approver, Caller, Deny
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonValue
+from toolcrib.values.message import Plan
 from toolcrib.values.offer import Offer
 from toolcrib.values.origin import Origin, prompt_of
 from toolcrib.values.record import CallError, Outcome, Sink

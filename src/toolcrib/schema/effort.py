@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 import jsonschema_rs
 
-from toolcrib.schema.constants import COMPARED, EXTREME, Constants, constants, is_extreme
-from toolcrib.schema.guard import Inspected
+from toolcrib.schema.guard import COMPARED, EXTREME, Constants, Inspected, constants, is_extreme
 from toolcrib.schema.references import REFS, References
 from toolcrib.values.remembered import remembered
 

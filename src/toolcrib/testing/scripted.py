@@ -425,7 +425,7 @@ class OpenAIServer:
         return _answer(turn, number=number, stream=stream)
 
     def _fault(self, body: Any) -> str | None:
-        """No check looks at the type of everything before it looks into it, or counts how deep."""
+        """Return what is wrong with a body; `fault` raises where its types or depth are unexpected."""
         try:
             return self.fault(body)
         except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
@@ -518,7 +518,11 @@ def _answer(turn: Said | Reply | CutTurn, *, number: int, stream: bool) -> RawTu
     message: dict[str, Any] = {"role": "assistant", "content": said.text or None}
     if said.calls:
         message["tool_calls"] = [
-            {"id": made_id, "type": "function", "function": _function(made)}
+            {
+                "id": made_id,
+                "type": "function",
+                "function": {"name": made.name, "arguments": made.arguments},
+            }
             for made_id, made in zip(ids, said.calls, strict=True)
         ]
     choice = {"index": 0, "message": message, "finish_reason": reason}
@@ -551,10 +555,6 @@ def _event(delta: dict[str, Any], reason: str | None = None) -> bytes:
     return (
         b"data: " + orjson.dumps({"object": "chat.completion.chunk", "choices": [choice]}) + b"\n\n"
     )
-
-
-def _function(made: ScriptedCall) -> dict[str, str]:
-    return {"name": made.name, "arguments": made.arguments}
 
 
 def ending(turn: Said | Reply | CutTurn, *, calls: str, stop: str, cut: str) -> tuple[Spoken, str]:

@@ -10,8 +10,7 @@ from toolcrib.tools.capability import (
 )
 from toolcrib.tools.catalog import Catalog, Entry, ToolLike, Tools, as_tools
 from toolcrib.tools.component import BoundCall, Tool, ToolComponent, tool_of
-from toolcrib.tools.decorator import tool
-from toolcrib.tools.definitions import function_to_tool_definition, get_definition, read_definitions
+from toolcrib.tools.decorator import function_to_tool_definition, get_definition, tool
 from toolcrib.tools.sources import (
     DefinitionsFile,
     EntryPoints,
@@ -19,6 +18,7 @@ from toolcrib.tools.sources import (
     PythonFile,
     ToolSource,
     discover,
+    read_definitions,
     source_of,
 )
 from toolcrib.tools.trust import ReadOnly, Trusted

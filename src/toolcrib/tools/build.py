@@ -15,9 +15,9 @@ from toolcrib.schema import Default, JsonSchemaValidator, LazyValidator, Validat
 from toolcrib.schema.guard import Inspected, inspect_schema, schema_text
 from toolcrib.schema.references import IN_PLACE, Draft, References, children, path_exists
 from toolcrib.schema.validator import DeferredValidator, check_keywords, is_plain, made_by
-from toolcrib.values.answer import RESULT, names_in
 from toolcrib.values.definition import (
     ALL,
+    RESULT,
     UNDECLARED,
     All,
     AnnotationOptions,
@@ -26,6 +26,7 @@ from toolcrib.values.definition import (
     NoSchemaMode,
     ToolDefinition,
     Visibility,
+    names_in,
 )
 from toolcrib.values.json import JsonObject, JsonValue, canonical_json, json_copy
 
@@ -73,7 +74,7 @@ def check_derived(name: str, what: str, schema: JsonObject | None) -> CheckedSch
     return CheckedSchema(text, copy, Inspected(Draft.D2020), derived=True)
 
 
-# What takes time to be compared with (`schema.constants`): constants that are no texts, and fractions.
+# What takes time to be compared with (see `Constants`): constants that are no texts, and fractions.
 _COMPARED = re.compile(
     r'"enum":\[(?!"[^"\\]*"(?:,"[^"\\]*")*\])|"const":(?!")|"(?:minimum|maximum|exclusiveMinimum'
     r'|exclusiveMaximum|multipleOf)":-?[0-9]+[.eE]'

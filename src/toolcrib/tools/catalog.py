@@ -26,7 +26,7 @@ from toolcrib.schema.portable import check_portable
 from toolcrib.tools.build import check_name
 from toolcrib.tools.capability import PerCall, check_implements, check_may_implement, interface_name
 from toolcrib.tools.component import Tool, tool_of
-from toolcrib.tools.definitions import tool_from_dict
+from toolcrib.tools.decorator import tool_from_dict
 from toolcrib.tools.trust import Pins, Trusts
 from toolcrib.values.definition import (
     All,
@@ -409,7 +409,7 @@ class Catalog:
             )
 
     def _of(self, entries: Iterable[Entry], spare: tuple[type, ...] | None = None) -> Catalog:
-        """Some of these entries, under the names that they have and that have been checked."""
+        """Return a catalog of some of these entries, whose names have been checked."""
         made = Catalog()
         made._entries = {entry.tool.definition.name: entry for entry in entries}
         made.by_name = MappingProxyType(made._entries)
@@ -419,8 +419,8 @@ class Catalog:
 
 @names_wrong_types
 def as_tools(tools: Tools) -> tuple[HasDefinition, ...]:
-    """Anything that takes tools takes these: a class, a function, a definition, the dictionary of one,
-    a catalog, and lists of them.
+    """Return the tools of a class, a function, a definition, the dictionary of one, a catalog, or lists
+    of them: of whatever anything that takes tools takes.
 
     Raises DefinitionError for what is none of them.
     """

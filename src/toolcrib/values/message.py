@@ -1,4 +1,4 @@
-"""A conversation: messages, the request made of them, the reply that comes back.
+"""A conversation: messages, the request made of them, the reply that comes back, the model's interface.
 
 These are semantic types; how a provider spells them is known only in `wire/`.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, TypeAlias
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from toolcrib.values.call import PayloadRef, ToolCall
+from toolcrib.values.call import HydrationResult, PayloadRef, ToolCall
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonValue, Veiled
 from toolcrib.values.offer import Offer
@@ -257,3 +257,34 @@ class ArgumentsPart(Veiled, msgspec.Struct, frozen=True):
 Piece: TypeAlias = TextPart | ReasoningPart | ArgumentsPart
 """What a reply is made of while it streams."""
 StreamPart: TypeAlias = Piece | Reply
+
+
+class Plan(list[HydrationResult]):
+    """Holds what a model wants to do: hydrated or rejected calls, none of
+    them run. `reply` has its text.
+
+    `request` is what was asked, where the client says so. `ToolRunner.record_plan` writes a plan down.
+    """
+
+    def __init__(
+        self, results: Iterable[HydrationResult], reply: Reply, request: ChatRequest | None = None
+    ) -> None:
+        super().__init__(results)
+        self.reply = reply
+        self.request = request
+
+
+@runtime_checkable
+class LLMClient(Protocol):
+    """A model. `stream` gives parts as they come and the whole `Reply` last."""
+
+    @property
+    def model(self) -> str: ...
+
+    async def chat(self, request: ChatRequest) -> Reply: ...
+
+    def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]: ...
+
+    async def tool_call(self, prompt: str | ChatRequest, tools: Iterable[Any]) -> Plan: ...
+
+    async def aclose(self) -> None: ...

@@ -14,7 +14,7 @@ import msgspec
 
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import Veiled, canonical_json, encodable, sha256_hex
-from toolcrib.values.message import Image, Message
+from toolcrib.values.message import Message
 
 PEOPLE = ("system", "user")
 _MOST_EXCLUDED = 200
@@ -30,7 +30,7 @@ class Candidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @staticmethod
     def of(name: str, score: float | None, reason: str) -> Candidate:
-        """With a reason that a record can hold, whoever wrote it."""
+        """Return a candidate whose reason a record can hold, whoever wrote it."""
         text = encodable(reason)
         short = text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 1]}…"
         return Candidate(name, score, short)
@@ -59,7 +59,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
         *,
         timed_out: bool = False,
     ) -> Choice:
-        """`excluded` are names with reasons; of a great many only the first ones are kept."""
+        """Return a choice. `excluded` are names with reasons; only the first ones of many are kept."""
         kept, count = [], 0
         for name, why in excluded:
             count += 1
@@ -148,9 +148,5 @@ def prompt_of(
 def _said(message: Message) -> dict[str, object]:
     told: dict[str, object] = {"role": message.role, "content": encodable(message.content)}
     if message.images:
-        told["images"] = [_digest(image) for image in message.images]
+        told["images"] = ["sha256:" + sha256_hex(each.data or each.url) for each in message.images]
     return told
-
-
-def _digest(image: Image) -> str:
-    return "sha256:" + sha256_hex(image.data or image.url)

@@ -47,9 +47,8 @@ from toolcrib.pick import Embedder, WordVectors
 from toolcrib.pick.scorer import CatalogCache, numpy
 from toolcrib.pick.words import spaced_name
 from toolcrib.tools import as_tools
-from toolcrib.values.answer import stated
 from toolcrib.values.call import ToolCall
-from toolcrib.values.definition import Example, HasDefinition, ToolDefinition
+from toolcrib.values.definition import Example, HasDefinition, ToolDefinition, stated
 from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.message import (
     ArgumentsPart,
@@ -269,7 +268,11 @@ class ToolChooser:
             RequestReader(definition, own, self._likeness, familiar)
             for definition, own in zip(definitions, patterns, strict=True)
         ]
-        whole = [(i, _plain(text)) for i, d in enumerate(definitions) for text in _texts(d)]
+        whole = [
+            (i, _plain(text))
+            for i, d in enumerate(definitions)
+            for text in (_said_of(d), *(example.request for example in d.examples))
+        ]
         masked = [(i, _said_of(d).lower()) for i, d in enumerate(definitions)]
         masked += [(i, without_values(p)) for i, own in enumerate(patterns) for p in own]
         return _Offered(self._index(whole, _plain), self._index(masked, str.lower), readers)
@@ -286,10 +289,6 @@ class ToolChooser:
 
 def _said_of(definition: ToolDefinition) -> str:
     return f"{spaced_name(definition.name)}: {definition.description}"
-
-
-def _texts(definition: ToolDefinition) -> list[str]:
-    return [_said_of(definition), *(example.request for example in definition.examples)]
 
 
 def _plain(text: str) -> str:

@@ -24,11 +24,16 @@ from pydantic_core import SchemaValidator, core_schema
 
 from toolcrib.errors import SchemaError
 from toolcrib.schema.derive.adapters import Adapter, FlatAdapter
-from toolcrib.schema.derive.cores import NO_PARTS, choices_of, core_schemas, is_core
+from toolcrib.schema.derive.cores import (
+    NO_PARTS,
+    choices_of,
+    core_schemas,
+    counting_patterns,
+    is_core,
+)
 from toolcrib.schema.derive.defaults import named_in
 from toolcrib.schema.derive.factories import replayable
 from toolcrib.schema.derive.generator import SchemaGenerator
-from toolcrib.schema.derive.patterns import counting_patterns
 from toolcrib.schema.derive.reading import TypedReader
 from toolcrib.schema.derive.roundtrip import TooMuchWorkError
 from toolcrib.schema.validator import Validator, compile_validator

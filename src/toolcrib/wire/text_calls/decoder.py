@@ -1,7 +1,13 @@
-"""The decoder of a wire, for models that write calls in their text.
+"""The decoder for models that write calls in their text, cut into what it says and its calls.
 
 The reply is read from its whole text, so that it cannot depend on the pieces; those are read besides,
 for what can be shown of them at once.
+
+A call is one where the model makes it, not where it shows it. A text that is nothing but calls, bare or
+in one fence, makes them. Beside prose a call is text in thinking, in a fence that is no mark of the
+syntax, in a comment or another element of HTML that quotes, in a comment of code, in indented code,
+in a line that begins with `>`, in inline code and in quotation marks (`Quotes`). What a failed attempt
+at a call has read is text, and is not read again.
 
 A call that stood in the text is noted `written_in_text`: it asks, unless its tool only reads. Where the
 author trusts that model's text calls, one that ends its reply at a mark of the syntax is noted
@@ -11,6 +17,8 @@ all it has, and what says them again in the text is dropped.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from toolcrib.values.call import ToolCall
@@ -19,10 +27,414 @@ from toolcrib.values.message import Piece, Reply, TextPart
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Decoder
 from toolcrib.wire.calls import unlisted
-from toolcrib.wire.json_text import Settled
-from toolcrib.wire.text_calls.reading import Written
-from toolcrib.wire.text_calls.scan import Scanner
-from toolcrib.wire.text_calls.syntaxes import TextSyntax
+from toolcrib.wire.json_text import SPACE, Settled
+from toolcrib.wire.text_calls.quotes import Quotes, is_in_path
+from toolcrib.wire.text_calls.reading import (
+    Asking,
+    Cursor,
+    EndedError,
+    FoundCalls,
+    Marks,
+    NoCallError,
+    Written,
+    nowhere,
+)
+from toolcrib.wire.text_calls.syntaxes import Reader, TextSyntax, some_calls, then
+
+_FENCES = {"```": re.compile("`*+"), "~~~": re.compile("~*+")}
+_INFO = re.compile(r"[\w.+-]*+")
+_BLANKS = re.compile(r"[ \t]*+")
+_ELEMENTS = (
+    *("pre", "code", "blockquote", "samp", "kbd", "xmp", "textarea", "listing", "plaintext"),
+    *("tt", "script", "style", "template", "q", "option"),
+)
+_ENCLOSED = {"<!--": "-->", "<![cdata[": "]]>"} | {f"<{name}": f"</{name}>" for name in _ELEMENTS}
+"""What encloses in HTML what is shown, in small letters; it is written in any case."""
+_PARAGRAPH_ENDS = ("\n\n", "\n\r", "\r\r")  # of lines that end with LF, CR LF or CR
+_LINE_ENDS = ("\n", "\r")
+_COMMENT_END = Marks(("*/",))
+
+
+class Scanner:
+    """Reads one text, in pieces by `feed` and `end`, or whole by `read`.
+
+    `calls` are those found, and `cut` is whether the text ends inside one of them, or may do so.
+    """
+
+    def __init__(self, syntax: TextSyntax, offer: Offer) -> None:
+        self.calls: list[Written] = []
+        self.cut = False
+        self._syntax = syntax
+        self._offer = offer
+        self._cursor = Cursor()
+        self._thoughts = frozenset(syntax.thinking.values())
+        self._marks = Marks(
+            {*syntax.marks, *syntax.endings, *syntax.thinking, *self._thoughts}.union(_FENCES),
+            html=_ENCLOSED,
+        )
+        self._own = sorted(syntax.marks, key=len, reverse=True)
+        self._scan = self._through()
+        self._out: list[str] = []
+        self._space: list[str] = []
+        self._kept = 0, 0  # pieces of `_out`, and the place in the text, before which all is told
+        self._quotes = Quotes()
+        self._no_comment_ends = False  # in all that follows
+        self._told = self._after_call = False
+        self._beginnings = 2
+
+    def read(self, text: str) -> str:
+        """Return a whole text without its calls."""
+        self._cursor.ended = True
+        return self.feed(text) + self.end()
+
+    def feed(self, text: str) -> str:
+        """Return the text that is known to be no call, now that this piece has come."""
+        self._cursor.feed(text)
+        self._kept = 0, 0
+        next(self._scan, None)
+        return self._shown()
+
+    def end(self) -> str:
+        """Return the text that was held back until the end."""
+        self._cursor.ended = True
+        next(self._scan, None)
+        if not self._after_call:
+            self._out += self._space
+        return self._shown()
+
+    def _shown(self) -> str:
+        shown, self._out = "".join(self._out), []
+        return shown
+
+    def _through(self) -> Asking[None]:
+        cursor, syntax, quotes = self._cursor, self._syntax, self._quotes
+        try:
+            yield from self._beginning()
+            while True:
+                mark = yield from cursor.until(self._marks, self._say)
+                if mark in syntax.marks:
+                    yield from self._marked(mark)
+                elif mark in _FENCES:
+                    yield from self._fenced(mark)
+                elif quotes.marked or quotes.in_code():
+                    self._say(mark)
+                elif mark in syntax.thinking:
+                    yield from self._pass_over(mark, syntax.thinking[mark])
+                    yield from self._beginning()
+                elif mark in self._thoughts:
+                    self._forget(mark)
+                    yield from self._beginning()
+                elif mark.lower() in _ENCLOSED:
+                    yield from self._enclosed(mark)
+                elif not self._after_call:
+                    self._say(mark)
+        except EndedError:
+            return
+
+    def _pass_over(self, opener: str, closer: str) -> Asking[None]:
+        """Say what stands between two marks, and those."""
+        self._tell(opener)
+        self._tell((yield from self._cursor.until(Marks((closer,)), self._tell)))
+        self._quotes.past()
+
+    def _enclosed(self, mark: str) -> Asking[None]:
+        """Say what an element of HTML encloses, with those of its name within."""
+        opener = mark.lower()
+        if self._quotes.after_opener or (yield from self._is_longer(opener)):
+            self._say(mark)
+            return
+        self._tell(mark)
+        closer, depth = _ENCLOSED[opener], 1
+        nests = () if opener.startswith("<!") else (opener,)
+        marks = Marks((), html=(closer, *nests))
+        while depth:
+            found = yield from self._cursor.until(marks, self._tell)
+            self._tell(found)
+            if found.lower() == closer:
+                depth -= 1
+            elif not (yield from self._is_longer(opener)):
+                depth += 1
+        self._quotes.past()
+
+    def _is_longer(self, opener: str) -> Asking[bool]:
+        """Yield whether the name of an element goes on: `<sample>` is no `<samp>`."""
+        follows = yield from self._cursor.peek()
+        return opener[1].isalpha() and (follows.isalnum() or follows in tuple("-_:."))
+
+    def _fenced(self, mark: str) -> Asking[None]:
+        """Say a fenced block, which has as long a fence at its end, or longer.
+
+        In the line of the first fence the second may stand anywhere: so it is inline code. In another
+        line it stands at the beginning, and nothing or a call follows.
+        """
+        cursor, column = self._cursor, self._quotes.column
+        if self._quotes.marked or (mark == "~~~" and column is None):
+            self._say(mark)
+            return
+        size = yield from self._run(mark)
+        ends = Marks((mark, *_LINE_ENDS) if mark == "```" else _LINE_ENDS)
+        while (yield from self._told_until(ends)) not in _LINE_ENDS:
+            long_enough = (yield from self._run(mark)) >= size
+            follows = yield from cursor.peek()
+            if long_enough and not follows.isalnum():
+                self._quotes.past()
+                return
+        while not (yield from self._fence_ends(mark, size, (column or 0) + 3)):
+            yield from self._told_until(Marks(_LINE_ENDS))
+        self._quotes.past_fence()
+
+    def _fence_ends(self, mark: str, size: int, indent: int) -> Asking[bool]:
+        """Yield whether a line is a fence's end; says what of it was read."""
+        cursor = self._cursor
+        blanks = yield from self._over(_BLANKS)
+        if blanks > indent or not (yield from cursor.sees(mark)):
+            return False
+        if (yield from self._over(_FENCES[mark])) < size:
+            return False
+        yield from self._over(_BLANKS)
+        return (yield from cursor.peek()) in ("", *_LINE_ENDS) or bool((yield from self._mark()))
+
+    def _told_until(self, marks: Marks) -> Asking[str]:
+        mark = yield from self._cursor.until(marks, self._tell)
+        if mark in _LINE_ENDS:
+            self._tell(mark)
+        return mark
+
+    def _run(self, mark: str) -> Asking[int]:
+        """Say a fence whose first characters were read. Gives its size."""
+        self._tell(mark)
+        return len(mark) + (yield from self._over(_FENCES[mark]))
+
+    def _over(self, pattern: re.Pattern[str]) -> Asking[int]:
+        """Say what the pattern takes. Gives how many characters that are."""
+        pieces: list[str] = []
+        yield from self._cursor.over(pattern, pieces.append)
+        self._tell("".join(pieces))
+        return sum(map(len, pieces))
+
+    def _beginning(self) -> Asking[None]:
+        """Calls that are all of the text, and those without a mark, if there are any here."""
+        reader, cursor = self._syntax.unmarked, self._cursor
+        self._beginnings -= 1
+        if self._beginnings < 0:
+            return
+        yield from cursor.space(self._say)
+        if self._quotes.in_comment():
+            return
+        if (yield from self._alone()) or reader is None or (yield from self._mark()):
+            return
+        yield from self._unmarked(reader)
+
+    def _mark(self) -> Asking[str]:
+        """Yield the mark of a call that comes next, if there is one. It is not read."""
+        for mark in self._own:
+            if (yield from self._cursor.sees(mark)):
+                return mark
+        return ""
+
+    def _alone(self) -> Asking[bool]:
+        """Take calls that are all of the text, bare or in one fence; or else read nothing."""
+        cursor, block, fence = self._cursor, FoundCalls(self._offer), ""
+        cursor.start()
+        whole = marked = bool((yield from self._mark()))
+        try:
+            if not marked:
+                fence = yield from self._opening_fence()
+            yield from self._only_calls(block)
+            whole = True
+            yield from self._end_of_text(fence)
+        except NoCallError:
+            cursor.rewind()
+            return False
+        except EndedError:
+            if whole:
+                cursor.rewind()
+                return False
+            self._cut(block)
+            raise
+        self._take(block, cursor.stop(), native=marked)
+        return True
+
+    def _opening_fence(self) -> Asking[str]:
+        """Read a fence and the word after it, if that is what comes next."""
+        cursor = self._cursor
+        for fence, run in _FENCES.items():
+            if (yield from cursor.take(fence)):
+                more: list[str] = []
+                yield from cursor.over(run, more.append)
+                yield from cursor.over(_INFO, nowhere)
+                return fence + "".join(more)
+        return ""
+
+    def _only_calls(self, block: FoundCalls) -> Asking[None]:
+        """Calls at marks, or else one value that is a call, or several."""
+        cursor, more = self._cursor, True
+        while more:
+            yield from cursor.space()
+            mark = yield from self._mark()
+            block.strict = not mark
+            cursor.at += len(mark)
+            if mark:
+                yield from self._syntax.marks[mark](cursor, block)
+            elif (yield from cursor.char()) in "{[":
+                yield from some_calls(cursor, block)
+            if not block.usable():
+                raise NoCallError
+            for ending in self._syntax.endings:
+                yield from then(cursor, ending)
+            yield from cursor.space()
+            more = bool(mark and (yield from self._mark()))
+
+    def _end_of_text(self, fence: str) -> Asking[None]:
+        cursor = self._cursor
+        if fence:
+            yield from cursor.expect(fence)
+            yield from cursor.space()
+            for ending in self._syntax.endings:
+                yield from then(cursor, ending)
+        if (yield from cursor.peek()):
+            raise NoCallError
+
+    def _unmarked(self, reader: Reader) -> Asking[None]:
+        """Take calls that the syntax has without a mark; or else read nothing."""
+        cursor, block = self._cursor, FoundCalls(self._offer, strict=True)
+        cursor.start()
+        try:
+            yield from reader(cursor, block)
+        except NoCallError:
+            cursor.rewind()
+        except EndedError:
+            self._cut(block)
+            raise
+        else:
+            raw = cursor.stop()
+            yield from self._look_for_comment_end()
+            if self._quotes.in_comment():
+                self._tell(raw)
+                self._quotes.past()
+            else:
+                self._take(block, raw, native=False)
+
+    def _marked(self, mark: str) -> Asking[None]:
+        """Take the calls at a mark, unless they are quoted."""
+        cursor, quotes, block = self._cursor, self._quotes, FoundCalls(self._offer)
+        quoted, native = quotes.here(), quotes.said_in_words()
+        cursor.start(len(mark))
+        read = True
+        try:
+            yield from self._syntax.marks[mark](cursor, block)
+        except NoCallError:
+            read = False
+        except EndedError:
+            if not quoted:
+                self._cut(block)
+                raise
+            cursor.at = len(cursor.text)
+            self._tell(cursor.stop())
+            raise
+        raw = cursor.stop()
+        if read and not quoted and block.usable():
+            yield from self._look_ahead()
+            yield from self._look_for_comment_end()
+            quoted = quotes.here()
+        if quoted:
+            self._tell(raw)
+            quotes.past()
+        elif read:
+            self._take(block, raw, native=native)
+        else:
+            self._say(raw)
+
+    def _look_ahead(self) -> Asking[None]:
+        """See whether a quotation that was opened is closed in this paragraph. Reads nothing."""
+        cursor = self._cursor
+        closers = self._quotes.closers()
+        if not closers:
+            return
+        cursor.start()
+        try:
+            found = yield from cursor.until(Marks((*closers, *_PARAGRAPH_ENDS)), nowhere)
+        except EndedError:
+            found = ""
+        cursor.rewind()
+        self._quotes.look(found if found in closers else "")
+
+    def _look_for_comment_end(self) -> Asking[None]:
+        """See whether a comment of code that may be open is closed in this text. Reads nothing."""
+        cursor, quotes = self._cursor, self._quotes
+        if quotes.comment != "open":
+            return
+        cursor.start()
+        try:
+            while not self._no_comment_ends:
+                pieces = [" "]
+                yield from cursor.until(_COMMENT_END, pieces.append)
+                if not is_in_path(pieces[-1][-1], (yield from cursor.peek())):
+                    break
+        except EndedError:
+            self._no_comment_ends = True
+        cursor.rewind()
+        quotes.comment = "" if self._no_comment_ends else "certain"
+
+    def _cut(self, block: FoundCalls) -> None:
+        """End a text inside a block: neither its calls nor those before it may run."""
+        cursor = self._cursor
+        cursor.at = len(cursor.text)
+        block.calls = [call for call in block.calls if call.name]
+        self.cut = self._take(block, cursor.stop(), native=False) or bool(self.calls)
+
+    def _take(self, block: FoundCalls, raw: str, *, native: bool) -> bool:
+        """Return whether a block that was read is calls; otherwise its text is said."""
+        if not block.usable():
+            self._say(raw)
+            return False
+        for call in block.calls:
+            call.native = native
+        self.calls += block.calls
+        self._quotes.past()
+        self._after_call = True
+        self._space.append(raw[len(raw.rstrip(SPACE)) :])
+        return True
+
+    def _forget(self, mark: str) -> None:
+        """Take back what was told: thinking ends that had no beginning, so that all before was no call.
+
+        Only a whole text can be taken back; of one in pieces, what was not shown stays so.
+        """
+        cursor = self._cursor
+        if self.calls:
+            pieces, at = self._kept
+            end = cursor.at - len(mark)
+            self._out[pieces:], self._space = [cursor.text[at:end]], []
+            self._kept = pieces + 1, end
+            self.calls, self._told, self._after_call = [], True, False
+        self._say(mark)
+        self._quotes.past_thoughts()
+
+    def _say(self, text: str) -> None:
+        """Tell a text, and keep up what it quotes."""
+        self._quotes.say(text)
+        self._tell(text)
+
+    def _tell(self, text: str) -> None:
+        """Tell a text. White space waits until it is known whether it stands next to a call.
+
+        What is left when calls are taken out keeps all of it but at its ends.
+        """
+        body = text.strip(SPACE)
+        if not body:
+            self._space.append(text)
+            return
+        for call in reversed(self.calls):  # a model that calls has nothing more to say
+            if not call.native:
+                break
+            call.native = False
+        at = text.index(body[0]) if text[0] in SPACE else 0
+        if self._told or not self._after_call:
+            self._out += (*self._space, text[:at])
+        self._out.append(body)
+        self._space = [text[at + len(body) :]]
+        self._told, self._after_call = True, False
 
 
 class TextCallDecoder:

@@ -116,7 +116,7 @@ class Quotes:
             self._open.clear()
 
     def past(self) -> None:
-        """Something was passed over that opens and closes nothing: a call, or what is quoted."""
+        """Note that what opens and closes nothing was passed over: a call, or what is quoted."""
         self._settle("")
         self._before, self.after_opener = ".", False
         self._blank, self._leading, self.column = False, False, None
@@ -128,7 +128,7 @@ class Quotes:
         self._lead, self._ticks, self._commented = "", 0, False
 
     def paragraph(self) -> None:
-        """Another paragraph begins."""
+        """Begin another paragraph."""
         self._open.clear()
         self._certain.clear()
         self._pending = ""
@@ -188,7 +188,7 @@ class Quotes:
             self.comment = "certain"
 
     def _line(self, end: str) -> None:
-        """Another line begins, after LF, CR or both, whose halves may come in two pieces."""
+        """Begin another line, after LF, CR or both, whose halves may come in two pieces."""
         if end == "\n" and self._before == "\r":
             self._before = end
             return

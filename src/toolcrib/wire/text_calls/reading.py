@@ -90,7 +90,7 @@ class Cursor:
         self.at = self._from = 0
 
     def start(self, back: int = 0) -> None:
-        """From here on, or `back` characters before, it is an attempt."""
+        """Begin an attempt here, or `back` characters before."""
         self._before = []
         self._from = self.at - back
 
@@ -127,7 +127,7 @@ class Cursor:
 
     def space(self, sink: Sink | None = None) -> Asking[None]:
         """Pass over white space."""
-        yield from self.over(_SPACES, sink or _nowhere)
+        yield from self.over(_SPACES, sink or nowhere)
 
     def sees(self, mark: str) -> Asking[bool]:
         """Yield whether `mark` is what comes next."""
@@ -252,8 +252,8 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
     return at if found is None else found.end()
 
 
-def _nowhere(_text: str) -> None:
-    pass
+def nowhere(_text: str) -> None:
+    """Drop a text that is passed over."""
 
 
 # Literals that are not JSON, written as JSON: Python's, and those of Gemma's own notation.

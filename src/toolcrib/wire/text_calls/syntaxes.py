@@ -25,6 +25,7 @@ from toolcrib.wire.text_calls.reading import (
     dictionary,
     json_of,
     keywords,
+    nowhere,
     string,
     written,
 )
@@ -100,7 +101,7 @@ def json_call(cursor: Cursor, block: FoundCalls) -> Asking[None]:
         elif key == "arguments":
             raise NoCallError
         else:
-            yield from cursor.value(_nowhere)
+            yield from cursor.value(nowhere)
         yield from cursor.space()
         if not (yield from cursor.take(",")):
             break
@@ -230,10 +231,6 @@ def then(cursor: Cursor, mark: str) -> Asking[bool]:
     if there:
         yield from cursor.space()
     return there
-
-
-def _nowhere(_text: str) -> None:
-    pass
 
 
 # Hermes and Qwen: JSON in `<tool_call>` tags, and the tags of Qwen3-Coder.

@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 
 from toolcrib.lint import check_tools
-from toolcrib.values.invisible import INVISIBLE
+from toolcrib.values.decision import INVISIBLE
 
 ALL = [chr(number) for number in range(0x110000)]
 

@@ -10,7 +10,7 @@ from rows import each_row
 from toolcrib import ALL, ToolCall, tool
 from toolcrib.clients.local.client import tell
 from toolcrib.errors import DefinitionError
-from toolcrib.values.answer import stated
+from toolcrib.values.definition import stated
 from toolcrib.values.message import Message
 from toolcrib.values.offer import Offer
 
