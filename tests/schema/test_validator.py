@@ -7,8 +7,6 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rows import each_row
 
 from toolcrib.errors import SchemaError
@@ -246,34 +244,3 @@ def test_a_schema_that_is_kept_as_text_explains_as_the_schema_does() -> None:
     schema["properties"] = {}  # the text does not change with its original
     assert [read.violations(value) for value in values] == expected
     assert [found[0].path for found in expected if found] == ["/a", "/a", "", "/a"]
-
-
-INTEGERS: dict[str, dict[str, Any]] = {
-    "plain": {"type": "integer"},
-    "in a list": {"type": ["integer", "null"]},
-    "beside another": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
-    "beside a composition": {"type": "integer", "allOf": [{"type": ["integer", "null"]}]},
-    "by reference": {"$ref": "#/x/y", "x": {"y": {"type": "integer"}}},
-    "draft 7": {"$schema": "http://json-schema.org/draft-07/schema#", "type": "integer"},
-}
-EDGE = 2.0**53
-
-
-@each_row("schema", INTEGERS.values(), ids=INTEGERS)
-@given(number=st.floats(allow_nan=False, allow_infinity=False) | st.integers() | st.sampled_from(
-    [EDGE, -EDGE, EDGE + 2, -EDGE - 2, 1e300, -1e16, 10**39]))  # fmt: skip
-def test_an_integer_is_one_that_a_float_holds(schema: dict[str, Any], number: float) -> None:
-    """JSON Schema takes `1e300`, too: 301 digits that nobody wrote."""
-    whole = isinstance(number, int) or (number.is_integer() and abs(number) <= EDGE)
-    validator = compile_validator(schema)
-    assert validator.is_valid(number) is whole
-    assert bool(validator.violations(number)) is not whole
-
-
-def test_what_takes_numbers_takes_those_that_are_no_integers() -> None:
-    for schema in ({"type": "number"}, {"type": ["integer", "number"]}, {"enum": [1e300]}, {}):
-        assert compile_validator(schema).is_valid(1e300)
-    assert compile_validator({"not": {"type": "integer"}}).is_valid(1e300)
-    (found,) = compile_validator(prop(type="integer")).violations({"a": 1e300})
-    assert found.path == "/a"
-    assert found.message.endswith("beyond 2^53 with a fraction or an exponent: write its digits")

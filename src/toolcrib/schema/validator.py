@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from urllib.parse import unquote
 
 import jsonschema_rs
-import orjson
 
 from toolcrib.errors import SchemaError
 from toolcrib.schema.effort import (
@@ -28,7 +27,7 @@ from toolcrib.schema.effort import (
 from toolcrib.schema.guard import METASCHEMAS, Inspected, check_shape, inspect_schema, schema_text
 from toolcrib.schema.references import Draft, References, escape_pointer, subschemas
 from toolcrib.values.call import ValidatorInfo
-from toolcrib.values.json import EXACT, JsonObject, canonical_json, json_copy
+from toolcrib.values.json import JsonObject, canonical_json, json_copy
 
 # Why a value is not valid, in words made from the schema and the kind of the failure alone.
 #
@@ -211,9 +210,6 @@ _MESSAGES: dict[str, Callable[[dict[str, Any], object], str]] = {
     "uniqueItems": lambda _f, _: "expected items that differ from each other",
     "pattern": lambda f, _: f"expected text that matches the pattern {f['pattern']}",
     "format": lambda f, value: _format(f["format"], value),
-    "exactInteger": lambda _f, _: (
-        "expected integer, got a number beyond 2^53 with a fraction or an exponent: write its digits"
-    ),
     "multipleOf": lambda f, _: f"expected a multiple of {f['multiple_of']}",
 }
 
@@ -443,53 +439,15 @@ def _unusable(error: jsonschema_rs.ValidationError, above: str = "") -> SchemaEr
 def _compiled(schema: dict[str, Any], inspected: Inspected) -> Any:
     try:
         return _COMPILERS[inspected.draft](
-            _with_exact_integers(schema),
+            schema,
             validate_formats=True,
             offline=True,
-            keywords={_EXACT_INTEGER: _ExactInteger},
             pattern_options=_pattern_options(len(inspected.patterns)),
         )
     except jsonschema_rs.ValidationError as error:
         raise _unusable(error) from None
     except (ValueError, jsonschema_rs.ReferencingError) as error:
         raise SchemaError(f"not a usable schema: {_first_line(error)}") from None
-
-
-# A number with a fraction or an exponent is an integer only where a float is exact; JSON Schema takes
-# `1e300` for one, which would be 301 digits that nobody wrote. Only beyond that is Python asked.
-
-_EXACT_INTEGER = "exactInteger"
-_ONLY_EXACT = {
-    "if": {"anyOf": [{"exclusiveMinimum": EXACT}, {"exclusiveMaximum": -EXACT}]},
-    "then": {_EXACT_INTEGER: True},
-}
-
-
-class _ExactInteger:
-    """The keyword that a float beyond `EXACT` does not satisfy."""
-
-    def __init__(self, _parent: object, _value: object, _path: object) -> None:
-        pass
-
-    def validate(self, value: object) -> None:
-        if isinstance(value, float):
-            raise ValueError(_EXACT_INTEGER)  # noqa: TRY004  the library's way to say no
-
-
-def _with_exact_integers(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema with that keyword at each place that takes integers and no other number."""
-    text = orjson.dumps(schema)
-    if b'"integer"' not in text:
-        return schema
-    copy: dict[str, Any] = json_copy(text)
-    nodes = {id(node): node for _, part in _judged(copy) for _, node in subschemas(part)}
-    for node in nodes.values():
-        named = node.get("type")
-        kinds = named if isinstance(named, list) else [named]
-        composed = node.get("allOf", [])
-        if "integer" in kinds and "number" not in kinds and isinstance(composed, list):
-            node["allOf"] = [*composed, _ONLY_EXACT]
-    return copy
 
 
 @lru_cache(maxsize=64)

@@ -10,7 +10,7 @@ passed on unchanged, for that schema to judge.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
@@ -18,7 +18,7 @@ from urllib.parse import quote
 import msgspec
 
 from toolcrib.errors import SchemaError
-from toolcrib.schema.effort import explainable
+from toolcrib.schema.effort import pairs
 from toolcrib.schema.lower.tree import Nulls, copied, default_of, names_in, pointers, working_copy
 from toolcrib.schema.references import REFS, References, subschemas
 from toolcrib.schema.validator import Validator, compile_validator, kind_of
@@ -33,8 +33,6 @@ from toolcrib.values.json import JsonObject, JsonValue, is_whole
 # or the value can have been made for several, they stay, to be refused.
 
 
-MAX_CHOICES = 256  # made by validators in one go
-MAX_CHECKS = 256  # of what is left, against other alternatives; beyond them it may fit
 _ROOT = "#/$defs/whole"
 
 
@@ -100,15 +98,22 @@ class BranchValidators:
         self._pointers: dict[int, str] = {}
         self._validators: dict[int, Validator | None] = {}
 
-    def accepts(self, branch: Any, value: JsonValue, *, unknown: bool = False) -> bool:
-        """Return whether a value is valid under an alternative; `unknown` if it would take too long."""
+    def accepts(
+        self, branch: Any, value: JsonValue, count: Callable[[], None], *, unknown: bool = False
+    ) -> bool:
+        """Return whether a value is valid under an alternative; `unknown` where no validator can say.
+
+        `count` is called for each pair of a subschema and a part of the value that is met.
+        """
         if not isinstance(branch, dict):
             return branch is not False
         if id(branch) not in self._validators:
             self._validators[id(branch)] = self._compiled(branch)
         judge = self._validators[id(branch)]
-        if judge is None or not explainable(self._references, branch, value):
+        if judge is None:
             return unknown
+        for _ in pairs(self._references, branch, value):
+            count()
         return judge.is_valid(value)
 
     def _compiled(self, branch: JsonObject) -> Validator | None:
@@ -139,6 +144,7 @@ def _moved(schema: JsonObject) -> JsonObject:
 
 
 MAX_STEPS = 50_000  # pairs of a part of the schema and an object or array of the arguments
+MAX_PAIRS = 200_000  # of a subschema and a part of the arguments that validators meet, in one go
 _UNIONS = ("anyOf", "oneOf")
 
 
@@ -236,9 +242,9 @@ class _Conversion:
         self._author = author
         self._out = out
         self._known: dict[tuple[int, int, _Nulls], _Converted] = {}
+        self._sizes: dict[int, int] = {}
         self._steps = 0
-        self._choices = 0
-        self._checks = 0
+        self._pairs = 0
 
     def value(self, node: Any, value: JsonValue, nulls: _Nulls = "go") -> _Converted:
         if not isinstance(value, dict | list) or not isinstance(node, dict):
@@ -248,9 +254,23 @@ class _Conversion:
             self._known[key] = self._shaped(self._parts(node, value, set(), nulls), value)
         return self._known[key]
 
+    def _size(self, value: Any) -> int:
+        """Return how many objects and arrays a part is; shared ones count each time."""
+        key = id(value)
+        if key not in self._sizes:
+            inner = value.values() if isinstance(value, dict) else value
+            sizes = (self._size(item) for item in inner if isinstance(item, dict | list))
+            self._sizes[key] = 1 + sum(sizes)
+        return self._sizes[key]
+
     def _count(self, steps: int = 1) -> None:
         self._steps += steps
         if self._steps > MAX_STEPS:
+            raise _TooMuchError
+
+    def _count_pair(self) -> None:
+        self._pairs += 1
+        if self._pairs > MAX_PAIRS:
             raise _TooMuchError
 
     def _parts(self, node: Any, value: Any, seen: set[int], nulls: _Nulls) -> _Parts:
@@ -294,6 +314,7 @@ class _Conversion:
             return around
         best = self._best(found)
         first = best[0].converted.value
+        self._count(self._size(value) * (len(best) - 1))
         if any(one.converted.nulls or one.converted.value != first for one in best[1:]):
             chosen = self._judged(best, value)
         else:
@@ -321,24 +342,20 @@ class _Conversion:
         """Return whether a value fits an alternative that is not the chosen one, or may."""
         if branch == chosen.branch or not may_be(self._author.references, branch, value):
             return False
-        self._checks += 1
-        return self._checks > MAX_CHECKS or self._author.branches.accepts(
-            branch, value, unknown=True
-        )
+        return self._accepts(branch, value, unknown=True)
+
+    def _accepts(self, branch: Any, value: Any, *, unknown: bool = False) -> bool:
+        return self._author.branches.accepts(branch, value, self._count_pair, unknown=unknown)
 
     def _judged(self, found: list[_Alternative], value: Any) -> _Alternative:
         """Return the alternative under which the value is valid as it is, else as it comes out."""
-        self._choices += 1
-        if self._choices > MAX_CHOICES:
-            return found[0]
-        accepts = self._author.branches.accepts
+        self._count(self._size(value) * len(found))
         for candidate in found:
-            if (self._out or candidate.converted.value == value) and accepts(
-                candidate.branch, value
-            ):
+            same = self._out or candidate.converted.value == value
+            if same and self._accepts(candidate.branch, value):
                 return candidate
         for candidate in found:
-            if not self._out and accepts(candidate.branch, candidate.converted.value):
+            if not self._out and self._accepts(candidate.branch, candidate.converted.value):
                 return candidate
         return found[0]
 
