@@ -138,6 +138,16 @@ async def test_what_fits_is_read(kind: Any, text: str, value: Any) -> None:
     assert (result.output, type(result.output)) == (value, type(value))
 
 
+@each_row("answers", [("1", "2"), ()])
+async def test_several_texts_are_no_answer(answers: tuple[str, ...]) -> None:
+    """`1` and `2` are not `12`."""
+    reply = Reply(Message.assistant("12"), "stop", answers=answers)
+    client = ScriptedClient([reply, Reply(Message.assistant("07"), "stop", answers=("7",))])
+    result = await Agent(client, output=int).run("go")
+    assert result.output == 7
+    assert "That is not the JSON value" in client.requests[1].messages[-1].content
+
+
 @each_row("finish", [each for each in get_args(FinishReason) if each not in ("stop", "tool_calls")])
 @each_row("streaming", [True, False])
 async def test_no_answer_is_read_from_a_reply_that_is_not_whole(

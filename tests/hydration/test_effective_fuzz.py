@@ -204,7 +204,7 @@ def node(dice: Dice, depth: int = 3) -> Any:
 
 
 def integer(dice: Dice) -> Any:
-    return dice.choice([0, 1, -5, 7.0, 10**20, -(10**30), 1e22])
+    return dice.choice([0, 1, -5, 7.0, 10**20, -(10**30), 2.0**53])
 
 
 MOMENTS = ["2024-01-01T00:00:00Z", "2024-02-29t12:30:00.5+05:30", "0001-01-01T00:00:00z"]

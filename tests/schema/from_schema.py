@@ -125,7 +125,8 @@ def _numbers(node: dict[str, Any]) -> st.SearchStrategy[Any]:
         drawn |= st.integers(-1000, 1000).map(lambda n: round(n * step, 6))
         drawn = drawn.filter(lambda n: abs(n) < 10**15)  # beyond it is an exception
     if node["type"] == "integer":
-        return drawn.filter(lambda n: n == int(n))
+        # beyond 2^53 one with a fraction or an exponent is an exception
+        return drawn.filter(lambda n: n == int(n) and (isinstance(n, int) or abs(n) <= 2**53))
     return drawn
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rows import each_row
 from samples import sample
 
-from toolcrib.errors import ClientError, ProviderError, WireError
+from toolcrib.errors import ClientError, ErrorCode, ProviderError, WireError
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import ArgumentsPart, ProviderState, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
@@ -572,3 +572,33 @@ def test_many_events_of_one_call_are_read_once() -> None:
     many = [called(A1, id=f"fc_{n}", call_id="x") for n in range(5_000)]
     (call,) = decode("openai-responses", sse_of(*map(done, many), ended(*many))).tool_calls
     assert (call.arguments, call.notes) == (A1, ("said_twice",))
+
+
+@given(
+    arguments=st.dictionaries(
+        st.text("ab", min_size=1), st.integers() | st.text("xy~"), min_size=1
+    ),
+    cut=st.integers(min_value=0),
+    again=st.booleans(),
+    whole=st.booleans(),
+    wrong=st.none() | st.integers(min_value=0),
+)
+def test_what_a_call_begins_with_is_what_it_goes_on_with(
+    arguments: dict[str, Any], cut: int, again: bool, whole: bool, wrong: int | None
+) -> None:
+    """Whether the pieces go on from the beginning, or say it again; one other character is doubt."""
+    text = json.dumps(arguments)
+    beginning = text[: cut % len(text)]
+    rest = text if again or not whole else text[len(beginning) :]
+    if wrong is not None and (told := beginning.strip("{} ")):
+        at = beginning.index(told) + wrong % len(told)
+        beginning = f"{beginning[:at]}^{beginning[at + 1 :]}"
+    end = [settled(text), done(called(text))] if whole else []
+    (call,) = decode(
+        "openai-responses", sse_of(begun(called(beginning)), piece(rest), *end, ended())
+    ).message.tool_calls
+    doubtful = "^" in beginning
+    assert call.complete is not doubtful
+    assert (call.fault is not None and call.fault.code == ErrorCode.CONTRADICTORY) is doubtful
+    if not doubtful:
+        assert json.loads(call.arguments) == arguments

@@ -620,6 +620,31 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode | None]] = {
         sse(added(), finished(A), completed(item(A), status="aborted")),
         TRUNCATED,
     ),
+    "begun with the beginning of others": (
+        "openai-responses",
+        sse(added('{"b":'), settled(A), finished(A), completed()),
+        CONTRADICTORY,
+    ),
+    "begun with the beginning of others, in pieces": (
+        "openai-responses",
+        sse(added('{"b":'), pieces(A), finished(A), completed()),
+        CONTRADICTORY,
+    ),
+    "begun twice, otherwise": (
+        "openai-responses",
+        sse(added('{"b":'), added('{"a":'), pieces(A), finished(A), completed()),
+        CONTRADICTORY,
+    ),
+    "begun again with nothing": (
+        "openai-responses",
+        sse(added('{"b":'), added(), pieces(A), finished(A), completed()),
+        CONTRADICTORY,
+    ),
+    "begun with what no whole one says": (
+        "openai-responses",
+        sse(added(A + "x"), pieces(A), completed()),
+        CONTRADICTORY,
+    ),
     "begun with a placeholder": ("openai-responses", sse(added("{}"), completed()), TRUNCATED),
     # Gemini has no end of its own: a reason in or after the last event with a call
     "gemini: a call after the reason": ("gemini", sse(gem(reason="STOP"), gem(G)), TRUNCATED),

@@ -65,7 +65,8 @@ from toolcrib.values.typed import check_type
 #
 # Rule: an answer is read as arguments are. The text is whole JSON, the schema that the model was told
 # judges it, and the reader of tools reads it, strictly: no key is dropped, no kind becomes another. A
-# provider that was held to a view of the schema is judged by the schema all the same.
+# provider that was held to a view of the schema is judged by the schema all the same. Several texts
+# are never joined to one answer: where a reply has more than one that may be it, there is none.
 
 _FENCES = ("```json", "```")
 _ANSWER = "answer"
@@ -427,7 +428,12 @@ class Run:
         """Read the answer; one that is not of the output's type goes back to the model."""
         if self._output_type is None:
             return True
-        self._output, complaint = self._output_type.read(reply.text, reply.offer.output)
+        answers = (reply.text,) if reply.answers is None else reply.answers
+        if len(answers) == 1:
+            self._output, complaint = self._output_type.read(answers[0], reply.offer.output)
+        else:
+            said = f"{len(answers)} texts may each be it" if answers else "no text is marked as it"
+            complaint = _complaint([said])
         if complaint is None:
             return True
         limit = self._limits.corrections

@@ -21,7 +21,7 @@ from toolcrib.schema import compile_validator, references
 from toolcrib.schema.lower.tree import Effect
 from toolcrib.schema.references import References, escape_pointer, pointer_to
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.json import JsonObject, JsonValue, is_whole
 
 Rule: TypeAlias = Literal[
     "definition",  # it cannot be a tool: what registration would say
@@ -420,7 +420,7 @@ def _plainly(kind: JsonValue, value: JsonValue) -> bool | None:
     if isinstance(value, bool) or kind == "boolean":
         return isinstance(value, bool) and kind == "boolean"
     if kind == "integer" and isinstance(value, float):
-        return value.is_integer()
+        return is_whole(value)
     return isinstance(value, _PYTHON[kind])
 
 

@@ -109,6 +109,18 @@ def fresh(text: str | bytes | bytearray) -> JsonObject:
     return made
 
 
+EXACT = 2**53
+"""Up to here a float holds each integer, and no other number is rounded to it (RFC 7493, 2.2)."""
+
+
+def is_whole(value: float) -> bool:
+    """Return whether a number that was written with a fraction or an exponent is an integer: `3.0` is.
+
+    One beyond `EXACT` has digits that nobody wrote.
+    """
+    return value.is_integer() and abs(value) <= EXACT
+
+
 def may_hold_wide_integer(data: bytes | bytearray) -> bool:
     """Return whether JSON text holds 19 digits in a row; orjson reads longer integers as floats."""
     return _WIDE in data.translate(_DIGITS)

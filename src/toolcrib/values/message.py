@@ -195,15 +195,17 @@ class Reply(Checked, Veiled, msgspec.Struct, frozen=True):
     """A model's answer, decoded.
 
     `finish` is `tool_calls` if and only if `tool_calls` holds calls that may run; calls of a cut
-    reply are there with `complete=False`. `model` is the one that was asked, and `provider` who was,
-    where the client says so: the wire and the server, `openai-chat at api.openai.com`.
+    reply are there with `complete=False`. `answers` are the texts that may each be its answer, None
+    where that is its text; a typed answer is read where there is exactly one. `model` is the one that
+    was asked, and `provider` who was, where the client says so: the wire and the server,
+    `openai-chat at api.openai.com`.
 
     For observability only: `raw` is the provider's payload, of a stream its first event without what
     was said; `events` are the data of a stream's events as they came, up to 256 KiB of them; `payload`
     is the reference that its calls have, too.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("raw", "events")
+    veiled: ClassVar[tuple[str, ...]] = ("raw", "events", "answers")
 
     message: Message
     finish: FinishReason
@@ -215,6 +217,7 @@ class Reply(Checked, Veiled, msgspec.Struct, frozen=True):
     events: tuple[str, ...] = ()
     payload: PayloadRef | None = None
     provider: str = ""
+    answers: tuple[str, ...] | None = None
 
     @property
     def text(self) -> str:

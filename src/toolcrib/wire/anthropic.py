@@ -23,6 +23,7 @@ from toolcrib.values.message import (
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.calls import (
+    APART,
     CONTRADICTORY,
     UNENDED,
     CallAssembler,
@@ -463,6 +464,8 @@ class AnthropicReply:
             if not isinstance(text, str):
                 raise WireError("the text of a block is not text")
             show_text(text, self._text, parts)
+        elif block.kind != "text":
+            self._text.append(APART)
         return block
 
     def _at(self, index: object, kind: str, parts: Parts) -> ContentBlock:

@@ -26,6 +26,7 @@ from toolcrib.wire.anthropic import CLAUDES, DIALECT, STRICT_DIALECT
 from toolcrib.wire.anthropic import TOOLS as ANTHROPIC_TOOLS
 from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.calls import (
+    APART,
     CONTRADICTORY,
     UNENDED,
     CallAssembler,
@@ -476,6 +477,8 @@ class BedrockReply:
         self._by_index[index] = block
         if text := text_of(form):
             show_text(text, self._text, parts)
+        elif form and not _has_text(form):
+            self._text.append(APART)
         if block.ours:
             use = form["toolUse"]
             name, provider_id = use.get("name") or "", use.get("toolUseId") or ""
@@ -491,6 +494,8 @@ class BedrockReply:
         if before is not None and before.ours and kind not in (*_KINDS, "citation"):
             self._calls.stray()  # what it brings may be input
         block = self._at(index, kind, parts)
+        if kind not in ("text", "citation", "citationsContent"):
+            self._text.append(APART)
         if kind == "toolUse":
             self._take_input(block, value, parts)
         elif kind == "text":

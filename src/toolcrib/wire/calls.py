@@ -601,12 +601,17 @@ class Ending(msgspec.Struct, eq=False):
         raw: Any,
         state: Any = None,
         refused: bool = False,
+        answers: tuple[str, ...] | None = None,
     ) -> Reply:
-        """Return the reply. `text` is what the model said, in pieces; `state`
-        what has to go back as it came.
+        """Return the reply. `text` is what the model said, in pieces, an empty one (`APART`) where
+        something else stood between two texts; `state` what has to go back as it came.
 
-        `refused` is whether the text is a refusal that came to its own end.
+        `refused` is whether the text is a refusal that came to its own end. `answers` are the texts
+        that may be its answer, where the wire says which; else they are those that stand apart.
         """
+        text = list(text)
+        if answers is None and APART in text:
+            answers = _texts_apart(text)
         ids, given_ids = self.wire.history.ids, self.wire.history.given_ids
         has_own_id = given_ids is not None and any(  # an id that no other provider has to take
             not ids.legal(call.provider_id) and given_ids.legal(call.provider_id) for call in calls
@@ -624,7 +629,23 @@ class Ending(msgspec.Struct, eq=False):
             raw,
             events=self.events,
             payload=self.payload,
+            answers=answers,
         )
+
+
+APART = ""
+"""What stands for anything but text, between the pieces of a reply's text."""
+
+
+def _texts_apart(pieces: list[str]) -> tuple[str, ...]:
+    """Return the texts that something else stands between; blank ones are none."""
+    texts: list[list[str]] = [[]]
+    for piece in pieces:
+        if piece == APART:
+            texts.append([])
+        else:
+            texts[-1].append(piece)
+    return tuple(mended(text) for text in map("".join, texts) if text.strip())
 
 
 def unlisted(reason: str) -> CallFault:

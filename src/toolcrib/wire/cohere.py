@@ -13,7 +13,7 @@ from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ChatRequest, FinishReason, Message, Reply, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
-from toolcrib.wire.calls import CallAssembler, Ending, misplaced, says_why
+from toolcrib.wire.calls import APART, CallAssembler, Ending, misplaced, says_why
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.forms import (
@@ -271,6 +271,8 @@ class CohereReply:
         if block is None or (kind and kind != block.kind):
             block = self._by_index[index] = _ContentPart(kind)
             self._blocks.append(block)
+            if kind not in ("", "text"):
+                self._text.append(APART)
         return block
 
     def _add_plan(self, message: Mapping[str, Any]) -> None:

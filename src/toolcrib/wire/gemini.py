@@ -27,6 +27,7 @@ from toolcrib.values.message import (
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.calls import (
+    APART,
     CONTRADICTORY,
     GEMINI_FILTERED,
     CallAssembler,
@@ -234,6 +235,7 @@ def _image(image: Image) -> dict[str, Any]:
 _KNOWN = ("candidates", "promptFeedback", "usageMetadata", "modelVersion")
 _OF_NO_VALUE = frozenset(("id", "name", "willContinue"))
 """Members of a call that bring nothing of its arguments."""
+_OF_ANY_PART = frozenset(("thought", "thoughtSignature"))
 _OF_PIECES = _OF_NO_VALUE | {"args", "partialArgs"}
 _UNSAID = frozenset(("finish_reason_unspecified", "blocked_reason_unspecified"))
 _INPUT_TOKENS = ("promptTokenCount", "toolUsePromptTokenCount")
@@ -377,6 +379,8 @@ class GeminiReply:
 
     def _add_text(self, part: dict[str, Any], parts: Parts) -> None:
         text = part.get("text")
+        if part.get("thought") or (text is None and part.keys() - _OF_ANY_PART):
+            self._text.append(APART)
         if part.get("thought"):
             show_reasoning(text, parts)
             return

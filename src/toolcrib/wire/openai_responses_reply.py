@@ -125,7 +125,8 @@ class Item:
     arguments that they are whole, `begun_with` what it gave for them before any piece. `copies` are the
     whole arguments, each time that they were said, `renamed` is whether it was said otherwise,
     `cut` whether the item itself says that it is incomplete, `missing` whether it streamed and is not
-    among those that the whole response lists.
+    among those that the whole response lists. `phase` is whether a message is a commentary or the
+    final answer, where the provider says so.
     """
 
     __slots__ = (
@@ -143,6 +144,7 @@ class Item:
         "missing",
         "name",
         "own",
+        "phase",
         "renamed",
         "settled",
         "streamed",
@@ -157,6 +159,7 @@ class Item:
         self.call_id = ""
         self.name = ""
         self.own = ""
+        self.phase: object = None
         self.arguments = Growing()
         self.begun_with = ""
         self.streamed: list[str] = []
@@ -180,9 +183,18 @@ class Item:
     def contradictory(self) -> bool:
         if self.renamed or self.missing:
             return True
-        if _says_all(self.begun_with) and not same_json(self.begun_with, self.whole):
+        if not self._goes_on_from(self.begun_with):
             return True
         return not all(same_json(self.copies[0], one) for one in self.copies[1:])
+
+    def _goes_on_from(self, beginning: str) -> bool:
+        """Return whether the arguments are those that the item began with, or go on from there."""
+        if not beginning.strip("{} "):
+            return True
+        streamed, whole = "".join(self.streamed), self.whole
+        if same_json(beginning, whole) or same_json(beginning + streamed, whole):
+            return True
+        return not _says_all(beginning) and (streamed or whole).startswith(beginning)
 
     @property
     def streamed_otherwise(self) -> bool:
@@ -198,11 +210,15 @@ class Item:
         return self.name, "".join(map(str, self.texts.values())) or self.whole
 
     def begins(self, text: str) -> None:
-        """Take the arguments that an item begins with; if it begins twice, whole ones have to be the
-        same."""
-        before, self.begun_with = self.begun_with, text
-        if _says_all(before) and _says_all(text) and not same_json(before, text):
-            self.renamed = True
+        """Take the arguments that an item begins with; if it begins twice, one beginning has to go on
+        from the other."""
+        before = self.begun_with
+        if not before.strip("{} "):
+            self.begun_with = text or before
+        elif text.strip("{} "):
+            self.begun_with = text
+            goes_on = text.startswith(before) or before.startswith(text)
+            self.renamed = self.renamed or not (goes_on or same_json(before, text))
 
     def text(self, at: int) -> Growing:
         return self.texts.setdefault(at, Growing())
@@ -406,6 +422,7 @@ class Output:
     def begun(self, event: dict[str, Any], _parts: Parts) -> None:
         form, kind = _typed(event.get("item"))
         item = self.items.begun(kind, _index(event), _string(form, "id"))
+        item.phase = form.get("phase") or item.phase
         if kind in CALLS:
             self._name(item, form)
             item.begins(self._arguments(form, kind, "item"))
@@ -477,6 +494,7 @@ class Output:
 
     def _finished(self, item: Item, form: dict[str, Any], place: Place, parts: Parts) -> None:
         item.final = form
+        item.phase = form.get("phase") or item.phase
         item.cut = item.cut or _is_cut(form, item.kind)
         if item.kind in CALLS:
             self._name(item, form)
@@ -487,6 +505,7 @@ class Output:
 
     def _said_again(self, item: Item, form: dict[str, Any], place: Place) -> None:
         """Compare an item with its copy in the whole response, which repeats what it streamed."""
+        item.phase = form.get("phase") or item.phase
         item.cut = item.cut or _is_cut(form, item.kind)
         if item.kind in CALLS:
             self._name(item, form)
@@ -710,6 +729,7 @@ class ResponsesReply:
             raw=self._response or raw,
             state=self._state(calls),
             refused=self._output.refused,
+            answers=_answers(items),
         )
 
     def _calls(self) -> tuple[ToolCall, ...]:
@@ -738,6 +758,18 @@ class ResponsesReply:
         if len(items) < len(output.items) or len(calls) < len(output.calls):
             return []
         return kept_items(items, stored=self._response.get("store") is not False)
+
+
+def _answers(items: Iterable[Item]) -> tuple[str, ...]:
+    """Return the texts that may be the answer: each message is one of its own, unless the provider
+    says that it is a commentary, or that another one is the final answer."""
+    said = [(item.phase, "".join(map(str, item.texts.values()))) for item in items if item.texts]
+    final = any(phase == "final_answer" for phase, _ in said)
+    return tuple(
+        mended(text)
+        for phase, text in said
+        if text.strip() and (phase == "final_answer" if final else phase != "commentary")
+    )
 
 
 def _status(response: dict[str, Any], says: str) -> Any:

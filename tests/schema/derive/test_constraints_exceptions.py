@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -106,6 +107,10 @@ CASES: list[tuple[str, Any, Any]] = [
     ("time zones", ZoneInfo, "Nowhere/Land"),
     ("large numbers", Annotated[float, Field(lt=2**60)], 2**60 - 64),
     ("large numbers", Annotated[int, Field(multiple_of=7)], 7.024089268202713e16),
+    ("large numbers", int, 1e300),
+    ("large numbers", int, 2.0**53 + 2),
+    ("large numbers", list[int], [-1e300]),
+    ("large numbers", dict[str, Iterable[int]] | None, {"a": [1e300]}),
     ("large numbers", Annotated[Decimal, Field(multiple_of=Decimal("0.05"))], 5 * 10**26),  # type: ignore[call-overload]
 ]  # fmt: skip
 

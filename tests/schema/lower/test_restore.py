@@ -33,6 +33,9 @@ NUMBER: dict[str, Any] = {"type": "integer"}
 REFUND = tool({"cents": NUMBER | {"default": 100}}, additionalProperties=False)
 CANCEL = tool({"fee": NUMBER | {"default": 0}}, additionalProperties=False)
 
+FREE = tool({"fee": TEXT | {"default": "none"}}, additionalProperties=False)
+PRICED = tool({"fee": TEXT, "unit": TEXT}, additionalProperties=False)
+
 
 def named(name: str, part: dict[str, Any]) -> dict[str, Any]:
     return {**part, "properties": {**part["properties"], name: {"$ref": "#/$defs/n"}}}
@@ -122,6 +125,26 @@ RESTORED: dict[str, tuple[dict[str, Any], Any, Any]] = {
         tool({"p": {"anyOf": [REFUND, tool({"fee": NUMBER})]}}),
         {"p": {"fee": None}},
         {"p": {"fee": None}},
+    ),
+    "however deep it is": (
+        tool({"p": {"anyOf": [tool({"how": REFUND}, "how"), tool({"how": CANCEL}, "how")]}}),
+        {"p": {"how": {"fee": None}}},
+        {"p": {"how": {"fee": 0}}},
+    ),
+    "of what may be meant for several it is refused": (
+        tool({"p": {"anyOf": [tool({"how": CANCEL}, "how"), tool({"how": FREE}, "how")]}}),
+        {"p": {"how": {"fee": None}}},
+        {"p": {"how": {"fee": None}}},
+    ),
+    "and where the default fits another alternative": (
+        tool({"p": {"anyOf": [tool({"fee": NUMBER, "n": NUMBER}), CANCEL]}}),
+        {"p": {"fee": None}},
+        {"p": {"fee": None}},
+    ),
+    "what lacks a property was not made for that alternative": (
+        tool({"p": {"anyOf": [tool({"how": PRICED}, "how"), tool({"how": CANCEL}, "how")]}}),
+        {"p": {"how": {"fee": None}}},
+        {"p": {"how": {"fee": 0}}},
     ),
     "what is no other alternative goes": (
         tool({"p": {"anyOf": [REFUND, tool({"fee": NUMBER, "n": NUMBER}, "n")]}}),

@@ -72,6 +72,14 @@ def deep(levels: int) -> dict[str, Any]:
     return {"t": value}
 
 
+def chain(levels: int) -> dict[str, Any]:
+    """Nulls at each level, none of them shared: each alternative of each level is judged."""
+    value: dict[str, Any] = {"l": None, "r": None}
+    for _ in range(levels):
+        value = {"l": value, "r": [{"l": None, "r": None} for _ in range(10)]}
+    return {"t": value}
+
+
 @pytest.mark.parametrize(
     "sent",
     [
@@ -79,8 +87,9 @@ def deep(levels: int) -> dict[str, Any]:
         {"t": [deep(3)] * 3_000},
         {"t": [[]] * 300_000},
         {"t": {"x": None, **deep(90)["t"]}},
+        chain(90),
     ],
-    ids=["shared and deep", "many", "too many", "deeper"],
+    ids=["shared and deep", "many", "too many", "deeper", "a chain"],
 )
 def test_hostile_arguments_end_soon(sent: Any) -> None:
     restorer = lower(TREES, OPENAI_STRICT).restorer

@@ -36,6 +36,7 @@ from toolcrib.schema.derive.hints import (
 )
 from toolcrib.schema.derive.plain import is_field
 from toolcrib.schema.derive.reading import TypedReader
+from toolcrib.values.json import is_whole
 
 # Build the core schema of a simple dataclass from those of its fields.
 #
@@ -279,7 +280,7 @@ def whole(value: float) -> int:
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and is_whole(value):
         return int(value)
     raise ValueError("not a whole number")
 
@@ -315,7 +316,7 @@ def reader(adapter: Adapter) -> TypedReader:
 
 def whole_numbers(value: Any) -> Any:
     """Return the same JSON with `3.0` as `3`, which strict readers want for an integer."""
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and is_whole(value):
         return int(value)
     if isinstance(value, list):
         return [whole_numbers(item) for item in value]

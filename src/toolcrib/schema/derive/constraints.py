@@ -33,7 +33,10 @@ EXCEPTIONS: Mapping[str, str] = {
     "keys": "`gt`, `ge` and the like on the keys of a dict",
     "bytes": "`min_length` and `max_length` of bytes count bytes; JSON Schema counts characters",
     "tags": "unions told apart by a function (`Discriminator`)",
-    "large numbers": "bounds and `multiple_of` on numbers beyond 10^15, which floats hold inexactly",
+    "large numbers": (
+        "bounds and `multiple_of` on numbers beyond 10^15, and integers beyond 2^53 that are written "
+        "with a fraction or an exponent: floats hold them inexactly"
+    ),
     "flags": "sums of members of a Flag of more than six bits with gaps between them",
     "digits": "`max_digits` of a Decimal that has bounds as well",
     "time zones": "names of time zones that the machine does not know (`ZoneInfo`)",

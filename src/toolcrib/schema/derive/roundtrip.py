@@ -50,7 +50,7 @@ from toolcrib.schema.derive.plain import (
     plain_default,
     same_json,
 )
-from toolcrib.values.json import JsonValue, canonical_json, json_bytes
+from toolcrib.values.json import JsonValue, canonical_json, is_whole, json_bytes
 
 At: TypeAlias = "tuple[At, str | int] | None"
 _MAX_OF_ONE_HASH = 100
@@ -378,7 +378,7 @@ def unchanged(sent: JsonValue, made: JsonValue) -> JsonValue:
 
 
 def _whole_number(sent: JsonValue) -> JsonValue:
-    return int(sent) if isinstance(sent, float) and sent.is_integer() else sent
+    return int(sent) if isinstance(sent, float) and is_whole(sent) else sent
 
 
 def _as_float(sent: Any) -> float | None:

@@ -2,36 +2,37 @@
 
 Nulls that stand for nothing go, and what was wrapped is unwrapped. A null goes only where it is the
 value of an optional property that does not take null; where it is taken, it means null, and the
-default goes out as its value. The work is bounded: what would take more is passed on unchanged, for
-that schema to judge.
+default goes out as its value. Below a union it goes only where the value can have been made for one
+alternative alone, and what is left fits no other one. The work is bounded: what would take more is
+passed on unchanged, for that schema to judge.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import msgspec
 
 from toolcrib.errors import SchemaError
-from toolcrib.schema.effort import explainable
+from toolcrib.schema.effort import pairs
 from toolcrib.schema.lower.tree import Nulls, copied, default_of, names_in, pointers, working_copy
 from toolcrib.schema.references import REFS, References, subschemas
 from toolcrib.schema.validator import Validator, compile_validator, kind_of
-from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.json import JsonObject, JsonValue, is_whole
 
 # Choose the alternative of a union that a value was made for.
 #
-# What can be seen at once decides first: the type, `const` and `enum` tags, what is required.
-# Validators are asked only where several alternatives are left that would treat the value
-# differently, and of what is left without its nulls: where that fits another alternative, the nulls
-# become defaults, and stay (to be refused) where there is none.
+# What can be seen at once decides first: the type, `const` and `enum` tags, what is required, and that
+# a view requires every property, however deep. Validators are asked only where several alternatives
+# are left that would treat the value differently, and of what is left without its nulls, however deep
+# they were: where that fits another alternative, the nulls become defaults; where that fits one, too,
+# or the value can have been made for several, they stay, to be refused.
 
 
-MAX_CHOICES = 64  # made by validators in one go
-MAX_CHECKS = 128  # of what is left, against other alternatives; beyond them it may fit
 _ROOT = "#/$defs/whole"
 
 
@@ -57,7 +58,7 @@ def _kind_fits(branch: JsonObject, value: JsonValue) -> bool:
         return True
     if kind == "integer":
         return "number" in wanted
-    return isinstance(value, float) and value.is_integer() and "integer" in wanted
+    return isinstance(value, float) and is_whole(value) and "integer" in wanted
 
 
 def _is_listed(branch: JsonObject, value: JsonValue) -> bool:
@@ -97,15 +98,22 @@ class BranchValidators:
         self._pointers: dict[int, str] = {}
         self._validators: dict[int, Validator | None] = {}
 
-    def accepts(self, branch: Any, value: JsonValue) -> bool:
-        """Return whether a value is valid under an alternative; false if that would take too long."""
+    def accepts(
+        self, branch: Any, value: JsonValue, count: Callable[[], None], *, unknown: bool = False
+    ) -> bool:
+        """Return whether a value is valid under an alternative; `unknown` where no validator can say.
+
+        `count` is called for each pair of a subschema and a part of the value that is met.
+        """
         if not isinstance(branch, dict):
             return branch is not False
         if id(branch) not in self._validators:
             self._validators[id(branch)] = self._compiled(branch)
         judge = self._validators[id(branch)]
-        if judge is None or not explainable(self._references, branch, value):
-            return False
+        if judge is None:
+            return unknown
+        for _ in pairs(self._references, branch, value):
+            count()
         return judge.is_valid(value)
 
     def _compiled(self, branch: JsonObject) -> Validator | None:
@@ -136,6 +144,7 @@ def _moved(schema: JsonObject) -> JsonObject:
 
 
 MAX_STEPS = 50_000  # pairs of a part of the schema and an object or array of the arguments
+MAX_PAIRS = 200_000  # of a subschema and a part of the arguments that validators meet, in one go
 _UNIONS = ("anyOf", "oneOf")
 
 
@@ -196,11 +205,26 @@ class _Author:
         self.branches = BranchValidators(schema, self.references)
 
 
+_Nulls: TypeAlias = Literal["go", "become defaults", "stay"]
+"""What is done with the nulls that stand for nothing."""
+_NEXT: Mapping[_Nulls, _Nulls] = {"go": "become defaults", "become defaults": "stay"}
+
+
 class _Converted(NamedTuple):
-    """A value as it is on the other side, and how many of its properties nothing declares."""
+    """A value as it is on the other side; and how many of its properties nothing declares, how many
+    are missing that a view has, and how many nulls in it stand for nothing."""
 
     value: Any
-    undeclared: int
+    undeclared: int = 0
+    missing: int = 0
+    nulls: int = 0
+
+
+class _Parts(NamedTuple):
+    """All that applies to a value, and what is done with its nulls."""
+
+    of: list[JsonObject]
+    nulls: _Nulls
 
 
 class _Alternative(NamedTuple):
@@ -208,7 +232,7 @@ class _Alternative(NamedTuple):
 
     converted: _Converted
     branch: Any
-    parts: list[JsonObject]
+    parts: _Parts
 
 
 class _Conversion:
@@ -217,26 +241,39 @@ class _Conversion:
     def __init__(self, author: _Author, *, out: bool) -> None:
         self._author = author
         self._out = out
-        self._known: dict[tuple[int, int], _Converted] = {}
+        self._known: dict[tuple[int, int, _Nulls], _Converted] = {}
+        self._sizes: dict[int, int] = {}
         self._steps = 0
-        self._choices = 0
-        self._checks = 0
-        self._kept: set[int] = set()  # ids of objects whose nulls become defaults
+        self._pairs = 0
 
-    def value(self, node: Any, value: JsonValue) -> _Converted:
+    def value(self, node: Any, value: JsonValue, nulls: _Nulls = "go") -> _Converted:
         if not isinstance(value, dict | list) or not isinstance(node, dict):
-            return _Converted(value, 0)
-        key = id(node), id(value)
+            return _Converted(value)
+        key = id(node), id(value), nulls
         if key not in self._known:
-            self._known[key] = self._shaped(self._parts(node, value, set()), value)
+            self._known[key] = self._shaped(self._parts(node, value, set(), nulls), value)
         return self._known[key]
+
+    def _size(self, value: Any) -> int:
+        """Return how many objects and arrays a part is; shared ones count each time."""
+        key = id(value)
+        if key not in self._sizes:
+            inner = value.values() if isinstance(value, dict) else value
+            sizes = (self._size(item) for item in inner if isinstance(item, dict | list))
+            self._sizes[key] = 1 + sum(sizes)
+        return self._sizes[key]
 
     def _count(self, steps: int = 1) -> None:
         self._steps += steps
         if self._steps > MAX_STEPS:
             raise _TooMuchError
 
-    def _parts(self, node: Any, value: Any, seen: set[int]) -> list[JsonObject]:
+    def _count_pair(self) -> None:
+        self._pairs += 1
+        if self._pairs > MAX_PAIRS:
+            raise _TooMuchError
+
+    def _parts(self, node: Any, value: Any, seen: set[int], nulls: _Nulls) -> _Parts:
         """Return all that applies to the value at this place, with one alternative of each union.
 
         `seen` are the parts that are looked at already: one may lead back to itself.
@@ -253,84 +290,105 @@ class _Conversion:
             resolve = self._author.references.resolve
             stack += (resolve(part[key]) for key in REFS if isinstance(part.get(key), str))
             stack += part.get("allOf", ())
+        found = _Parts(parts, nulls)
         for part in list(parts):
             for union in _UNIONS:
                 if union in part:
-                    parts += self._chosen(parts, part[union], value, seen)
-        return parts
+                    found = self._chosen(found, part[union], value, seen)
+        return found
 
-    def _chosen(
-        self, others: list[JsonObject], branches: Any, value: Any, seen: set[int]
-    ) -> list[JsonObject]:
-        """Return what applies in the alternative that the value was made for."""
-        found: list[_Alternative] = []
-        for branch in branches:
-            if may_be(self._author.references, branch, value):
-                parts = self._parts(branch, value, seen)
-                found.append(_Alternative(self._shaped([*others, *parts], value), branch, parts))
+    def _chosen(self, around: _Parts, branches: Any, value: Any, seen: set[int]) -> _Parts:
+        """Return what applies around a union and in the alternative that the value was made for."""
+
+        def alternative(branch: Any, nulls: _Nulls) -> _Alternative:
+            inner = self._parts(branch, value, seen, nulls)
+            parts = _Parts([*around.of, *inner.of], inner.nulls)
+            return _Alternative(self._shaped(parts, value), branch, parts)
+
+        found = [
+            alternative(branch, around.nulls)
+            for branch in branches
+            if may_be(self._author.references, branch, value)
+        ]
         if not found:
-            return []
-        fewest = min(candidate.converted.undeclared for candidate in found)
-        best = [candidate for candidate in found if candidate.converted.undeclared == fewest]
-        if all(candidate.converted.value == best[0].converted.value for candidate in best):
-            chosen = next((one for one in best if _says_all(one.parts, value)), best[0])
-        else:
+            return around
+        best = self._best(found)
+        first = best[0].converted.value
+        self._count(self._size(value) * (len(best) - 1))
+        if any(one.converted.nulls or one.converted.value != first for one in best[1:]):
             chosen = self._judged(best, value)
-        if not self._out and self._reads_otherwise(chosen, branches, value):
-            self._kept.add(id(value))
+        else:
+            chosen = best[0]
+        if self._out or not chosen.converted.nulls:
+            return chosen.parts
+        if any(self._fits(one.branch, one.converted.value, chosen) for one in best):
+            return chosen.parts._replace(nulls="stay")
+        while chosen.parts.nulls != "stay":
+            left = chosen.converted.value
+            if not any(self._fits(branch, left, chosen) for branch in branches):
+                break
+            chosen = alternative(chosen.branch, _NEXT[chosen.parts.nulls])
         return chosen.parts
 
-    def _reads_otherwise(self, chosen: _Alternative, branches: Any, value: Any) -> bool:
-        """Return whether nulls are dropped, and what is left also fits another alternative."""
-        left = chosen.converted.value
-        if not isinstance(value, dict) or len(left) == len(value):
+    def _best(self, found: list[_Alternative]) -> list[_Alternative]:
+        """Return the alternatives that declare most of the value; of those that came from a view, the
+        ones all of whose properties are there, unless there are none."""
+        fewest = min(one.converted.undeclared for one in found)
+        best = [one for one in found if one.converted.undeclared == fewest]
+        full = [one for one in best if not one.converted.missing]
+        return best if self._out else full or best
+
+    def _fits(self, branch: Any, value: Any, chosen: _Alternative) -> bool:
+        """Return whether a value fits an alternative that is not the chosen one, or may."""
+        if branch == chosen.branch or not may_be(self._author.references, branch, value):
             return False
-        for branch in branches:
-            if branch == chosen.branch or not may_be(self._author.references, branch, left):
-                continue
-            self._checks += 1
-            if self._checks > MAX_CHECKS or self._author.branches.accepts(branch, left):
-                return True
-        return False
+        return self._accepts(branch, value, unknown=True)
+
+    def _accepts(self, branch: Any, value: Any, *, unknown: bool = False) -> bool:
+        return self._author.branches.accepts(branch, value, self._count_pair, unknown=unknown)
 
     def _judged(self, found: list[_Alternative], value: Any) -> _Alternative:
         """Return the alternative under which the value is valid as it is, else as it comes out."""
-        self._choices += 1
-        if self._choices > MAX_CHOICES:
-            return found[0]
-        accepts = self._author.branches.accepts
+        self._count(self._size(value) * len(found))
         for candidate in found:
-            if (self._out or candidate.converted.value == value) and accepts(
-                candidate.branch, value
-            ):
+            same = self._out or candidate.converted.value == value
+            if same and self._accepts(candidate.branch, value):
                 return candidate
         for candidate in found:
-            if not self._out and accepts(candidate.branch, candidate.converted.value):
+            if not self._out and self._accepts(candidate.branch, candidate.converted.value):
                 return candidate
         return found[0]
 
-    def _shaped(self, parts: list[JsonObject], value: Any) -> _Converted:
+    def _shaped(self, parts: _Parts, value: Any) -> _Converted:
         self._count(1 + len(value) // 4)
         return self._object(parts, value) if isinstance(value, dict) else self._array(parts, value)
 
-    def _object(self, parts: list[JsonObject], value: JsonObject) -> _Converted:
-        declared: list[Any] = [part["properties"] for part in parts if "properties" in part]
-        required = {name for part in parts for name in names_in(part.get("required"))}
+    def _object(self, parts: _Parts, value: JsonObject) -> _Converted:
+        declared: list[Any] = [part["properties"] for part in parts.of if "properties" in part]
+        required = {name for part in parts.of for name in names_in(part.get("required"))}
         result: JsonObject = {}
-        undeclared = 0
+        undeclared = nulls = 0
+        missing = sum(
+            name not in value and schema is not False
+            for properties in declared
+            for name, schema in properties.items()
+        )
         for name, child in value.items():
             schemas = [properties[name] for properties in declared if name in properties]
             dropped = child is None and name not in required and not self._out
             if dropped and not all(map(self._author.nulls.accepted_by, schemas)):
-                if id(value) in self._kept:
-                    result[name] = self._default(schemas)
+                nulls += 1
+                if parts.nulls != "go":
+                    result[name] = None if parts.nulls == "stay" else self._default(schemas)
                 continue
-            converted = self._under(schemas, child)
+            converted = self._under(schemas, child, parts.nulls)
             result[name] = converted.value
             undeclared += converted.undeclared + (not schemas and bool(declared))
+            missing += converted.missing
+            nulls += converted.nulls
         if self._out:
             self._fill(declared, required, result)
-        return _Converted(result, undeclared)
+        return _Converted(result, undeclared, missing, nulls)
 
     def _fill(self, declared: list[Any], required: set[str], result: JsonObject) -> None:
         """Fill in what is left out: null, or the default where null would mean null."""
@@ -346,7 +404,7 @@ class _Conversion:
         default = self._default(schemas)
         if not all(may_be(self._author.references, schema, default) for schema in schemas):
             return None
-        converted: JsonValue = copied(self._under(schemas, default).value)
+        converted: JsonValue = copied(self._under(schemas, default, "go").value)
         return converted
 
     def _default(self, schemas: list[Any]) -> JsonValue:
@@ -355,35 +413,31 @@ class _Conversion:
         default: JsonValue = copied(next((found[0] for found in defaults if found), None))
         return default
 
-    def _array(self, parts: list[JsonObject], value: list[JsonValue]) -> _Converted:
-        result: list[JsonValue] = []
-        undeclared = 0
-        first = max((len(_places(part)) for part in parts), default=0)
-        rest = [s for part in parts for s in _items(part, first)]
+    def _array(self, parts: _Parts, value: list[JsonValue]) -> _Converted:
+        made: list[_Converted] = []
+        first = max((len(_places(part)) for part in parts.of), default=0)
+        rest = [s for part in parts.of for s in _items(part, first)]
         for index, child in enumerate(value):
-            schemas = rest if index >= first else [s for p in parts for s in _items(p, index)]
-            converted = self._under(schemas, child)
-            result.append(converted.value)
-            undeclared += converted.undeclared
-        return _Converted(result, undeclared)
+            schemas = rest if index >= first else [s for p in parts.of for s in _items(p, index)]
+            made.append(self._under(schemas, child, parts.nulls))
+        return _Converted(
+            [one.value for one in made],
+            sum(one.undeclared for one in made),
+            sum(one.missing for one in made),
+            sum(one.nulls for one in made),
+        )
 
-    def _under(self, schemas: list[Any], value: JsonValue) -> _Converted:
+    def _under(self, schemas: list[Any], value: JsonValue, nulls: _Nulls) -> _Converted:
         """Turn a value that several schemas may describe."""
         if not schemas or not isinstance(value, dict | list):
-            return _Converted(value, 0)
+            return _Converted(value)
         if len(schemas) == 1:
-            return self.value(schemas[0], value)
-        parts = [part for schema in schemas for part in self._parts(schema, value, set())]
-        return self._shaped(parts, value)
-
-
-def _says_all(parts: list[JsonObject], value: Any) -> bool:
-    """Return whether an object has all properties that these parts declare, as the view demands."""
-    return isinstance(value, dict) and all(
-        value.keys() >= set(names)
-        for part in parts
-        if isinstance(names := part.get("properties"), dict)
-    )
+            return self.value(schemas[0], value, nulls)
+        parts: list[JsonObject] = []
+        for schema in schemas:
+            found = self._parts(schema, value, set(), nulls)
+            parts, nulls = parts + found.of, found.nulls
+        return self._shaped(_Parts(parts, nulls), value)
 
 
 def _places(part: JsonObject) -> list[Any]:
