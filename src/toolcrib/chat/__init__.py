@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from toolcrib.chat.app import ChatLimits, bearer, chat_app
+from toolcrib.chat.app import chat_app
+from toolcrib.chat.doors import ChatLimits, bearer
 from toolcrib.chat.threads import ThreadStore
 
 __all__ = ["ChatLimits", "ThreadStore", "bearer", "chat_app"]
