@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from toolcrib.chat.app import chat_app
+from toolcrib.chat.app import chat_app, stream_response
 from toolcrib.chat.doors import ChatLimits, bearer
 from toolcrib.chat.threads import ThreadStore
 
-__all__ = ["ChatLimits", "ThreadStore", "bearer", "chat_app"]
+__all__ = ["ChatLimits", "ThreadStore", "bearer", "chat_app", "stream_response"]

@@ -7,25 +7,27 @@ it comes from, the doors have asked before a handler is called.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import AsyncGenerator, Sequence
 from importlib.resources import files
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from toolcrib.agent import Agent
+from toolcrib.agent import Agent, RunStream
 from toolcrib.approvals import answer_later
 from toolcrib.chat.doors import (
     Authenticate,
     ChatError,
     ChatLimits,
     Doors,
+    Handler,
     MayApprove,
     too_many_runs,
 )
 from toolcrib.chat.live import CallKeeper, LiveThreads, no_thread
 from toolcrib.chat.threads import BusyError, ThreadStore
-from toolcrib.chat.view import readable
+from toolcrib.chat.view import Operation, ShownThread, TurnView, new_turn, readable
 from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.values.decision import Answer, Approve, Caller, Refuse
 from toolcrib.values.json import to_plain
@@ -39,6 +41,7 @@ try:
     from starlette.requests import Request
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
+    from starlette.types import Receive, Scope, Send
 except ImportError:
     raise MissingExtraError("chat", "starlette") from None
 
@@ -100,7 +103,7 @@ class NewMessage(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class GivenAnswer(msgspec.Struct, forbid_unknown_fields=True):
-    decision: str
+    decision: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["approve", "deny"]})]
     arguments: dict[str, Any] | None = None
     for_run: bool = False
     reason: str = ""
@@ -108,6 +111,43 @@ class GivenAnswer(msgspec.Struct, forbid_unknown_fields=True):
 
 class Title(msgspec.Struct, forbid_unknown_fields=True):
     title: str
+
+
+class ListedThread(msgspec.Struct):
+    id: str
+    title: str
+    created_at: float
+    updated_at: float
+
+
+class ThreadList(msgspec.Struct):
+    threads: list[ListedThread]
+
+
+class Created(msgspec.Struct):
+    id: str
+
+
+class Begun(msgspec.Struct):
+    turn: str
+
+
+class Nothing(msgspec.Struct):
+    pass
+
+
+class Why(msgspec.Struct):
+    record: dict[str, Any]
+    choice: dict[str, Any] | None
+
+
+class Refused(msgspec.Struct):
+    code: str
+    message: str
+
+
+class Refusal(msgspec.Struct):
+    error: Refused
 
 
 def chat_app(
@@ -150,24 +190,30 @@ class _Chat:
         self._streams: dict[str, int] = {}
 
     def app(self, page: list[Route]) -> Starlette:
-        thread = "/threads/{thread_id}"
-        route = self._doors.route
-        routes = [
-            route("GET", "/threads", self._list),
-            route("POST", "/threads", self._create),
-            route("GET", thread, self._show),
-            route("PATCH", thread, self._rename),
-            route("DELETE", thread, self._delete),
-            route("GET", thread + "/export", self._export),
-            route("GET", thread + "/stream", self._stream),
-            route("POST", thread + "/messages", self._ask),
-            route("POST", thread + "/cancel", self._cancel),
-            route("POST", thread + "/approvals/{approval_id}", self._answer),
-            route("GET", thread + "/calls/{call_id:path}", self._why),
-        ]
-        made = Starlette(routes=[*page, *routes])
+        operations = self._operations()
+        routes = [self._doors.route(each.method, each.path, each.handler) for each in operations]
+        made = Starlette(routes=[*page, _description_route(operations), *routes])
         made.state.chat = self._live
         return made
+
+    def _operations(self) -> list[_Operation]:
+        thread = "/threads/{thread_id}"
+        call, approval = thread + "/calls/{call_id:path}", thread + "/approvals/{approval_id}"
+        return [
+            _Operation("GET", "/threads", self._list, "Your threads, newest first", ThreadList),
+            _Operation("POST", "/threads", self._create, "A new thread", Created, 201),
+            _Operation("GET", thread, self._show, "What a page shows of it", ShownThread),
+            _Operation("PATCH", thread, self._rename, "Another title", Title, takes=Title),
+            _Operation("DELETE", thread, self._delete, "Gone", None, 204),
+            _Operation("GET", thread + "/export", self._export, "The same as a file", ShownThread),
+            _Operation("GET", thread + "/stream", self._stream, _STREAM, Operation),
+            _Operation(
+                "POST", thread + "/messages", self._ask, "Begin a run", Begun, 202, NewMessage
+            ),
+            _Operation("POST", thread + "/cancel", self._cancel, "Stop its run", Nothing, 202),
+            _Operation("POST", approval, self._answer, "Answer it", Begun, 202, GivenAnswer),
+            _Operation("GET", call, self._why, "The record of a call", Why),
+        ]
 
     async def _list(self, request: Request, caller: Caller) -> Response:
         search = request.query_params.get("search", "")[:200]
@@ -278,6 +324,82 @@ def _answer_of(given: GivenAnswer, caller: Caller) -> Answer:
     raise ChatError(422, "invalid_answer", "decision is approve (with arguments, for_run) or deny")
 
 
+# The description of the routes (OpenAPI 3.1), made of the very types that bodies are read as.
+
+_STREAM = (
+    "What it shows, and then every change: lines that begin with `aui-state:`, each with a JSON list"
+    " of Operations, and empty ones as a heartbeat"
+)
+
+
+class _Operation(NamedTuple):
+    method: str
+    path: str
+    handler: Handler
+    says: str
+    gives: Any
+    status: int = 200
+    takes: Any = None
+
+
+def _description_route(operations: Sequence[_Operation]) -> Route:
+    described = description(operations)
+
+    async def endpoint(request: Request) -> Response:
+        at = request.scope.get("root_path") or "/"  # where the app is mounted
+        return JSONResponse({**described, "servers": [{"url": at}]})
+
+    return Route("/openapi.json", endpoint, methods=["GET"])
+
+
+def description(operations: Sequence[_Operation]) -> dict[str, Any]:
+    """Return the OpenAPI description of routes."""
+    types = [Refusal, *(t for each in operations for t in (each.takes, each.gives) if t)]
+    template = "#/components/schemas/{name}"
+    schemas, components = msgspec.json.schema_components(types, ref_template=template)
+    of = dict(zip(types, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for each in operations:
+        path = each.path.replace(":path}", "}")
+        paths.setdefault(path, {})[each.method.lower()] = _described(each, path, of)
+    info = {"title": "Chat", "version": "1", "description": "Conversations with an agent."}
+    return {
+        "openapi": "3.1.0",
+        "info": info,
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+def _described(operation: _Operation, path: str, of: dict[Any, Any]) -> dict[str, Any]:
+    names = [piece[1:-1] for piece in path.split("/") if piece.startswith("{")]
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in names
+    ]
+    if operation.gives is ThreadList:
+        parameters.append({"name": "search", "in": "query", "schema": {"type": "string"}})
+    given: dict[str, Any] = {"description": operation.says}
+    if operation.gives is Operation:
+        given["content"] = {"text/plain": {"schema": {"type": "string"}}}
+    elif operation.gives is not None:
+        given["content"] = {"application/json": {"schema": of[operation.gives]}}
+    refused = {"application/json": {"schema": of[Refusal]}}
+    made: dict[str, Any] = {
+        "operationId": f"{operation.method.lower()}_{operation.handler.__name__.strip('_')}",
+        "summary": operation.says,
+        "parameters": parameters,
+        "responses": {
+            str(operation.status): given,
+            "default": {"description": "Why not", "content": refused},
+        },
+    }
+    if operation.takes is not None:
+        body = {"application/json": {"schema": of[operation.takes]}}
+        made["requestBody"] = {"required": True, "content": body}
+    return made
+
+
 # Streams in the data-stream format.
 
 
@@ -286,3 +408,35 @@ def streamed(chunks: AsyncGenerator[Any, None], heartbeat: float) -> Response:
     response: Response = DataStreamResponse(chunks, heartbeat=heartbeat)
     response.headers.update(_STREAM_HEADERS)
     return response
+
+
+class _RunResponse(DataStreamResponse):  # type: ignore[misc] # assistant_stream has no types
+    """Gives the view of a run, which is cancelled where whoever reads has left."""
+
+    def __init__(self, run: RunStream, asked: str, heartbeat: float) -> None:
+        self._run = run
+        self._view = TurnView(new_turn(f"turn_{os.urandom(12).hex()}", asked), lambda _name: None)
+        super().__init__(self._chunks(), heartbeat=heartbeat)
+        self.headers.update(_STREAM_HEADERS)
+
+    async def _chunks(self) -> AsyncGenerator[Any, None]:
+        yield UpdateStateChunk([{"type": "set", "path": [], "value": self._view.snapshot()}])
+        async for event in self._run:
+            if operations := self._view.take(event):
+                yield UpdateStateChunk([*operations])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._run:
+            await super().__call__(scope, receive, send)
+
+
+def stream_response(run: RunStream, *, asked: str = "", heartbeat: float = 15.0) -> Response:
+    """Return a response, for a route of your own, that gives a run as it happens.
+
+    It is in the data-stream format of assistant-stream. The state is a turn as `chat_app` shows it:
+    `asked`, `status`, `note`, `model`, `usage` and `parts`; it comes once, and then every change of it.
+    Each call in it has ended before the turn has. If whoever reads leaves, the run is cancelled;
+    `heartbeat` is how many seconds the stream may be silent. Who may ask is for your route to say.
+    """
+    check_type("run", run, RunStream, "a RunStream: agent.stream(…) or session.stream(…)")
+    return _RunResponse(run, asked, heartbeat)
