@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from toolcrib.chat.app import chat_app, stream_response
-from toolcrib.chat.doors import ChatLimits, bearer
+from toolcrib.chat.doors import ChatError, ChatLimits, bearer
+from toolcrib.chat.messages import check_messages
 from toolcrib.chat.threads import ThreadStore
 
-__all__ = ["ChatLimits", "ThreadStore", "bearer", "chat_app", "stream_response"]
+__all__ = [
+    "ChatError",
+    "ChatLimits",
+    "ThreadStore",
+    "bearer",
+    "chat_app",
+    "check_messages",
+    "stream_response",
+]
