@@ -1,10 +1,14 @@
-"""The chat endpoint: threads on the server, streamed runs, approvals that it asked for."""
+"""The chat endpoint: threads on the server, streamed runs, approvals that it asked for.
+
+Its other front is OpenAI's chat completions (`openai_routes`).
+"""
 
 from __future__ import annotations
 
 from toolcrib.chat.app import chat_app, stream_response
 from toolcrib.chat.doors import ChatError, ChatLimits, bearer
 from toolcrib.chat.messages import check_messages
+from toolcrib.chat.openai import openai_routes
 from toolcrib.chat.threads import ThreadStore
 
 __all__ = [
@@ -14,5 +18,6 @@ __all__ = [
     "bearer",
     "chat_app",
     "check_messages",
+    "openai_routes",
     "stream_response",
 ]

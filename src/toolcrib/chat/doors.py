@@ -6,18 +6,21 @@ Rule: a refusal has a status, a code and a text, and repeats nothing of what was
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import inspect
 import ipaddress
 import json
 import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
 
+from toolcrib.agent import RunStream
 from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.failures import log_raised
 from toolcrib.values.decision import ApprovalRequest, Caller
@@ -25,10 +28,12 @@ from toolcrib.values.record import CallError
 from toolcrib.values.typed import Checked, check_type
 
 try:
+    from sse_starlette import EventSourceResponse, ServerSentEvent
     from starlette.exceptions import HTTPException
     from starlette.requests import Request
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
+    from starlette.types import Receive, Scope, Send
 except ImportError:
     raise MissingExtraError("chat", "starlette") from None
 
@@ -95,6 +100,7 @@ class Doors:
         self._origins = tuple(origins)
         self.limits = limits
         self._asked: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._runs: Counter[str] = Counter()
 
     def route(
         self,
@@ -115,6 +121,20 @@ class Doors:
                 return refused(ChatError(503, "unavailable", str(error)))
 
         return Route(path, endpoint, methods=[method], name=handler.__name__.strip("_"))
+
+    def run(self, caller: Caller, start: Callable[[], RunStream]) -> RunStream:
+        """Start one of the runs that a caller may have at once. Raises ChatError."""
+        if self._runs[caller.id] >= self.limits.runs:
+            raise too_many_runs()
+        stream = start()
+        self._runs[caller.id] += 1
+        stream.when_ended(lambda _result: self._ended(caller.id))
+        return stream
+
+    def _ended(self, caller_id: str) -> None:
+        self._runs[caller_id] -= 1
+        if not self._runs[caller_id]:
+            del self._runs[caller_id]
 
     def may_approve(self, caller: Caller, asked: ApprovalRequest) -> bool:
         """Return whether a caller may answer. What is neither yes nor no is a failure: to Python, what
@@ -252,3 +272,46 @@ def refusal(error: ChatError) -> Response:
 def retry_after(error: ChatError) -> dict[str, str]:
     """Return the header that says when to ask again, where that is of use."""
     return {"retry-after": "5"} if error.status in (429, 503) else {}
+
+
+# Whoever asked and leaves does not wait for an answer any more: a run of one request ends with it.
+
+
+@asynccontextmanager
+async def leaving(request: Request, run: RunStream) -> AsyncIterator[None]:
+    """Cancel a run when whoever asked leaves, and at the end in any case."""
+    watching = asyncio.create_task(_left(request, run))
+    try:
+        async with run:
+            yield
+    finally:
+        watching.cancel()
+
+
+async def _left(request: Request, run: RunStream) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    with suppress(ToolcribError):  # how it failed is told to nobody
+        await run.cancel()
+
+
+class RunEvents(EventSourceResponse):
+    """Gives what becomes of a run as server-sent events, each a text or JSON."""
+
+    def __init__(
+        self, run: RunStream, events: AsyncGenerator[str | dict[str, Any], None], heartbeat: float
+    ) -> None:
+        self._run = run
+        super().__init__(_sent(events), ping=heartbeat, sep="\n")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._run:
+            await super().__call__(scope, receive, send)
+
+
+async def _sent(
+    events: AsyncGenerator[str | dict[str, Any], None],
+) -> AsyncGenerator[ServerSentEvent, None]:
+    async for event in events:
+        text = event if isinstance(event, str) else msgspec.json.encode(event).decode()
+        yield ServerSentEvent(text, sep="\n")  # some clients split events at two line feeds alone

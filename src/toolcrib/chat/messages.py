@@ -12,9 +12,11 @@ from typing import Any, Final, Literal, TypeAlias, assert_never
 
 import msgspec
 
-from toolcrib.chat.doors import ChatError
+from toolcrib.agent import Agent, RunStream
+from toolcrib.chat.doors import ChatError, Doors
 from toolcrib.hydration import ParseFailure, parse_json
 from toolcrib.values.call import ToolCall
+from toolcrib.values.decision import Caller
 from toolcrib.values.json import canonical_json, encodable
 from toolcrib.values.message import Message
 
@@ -104,6 +106,25 @@ def check_messages(
     ChatError: a status of 4xx, a code, and a text that names the place and repeats nothing.
     """
     return _Checked(unanswered).taken(_read(messages))
+
+
+def begin(
+    doors: Doors,
+    agent: Agent,
+    caller: Caller,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    unanswered: str | None = None,
+) -> RunStream:
+    """Begin a run with what a client's last message asks; the others are its history.
+
+    Raises ChatError, as `check_messages` and the doors do.
+    """
+    *past, last = check_messages(messages, unanswered=unanswered) or (Message.assistant(),)
+    if last.role != "user":
+        raise ChatError(422, "no_question", "the last message is what a user asks")
+    doors.check_text(last.content)
+    return doors.run(caller, lambda: agent.stream(last.content, history=past, caller=caller))
 
 
 def _read(messages: object) -> list[PostedMessage]:
