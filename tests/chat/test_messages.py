@@ -5,16 +5,20 @@ from __future__ import annotations
 import copy
 import json
 import math
+from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
 from toolcrib import ALL, Agent, Caller, ToolRunner, tool
 from toolcrib.approvals import answer_later
-from toolcrib.chat import ChatError, check_messages
+from toolcrib.chat import ChatError, ChatLimits, check_messages, openai_routes
+from toolcrib.chat.ag_ui import ag_ui_route
 from toolcrib.chat.messages import LARGEST_ARGUMENTS, LARGEST_RESULT, LONGEST_ID
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.message import ChatRequest, Message
@@ -253,3 +257,36 @@ def test_anything_else_is_a_refusal_with_a_name(sent: Any, unanswered: str | Non
         if refused is not None:
             assert 400 <= refused.status < 500
             assert refused.code.isidentifier()
+
+
+def test_no_body_is_an_error_of_a_front() -> None:
+    """Whatever is posted is an answer or a 4xx with a code, in the form of the front."""
+    model = ScriptedClient(["Hi."] * 1_000)
+    limits = ChatLimits(requests=1_000_000)
+    agent = Agent(model)
+    routes = [*openai_routes(agent, limits=limits), ag_ui_route(agent, path="/ag", limits=limits)]
+    seen: Counter[str] = Counter()
+
+    @settings(max_examples=60, deadline=None)
+    @given(mutated() | JSON, JSON | st.just([]), st.booleans())
+    def check(messages: Any, more: Any, streamed: bool) -> None:
+        asked = messages if isinstance(messages, list) else [messages]
+        body = {"model": "agent", "threadId": "t", "runId": "r", "stream": streamed}
+        for given_ in (
+            body | {"messages": [*asked, said("user")]},
+            body | {"messages": messages, "resume": more, "tools": more},
+            messages,
+        ):
+            for path in ("/v1/chat/completions", "/ag"):
+                content = json.dumps(given_)
+                answer = page.post(
+                    path, content=content, headers={"content-type": "application/json"}
+                )
+                seen[f"{path} {answer.status_code < 400}"] += 1
+                if answer.status_code != 200:
+                    assert 400 <= answer.status_code < 500
+                    assert answer.json()["error"]["code"].isidentifier()
+
+    with TestClient(Starlette(routes=routes)) as page:
+        check()
+    assert len(seen) == 4, seen  # each front has taken some, and refused others

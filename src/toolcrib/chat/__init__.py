@@ -1,6 +1,7 @@
 """The chat endpoint: threads on the server, streamed runs, approvals that it asked for.
 
-Its other front is OpenAI's chat completions (`openai_routes`).
+Its other fronts are OpenAI's chat completions (`openai_routes`) and AG-UI
+(`toolcrib.chat.ag_ui.ag_ui_route`).
 """
 
 from __future__ import annotations
