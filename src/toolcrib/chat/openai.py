@@ -70,8 +70,8 @@ def openai_routes(
 
     The model's id is the agent's name, or `agent`. `authenticate`, `allowed_origins` and `limits` are
     as for `chat_app`. A call that needs an approval is for the agent's own approver; without one it is
-    refused, and with `answer_later` the answer ends with what was not approved. A client that leaves
-    cancels its run. Raises TypeError for other types.
+    refused, and with one that answers later the answer ends with what has not run. A client that
+    leaves cancels its run. Raises TypeError for other types.
     """
     check_type("agent", agent, Agent, "an Agent")
     doors = Doors(authenticate, None, allowed_origins, limits)
