@@ -77,6 +77,12 @@ from toolcrib.chat import chat_app
 from toolcrib.testing import ScriptedClient
 assert chat_app(Agent(ScriptedClient(["hi"]), []), store="sqlite://").routes
 """
+FRONTS = """
+from toolcrib import Agent
+from toolcrib.chat.ag_ui import ag_ui_route
+from toolcrib.testing import ScriptedClient
+assert ag_ui_route(Agent(ScriptedClient(["hi"]), [])).path == "/"
+"""
 LIMITED = """
 from toolcrib.policies import rate_limit
 asyncio.run(run(policy=[rate_limit("5/minute")]))
@@ -96,6 +102,7 @@ _library()
 """
 EXTRAS = {
     "": "",
+    "ag-ui": FRONTS,
     "audit": LOGGED,
     "bedrock": "import toolcrib.clients.transport as s; s._library()",
     "chat": CHAT,

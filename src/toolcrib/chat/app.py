@@ -1,42 +1,47 @@
-"""The ASGI app: routes, who may ask what, and streams in the `assistant-stream` format.
+"""The ASGI app: its page, its routes and their description, streams in the `assistant-stream` format.
 
-Rule: a browser sends a new text, or an answer to a question that the server asked. Who it is says
-`authenticate`; without it only this machine may ask. Every refusal has a status, a code and a text, and
-none repeats what was sent.
+Rule: a browser sends a new text, or an answer to a question that the server asked. Who it is, and where
+it comes from, the doors have asked before a handler is called.
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
-import inspect
-import ipaddress
-import json
-import time
-from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+import os
+from collections.abc import AsyncGenerator, Sequence
 from importlib.resources import files
-from typing import Any, TypeAlias
-from urllib.parse import urlsplit
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from toolcrib.agent import Agent
+from toolcrib.agent import Agent, RunStream
 from toolcrib.approvals import answer_later
-from toolcrib.chat.live import CallKeeper, ChatError, LiveThreads, no_thread
+from toolcrib.chat.doors import (
+    Authenticate,
+    ChatError,
+    ChatLimits,
+    Doors,
+    Handler,
+    MayApprove,
+    too_many_runs,
+)
+from toolcrib.chat.live import CallKeeper, LiveThreads, no_thread
 from toolcrib.chat.threads import BusyError, ThreadStore
-from toolcrib.chat.view import readable
+from toolcrib.chat.view import Operation, ShownThread, TurnView, new_turn, readable
 from toolcrib.errors import MissingExtraError, ToolcribError
-from toolcrib.failures import log_raised
-from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller, Refuse
+from toolcrib.values.decision import Answer, Approve, Caller, Refuse
 from toolcrib.values.json import to_plain
 from toolcrib.values.run import RunState
-from toolcrib.values.typed import Checked, check_type
+from toolcrib.values.typed import check_type
 
 try:
+    from assistant_stream.assistant_stream_chunk import UpdateStateChunk
+    from assistant_stream.serialization import DataStreamResponse
+    from starlette.applications import Starlette
     from starlette.requests import Request
-    from starlette.responses import Response
+    from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
+    from starlette.types import Receive, Scope, Send
 except ImportError:
     raise MissingExtraError("chat", "starlette") from None
 
@@ -86,54 +91,63 @@ def _route(name: str, kind: str) -> Route:
 
 # The app and its routes.
 
-try:
-    from assistant_stream.assistant_stream_chunk import UpdateStateChunk
-    from assistant_stream.serialization import DataStreamResponse
-    from starlette.applications import Starlette
-    from starlette.exceptions import HTTPException
-    from starlette.requests import Request
-    from starlette.responses import JSONResponse, Response
-    from starlette.routing import Route
-except ImportError:
-    raise MissingExtraError("chat", "starlette") from None
-
-Authenticate: TypeAlias = Callable[[Request], Caller | Awaitable[Caller | None] | None]
-MayApprove: TypeAlias = Callable[[Caller, ApprovalRequest], bool]
-_HERE = ("localhost", "127.0.0.1", "[::1]", "testserver")
 _STREAM_HEADERS = {
     "cache-control": "no-store",
     "x-accel-buffering": "no",
     "x-vercel-ai-data-stream": "v1",
 }
-SHORTEST_TOKEN = 16
-_MOST_CALLERS = 10_000  # whose rates are known
 
 
-class ChatLimits(Checked, msgspec.Struct, frozen=True):
-    """Bound what a caller can ask for: bytes of a body, characters of a text, requests a minute,
-    streams and runs at once. `heartbeat` is how many seconds a stream may be silent."""
-
-    body_bytes: int = 256 * 1024
-    text: int = 32_000
-    requests: int = 240
-    streams: int = 20
-    runs: int = 8
-    heartbeat: float = 15.0
-
-
-class _Ask(msgspec.Struct, forbid_unknown_fields=True):
+class NewMessage(msgspec.Struct, forbid_unknown_fields=True):
     text: str
 
 
-class _GivenAnswer(msgspec.Struct, forbid_unknown_fields=True):
-    decision: str
+class GivenAnswer(msgspec.Struct, forbid_unknown_fields=True):
+    decision: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["approve", "deny"]})]
     arguments: dict[str, Any] | None = None
     for_run: bool = False
     reason: str = ""
 
 
-class _Title(msgspec.Struct, forbid_unknown_fields=True):
+class Title(msgspec.Struct, forbid_unknown_fields=True):
     title: str
+
+
+class ListedThread(msgspec.Struct):
+    id: str
+    title: str
+    created_at: float
+    updated_at: float
+
+
+class ThreadList(msgspec.Struct):
+    threads: list[ListedThread]
+
+
+class Created(msgspec.Struct):
+    id: str
+
+
+class Begun(msgspec.Struct):
+    turn: str
+
+
+class Nothing(msgspec.Struct):
+    pass
+
+
+class Why(msgspec.Struct):
+    record: dict[str, Any]
+    choice: dict[str, Any] | None
+
+
+class Refused(msgspec.Struct):
+    code: str
+    message: str
+
+
+class Refusal(msgspec.Struct):
+    error: Refused
 
 
 def chat_app(
@@ -155,183 +169,51 @@ def chat_app(
     lifespan of its own. Raises TypeError for other types.
     """
     check_type("agent", agent, Agent, "an Agent")
-    check_type("limits", limits, ChatLimits, "a ChatLimits")
+    doors = Doors(authenticate, may_approve, allowed_origins, limits)
     kept = store if isinstance(store, ThreadStore) else ThreadStore(store)
     keeper = CallKeeper(kept)
     runner = agent.runner.with_sinks(keeper)
     if runner.approver is None:
         runner = runner.with_approver(answer_later)
     live = LiveThreads(agent.replace(tools=runner), kept, keeper)
-    doors = _Doors(authenticate, tuple(allowed_origins), limits)
-    chat = _Chat(live, kept, doors, may_approve or (lambda _caller, _request: True))
+    chat = _Chat(live, kept, doors)
     return chat.app(page_routes() if page else [])
-
-
-def bearer(token: str, caller: str = "local") -> Authenticate:
-    """Return an `authenticate` that takes whoever sends `Authorization: Bearer TOKEN` for one caller.
-
-    Raises ValueError for a token that is too short.
-    """
-    if len(token) < SHORTEST_TOKEN:
-        raise ValueError(
-            f"a token has at least {SHORTEST_TOKEN} characters: secrets.token_urlsafe() makes one"
-        )
-
-    def who(request: Request) -> Caller | None:
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        same = hmac.compare_digest(given.strip().encode(), token.encode())
-        return Caller(caller) if same and scheme.lower() == "bearer" else None
-
-    return who
-
-
-class _Doors:
-    """Lets a request in, or says why not: whose it is, where it comes from, how many came before."""
-
-    def __init__(
-        self, authenticate: Authenticate | None, origins: tuple[str, ...], limits: ChatLimits
-    ) -> None:
-        self._authenticate = authenticate
-        self._origins = origins
-        self.limits = limits
-        self._asked: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    async def caller(self, request: Request) -> Caller:
-        """Return who asks. Raises ChatError."""
-        self._check_origin(request)
-        caller = await self._who(request)
-        if caller is None:
-            raise ChatError(401, "unauthenticated", "say who you are")
-        self._check_rate(caller.id)
-        return caller
-
-    async def body(self, request: Request, type_: type[Any]) -> Any:
-        """Return the JSON body of a request. Raises ChatError."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            raise ChatError(415, "not_json", "send application/json")
-        received = bytearray()
-        async for piece in request.stream():
-            received += piece
-            if len(received) > self.limits.body_bytes:
-                raise ChatError(413, "too_large", f"at most {self.limits.body_bytes} bytes")
-        try:
-            given = msgspec.json.decode(bytes(received), type=type_)
-            json.loads(received, object_pairs_hook=_once)
-        except _KeyTwiceError:
-            raise ChatError(400, "key_twice", "an object of the body has a key twice") from None
-        except (ValueError, RecursionError):
-            fields = ", ".join(type_.__struct_fields__)
-            raise ChatError(
-                422, "invalid_body", f"the body is a JSON object of: {fields}"
-            ) from None
-        return given
-
-    async def _who(self, request: Request) -> Caller | None:
-        if self._authenticate is None:
-            host = request.headers.get("host", "").rsplit(":", 1)[0] or "localhost"
-            if not _is_here(request) or host not in _HERE:
-                raise ChatError(403, "elsewhere", "only this machine may ask: there is no sign-in")
-            return Caller("local")
-        try:
-            found = self._authenticate(request)
-            caller = await found if inspect.isawaitable(found) else found
-            check_type("what authenticate gives", caller, (Caller, type(None)), "a Caller, or None")
-        except (ToolcribError, HTTPException):
-            raise  # which say themselves what is answered
-        except Exception as error:  # noqa: BLE001  of the application
-            raise _failed("authenticate", error) from None
-        return caller
-
-    def _check_origin(self, request: Request) -> None:
-        origin = request.headers.get("origin")
-        if origin is None or origin in self._origins:
-            return
-        if urlsplit(origin).netloc != request.headers.get("host"):
-            raise ChatError(403, "wrong_origin", "this origin may not ask")
-
-    def _check_rate(self, caller_id: str) -> None:
-        """Take one of the caller's requests, which come back evenly over a minute (a token bucket)."""
-        most, now = float(self.limits.requests), time.monotonic()
-        left, then = self._asked.pop(caller_id, (most, now))
-        left = min(most, left + (now - then) * most / 60)
-        self._asked[caller_id] = (max(left - 1, 0.0), now)
-        if len(self._asked) > _MOST_CALLERS:
-            self._asked.popitem(last=False)
-        if left < 1:
-            raise ChatError(429, "too_many_requests", "ask again in a moment")
-
-
-class _KeyTwiceError(Exception):
-    """Says that an object has a key twice: which of the two counts, nobody can know."""
-
-
-def _once(pairs: list[tuple[str, Any]]) -> None:
-    if len({name for name, _ in pairs}) < len(pairs):
-        raise _KeyTwiceError
-
-
-def _failed(what: str, error: Exception) -> ChatError:
-    """Return the refusal where the application's own function failed; the log says where."""
-    log_raised(f"the chat's `{what}`", error)
-    return ChatError(500, "failed", "the application could not tell who may do that")
-
-
-def _is_here(request: Request) -> bool:
-    """Return whether a request comes from this machine."""
-    client = request.client
-    if client is None or client.host == "testclient":
-        return True
-    try:
-        return ipaddress.ip_address(client.host).is_loopback
-    except ValueError:
-        return False
-
-
-_Handler: TypeAlias = Callable[[Request, Caller], Awaitable[Response]]
 
 
 class _Chat:
     """The routes of one app."""
 
-    def __init__(
-        self, live: LiveThreads, store: ThreadStore, doors: _Doors, may_approve: MayApprove
-    ) -> None:
+    def __init__(self, live: LiveThreads, store: ThreadStore, doors: Doors) -> None:
         self._live = live
         self._store = store
         self._doors = doors
-        self._may_approve = may_approve
         self._streams: dict[str, int] = {}
 
     def app(self, page: list[Route]) -> Starlette:
-        thread = "/threads/{thread_id}"
-        routes = [
-            self._route("GET", "/threads", self._list),
-            self._route("POST", "/threads", self._create),
-            self._route("GET", thread, self._show),
-            self._route("PATCH", thread, self._rename),
-            self._route("DELETE", thread, self._delete),
-            self._route("GET", thread + "/export", self._export),
-            self._route("GET", thread + "/stream", self._stream),
-            self._route("POST", thread + "/messages", self._ask),
-            self._route("POST", thread + "/cancel", self._cancel),
-            self._route("POST", thread + "/approvals/{approval_id}", self._answer),
-            self._route("GET", thread + "/calls/{call_id:path}", self._why),
-        ]
-        made = Starlette(routes=[*page, *routes])
+        operations = self._operations()
+        routes = [self._doors.route(each.method, each.path, each.handler) for each in operations]
+        made = Starlette(routes=[*page, _description_route(operations), *routes])
         made.state.chat = self._live
         return made
 
-    def _route(self, method: str, path: str, handler: _Handler) -> Route:
-        async def endpoint(request: Request) -> Response:
-            try:
-                return await handler(request, await self._doors.caller(request))
-            except ChatError as error:
-                return refusal(error)
-            except ToolcribError as error:  # of ours, so its text is safe
-                return refusal(ChatError(503, "unavailable", str(error)))
-
-        return Route(path, endpoint, methods=[method], name=handler.__name__.strip("_"))
+    def _operations(self) -> list[_Operation]:
+        thread = "/threads/{thread_id}"
+        call, approval = thread + "/calls/{call_id:path}", thread + "/approvals/{approval_id}"
+        return [
+            _Operation("GET", "/threads", self._list, "Your threads, newest first", ThreadList),
+            _Operation("POST", "/threads", self._create, "A new thread", Created, 201),
+            _Operation("GET", thread, self._show, "What a page shows of it", ShownThread),
+            _Operation("PATCH", thread, self._rename, "Another title", Title, takes=Title),
+            _Operation("DELETE", thread, self._delete, "Gone", None, 204),
+            _Operation("GET", thread + "/export", self._export, "The same as a file", ShownThread),
+            _Operation("GET", thread + "/stream", self._stream, _STREAM, Operation),
+            _Operation(
+                "POST", thread + "/messages", self._ask, "Begin a run", Begun, 202, NewMessage
+            ),
+            _Operation("POST", thread + "/cancel", self._cancel, "Stop its run", Nothing, 202),
+            _Operation("POST", approval, self._answer, "Answer it", Begun, 202, GivenAnswer),
+            _Operation("GET", call, self._why, "The record of a call", Why),
+        ]
 
     async def _list(self, request: Request, caller: Caller) -> Response:
         search = request.query_params.get("search", "")[:200]
@@ -344,7 +226,7 @@ class _Chat:
         return JSONResponse(await self._live.snapshot(_thread(request), caller.id))
 
     async def _rename(self, request: Request, caller: Caller) -> Response:
-        title = " ".join((await self._doors.body(request, _Title)).title.split())[:200]
+        title = " ".join((await self._doors.body(request, Title)).title.split())[:200]
         if not title:
             raise ChatError(422, "no_title", "a title has at least one letter")
         if not await self._store.rename(_thread(request), caller.id, title):
@@ -390,13 +272,10 @@ class _Chat:
         return streamed(chunks(), self._doors.limits.heartbeat)
 
     async def _ask(self, request: Request, caller: Caller) -> Response:
-        text = (await self._doors.body(request, _Ask)).text
-        if not text.strip():
-            raise ChatError(422, "no_text", "a message has a text")
-        if len(text) > self._doors.limits.text:
-            raise ChatError(413, "too_long", f"at most {self._doors.limits.text} characters")
+        text = (await self._doors.body(request, NewMessage)).text
+        self._doors.check_text(text)
         if self._live.runs_of(caller.id) >= self._doors.limits.runs:
-            raise ChatError(429, "too_many_runs", "wait until one of your runs has ended")
+            raise too_many_runs()
         turn_id = await self._live.ask(_thread(request), caller, text)
         return JSONResponse({"turn": turn_id}, 202)
 
@@ -405,7 +284,7 @@ class _Chat:
         return JSONResponse({}, 202)
 
     async def _answer(self, request: Request, caller: Caller) -> Response:
-        given = await self._doors.body(request, _GivenAnswer)
+        given = await self._doors.body(request, GivenAnswer)
         answer = _answer_of(given, caller)
         approval_id = request.path_params["approval_id"]
         turn_id = await self._live.answer(
@@ -413,25 +292,9 @@ class _Chat:
             caller,
             approval_id,
             answer,
-            lambda asked: self._allowed(caller, asked),
+            lambda asked: self._doors.may_approve(caller, asked),
         )
         return JSONResponse({"turn": turn_id}, 202)
-
-    def _allowed(self, caller: Caller, asked: ApprovalRequest) -> bool:
-        """Return whether a caller may answer. What is neither yes nor no is a failure: to Python, what
-        an async function gives would be a yes."""
-        try:
-            may: object = self._may_approve(caller, asked)
-            if inspect.iscoroutine(may):
-                may.close()
-            check_type(
-                "what may_approve gives", may, bool, "True or False, and it is no async function"
-            )
-        except (ToolcribError, HTTPException):
-            raise
-        except Exception as error:  # noqa: BLE001  of the application
-            raise _failed("may_approve", error) from None
-        return may is True
 
     async def _why(self, request: Request, caller: Caller) -> Response:
         """Give the whole record of a call: who decided, what it was chosen from, what it gave."""
@@ -453,7 +316,7 @@ def _thread(request: Request) -> str:
     return thread_id
 
 
-def _answer_of(given: _GivenAnswer, caller: Caller) -> Answer:
+def _answer_of(given: GivenAnswer, caller: Caller) -> Answer:
     if given.decision == "approve":
         return Approve(by=caller.id, arguments=given.arguments, for_run=given.for_run)
     if given.decision == "deny" and given.arguments is None and not given.for_run:
@@ -461,11 +324,83 @@ def _answer_of(given: _GivenAnswer, caller: Caller) -> Answer:
     raise ChatError(422, "invalid_answer", "decision is approve (with arguments, for_run) or deny")
 
 
-def refusal(error: ChatError) -> Response:
-    """Return an error as every route gives it."""
-    headers = {"retry-after": "5"} if error.status in (429, 503) else {}
-    told = {"error": {"code": error.code, "message": str(error)}}
-    return JSONResponse(told, error.status, headers)
+# The description of the routes (OpenAPI 3.1), made of the very types that bodies are read as.
+
+_STREAM = (
+    "What it shows, and then every change: lines that begin with `aui-state:`, each with a JSON list"
+    " of Operations, and empty ones as a heartbeat"
+)
+
+
+class _Operation(NamedTuple):
+    method: str
+    path: str
+    handler: Handler
+    says: str
+    gives: Any
+    status: int = 200
+    takes: Any = None
+
+
+def _description_route(operations: Sequence[_Operation]) -> Route:
+    described = description(operations)
+
+    async def endpoint(request: Request) -> Response:
+        at = request.scope.get("root_path") or "/"  # where the app is mounted
+        return JSONResponse({**described, "servers": [{"url": at}]})
+
+    return Route("/openapi.json", endpoint, methods=["GET"])
+
+
+def description(operations: Sequence[_Operation]) -> dict[str, Any]:
+    """Return the OpenAPI description of routes."""
+    types = [Refusal, *(t for each in operations for t in (each.takes, each.gives) if t)]
+    template = "#/components/schemas/{name}"
+    schemas, components = msgspec.json.schema_components(types, ref_template=template)
+    of = dict(zip(types, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for each in operations:
+        path = each.path.replace(":path}", "}")
+        paths.setdefault(path, {})[each.method.lower()] = _described(each, path, of)
+    info = {"title": "Chat", "version": "1", "description": "Conversations with an agent."}
+    return {
+        "openapi": "3.1.0",
+        "info": info,
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+def _described(operation: _Operation, path: str, of: dict[Any, Any]) -> dict[str, Any]:
+    names = [piece[1:-1] for piece in path.split("/") if piece.startswith("{")]
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in names
+    ]
+    if operation.gives is ThreadList:
+        parameters.append({"name": "search", "in": "query", "schema": {"type": "string"}})
+    given: dict[str, Any] = {"description": operation.says}
+    if operation.gives is Operation:
+        given["content"] = {"text/plain": {"schema": {"type": "string"}}}
+    elif operation.gives is not None:
+        given["content"] = {"application/json": {"schema": of[operation.gives]}}
+    refused = {"application/json": {"schema": of[Refusal]}}
+    made: dict[str, Any] = {
+        "operationId": f"{operation.method.lower()}_{operation.handler.__name__.strip('_')}",
+        "summary": operation.says,
+        "parameters": parameters,
+        "responses": {
+            str(operation.status): given,
+            "default": {"description": "Why not", "content": refused},
+        },
+    }
+    if operation.takes is not None:
+        body = {"application/json": {"schema": of[operation.takes]}}
+        made["requestBody"] = {"required": True, "content": body}
+    return made
+
+
+# Streams in the data-stream format.
 
 
 def streamed(chunks: AsyncGenerator[Any, None], heartbeat: float) -> Response:
@@ -473,3 +408,35 @@ def streamed(chunks: AsyncGenerator[Any, None], heartbeat: float) -> Response:
     response: Response = DataStreamResponse(chunks, heartbeat=heartbeat)
     response.headers.update(_STREAM_HEADERS)
     return response
+
+
+class _RunResponse(DataStreamResponse):  # type: ignore[misc] # assistant_stream has no types
+    """Gives the view of a run, which is cancelled where whoever reads has left."""
+
+    def __init__(self, run: RunStream, asked: str, heartbeat: float) -> None:
+        self._run = run
+        self._view = TurnView(new_turn(f"turn_{os.urandom(12).hex()}", asked), lambda _name: None)
+        super().__init__(self._chunks(), heartbeat=heartbeat)
+        self.headers.update(_STREAM_HEADERS)
+
+    async def _chunks(self) -> AsyncGenerator[Any, None]:
+        yield UpdateStateChunk([{"type": "set", "path": [], "value": self._view.snapshot()}])
+        async for event in self._run:
+            if operations := self._view.take(event):
+                yield UpdateStateChunk([*operations])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._run:
+            await super().__call__(scope, receive, send)
+
+
+def stream_response(run: RunStream, *, asked: str = "", heartbeat: float = 15.0) -> Response:
+    """Return a response, for a route of your own, that gives a run as it happens.
+
+    It is in the data-stream format of assistant-stream. The state is a turn as `chat_app` shows it:
+    `asked`, `status`, `note`, `model`, `usage` and `parts`; it comes once, and then every change of it.
+    Each call in it has ended before the turn has. If whoever reads leaves, the run is cancelled;
+    `heartbeat` is how many seconds the stream may be silent. Who may ask is for your route to say.
+    """
+    check_type("run", run, RunStream, "a RunStream: agent.stream(…) or session.stream(…)")
+    return _RunResponse(run, asked, heartbeat)

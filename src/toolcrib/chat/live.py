@@ -18,6 +18,7 @@ import msgspec
 
 from toolcrib.agent import Agent, RunStream, Session
 from toolcrib.agent.history import edit_fault
+from toolcrib.chat.doors import ChatError, edit_error
 from toolcrib.chat.threads import LEASE, BusyError, StoredThread, StoredTurn, ThreadStore
 from toolcrib.chat.view import Json, Operation, TurnView
 from toolcrib.errors import SourceError, ToolcribError
@@ -26,7 +27,7 @@ from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import canonical_json
 from toolcrib.values.message import Message
-from toolcrib.values.record import CallError, ToolInvocationRecord
+from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
@@ -44,15 +45,6 @@ _MOST_WAITING = 2_000  # operations that a watcher may be behind
 _LOOK = 1.0  # seconds between looks at a thread whose run another process carries
 _TRIES = 5
 _KEPT_EVENTS = (ToolCallStarted, ApprovalRequested, ToolCallFinished)
-
-
-class ChatError(ToolcribError):
-    """A request that cannot be granted: an HTTP status, a code for programs, a text for people."""
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
 
 
 def no_thread() -> ChatError:
@@ -238,7 +230,7 @@ class LiveThreads:
         if isinstance(answer, Approve) and answer.arguments is not None:
             fault = await edit_fault(self._agent.runner, state, request, answer)
             if fault is not None:
-                raise ChatError(422, str(fault.code), _said_of(fault))
+                raise edit_error(fault)
         shown = TurnView(turn.view, self._definition)
         waiting = shown.snapshot()
         shown.answered(request.call_id, caller.id if isinstance(answer, Approve) else "")
@@ -428,12 +420,6 @@ def _asked(stored: StoredThread, approval_id: str) -> tuple[StoredTurn, RunState
     if used:
         raise ChatError(409, "already_answered", "this was answered before")
     raise ChatError(404, "unknown_approval", "this thread has not asked that")
-
-
-def _said_of(fault: CallError) -> str:
-    """Return what is wrong with an edit, place by place."""
-    places = [f"{each.path or 'the arguments'}: {each.message}" for each in fault.details]
-    return "; ".join(places) or fault.message
 
 
 def _is_open(turn: StoredTurn, request: ApprovalRequest) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any, Final, Literal, TypeAlias, TypedDict, assert_never
 
+import msgspec
 import orjson
 
 from toolcrib.values.decision import ApprovalRequest
@@ -58,6 +59,77 @@ class Operation(TypedDict):
     type: Literal["set", "append-text"]
     path: list[str]
     value: Any
+
+
+class ShownText(msgspec.Struct, tag_field="kind", tag="text"):
+    text: str
+
+
+class ShownReasoning(msgspec.Struct, tag_field="kind", tag="reasoning"):
+    text: str
+
+
+class ShownQuestion(msgspec.Struct):
+    """What a person is asked; `texts` has each argument as JSON, with all its digits."""
+
+    id: str
+    reason: str
+    arguments: Json
+    texts: dict[str, str]
+    defaults: list[str]
+    asked_at: float
+    expires_at: float
+    for_run: bool
+    schema: Json | None
+
+
+class ShownError(msgspec.Struct):
+    code: str
+    message: str
+
+
+class ShownCall(msgspec.Struct, tag_field="kind", tag="call"):
+    id: str
+    name: str
+    state: Literal[
+        "streaming", "called", "waiting", "completed", "failed", "denied", "cancelled", "unknown"
+    ]
+    args_text: str
+    arguments: Json | None
+    approval: ShownQuestion | None
+    approved_by: str | None
+    progress: list[Any]
+    result: Any
+    error: ShownError | None
+    seconds: float | None
+    decision: Json | None
+    show: str
+
+
+class ShownTurn(msgspec.Struct):
+    id: str
+    run_id: str
+    asked: str
+    at: float
+    status: Literal[
+        "running", "waiting", "completed", "limited", "failed", "cancelled", "interrupted"
+    ]
+    note: str
+    model: str
+    usage: dict[str, int] | None
+    parts: list[ShownText | ShownReasoning | ShownCall]
+
+
+class ThreadHead(msgspec.Struct):
+    id: str
+    title: str
+
+
+class ShownThread(msgspec.Struct):
+    """What a page shows, for its description and its readers: a view is plain JSON of this form."""
+
+    thread: ThreadHead
+    turns: list[ShownTurn]
 
 
 Definitions: TypeAlias = Callable[[str], ToolDefinition | None]
@@ -274,20 +346,22 @@ class TurnView:
         )
 
     def _end(self, result: RunResult) -> list[Operation]:
-        made = [self._set(["status"], result.status)]
-        if result.limit:
-            made.append(self._set(["note"], _LIMITED.format(limit_text(result.limit))))
-        if result.status == "waiting":
-            for call_id, question in self._questions.items():
-                if self._parts[self._calls[call_id]]["state"] == "waiting":
-                    made += self._change(call_id, {"approval": question})
-            return made
+        """Show the end of a run: a call ends before its turn, and a question comes behind its end."""
+        made: list[Operation] = []
+        waits = result.status == "waiting"
         for call_id, at in self._calls.items():
-            if self._parts[at]["state"] in _OPEN:  # of a reply that broke off: it was never whole
+            if self._parts[at]["state"] in _OPEN and not waits:
+                # of a reply that broke off: it was never whole
                 error = {"code": "truncated", "message": "The call did not come whole."}
                 made += self._change(
                     call_id, {"state": "cancelled", "error": error, "approval": None}
                 )
+        if result.limit:
+            made.append(self._set(["note"], _LIMITED.format(limit_text(result.limit))))
+        made.append(self._set(["status"], result.status))
+        for call_id, question in self._questions.items() if waits else ():
+            if self._parts[self._calls[call_id]]["state"] == "waiting":
+                made += self._change(call_id, {"approval": question})
         return made
 
     def _set(self, path: list[str], value: Any) -> Operation:

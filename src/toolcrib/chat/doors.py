@@ -1,0 +1,317 @@
+"""The doors that every front of the chat shares: who asks, from where, how often, how much.
+
+Rule: a refusal has a status, a code and a text, and repeats nothing of what was sent. Who asks says
+`authenticate`; without it only this machine may ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import inspect
+import ipaddress
+import json
+import time
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+
+from toolcrib.agent import RunStream
+from toolcrib.errors import MissingExtraError, ToolcribError
+from toolcrib.failures import log_raised
+from toolcrib.values.decision import ApprovalRequest, Caller
+from toolcrib.values.record import CallError
+from toolcrib.values.typed import Checked, check_type
+
+try:
+    from sse_starlette import EventSourceResponse, ServerSentEvent
+    from starlette.exceptions import HTTPException
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse, Response
+    from starlette.routing import Route
+    from starlette.types import Receive, Scope, Send
+except ImportError:
+    raise MissingExtraError("chat", "starlette") from None
+
+Authenticate: TypeAlias = Callable[[Request], Caller | Awaitable[Caller | None] | None]
+MayApprove: TypeAlias = Callable[[Caller, ApprovalRequest], bool]
+Handler: TypeAlias = Callable[[Request, Caller], Awaitable[Response]]
+_HERE = ("localhost", "127.0.0.1", "[::1]", "testserver")
+SHORTEST_TOKEN = 16
+_MOST_CALLERS = 10_000  # whose rates are known
+
+
+class ChatError(ToolcribError):
+    """A request that cannot be granted: an HTTP status, a code for programs, a text for people."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+class ChatLimits(Checked, msgspec.Struct, frozen=True):
+    """Bound what a caller can ask for: bytes of a body, characters of a text, requests a minute,
+    streams and runs at once. `heartbeat` is how many seconds a stream may be silent."""
+
+    body_bytes: int = 256 * 1024
+    text: int = 32_000
+    requests: int = 240
+    streams: int = 20
+    runs: int = 8
+    heartbeat: float = 15.0
+
+
+def bearer(token: str, caller: str = "local") -> Authenticate:
+    """Return an `authenticate` that takes whoever sends `Authorization: Bearer TOKEN` for one caller.
+
+    Raises ValueError for a token that is too short.
+    """
+    if len(token) < SHORTEST_TOKEN:
+        raise ValueError(
+            f"a token has at least {SHORTEST_TOKEN} characters: secrets.token_urlsafe() makes one"
+        )
+
+    def who(request: Request) -> Caller | None:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        same = hmac.compare_digest(given.strip().encode(), token.encode())
+        return Caller(caller) if same and scheme.lower() == "bearer" else None
+
+    return who
+
+
+class Doors:
+    """Lets a request in, or says why not: whose it is, where it comes from, how many came before."""
+
+    def __init__(
+        self,
+        authenticate: Authenticate | None,
+        may_approve: MayApprove | None,
+        origins: Sequence[str],
+        limits: ChatLimits,
+    ) -> None:
+        check_type("limits", limits, ChatLimits, "a ChatLimits")
+        self._authenticate = authenticate
+        self._may_approve = may_approve
+        self._origins = tuple(origins)
+        self.limits = limits
+        self._asked: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._runs: Counter[str] = Counter()
+
+    def route(
+        self,
+        method: str,
+        path: str,
+        handler: Handler,
+        refused: Callable[[ChatError], Response] | None = None,
+    ) -> Route:
+        """Return the route of a handler, which is given who asks; `refused` says no in another form."""
+        refused = refused or refusal
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                return await handler(request, await self.caller(request))
+            except ChatError as error:
+                return refused(error)
+            except ToolcribError as error:  # of ours, so its text is safe
+                return refused(ChatError(503, "unavailable", str(error)))
+
+        return Route(path, endpoint, methods=[method], name=handler.__name__.strip("_"))
+
+    def run(self, caller: Caller, start: Callable[[], RunStream]) -> RunStream:
+        """Start one of the runs that a caller may have at once. Raises ChatError."""
+        if self._runs[caller.id] >= self.limits.runs:
+            raise too_many_runs()
+        stream = start()
+        self._runs[caller.id] += 1
+        stream.when_ended(lambda _result: self._ended(caller.id))
+        return stream
+
+    def _ended(self, caller_id: str) -> None:
+        self._runs[caller_id] -= 1
+        if not self._runs[caller_id]:
+            del self._runs[caller_id]
+
+    def may_approve(self, caller: Caller, asked: ApprovalRequest) -> bool:
+        """Return whether a caller may answer. What is neither yes nor no is a failure: to Python, what
+        an async function gives would be a yes."""
+        if self._may_approve is None:
+            return True
+        try:
+            may: object = self._may_approve(caller, asked)
+            if inspect.iscoroutine(may):
+                may.close()
+            check_type(
+                "what may_approve gives", may, bool, "True or False, and it is no async function"
+            )
+        except (ToolcribError, HTTPException):
+            raise
+        except Exception as error:  # noqa: BLE001  of the application
+            raise _failed("may_approve", error) from None
+        return may is True
+
+    def check_text(self, text: str) -> None:
+        """Raise ChatError for what is no question, or too long for one."""
+        if not text.strip():
+            raise ChatError(422, "no_text", "a message has a text")
+        if len(text) > self.limits.text:
+            raise ChatError(413, "too_long", f"at most {self.limits.text} characters")
+
+    async def caller(self, request: Request) -> Caller:
+        """Return who asks. Raises ChatError."""
+        self._check_origin(request)
+        caller = await self._who(request)
+        if caller is None:
+            raise ChatError(401, "unauthenticated", "say who you are")
+        self._check_rate(caller.id)
+        return caller
+
+    async def body(self, request: Request, type_: type[Any]) -> Any:
+        """Return the JSON body of a request. Raises ChatError."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise ChatError(415, "not_json", "send application/json")
+        received = bytearray()
+        async for piece in request.stream():
+            received += piece
+            if len(received) > self.limits.body_bytes:
+                raise ChatError(413, "too_large", f"at most {self.limits.body_bytes} bytes")
+        try:
+            given = msgspec.json.decode(bytes(received), type=type_)
+            json.loads(received, object_pairs_hook=_once)
+        except _KeyTwiceError:
+            raise ChatError(400, "key_twice", "an object of the body has a key twice") from None
+        except (ValueError, RecursionError):
+            fields = ", ".join(type_.__struct_fields__)
+            raise ChatError(
+                422, "invalid_body", f"the body is a JSON object of: {fields}"
+            ) from None
+        return given
+
+    async def _who(self, request: Request) -> Caller | None:
+        if self._authenticate is None:
+            host = request.headers.get("host", "").rsplit(":", 1)[0] or "localhost"
+            if not _is_here(request) or host not in _HERE:
+                raise ChatError(403, "elsewhere", "only this machine may ask: there is no sign-in")
+            return Caller("local")
+        try:
+            found = self._authenticate(request)
+            caller = await found if inspect.isawaitable(found) else found
+            check_type("what authenticate gives", caller, (Caller, type(None)), "a Caller, or None")
+        except (ToolcribError, HTTPException):
+            raise  # which say themselves what is answered
+        except Exception as error:  # noqa: BLE001  of the application
+            raise _failed("authenticate", error) from None
+        return caller
+
+    def _check_origin(self, request: Request) -> None:
+        origin = request.headers.get("origin")
+        if origin is None or origin in self._origins:
+            return
+        if urlsplit(origin).netloc != request.headers.get("host"):
+            raise ChatError(403, "wrong_origin", "this origin may not ask")
+
+    def _check_rate(self, caller_id: str) -> None:
+        """Take one of the caller's requests, which come back evenly over a minute (a token bucket)."""
+        most, now = float(self.limits.requests), time.monotonic()
+        left, then = self._asked.pop(caller_id, (most, now))
+        left = min(most, left + (now - then) * most / 60)
+        self._asked[caller_id] = (max(left - 1, 0.0), now)
+        if len(self._asked) > _MOST_CALLERS:
+            self._asked.popitem(last=False)
+        if left < 1:
+            raise ChatError(429, "too_many_requests", "ask again in a moment")
+
+
+class _KeyTwiceError(Exception):
+    """Says that an object has a key twice: which of the two counts, nobody can know."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise _KeyTwiceError
+
+
+def _failed(what: str, error: Exception) -> ChatError:
+    """Return the refusal where the application's own function failed; the log says where."""
+    log_raised(f"the chat's `{what}`", error)
+    return ChatError(500, "failed", "the application could not tell who may do that")
+
+
+def _is_here(request: Request) -> bool:
+    """Return whether a request comes from this machine."""
+    client = request.client
+    if client is None or client.host == "testclient":
+        return True
+    try:
+        return ipaddress.ip_address(client.host).is_loopback
+    except ValueError:
+        return False
+
+
+def too_many_runs() -> ChatError:
+    return ChatError(429, "too_many_runs", "wait until one of your runs has ended")
+
+
+def edit_error(fault: CallError) -> ChatError:
+    """Return the refusal of arguments that an approver changed, place by place."""
+    places = [f"{each.path or 'the arguments'}: {each.message}" for each in fault.details]
+    return ChatError(422, str(fault.code), "; ".join(places) or fault.message)
+
+
+def refusal(error: ChatError) -> Response:
+    """Return an error as the chat app's routes give it."""
+    told = {"error": {"code": error.code, "message": str(error)}}
+    return JSONResponse(told, error.status, retry_after(error))
+
+
+def retry_after(error: ChatError) -> dict[str, str]:
+    """Return the header that says when to ask again, where that is of use."""
+    return {"retry-after": "5"} if error.status in (429, 503) else {}
+
+
+# Whoever asked and leaves does not wait for an answer any more: a run of one request ends with it.
+
+
+@asynccontextmanager
+async def leaving(request: Request, run: RunStream) -> AsyncIterator[None]:
+    """Cancel a run when whoever asked leaves, and at the end in any case."""
+    watching = asyncio.create_task(_left(request, run))
+    try:
+        async with run:
+            yield
+    finally:
+        watching.cancel()
+
+
+async def _left(request: Request, run: RunStream) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    with suppress(ToolcribError):  # how it failed is told to nobody
+        await run.cancel()
+
+
+class RunEvents(EventSourceResponse):
+    """Gives what becomes of a run as server-sent events, each a text or JSON."""
+
+    def __init__(
+        self, run: RunStream, events: AsyncGenerator[str | dict[str, Any], None], heartbeat: float
+    ) -> None:
+        self._run = run
+        super().__init__(_sent(events), ping=heartbeat, sep="\n")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._run:
+            await super().__call__(scope, receive, send)
+
+
+async def _sent(
+    events: AsyncGenerator[str | dict[str, Any], None],
+) -> AsyncGenerator[ServerSentEvent, None]:
+    async for event in events:
+        text = event if isinstance(event, str) else msgspec.json.encode(event).decode()
+        yield ServerSentEvent(text, sep="\n")  # some clients split events at two line feeds alone

@@ -1,0 +1,404 @@
+"""AG-UI: what is sent is valid by its validator and its own types, and interrupts are approvals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from ag_ui import core
+from ag_ui_validate.pytest_plugin import assert_valid_agui
+from chat.chat_helpers import serving
+from pydantic import TypeAdapter
+from rows import each_row
+from starlette.applications import Starlette
+from starlette.requests import Request
+
+from toolcrib import ALL, Agent, CallContext, Caller, Limits, ToolRunner, tool
+from toolcrib.chat import ChatLimits
+from toolcrib.chat.ag_ui import ag_ui_route
+from toolcrib.chat.messages import LARGEST_ARGUMENTS, LARGEST_RESULT
+from toolcrib.errors import ProviderError
+from toolcrib.policies import ask
+from toolcrib.testing import ScriptedClient, call
+
+Json = dict[str, Any]
+EVENT: TypeAdapter[Any] = TypeAdapter(core.Event)
+RAN: list[Any] = []
+
+
+@tool(visible=ALL)
+async def add(a: int, b: int) -> int:
+    """Add."""
+    RAN.append(a)
+    return a + b
+
+
+@tool(visible=ALL, safe=False)
+async def pay(cents: int) -> str:
+    """Pay."""
+    RAN.append(cents)
+    return f"paid {cents}"
+
+
+@tool(visible=ALL, read_only=True)
+async def echo(text: str) -> str:
+    """Give it back twice."""
+    return text * 2
+
+
+def agent(*turns: object, **options: Any) -> Agent:
+    RAN.clear()
+    return Agent(ScriptedClient([*turns]), ToolRunner([add, pay, echo]), **options)  # type: ignore[list-item]
+
+
+def who(request: Request) -> Caller | None:
+    name = request.headers.get("x-user", "ada")
+    return Caller(name) if name in ("ada", "eve") else None
+
+
+class Client:
+    """Posts to an agent, and keeps the messages as an AG-UI client does."""
+
+    def __init__(self, base: str, http: httpx.AsyncClient) -> None:
+        self.base = base
+        self.http = http
+        self.messages: list[Json] = []
+        self.events: list[Json] = []
+
+    async def post(self, body: Any, **headers: str) -> httpx.Response:
+        return await self.http.post(self.base, json=body, headers=headers)
+
+    async def run(self, *more: Json, thread: str = "t", **given: Any) -> Json:
+        """Run with further messages; return the event that ends it."""
+        headers = given.pop("headers", {})
+        self.messages += more
+        asked = core.RunAgentInput(thread_id=thread, run_id="r", messages=self.messages, **given)  # type: ignore[arg-type]
+        answer = await self.post(asked.model_dump(mode="json", by_alias=True), **headers)
+        assert answer.headers["content-type"].startswith("text/event-stream"), answer.text
+        assert "\r" not in answer.text  # @ag-ui/client splits events at two line feeds alone
+        self.events = [
+            json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")
+        ]
+        for event in self.events:
+            EVENT.validate_python(event)
+            self._take(event)
+        return self.events[-1]
+
+    def _take(self, event: Json) -> None:
+        match event["type"]:
+            case "TEXT_MESSAGE_START":
+                self.messages.append({"id": event["messageId"], "role": "assistant", "content": ""})
+            case "TEXT_MESSAGE_CONTENT":
+                self.messages[-1]["content"] += event["delta"]
+            case "TOOL_CALL_START":
+                if self.messages[-1]["id"] != event["parentMessageId"]:
+                    self.messages.append({"id": event["parentMessageId"], "role": "assistant"})
+                function = {"name": event["toolCallName"], "arguments": ""}
+                made = {"id": event["toolCallId"], "type": "function", "function": function}
+                self.messages[-1].setdefault("toolCalls", []).append(made)
+            case "TOOL_CALL_ARGS":
+                calls = self.messages[-1]["toolCalls"]
+                calls[-1]["function"]["arguments"] += event["delta"]
+            case "TOOL_CALL_RESULT":
+                kept = ("toolCallId", "content", "role")
+                made = {"id": event["messageId"], **{name: event[name] for name in kept}}
+                self.messages.append(made)
+
+    def of(self, kind: str) -> list[Json]:
+        return [event for event in self.events if event["type"] == kind]
+
+
+@asynccontextmanager
+async def client(of: Agent, **options: Any) -> AsyncIterator[Client]:
+    route = ag_ui_route(of, authenticate=who, **options)
+    async with serving(Starlette(routes=[route])) as base, httpx.AsyncClient() as http:
+        yield Client(base, http)
+
+
+def user(text: str = "Go.") -> Json:
+    return {"id": "u", "role": "user", "content": text}
+
+
+def resolved(interrupt: Json, **payload: Any) -> Json:
+    return {"interruptId": interrupt["id"], "status": "resolved", "payload": payload}
+
+
+def interrupts(ended: Json) -> list[Json]:
+    assert ended["outcome"]["type"] == "interrupt"
+    found: list[Json] = ended["outcome"]["interrupts"]
+    return found
+
+
+async def test_a_run_is_valid_and_its_conversation_goes_on() -> None:
+    calls = [call("echo", text="a"), call("echo", text="b")]
+    turns = (["One moment.", *calls], call("echo", text="c"), "Here.", "Again.")
+    async with client(agent(*turns)) as page:
+        ended = await page.run(user())
+        assert_valid_agui(page.events, max_warnings=0)
+        assert ended["outcome"] == {"type": "success"}
+        assert [m["role"] for m in page.messages] == [
+            *("user", "assistant", "tool", "tool"),
+            *("assistant", "tool", "assistant"),
+        ]
+        assert [len(m.get("toolCalls", ())) for m in page.messages] == [0, 2, 0, 0, 1, 0, 0]
+        assert {m["content"] for m in page.messages if m["role"] == "tool"} == {"aa", "bb", "cc"}
+        await page.run(user("Once more."))
+        assert page.messages[-1]["content"] == "Again."
+
+
+async def test_an_interrupt_is_an_approval_and_runs_once() -> None:
+    async with client(agent([call("pay", cents=5), call("add", a=1, b=2)], "Done.")) as page:
+        ended = await page.run(user())
+        assert_valid_agui(page.events, max_warnings=0)
+        (asked,) = interrupts(ended)
+        assert asked["reason"] == "tool_call"
+        assert asked["toolCallId"] in {c["toolCallId"] for c in page.of("TOOL_CALL_START")}
+        assert asked["metadata"] == {"tool": "pay", "arguments": {"cents": 5}}
+        edited = asked["responseSchema"]["properties"]["editedArgs"]
+        assert edited["properties"]["cents"]["type"] == "integer"
+        assert RAN == [1]
+        yes = resolved(asked, approved=True)
+        assert (await page.run(resume=[yes]))["outcome"] == {"type": "success"}
+        # The validator reads each run alone; the call of this result was told before the interrupt.
+        assert_valid_agui(page.events, severity_overrides={"AGUI207": "off"}, max_warnings=0)
+        assert not page.of("TOOL_CALL_START")
+        (result,) = page.of("TOOL_CALL_RESULT")
+        assert (result["toolCallId"], result["content"]) == (asked["toolCallId"], "paid 5")
+        assert (await page.run(resume=[yes]))["code"] == "unknown_interrupt"
+        assert RAN == [1, 5]
+
+
+@each_row(
+    ("answer", "ran", "content"),
+    [
+        ({"status": "resolved", "payload": {"approved": False}}, [], "approval_refused"),
+        ({"status": "cancelled"}, [], "approval_refused"),
+        (
+            {"status": "resolved", "payload": {"approved": True, "editedArgs": {"cents": 4}}},
+            [4],
+            "paid 4",
+        ),
+    ],
+)
+async def test_answers(answer: Json, ran: list[int], content: str) -> None:
+    async with client(agent(call("pay", cents=5), "Well.", "Again.")) as page:
+        (asked,) = interrupts(await page.run(user()))
+        await page.run(resume=[{"interruptId": asked["id"], **answer}])
+        assert content in page.of("TOOL_CALL_RESULT")[0]["content"]
+        assert ran == RAN
+        await page.run(user())
+        assert page.messages[-1]["content"] == "Again."
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "no answer": (None, "open_interrupts"),
+    "another question": ([{"interruptId": "x", "status": "resolved"}], "open_interrupts"),
+    "one more": ([{}, {"interruptId": "x", "status": "resolved"}], "open_interrupts"),
+    "two answers": ([{}, {"payload": {"approved": True}}], "open_interrupts"),
+    "no payload": ([{"payload": None}], "invalid_answer"),
+    "a payload that is a yes to Python": ([{"payload": {"approved": 1}}], "invalid_answer"),
+    "another member": ([{"payload": {"approved": True, "args": {}}}], "invalid_answer"),
+    "an edit of another type": (
+        [{"payload": {"approved": True, "editedArgs": {"cents": "5"}}}],
+        "invalid_arguments",
+    ),
+    "an edit with another key": (
+        [{"payload": {"approved": True, "editedArgs": {"cents": 5, "to": "eve"}}}],
+        "invalid_arguments",
+    ),
+}
+
+
+@each_row(("given", "code"), WRONG.values(), ids=WRONG)
+async def test_a_wrong_answer_is_an_error_event_and_the_question_stays(
+    given: Any, code: str
+) -> None:
+    async with client(agent(call("pay", cents=5), "Done.")) as page:
+        (asked,) = interrupts(await page.run(user()))
+        base = {"interruptId": asked["id"], "status": "resolved", "payload": {"approved": True}}
+        resume = None if given is None else [base | each for each in given]
+        ended = await page.run(resume=resume)
+        assert (ended["type"], ended["code"], RAN) == ("RUN_ERROR", code, [])
+        assert_valid_agui(page.events)
+        await page.run(resume=[base])
+        assert RAN == [5]
+
+
+async def test_nobody_else_answers_and_no_other_thread() -> None:
+    def no_may(caller: Caller, _asked: Any) -> bool:
+        return caller.id == "eve"
+
+    async with client(agent(call("pay", cents=5), "Done.")) as page:
+        (asked,) = interrupts(await page.run(user()))
+        yes = [resolved(asked, approved=True)]
+        other = await page.run(resume=yes, headers={"x-user": "eve"})
+        assert other["code"] == "unknown_interrupt"
+        assert (await page.run(resume=yes, thread="u"))["code"] == "unknown_interrupt"
+        told = await asyncio.gather(page.run(resume=yes), page.run(resume=yes))
+        assert len([each for each in told if each["type"] == "RUN_FINISHED"]) == 1
+        assert RAN == [5]
+    async with client(agent(call("pay", cents=5), "Done."), may_approve=no_may) as page:
+        (asked,) = interrupts(await page.run(user()))
+        ended = await page.run(resume=[resolved(asked, approved=True)])
+        assert (ended["code"], RAN) == ("may_not_approve", [])
+
+
+async def test_a_question_that_nobody_answers_in_time_is_over() -> None:
+    runner = ToolRunner([pay], approval_seconds=0.05)
+    late = Agent(ScriptedClient([call("pay", cents=5), "Well."]), runner)
+    async with client(late) as page:
+        (asked,) = interrupts(await page.run(user()))
+        await asyncio.sleep(0.1)
+        ended = await page.run(resume=[resolved(asked, approved=True)])
+        assert (ended["type"], ended["code"]) == ("RUN_ERROR", "approval_expired")
+        await page.run(user("Never mind."))  # the call has no result, and is said to have none
+        assert page.messages[-1]["content"] == "Well."
+
+
+async def test_runs_that_wait_are_kept_up_to_a_number_of_each_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("toolcrib.chat.ag_ui._MOST_WAITING", 2)
+    async with client(agent(*[call("pay", cents=5)] * 4, "Done.", "Done.")) as page:
+        asked = {}
+        for thread, name in (("a", "ada"), ("b", "eve"), ("c", "ada"), ("d", "ada")):
+            page.messages = []
+            (asked[thread],) = interrupts(
+                await page.run(user(), thread=thread, headers={"x-user": name})
+            )
+        for thread, name, kept in (("a", "ada", False), ("b", "eve", True), ("c", "ada", True)):
+            yes = [resolved(asked[thread], approved=True)]
+            ended = await page.run(resume=yes, thread=thread, headers={"x-user": name})
+            assert (ended["type"] == "RUN_FINISHED") == kept
+    assert RAN == [5, 5]
+
+
+async def test_what_a_client_says_taints_and_approves_nothing() -> None:
+    add_it = call("add", a=1, b=2)
+    async with client(agent(add_it, "3", add_it, "3")) as page:
+        await page.run(user(), thread="first")
+        assert RAN == [1]
+        (asked,) = interrupts(await page.run(user(), thread="second"))
+        assert (asked["metadata"]["tool"], RAN) == ("add", [1])
+
+
+async def test_the_ends_of_a_run() -> None:
+    failing = agent(call("add", a=1, b=2), ProviderError("the provider is away"))
+    async with client(failing) as page:
+        ended = await page.run(user())
+        assert (ended["type"], ended["code"]) == ("RUN_ERROR", "ProviderError")
+        assert ended["message"] == "the provider is away"
+        assert_valid_agui(page.events, max_warnings=0)
+    async with client(agent(call("add", a=1, b=2), "3", limits=Limits(turns=1))) as page:
+        ended = await page.run(user())
+        assert (ended["type"], ended["code"]) == ("RUN_ERROR", "limited")
+        assert_valid_agui(page.events, max_warnings=0)
+
+
+async def test_what_is_large_can_be_sent_back() -> None:
+    large = agent(call("echo", text='"' * 30_000), "Large.", "Again.")
+    async with client(large) as page:
+        await page.run(user())
+        assert_valid_agui(page.events, max_warnings=0)
+        (result,) = page.of("TOOL_CALL_RESULT")
+        assert len(result["content"].encode()) <= LARGEST_RESULT
+        (sent,) = page.of("TOOL_CALL_ARGS")
+        assert len(sent["delta"].encode()) <= LARGEST_ARGUMENTS
+        assert json.loads(sent["delta"])["bytes"] > 30_000
+        await page.run(user())
+        assert page.messages[-1]["content"] == "Again."
+
+
+async def test_what_is_not_visible_is_nowhere() -> None:
+    @tool(visible=["kept"], read_only=True)
+    async def mixed() -> dict[str, str]:
+        """Give some."""
+        return {"kept": "yes", "hidden": "canary"}
+
+    async with client(Agent(ScriptedClient([call("mixed"), "Done."]), [mixed])) as page:
+        await page.run(user())
+        assert "canary" not in json.dumps(page.events)
+
+
+async def test_what_no_text_can_hold_ends_no_stream() -> None:
+    """Halves of characters from a model or a policy, and an approval that may take for ever."""
+    half = "\ud83d"
+    runner = ToolRunner([pay], policy=[ask("pay", reason=half)], approval_seconds=1e15)
+    client_ = ScriptedClient([[half, call("pay", cents=5)], ProviderError(half)])
+    async with client(Agent(client_, runner)) as page:
+        (asked,) = interrupts(await page.run(user()))
+        assert asked["expiresAt"].startswith("9999-12-31")
+        ended = await page.run(resume=[resolved(asked, approved=True)])
+        assert (ended["type"], ended["message"]) == ("RUN_ERROR", "?")
+
+
+SENT: dict[str, tuple[Any, dict[str, str], str]] = {
+    "nobody": ({}, {"x-user": "mallory"}, "401 unauthenticated"),
+    "another origin": ({}, {"origin": "https://evil.example"}, "403 wrong_origin"),
+    "no messages": ({"messages": 5}, {}, "422 invalid_body"),
+    "no thread": ({"threadId": ""}, {}, "422 invalid_body"),
+    "no question": ({"messages": []}, {}, "422 no_question"),
+    "a picture": (
+        {"messages": [{**user(), "content": [{"type": "image", "source": {}}]}]},
+        {},
+        "422 invalid_content",
+    ),
+    "an orphan": (
+        {"messages": [{"id": "m", "role": "tool", "toolCallId": "c", "content": "3"}]},
+        {},
+        "422 orphan_result",
+    ),
+    "too long": ({"messages": [user("x" * 50_000)]}, {}, "413 too_long"),
+    "too large": ({"messages": [user("x" * 300_000)]}, {}, "413 too_large"),
+}
+
+
+@each_row(("sent", "headers", "refused"), SENT.values(), ids=SENT)
+async def test_what_is_refused_and_how(sent: Json, headers: dict[str, str], refused: str) -> None:
+    async with client(agent("never")) as page:
+        body = {"threadId": "t", "runId": "r", "messages": [user()]} | sent
+        answer = await page.post(body, **headers)
+        assert f"{answer.status_code} {answer.json()['error']['code']}" == refused
+
+
+async def test_parts_and_asides_are_taken() -> None:
+    messages: list[Json] = [
+        {"id": "1", "role": "system", "content": "Be brief.", "metadata": {"a": 1}},
+        {"id": "2", "role": "activity", "activityType": "x", "content": {}},
+        {"id": "3", "role": "reasoning", "content": "Hm."},
+        {**user(), "content": [{"type": "text", "text": "Hi.", "id": "p", "metadata": 1}]},
+    ]
+    async with client(agent("Hello.")) as page:
+        await page.run(*messages)
+        assert page.messages[-1]["content"] == "Hello."
+
+
+async def test_a_client_that_leaves_cancels_its_run() -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    @tool(visible=ALL)
+    async def endless(ctx: CallContext) -> int:
+        """Wait."""
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return 1
+
+    waiting = Agent(ScriptedClient([call("endless")]), [endless])
+    async with client(waiting, limits=ChatLimits(runs=1)) as page:
+        asking = asyncio.create_task(page.run(user()))
+        async with asyncio.timeout(10):
+            await begun.wait()
+            busy = await page.post({"threadId": "t", "runId": "r", "messages": [user()]})
+            assert (busy.status_code, busy.json()["error"]["code"]) == (429, "too_many_runs")
+            asking.cancel()
+            await ended.wait()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
