@@ -200,6 +200,7 @@ def test_canonical_text_is_json_of_the_same_value(value: Any) -> None:
     text = canonical_json(value)
     assert json.loads(text) == value
     assert canonical_json(json.loads(text)) == text
+    assert canonical_bytes(value) == text.encode()
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))

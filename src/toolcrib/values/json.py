@@ -31,6 +31,7 @@ _WHOLE = re.compile(rb"\.0[,}\]]")
 _BEYOND = re.compile(rb"[\xf0-\xf7]")
 _DIGITS = bytes(48 if 48 <= byte < 58 else 32 for byte in range(256))
 _WIDE = b"0" * 19
+_FLOATS = bytes(101 if byte in b".e" else _DIGITS[byte] for byte in range(256))
 
 
 def canonical_json(value: Any) -> str:
@@ -72,8 +73,8 @@ def canonical_bytes(value: JsonValue) -> bytes:
         written = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # an integer of more than 64 bits
         return canonical_json(value).encode()
-    if written.isascii() and _EXPONENT.search(written) is None and b"." not in written:
-        return written  # most texts, without the call
+    if written.isascii() and written.translate(_FLOATS).find(b"0e") < 0:
+        return written  # most texts; `in` takes five times as long as `find`
     return canonical_json(value).encode() if _otherwise(written) else written
 
 
@@ -91,7 +92,7 @@ def json_bytes(value: JsonValue) -> bytes:
 def _otherwise(written: bytes) -> bool:
     """Return whether RFC 8785 may want another text than orjson's: of whole floats, of exponents, of
     the order of keys beyond the first plane of Unicode. Within a text it may err."""
-    if b"." in written and _WHOLE.search(written) is not None:
+    if written.find(b".") >= 0 and _WHOLE.search(written) is not None:
         return True
     if _EXPONENT.search(written) is not None:
         return True
@@ -111,7 +112,7 @@ def fresh(text: str | bytes | bytearray) -> JsonObject:
 
 def may_hold_wide_integer(data: bytes | bytearray) -> bool:
     """Return whether JSON text holds 19 digits in a row; orjson reads longer integers as floats."""
-    return _WIDE in data.translate(_DIGITS)
+    return data.translate(_DIGITS).find(_WIDE) >= 0
 
 
 def _member(member: tuple[str, Any]) -> str:
