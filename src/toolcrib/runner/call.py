@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -102,7 +102,7 @@ _EVICTED = "This call has run before, and its result is no longer kept. It was n
 _log = logging.getLogger("toolcrib.audit")
 
 
-class Setup(NamedTuple):
+class Setup(msgspec.Struct, frozen=True, eq=False):
     """Holds what all calls of a runner use."""
 
     catalog: Catalog
