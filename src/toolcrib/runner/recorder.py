@@ -43,10 +43,9 @@ _LONGEST_NOTICE = 2_000
 _EDIT_REFUSED = (
     "Whoever approved this call changed its arguments to ones that do not fit. It has not run."
 )
-_NOT_OVER = ("started", "planned", "rejected")  # nothing has run, or not to its end
+_NOT_OVER = frozenset({"started", "planned", "rejected"})  # nothing has run, or not to its end
 _MOST_ATTACHED = 10_000
 _OF_THIS_PROCESS = os.urandom(32)  # the key of digests where no ledger has one
-_NOTHING = (None, b"null")
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
@@ -124,7 +123,7 @@ class CallFacts(msgspec.Struct, gc=False):
         over = status not in _NOT_OVER
         made = msgspec.structs.replace(
             self._called(status),
-            result_json=NO_JSON if result in _NOTHING else msgspec.Raw(result),
+            result_json=NO_JSON if result is None or result == b"null" else msgspec.Raw(result),
             error=error,
             decision=self.decision,
             approved_by=self.approved_by,
