@@ -133,6 +133,8 @@ class CallFacts(msgspec.Struct, gc=False):
             validator=provenance.validator,
             notes=provenance.notes + self.notes,
             idempotency_key=self.key if key is None else key,
+            arguments_mac=self.mac,
+            caller_roles=self.caller.roles,
             ended_at=time.time() if over else None,
             seconds=time.perf_counter() - self.clock if over else None,
         )
@@ -140,9 +142,7 @@ class CallFacts(msgspec.Struct, gc=False):
             provenance.repaired
             or provenance.no_schema_mode
             or self.refusal
-            or self.mac
             or self.parent
-            or self.caller.roles
             or self.scope.choice
         ):
             made = msgspec.structs.replace(made, **self._rare())
@@ -182,8 +182,6 @@ class CallFacts(msgspec.Struct, gc=False):
             "refusal": self.refusal,
             "parent_run_id": "" if parent is None else parent.tally.run_id,
             "parent_call_id": "" if parent is None else parent.call_id,
-            "arguments_mac": self.mac,
-            "caller_roles": self.caller.roles,
             "picked": None if choice is None else choice.about(self.hydrated.call.name),
         }
 
