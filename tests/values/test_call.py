@@ -92,3 +92,23 @@ def test_a_caller_is_text_that_a_log_can_hold(who: str, roles: tuple[str, ...]) 
     with pytest.raises(ValueError, match=r"Caller: (id|roles) holds a lone surrogate"):
         Caller(who, roles)
     assert Caller("é😀", ("ä",)).id == "é😀"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"notes": (1,)}, {"notes": "note"}, {"complete": 1}, {"id": b"c1"}, {"fault": "cut"}],
+    ids=repr,
+)
+def test_a_wrong_field_is_found_though_many_calls_were_right(wrong: Any) -> None:
+    for notes in ((), ("said_twice",)):
+        right: dict[str, Any] = {
+            "id": "c1",
+            "name": "look",
+            "arguments": "{}",
+            "complete": True,
+            "notes": notes,
+        }
+        assert [ToolCall(**right).notes for _ in range(2)] == [notes, notes]
+        with pytest.raises(TypeError, match=f"ToolCall: {next(iter(wrong))} is "):
+            ToolCall(**right | wrong)
+    assert ToolCall("c1", "look", "{}", notes=["said_twice"]).notes == ("said_twice",)  # type: ignore[arg-type]

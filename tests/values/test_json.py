@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import struct
 from collections import OrderedDict
@@ -22,6 +23,7 @@ from toolcrib.values.json import (
     canonical_json,
     digest,
     json_copy,
+    keyed_digest,
     sha256_hex,
 )
 
@@ -200,6 +202,7 @@ def test_canonical_text_is_json_of_the_same_value(value: Any) -> None:
     text = canonical_json(value)
     assert json.loads(text) == value
     assert canonical_json(json.loads(text)) == text
+    assert canonical_bytes(value) == text.encode()
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
@@ -212,6 +215,17 @@ def test_a_digest_does_not_know_the_order_of_keys(value: dict[str, Any], random:
     members = list(value.items())
     random.shuffle(members)
     assert digest(dict(members)) == digest(value)
+
+
+@given(st.binary(max_size=80), st.lists(st.text()))
+def test_a_keyed_digest_is_an_hmac_whatever_was_digested_before(
+    key: bytes, parts: list[str]
+) -> None:
+    texts = [part.encode() for part in parts]
+    message = b"texts" + b"".join(len(text).to_bytes(8, "big") + text for text in texts)
+    known_by = hmac.new(key, b"id of this key", "sha256").hexdigest()[:8]
+    own = f"hmac:{known_by}:{hmac.new(key, message, 'sha256').hexdigest()}"
+    assert [keyed_digest(key, *parts) for _ in range(2)] == [own, own]
 
 
 def test_a_digest_names_its_kind() -> None:

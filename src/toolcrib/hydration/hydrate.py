@@ -40,8 +40,6 @@ from toolcrib.values.json import JsonObject, JsonValue, Veiled, encodable, fresh
 from toolcrib.values.offer import Offer
 from toolcrib.values.typed import check_type
 
-_OFFERS = (Offer, Catalog)
-
 
 def hydrate(
     call: ToolCall,
@@ -66,19 +64,20 @@ def hydrate(
     if not call.complete or call.fault is not None:
         fault = call.fault or CallFault(ErrorCode.TRUNCATED)
         return _reject(call, started, fault.code, fault.message)
-    if not isinstance(offered, _OFFERS):
-        offered = Catalog(offered)
+    offer: Offer | None = None
     if isinstance(offered, Catalog):
         entry = offered.by_name.get(call.name)
         tool = ErrorCode.UNKNOWN_TOOL if entry is None else entry.tool
+    elif isinstance(offered, Offer):
+        offer, tool = offered, _offered(call.name, offered)
     else:
-        tool = _offered(call.name, offered)
-    if isinstance(tool, ErrorCode):
+        return hydrate(call, Catalog(offered), pinned=pinned, on_exception=on_exception)
+    if not isinstance(tool, Tool):
         return _reject(call, started, tool)
     parsed = read_short(call.arguments) or parse_arguments(call.arguments)
     if isinstance(parsed, ParseFailure):
         return _reject(call, started, parsed.code, parsed.message, definition=tool.definition)
-    judged = _restored(offered, tool, call, parsed) if isinstance(offered, Offer) else parsed
+    judged = parsed if offer is None else _restored(offer, tool, call, parsed)
     before = FactoryValues.of_json(pinned) if pinned else None
     made, errors, retryable = _built(call, tool, judged.value, before, on_exception)
     notes, validator = call.notes + judged.notes, tool.validator
@@ -149,7 +148,7 @@ class _Build(Veiled, msgspec.Struct, eq=False):
         building it raised, where it cannot be copied either.
         """
         try:
-            return self._anew(self._tool).instance
+            return self.anew(self._tool).instance
         except (OtherArguments, NotAcceptedError):
             if self._unseen is None:
                 raise
@@ -157,12 +156,7 @@ class _Build(Veiled, msgspec.Struct, eq=False):
                 return copy_of(self._unseen.instance)
             raise
 
-    def unseen(self, tool: Tool[..., Any]) -> BuiltArguments:
-        """Return what nobody has seen, to run it: that of the call, once, if it is of this tool."""
-        made, self._unseen = self._unseen, None
-        return self._anew(tool) if made is None or tool is not self._tool else made
-
-    def _anew(self, tool: Tool[..., Any]) -> BuiltArguments:
+    def anew(self, tool: Tool[..., Any]) -> BuiltArguments:
         values = self._factory_values
         made = tool.make(self.sent, None if values is None else values.again())
         if made.canonical != self._canonical:
@@ -183,7 +177,9 @@ def instance_of(hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
     building = hydrated.building
     if not isinstance(building, _Build):
         raise OtherArguments("only a call that was hydrated can run")
-    made = building.unseen(tool)
+    made, building._unseen = building._unseen, None  # noqa: SLF001  it is seen once
+    if made is None or tool is not building._tool:  # noqa: SLF001
+        made = building.anew(tool)
     if made.canonical != hydrated.canonical:
         raise OtherArguments("these are not the arguments that were decided on")
     return made.instance

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -99,10 +99,11 @@ _NO_ROOM = (
     f"{MOST_LEFT_BEHIND} earlier calls that were given up still run here. The tool was not started."
 )
 _EVICTED = "This call has run before, and its result is no longer kept. It was not run again."
+_ENDED = (Completed, Failed)
 _log = logging.getLogger("toolcrib.audit")
 
 
-class Setup(NamedTuple):
+class Setup(msgspec.Struct, frozen=True, eq=False):
     """Holds what all calls of a runner use."""
 
     catalog: Catalog
@@ -176,6 +177,8 @@ class Call(msgspec.Struct):
         ledger = self.setup.write_ahead.ledger
         if ledger is None:
             self._settle(outcome)
+            if not self.setup.recorder.others and self.scope.observer is None:
+                return outcome  # nobody is to be told
             return await self._tell(outcome, outcome.record)
         recorded = await self._recorded(outcome, ledger)
         return await self._tell(recorded.outcome, recorded.record, recorded.trouble)
@@ -227,7 +230,7 @@ class Call(msgspec.Struct):
 
         A call that was hydrated against another tool of this name does not run.
         """
-        if isinstance(hydrated, Rejected):
+        if not isinstance(hydrated, Hydrated):
             raise Stopped(rejection(hydrated))
         definition = hydrated.definition
         plan = self.setup.executor.plans.get(definition.name)
@@ -324,11 +327,11 @@ class Call(msgspec.Struct):
         self.state = NEXT[self.state]["end"]
         if setup.write_ahead.ledger is None:
             stands = outcome
-        if end.key == "kept" and not isinstance(outcome, Waiting):
-            if stands is None or isinstance(stands, Waiting):
-                setup.cache.hold(self.key, outcome)
-            else:
+        if end.key == "kept" and isinstance(outcome, _ENDED):
+            if isinstance(stands, _ENDED):
                 setup.cache.keep(self.key, stands, self.value_json if stands is outcome else None)
+            else:
+                setup.cache.hold(self.key, outcome)
         elif end.key == "released":
             self._release(outcome)
         record, definition = outcome.record, self.facts.hydrated.definition

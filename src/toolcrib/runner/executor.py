@@ -21,7 +21,9 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
+
+import msgspec
 
 from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, ToolError
 from toolcrib.hydration import OtherArguments, instance_of
@@ -54,7 +56,7 @@ _STILL_RUNNING = (
 Made: TypeAlias = tuple[PerCall, tuple[Need, ...]]
 
 
-class ToolPlan(NamedTuple):
+class ToolPlan(msgspec.Struct, frozen=True, eq=False):
     """Holds what is known of a tool's calls before there is one, worked out when a runner is made.
 
     `limit` are the seconds that a call may take, `fixed` is injected at each call as it is, and `made`

@@ -57,7 +57,7 @@ def key_of(run_id: str, call_id: str) -> str:
     strings give one text, and every store and bank can take it.
     """
     text = f"{len(run_id)}:{run_id}{call_id}".encode("utf-8", "surrogatepass")
-    return f"sha256:{sha256(text).hexdigest()}"
+    return "sha256:" + sha256(text).hexdigest()
 
 
 Fingerprint: TypeAlias = tuple[str, str, bytes | None, str]
@@ -82,31 +82,46 @@ class AlreadyCompleted(NamedTuple):
     written: bool = True
 
 
-class _CachedCall(msgspec.Struct):
-    """A call that runs (`taken`) or has run: then its outcome is kept, or `held` for want of a record.
-
-    What is kept nobody can change: the record, `value_json` for the tool's own value, None where
-    nobody has it, and `model_json`, None of a call that failed. `size` is about how many bytes all of
-    it takes. `fingerprint` is a hash, which is keyed: another one in each process.
-    """
+class _RunningCall(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A call that has no outcome yet. `fingerprint` is a hash, another one in each process."""
 
     fingerprint: int
-    taken: bool = True
-    held: Completed | Failed | None = None
-    record: ToolInvocationRecord | None = None
-    value_json: bytes | None = None
-    model_json: bytes | None = None
-    notice: str = ""
-    size: int = 0
 
-    def outcome(self) -> Completed | Failed | None:
+
+class _HeldCall(msgspec.Struct, frozen=True, eq=False):
+    """A call that ran, and whose outcome no ledger has."""
+
+    fingerprint: int
+    outcome: Completed | Failed
+
+
+class _KeptCall(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """The outcome of the call under `key`, as nobody can change it.
+
+    `value_json` stands for the tool's own value, None where nobody has it; `model_json` is None of a
+    call that failed. `size` is about how many bytes all of it takes.
+    """
+
+    key: str
+    fingerprint: int
+    record: ToolInvocationRecord
+    value_json: bytes | None
+    model_json: bytes | None
+    notice: str
+    size: int
+
+    def outcome(self) -> Completed | Failed:
         record = self.record
-        if record is None:
-            return None
         if self.model_json is None and record.error is not None:
             return Failed(record, record.error, self.notice)
         value = record.result if self.value_json is None else fresh(self.value_json)
         return Completed(record, value, self.model_json or b"null", self.notice)
+
+
+class _EvictedCall(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A call that has run, and whose outcome is no longer kept."""
+
+    fingerprint: int
 
 
 class IdempotencyCache:
@@ -124,10 +139,9 @@ class IdempotencyCache:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._known: dict[str, _CachedCall] = {}
-        self._kept: deque[str] = deque()
-        self._evicted: dict[str, int] = {}  # keys with their fingerprints
-        self._evicted_in_order: deque[str] = deque()
+        self._known: dict[str, _RunningCall | _HeldCall | _KeptCall | _EvictedCall] = {}
+        self._kept: deque[_KeptCall] = deque()
+        self._evicted: deque[str] = deque()
         self._bytes = 0
         self._lock = threading.Lock()
         self.pins: dict[str, tuple[ToolCall, dict[str, JsonValue]]] = {}
@@ -155,30 +169,25 @@ class IdempotencyCache:
         One that is not written yet is claimed by whoever gets it. Raises Stopped if the call is running
         or the key is another call's.
         """
-        mine = _CachedCall(hash(fingerprint))
+        mine = _RunningCall(hash(fingerprint))
         known = self._known.setdefault(key, mine)  # one step: another thread may ask
         if known is mine:
-            evicted = self._evicted.get(key)
-            if evicted is None:
-                return None
-            del self._known[key]
-            if evicted != mine.fingerprint:
-                raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
-            return "evicted"
+            return None
         if known.fingerprint != mine.fingerprint:
             raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
-        outcome = known.outcome()
-        if outcome is not None:
-            return AlreadyCompleted(outcome)
+        if isinstance(known, _EvictedCall):
+            return "evicted"
+        if isinstance(known, _KeptCall):
+            return AlreadyCompleted(known.outcome())
         with self._lock:
-            if known.taken or known.held is None:
+            if isinstance(known, _RunningCall) or self._known.get(key) is not known:
                 raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
-            known.taken = True
-        return AlreadyCompleted(known.held, written=False)
+            self._known[key] = mine
+        return AlreadyCompleted(known.outcome, written=False)
 
     def running(self) -> list[str]:
         """Return the keys of calls that have no outcome yet."""
-        return [key for key, call in self._known.copy().items() if call.taken]
+        return [key for key, call in self._known.copy().items() if isinstance(call, _RunningCall)]
 
     def release(self, key: str) -> None:
         """Forget a key: its call did not begin."""
@@ -186,34 +195,36 @@ class IdempotencyCache:
 
     def hold(self, key: str, outcome: Completed | Failed) -> None:
         """Keep the outcome of a call that has run, and that its ledger lacks; it is never evicted."""
-        known = self._known[key]
-        known.held, known.taken = outcome, False
+        self._known[key] = _HeldCall(self._known[key].fingerprint, outcome)
 
     def keep(self, key: str, outcome: Completed | Failed, value_json: bytes | None = None) -> None:
         """Keep the outcome of a call that has run, with `value_json` in place of its value."""
-        known, record = self._known[key], outcome.record
-        known.notice = outcome.notice
-        known.size = _OVERHEAD + len(record.arguments_json) + len(record.result_json)
-        known.size += len(outcome.notice) + sum(map(len, record.defaulted))
-        if isinstance(outcome, Completed):
-            known.value_json, known.model_json = value_json, outcome.model_json
-            known.size += len(outcome.model_json)
-            if value_json is not None and value_json is not outcome.model_json:
-                known.size += len(value_json)
-        known.taken, known.held = False, None
-        known.record = record  # last: with it another thread takes the outcome for whole
-        with self._lock:
-            self._kept.append(key)
-            self._bytes += known.size
-            while len(self._kept) > self._limit or self._bytes > MAX_BYTES:
-                oldest = self._kept.popleft()
-                evicted = self._known[oldest]
-                self._bytes -= evicted.size
-                self._evicted[oldest] = evicted.fingerprint
-                self._evicted_in_order.append(oldest)
-                del self._known[oldest]  # last: a claim finds it in one of the two
-            while len(self._evicted_in_order) > MAX_EVICTED:
-                del self._evicted[self._evicted_in_order.popleft()]
+        record, notice = outcome.record, outcome.notice
+        model_json = outcome.model_json if isinstance(outcome, Completed) else None
+        other_json = (
+            None if value_json is model_json else value_json
+        )  # one text takes its bytes once
+        size = _OVERHEAD + len(record.arguments_json) + len(record.result_json) + len(notice)
+        size += len(model_json or b"") + len(other_json or b"")
+        if record.defaulted:
+            size += sum(map(len, record.defaulted))
+        known, order = self._known, self._kept
+        fingerprint = known[key].fingerprint
+        kept = _KeptCall(key, fingerprint, record, value_json, model_json, notice, size)
+        known[key] = kept  # one step: another thread may ask
+        self._lock.acquire()  # `with` takes twice as long
+        try:
+            order.append(kept)
+            self._bytes += size
+            while len(order) > self._limit or self._bytes > MAX_BYTES:
+                oldest = order.popleft()
+                self._bytes -= oldest.size
+                known[oldest.key] = _EvictedCall(oldest.fingerprint)
+                self._evicted.append(oldest.key)
+                if len(self._evicted) > MAX_EVICTED:
+                    del known[self._evicted.popleft()]
+        finally:
+            self._lock.release()
 
 
 class WriteAhead:

@@ -162,7 +162,8 @@ def views(
         if redaction_missing(plain, definition.visible):
             error = CallError.of(ErrorCode.REDACTION_MISSING)
         plain = project(plain, definition.visible)
-    return model, canonical_bytes(plain), error
+    public = canonical_bytes(plain)
+    return model, model if public == model else public, error  # one text is kept once
 
 
 def as_json(value: object, max_bytes: int) -> JsonValue:

@@ -43,10 +43,9 @@ _LONGEST_NOTICE = 2_000
 _EDIT_REFUSED = (
     "Whoever approved this call changed its arguments to ones that do not fit. It has not run."
 )
-_NOT_OVER = ("started", "planned", "rejected")  # nothing has run, or not to its end
+_NOT_OVER = frozenset({"started", "planned", "rejected"})  # nothing has run, or not to its end
 _MOST_ATTACHED = 10_000
 _OF_THIS_PROCESS = os.urandom(32)  # the key of digests where no ledger has one
-_NOTHING = (None, b"null")
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
@@ -124,7 +123,7 @@ class CallFacts(msgspec.Struct, gc=False):
         over = status not in _NOT_OVER
         made = msgspec.structs.replace(
             self._called(status),
-            result_json=NO_JSON if result in _NOTHING else msgspec.Raw(result),
+            result_json=NO_JSON if result is None or result == b"null" else msgspec.Raw(result),
             error=error,
             decision=self.decision,
             approved_by=self.approved_by,
@@ -134,6 +133,8 @@ class CallFacts(msgspec.Struct, gc=False):
             validator=provenance.validator,
             notes=provenance.notes + self.notes,
             idempotency_key=self.key if key is None else key,
+            arguments_mac=self.mac,
+            caller_roles=self.caller.roles,
             ended_at=time.time() if over else None,
             seconds=time.perf_counter() - self.clock if over else None,
         )
@@ -141,9 +142,7 @@ class CallFacts(msgspec.Struct, gc=False):
             provenance.repaired
             or provenance.no_schema_mode
             or self.refusal
-            or self.mac
             or self.parent
-            or self.caller.roles
             or self.scope.choice
         ):
             made = msgspec.structs.replace(made, **self._rare())
@@ -183,8 +182,6 @@ class CallFacts(msgspec.Struct, gc=False):
             "refusal": self.refusal,
             "parent_run_id": "" if parent is None else parent.tally.run_id,
             "parent_call_id": "" if parent is None else parent.call_id,
-            "arguments_mac": self.mac,
-            "caller_roles": self.caller.roles,
             "picked": None if choice is None else choice.about(self.hydrated.call.name),
         }
 

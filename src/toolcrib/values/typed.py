@@ -78,21 +78,43 @@ class Checked:
 
     def __post_init__(self) -> None:
         made: Any = self
-        for name, kind, plain in _fields(made.__class__):
-            value = getattr(made, name)
-            if value.__class__ in plain:  # as nearly all are
-                continue
-            if value.__class__ is tuple and not value and tuple in kind.types:
-                continue
-            if value.__class__ is list and tuple in kind.types:
-                value = tuple(value)
-                msgspec.structs.force_setattr(made, name, value)
-            if not kind.fits(value):
-                owner = made.__class__.__name__
-                note = _NOTES.get((owner, name), "")
-                raise TypeError(
-                    f"{owner}: {name} is {_article(str(kind))}{note}; {came(value, kind.each)}"
-                )
+        values = msgspec.structs.astuple(made)
+        types_ = (made.__class__, *map(type, values))
+        tuples = _FITTING.get(types_)
+        if tuples is None:
+            _check_fields(made, types_)
+            return
+        for at in tuples:
+            if values[at]:
+                _check_fields(made, types_)
+
+
+_FITTING: dict[tuple[type, ...], tuple[int, ...]] = {}
+"""By the types of a value and of its fields, if they are what the class says: the places of those
+fields that are tuples, which fit if they are empty."""
+
+
+def _check_fields(made: Any, types_: tuple[type, ...]) -> None:
+    fields = _fields(made.__class__)
+    fitting = len(fields) == len(made.__struct_fields__)
+    for name, kind, plain in fields:
+        value = getattr(made, name)
+        if value.__class__ in plain:
+            continue
+        if value.__class__ is tuple and not value and tuple in kind.types:
+            continue
+        fitting = False
+        if value.__class__ is list and tuple in kind.types:
+            value = tuple(value)
+            msgspec.structs.force_setattr(made, name, value)
+        if not kind.fits(value):
+            owner = made.__class__.__name__
+            note = _NOTES.get((owner, name), "")
+            raise TypeError(
+                f"{owner}: {name} is {_article(str(kind))}{note}; {came(value, kind.each)}"
+            )
+    if fitting:
+        _FITTING[types_] = tuple(at for at, kind in enumerate(types_[1:]) if kind is tuple)
 
 
 def check_type(

@@ -65,7 +65,7 @@ class EventStream:
         if self._after_cr and data:
             self._after_cr = False
             data = data.removeprefix(b"\n")
-        if b"\n" not in data and b"\r" not in data:
+        if data.find(b"\n") < 0 and data.find(b"\r") < 0:
             self._tail.append(data)
             self._hold(len(data) + 1)
             return []
