@@ -152,6 +152,18 @@ class ToolInvocationRecord(
     def result(self) -> JsonValue:
         return fresh(bytes(self.result_json))
 
+    @property
+    def ended(self) -> str:
+        """The status in a word, and the code of the error, if there is one."""
+        return self.status if self.error is None else f"{self.status} ({self.error.code})"
+
+    def __repr__(self) -> str:
+        """Name the call and how it ended; `arguments` and `result` are for whoever asks for them."""
+        return f"<ToolInvocationRecord {self.id!r} {self.name!r:.80}: {self.ended}>"
+
+    def __rich_repr__(self) -> list[tuple[str, str]]:
+        return [("id", self.id), ("name", self.name), ("ended", self.ended)]
+
 
 def earlier_key_of(run_id: str, call_id: str) -> str:
     """Return the key that a call had before keys were digests: ledgers hold such ones for good.
