@@ -27,6 +27,7 @@ from toolcrib.audit import AuditLog, Checkpoints, PublicKey, SigningKey
 from toolcrib.clients import OpenAIClient
 from toolcrib.hydration import hydrate
 from toolcrib.testing import ScriptedClient, call
+from toolcrib.testing.scripted import Turn
 from toolcrib.values.context import RunTally
 from toolcrib.values.json import Veiled
 from toolcrib.values.message import Settings
@@ -146,7 +147,7 @@ def test_a_repr_says_how_much_there_is(value: object) -> None:
 
 async def test_a_result_is_shown_in_a_few_lines() -> None:
     """As a notebook shows it: how it ended, and a line for each call."""
-    said = [[call("pay", token="t"), call("pay", tokn="t")], "Paid."]
+    said: list[Turn] = [[call("pay", token="t"), call("pay", tokn="t")], "Paid."]
     result = await Agent(ScriptedClient(said), [pay]).run("Pay.")
     assert repr(result).splitlines() == [
         "<RunResult completed, 5 characters, 2 calls>",

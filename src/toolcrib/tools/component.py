@@ -422,9 +422,7 @@ class Tool(Generic[P, R]):
             try:
                 typed[name] = made = converter(arguments[name])
             except (ValueError, OverflowError):
-                raise NotAcceptedError(
-                    (((name,), "this value is not accepted"),)
-                ) from None
+                raise NotAcceptedError((((name,), "this value is not accepted"),)) from None
             if made.__class__ is not arguments[name].__class__:  # what a float, or an int, holds
                 shown = dict(arguments) if shown is None else shown
                 shown[name] = made
