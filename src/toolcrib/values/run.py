@@ -15,7 +15,7 @@ from toolcrib.values.decision import ANONYMOUS, ApprovalRequest, Caller
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_json, keyed_digest
 from toolcrib.values.message import FinishReason, Message, Usage
 from toolcrib.values.origin import Choice, Origin
-from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.record import ToolInvocationRecord, state_of
 from toolcrib.values.typed import Checked, check_type
 
 RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "cancelled"]
@@ -205,7 +205,7 @@ class RunResult(Veiled, msgspec.Struct, frozen=True):
         """Say how it ended, and the tool and the end of each call: a screen, not the whole run."""
         ended = self.status if self.limit is None else f"{self.status}: {self.limit}"
         head = f"<RunResult {ended}, {len(self.text)} characters, {len(self.records)} calls>"
-        lines = [f"{each.name!r:.80}: {each.ended}" for each in self.records[:_SHOWN]]
+        lines = [f"{each.name!r:.80}: {state_of(each)}" for each in self.records[:_SHOWN]]
         if len(self.records) > _SHOWN:
             lines.append(f"and {len(self.records) - _SHOWN} more")
         return "\n  ".join([head, *lines])
