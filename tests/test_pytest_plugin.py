@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,18 @@ async def test_it_is_recorded_once_and_replayed_then(tmp_path: Path) -> None:
         done = run(tmp_path, *arguments, **environment)
         assert "1 passed" in done.stdout, done.stdout
     assert "1 passed" in await record(tmp_path, "--toolcrib-record=all")
+
+
+async def test_the_example_of_the_docs_runs_with_no_other_plugin(tmp_path: Path) -> None:
+    page = (SRC.parent / "docs" / "testing.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^def test_my_agent.*?(?=^```)", page, re.MULTILINE | re.DOTALL)
+    program = PROGRAM.partition("async def")[0] + "from toolcrib import run_sync\n" + example
+    plain = ("-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "-p", "pytest_toolcrib")
+    async with openai_server([call("double", n=3), "6"]) as server:
+        to_it = {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "k"}
+        env = environment_of(tmp_path, program, **to_it)
+        done = await asyncio.to_thread(children.run, *plain, cwd=tmp_path, env=env)
+    assert "1 passed" in done.stdout, done.stdout
 
 
 async def test_a_test_that_failed_leaves_the_file_as_it_was(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from datetime import date
 from typing import Annotated, Any, NamedTuple, get_args
 
 import pytest
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BaseModel, field_validator, model_validator
 from rows import each_row
 from servers.anthropic import anthropic_server
 from servers.bedrock import bedrock_server
@@ -21,7 +21,7 @@ from servers.mistral import mistral_server
 from servers.ollama import ollama_server
 from servers.responses import responses_server
 
-from toolcrib import ALL, Agent, Limits, RunState, ToolRunner, tool
+from toolcrib import ALL, Agent, Limits, RunState, ToolError, ToolRunner, tool
 from toolcrib.clients import (
     AnthropicClient,
     BedrockClient,
@@ -334,3 +334,65 @@ async def test_a_validator_of_an_answer_ends_nothing(raised: type[BaseException]
     agent = Agent(ScriptedClient(["1"] * 4), [], output=Annotated[int, AfterValidator(leave)])
     result = await agent.run("go")
     assert result.status == "limited"
+
+
+def at_least_zero(cents: int) -> int:
+    if cents < 0:
+        raise ToolError("no less than 0")
+    return cents
+
+
+class Checked(BaseModel):
+    cents: int
+    check = field_validator("cents")(at_least_zero)
+
+
+class CheckedWhole(BaseModel):
+    cents: int
+
+    @model_validator(mode="after")
+    def check(self) -> CheckedWhole:
+        at_least_zero(self.cents)
+        return self
+
+
+@dataclass
+class Constructed:
+    cents: int
+
+    def __post_init__(self) -> None:
+        at_least_zero(self.cents)
+
+
+@each_row(
+    ("kind", "form"),
+    [
+        (Checked, '{"cents": %d}'),
+        (CheckedWhole, '{"cents": %d}'),
+        (Constructed, '{"cents": %d}'),
+        (list[Checked], '[{"cents": %d}]'),
+        (dict[str, Constructed], '{"tea": {"cents": %d}}'),
+        (Annotated[int, AfterValidator(at_least_zero)], "%d"),
+    ],
+)
+async def test_the_text_of_a_tool_error_reaches_the_model(kind: Any, form: str) -> None:
+    model = ScriptedClient([form % -1, form % 1])
+    result = await Agent(model, output=kind).run("How much?")
+    assert result.status == "completed"
+    assert "(no less than 0)" in model.requests[1].messages[-1].content
+
+
+async def test_the_text_of_a_value_error_does_not() -> None:
+    """It may hold anything."""
+
+    def check(cents: int) -> int:
+        if cents < 0:
+            raise ValueError("hunter2")
+        return cents
+
+    model = ScriptedClient(["-1", "1"])
+    await Agent(model, output=Annotated[int, AfterValidator(check)]).run("How much?")
+    told = model.requests[1].messages[-1].content
+    assert "this value is not accepted" in told
+    assert "hunter2" not in told
+    assert "tool" not in told

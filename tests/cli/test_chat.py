@@ -18,7 +18,7 @@ import pytest
 from toolcrib import ToolCall, ToolRunner, run_sync
 from toolcrib.audit import AuditLog
 from toolcrib.cli import run, tools
-from toolcrib.testing import call, die_after, http_error, openai_server
+from toolcrib.testing import call, cut, die_after, http_error, openai_server
 from toolcrib.testing.scripted import ServerTurn
 from toolcrib.values.record import ToolInvocationRecord
 
@@ -78,6 +78,13 @@ async def test_a_provider_that_dies_is_one_line(capsys: pytest.CaptureFixture[st
     assert code == 1
     assert len(err.strip().splitlines()) == 1
     assert "Traceback" not in err
+
+
+async def test_a_turn_that_was_not_completed_is_no_success(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = await chat([cut("It is th")], "hi", "--json", capsys=capsys)
+    assert (code, json.loads(out)["status"]) == (1, "limited")
 
 
 async def test_escape_sequences_of_a_model_do_not_reach_the_terminal(

@@ -16,7 +16,7 @@ from toolcrib import kit, tool
 from toolcrib.clients.local import LocalClient
 from toolcrib.clients.local import client as client_module
 from toolcrib.clients.local import model as model_module
-from toolcrib.clients.local.client import NO_FIT, NO_REQUEST, NO_TOOLS
+from toolcrib.clients.local.client import NO_EXAMPLES, NO_FIT, NO_REQUEST, NO_TOOLS
 from toolcrib.clients.local.model import Completion, GivenUpError, Model, until_given_up
 from toolcrib.errors import ErrorCode, MissingExtraError, ProviderError, RequestError, SourceError
 from toolcrib.values.call import Hydrated, ToolCall
@@ -203,6 +203,24 @@ async def test_a_call_that_was_cut(local: Callable[..., LocalClient]) -> None:
     assert plan.reply.finish == "length"
     assert plan.reply.tool_calls[0].complete is False
     assert [error.code for error in plan[0].errors] == [ErrorCode.TRUNCATED]
+
+
+@tool(visible=[])
+def price_of(article: str) -> int:
+    """Look up what an article costs."""
+    return len(article)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_what_the_model_makes_up_or_does_not_end_is_no_call(
+    local: Callable[..., LocalClient], *, whole: bool
+) -> None:
+    """Nobody demanded a call: one that was cut would end in an error that helps nobody."""
+    engine = Engine('{"article": "A tea is 1 cent. A' + '"}' * whole, whole=whole)
+    reply = await local(engine).chat(asking("What does a tea cost?", tools=(price_of,)))
+    assert len(engine.asked) == 1
+    assert (reply.finish, reply.tool_calls) == ("stop", ())
+    assert reply.text == NO_EXAMPLES.format("price_of")
 
 
 async def test_what_the_model_wrote_is_judged_by_the_schema(

@@ -209,6 +209,8 @@ BINDINGS: dict[type, object] = {Clock: FixedClock(), Database: Database()}
         ([when], {Database: Database()}, "tool 'when' needs Clock"),
         ([when, rows], {Clock: FixedClock()}, r"tool 'rows' needs Database \(its parameter 'db'\)"),
         ([Both], {Clock: FixedClock()}, "tool 'Both' needs Database"),
+        ([*Catalog([when]).bind(BINDINGS)], {}, r"give that as a whole: Catalog\(\[catalog, …\]\)"),
+        ([Catalog([when]).bind(BINDINGS), alone], {}, None),
         ([when, rows, Both, alone], BINDINGS, None),
     ],
 )  # fmt: skip

@@ -103,7 +103,7 @@ def test_a_fault_has_a_place_and_a_known_kind(value: object, kind: str) -> None:
         Strict.model_validate({"name": value})
     ((where, text),) = value_faults(caught.value, "outer")
     assert where == ("outer", "name")
-    assert text == f"the tool does not accept this value ({kind})"
+    assert text == f"this value is not accepted ({kind})"
 
 
 def test_a_tool_of_which_only_the_definition_is_known() -> None:

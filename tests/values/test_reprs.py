@@ -27,6 +27,7 @@ from toolcrib.audit import AuditLog, Checkpoints, PublicKey, SigningKey
 from toolcrib.clients import OpenAIClient
 from toolcrib.hydration import hydrate
 from toolcrib.testing import ScriptedClient, call
+from toolcrib.testing.scripted import Turn
 from toolcrib.values.context import RunTally
 from toolcrib.values.json import Veiled
 from toolcrib.values.message import Settings
@@ -116,14 +117,15 @@ async def test_no_value_on_the_way_of_a_call_shows_it() -> None:
         sent,
         hydrated,
         hydrated.provenance,
-        msgspec.structs.replace(outcome, record=None),
+        outcome,
         Message.user(CANARY),
         Settings(extra={"key": CANARY}),
         Approve("grace", {"token": CANARY}),
         *(message for message in result.messages),
         result.state.restored,
         RunTally(nonce=CANARY),
-        msgspec.structs.replace(result, records=(), state=None),
+        result,
+        *result.records,
     ]
     assert [value for value in values if shows(value)] == []
 
@@ -141,3 +143,21 @@ async def test_no_client_log_or_key_shows_its_secret() -> None:
 def test_a_repr_says_how_much_there_is(value: object) -> None:
     assert "<12 characters>" in repr(value)
     assert "x" * 12 not in repr(value)
+
+
+async def test_a_result_is_shown_in_a_few_lines() -> None:
+    """As a notebook shows it: how it ended, and a line for each call."""
+    said: list[Turn] = [[call("pay", token="t"), call("pay", tokn="t")], "Paid."]
+    result = await Agent(ScriptedClient(said), [pay]).run("Pay.")
+    assert repr(result).splitlines() == [
+        "<RunResult completed, 5 characters, 2 calls>",
+        "  'pay': completed",
+        "  'pay': failed (invalid_arguments)",
+    ]
+    record = result.records[0]
+    assert repr(record) == f"<ToolInvocationRecord {record.id!r} 'pay': completed>"
+    many = msgspec.structs.replace(result, records=(record,) * 99, status="limited", limit="turns")
+    lines = repr(many).splitlines()
+    assert lines[0] == "<RunResult limited: turns, 5 characters, 99 calls>"
+    assert (len(lines), lines[-1]) == (22, "  and 79 more")
+    assert len(pretty_repr(result)) < 400

@@ -513,9 +513,10 @@ class Agent:
     ) -> _Drive:
         check_type("prompt", prompt, str, "a str: what the user says")
         check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
-        history = check_each(
-            "history", history, Message, "a list of Message, such as result.messages"
+        wanted = (
+            "a list of Message: result.messages, or of OpenAI's form toolcrib.wire.decode_messages"
         )
+        history = check_each("history", history, Message, wanted)
         prompt = encodable(prompt)
         past = [m for i, m in enumerate(history) if i or m.role != "system"]
         told = [self.instructions, self._output.instructions if self._output else ""]

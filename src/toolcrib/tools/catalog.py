@@ -80,7 +80,8 @@ def check_all_bound(
         others = ", ".join(map(interface_name, spare))
         raise BindingError(
             f"tool '{tool.definition.name}' needs {name} (its parameter '{need.parameter}'): "
-            f"catalog.bind({{{name}: …}})" + (f"; bound for no tool: {others}" if others else "")
+            f"catalog.bind({{{name}: …}}), or where a catalog has it bound, give that as a whole: "
+            "Catalog([catalog, …])" + (f"; bound for no tool: {others}" if others else "")
         )
 
 

@@ -57,7 +57,7 @@ def value_faults(error: ValidationError, *prefix: str | int) -> tuple[Fault, ...
     return tuple(
         (
             (*prefix, *fault["loc"]),
-            f"the tool does not accept this value ({kind if kind in _KINDS else 'custom'})",
+            f"this value is not accepted ({kind if kind in _KINDS else 'custom'})",
         )
         for fault in found
         for kind in (fault["type"],)
@@ -203,7 +203,7 @@ def _read(
     except ValidationError as error:
         raise NotAcceptedError(value_faults(error, *steps(at))) from None
     except (ValueError, OverflowError, SchemaError):
-        raise NotAcceptedError(((steps(at), "the tool does not accept this value"),)) from None
+        raise NotAcceptedError(((steps(at), "this value is not accepted"),)) from None
 
 
 def read_typed(converter: Converter, sent: JsonValue, name: str) -> Any:
@@ -214,7 +214,7 @@ def read_typed(converter: Converter, sent: JsonValue, name: str) -> Any:
     try:
         return converter(sent)
     except (ValueError, OverflowError):
-        raise NotAcceptedError((((name,), "the tool does not accept this value"),)) from None
+        raise NotAcceptedError((((name,), "this value is not accepted"),)) from None
 
 
 class Tool(Generic[P, R]):
@@ -422,9 +422,7 @@ class Tool(Generic[P, R]):
             try:
                 typed[name] = made = converter(arguments[name])
             except (ValueError, OverflowError):
-                raise NotAcceptedError(
-                    (((name,), "the tool does not accept this value"),)
-                ) from None
+                raise NotAcceptedError((((name,), "this value is not accepted"),)) from None
             if made.__class__ is not arguments[name].__class__:  # what a float, or an int, holds
                 shown = dict(arguments) if shown is None else shown
                 shown[name] = made

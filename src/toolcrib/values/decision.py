@@ -106,6 +106,9 @@ class ApprovalRequest(Checked, msgspec.Struct, frozen=True, gc=False):
 class Approve(Checked, Veiled, msgspec.Struct, frozen=True, tag="approve"):
     """Yes, by `by`; with `arguments`, yes to these instead (they are hydrated anew).
 
+    Where nothing of `by` can be seen it is no answer: a store refuses it, and a call that it was given
+    for ends as `approval_failed`.
+
     With `for_run` it is yes to the tool for the rest of the run as well: further calls of this very
     definition by this caller do not ask for what the tool is (`requires_approval`, as imported tools
     have it) or for what the run has read. Each is recorded as approved by `by`. What else asks (what is

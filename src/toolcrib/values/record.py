@@ -152,6 +152,18 @@ class ToolInvocationRecord(
     def result(self) -> JsonValue:
         return fresh(bytes(self.result_json))
 
+    def __repr__(self) -> str:
+        """Name the call and how it ended; `arguments` and `result` are for whoever asks for them."""
+        return f"<ToolInvocationRecord {self.id!r} {self.name!r:.80}: {state_of(self)}>"
+
+    def __rich_repr__(self) -> list[tuple[str, str]]:
+        return [("id", self.id), ("name", self.name), ("state", state_of(self))]
+
+
+def state_of(record: ToolInvocationRecord) -> str:
+    """Return the status, and the code of the error, if there is one."""
+    return record.status if record.error is None else f"{record.status} ({record.error.code})"
+
 
 def earlier_key_of(run_id: str, call_id: str) -> str:
     """Return the key that a call had before keys were digests: ledgers hold such ones for good.

@@ -15,7 +15,7 @@ from toolcrib.values.decision import ANONYMOUS, ApprovalRequest, Caller
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_json, keyed_digest
 from toolcrib.values.message import FinishReason, Message, Usage
 from toolcrib.values.origin import Choice, Origin
-from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.record import ToolInvocationRecord, state_of
 from toolcrib.values.typed import Checked, check_type
 
 RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "cancelled"]
@@ -178,6 +178,10 @@ def limit_text(limit: str) -> str:
     return f"the limit on {limit} is reached"
 
 
+_SHOWN = 20
+"""How many calls the repr of a result has a line for."""
+
+
 class RunResult(Veiled, msgspec.Struct, frozen=True):
     """Says how a run ended. `messages` is the whole history; `pending` what it waits for.
 
@@ -196,6 +200,19 @@ class RunResult(Veiled, msgspec.Struct, frozen=True):
     pending: tuple[ApprovalRequest, ...]
     state: RunState
     limit: str | None = None
+
+    def __repr__(self) -> str:
+        """Say how it ended, and the tool and the end of each call: a screen, not the whole run."""
+        ended = self.status if self.limit is None else f"{self.status}: {self.limit}"
+        head = f"<RunResult {ended}, {len(self.text)} characters, {len(self.records)} calls>"
+        lines = [f"{each.name!r:.80}: {state_of(each)}" for each in self.records[:_SHOWN]]
+        if len(self.records) > _SHOWN:
+            lines.append(f"and {len(self.records) - _SHOWN} more")
+        return "\n  ".join([head, *lines])
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        shown = {"status", "text", "records", "limit"}
+        return [field for field in super().__rich_repr__() if field[0] in shown]
 
 
 # What happens in a run, as it happens. Public views only, never a `ToolCall`.

@@ -11,6 +11,7 @@ from toolcrib.wire.gemini import GEMINI
 from toolcrib.wire.mistral import MISTRAL
 from toolcrib.wire.ollama import OLLAMA
 from toolcrib.wire.openai_chat import OPENAI_CHAT
+from toolcrib.wire.openai_messages import decode_messages
 from toolcrib.wire.openai_responses import OPENAI_RESPONSES
 from toolcrib.wire.registry import (
     FORMS,
@@ -54,6 +55,7 @@ __all__ = [
     "Wire",
     "abilities",
     "decode",
+    "decode_messages",
     "decoder",
     "detect",
     "encode",

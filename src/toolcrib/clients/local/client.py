@@ -2,8 +2,8 @@
 
 Rule: it does one thing, a call for the last request. Choosing is nearness; the arguments are pieces of
 the request where it reads as an example does (`reading`), and else the model's (`arguments`). What does
-not use every number and quotation of the request, or says what is not in it, is no call but a question
-back. Results are stated, never retold by the model.
+not use every number and quotation of the request, says what is not in it, or has no end, is no call but
+a question back. Results are stated, never retold by the model.
 """
 
 from __future__ import annotations
@@ -446,6 +446,10 @@ _WHO = (
 )
 NO_FIT = f"None of the tools fits that, so I called none. {_WHO}"
 NO_TOOLS = f"There is no tool that I may call. {_WHO}"
+NO_EXAMPLES = (
+    "I cannot fill in {} from that: the tool has no examples of requests, by which I would read it"
+    f" (@tool(examples=[…])). {_WHO}"
+)
 NO_REQUEST = f"There is nothing asked. {_WHO}"
 
 
@@ -453,7 +457,8 @@ class LocalClient(PlanningClient):
     """The embedded model: picks a tool by its examples and fills in the call, within a second or so.
 
     `path` is a GGUF file, the installed default model if left out. If the last message is a user's,
-    the reply has one call, asks back where that is in doubt, or says that no tool fits; a short one
+    the reply has one call, asks back where that is in doubt (of a tool without `examples` it says that
+    it cannot), or says that no tool fits; a short one
     may go on with the last call of the conversation. If it is a tool's result, the reply states the
     results. `ToolChoice` is kept to: where it demands a call, nothing is asked.
 
@@ -533,7 +538,7 @@ class LocalClient(PlanningClient):
         if _reads(tool) and not best.readings and not must:
             return _said(_ask(tool, {}), offer)
         written = self._filled(request, asked, tool, given_up)
-        if not must and written.whole and not _agreed(best, tool, asked, written.text):
+        if not must and not (written.whole and _agreed(best, tool, asked, written.text)):
             return _said(_ask(tool, best.readings[0].arguments if best.readings else {}), offer)
         return _call(request, tool, written, offer)
 
@@ -630,7 +635,12 @@ def _agreed(choice: RankedTool, tool: ToolDefinition, asked: str, text: str) -> 
 
 
 def _ask(tool: ToolDefinition, arguments: JsonObject) -> str:
-    """Return a question back: what was understood, and what is missing."""
+    """Return a question back: what was understood, and what is missing.
+
+    An answer to it would be read by the tool's examples; where there are none, none is asked for.
+    """
+    if not tool.examples:
+        return NO_EXAMPLES.format(tool.name)
     missing = lacking(tool, arguments)
     known = ", ".join(f"{name}: {_scalar(value)}" for name, value in arguments.items())
     meant = f"{tool.name} with {known}" if known else tool.name
