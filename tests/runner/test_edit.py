@@ -15,7 +15,7 @@ import random
 from typing import Annotated, Any, NamedTuple
 
 import pytest
-from pydantic import AfterValidator, BaseModel, Field, Json
+from pydantic import AfterValidator, BaseModel, Field, Json, model_validator
 from samples import sample
 
 from toolcrib import ALL, ApprovalRequest, Approve, Completed, Failed, ToolCall, ToolRunner, tool
@@ -301,6 +301,101 @@ async def test_what_is_written_is_set_though_it_is_a_default(change: Any, patche
     outcome = await edited(a_tool(list[Patch]), [ONE, TWO], change)
     assert isinstance(outcome, Completed), outcome
     assert [patch.model_dump(exclude_unset=True) for patch in GOT[0]] == patches
+
+
+MANY = [{"id": number, "phone": "1"} for number in range(300)]
+
+
+@pytest.mark.parametrize(
+    ("change", "are_found"),
+    [
+        (lambda patches: patches[::-1], True),
+        (lambda patches: [{**patch, "id": patch["id"] + 1_000} for patch in patches], False),
+    ],
+    ids=["moved", "changed"],
+)
+async def test_of_many_items_those_that_are_as_they_were_are_found(
+    change: Any, are_found: bool
+) -> None:
+    """To compare each of so many with each other one would take too long; what is the same is found."""
+    outcome = await edited(a_tool(list[Patch]), MANY, change)
+    assert isinstance(outcome, Completed), outcome
+    patches = [patch.model_dump(exclude_unset=True) for patch in GOT[0]]
+    written = MANY if are_found else [{**patch, "email": None} for patch in MANY]
+    assert patches == change(written)
+
+
+class Tagged(BaseModel):
+    id: int
+    tags: list[str] | dict[str, str] | str | None = None
+    note: str = "n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    list(itertools.permutations([["a"], {"a": "b"}, "a", None], 2)),
+)
+async def test_a_part_may_become_one_of_another_kind(before: Any, after: Any) -> None:
+    sent = [{"id": 1, "tags": before}, {"id": 2, "tags": ["c"]}]
+    outcome = await edited(
+        a_tool(list[Tagged]), sent, lambda shown: [{**shown[0], "tags": after}, shown[1]]
+    )
+    assert isinstance(outcome, Completed), outcome
+    first, second = (item.model_dump(exclude_unset=True) for item in GOT[0])
+    assert (first, second) == ({"id": 1, "tags": after}, sent[1])
+
+
+async def test_a_new_item_has_none_of_the_ids_that_were_made_for_another() -> None:
+    shown: list[Any] = []
+
+    def replaced(lines: Any) -> Any:
+        shown.extend(lines)
+        return [{"s": "x", "q": 7, "note": "y"}]
+
+    outcome = await edited(a_tool(list[Line]), [{"s": "a"}], replaced)
+    assert isinstance(outcome, Completed), outcome
+    assert GOT[0][0].id not in ("", shown[0]["id"])
+
+
+async def test_what_was_shown_under_another_name_is_what_was_written() -> None:
+    outcome = await edited(
+        a_tool(list[Line]), [{"s": "a"}], lambda lines: [{**lines[0], "note": lines[0]["s"]}]
+    )
+    assert isinstance(outcome, Completed), outcome
+    assert (GOT[0][0].s, GOT[0][0].note) == ("a!", "a!!")
+
+
+def filled(sent: Any) -> Any:
+    """What a default is depends on another field."""
+    if isinstance(sent, dict):
+        large = sent["cents"] > 100
+        return {"limits": {"day": 9 if large else 1}, "unit": "E" if large else "c", **sent}
+    return sent
+
+
+class Paid(BaseModel):
+    cents: int
+    limits: dict[str, int] = {}
+    unit: str = ""
+    fill = model_validator(mode="before")(filled)
+
+
+async def test_a_default_that_would_be_another_one_now_is_sent_as_it_was_shown() -> None:
+    outcome = await edited(a_tool(Paid), {"cents": 5}, lambda shown: {**shown, "cents": 500})
+    assert isinstance(outcome, Completed), outcome
+    assert GOT[0] == Paid(cents=500, limits={"day": 1}, unit="c")
+
+
+def as_text(value: Any) -> Any:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+@pytest.mark.parametrize(("sent", "new"), [({"a": "b"}, {"a": "c"}), (["a"], ["c"])])
+async def test_of_what_a_validator_made_one_text_nothing_is_known(sent: Any, new: Any) -> None:
+    hint = Annotated[list[str] | dict[str, str] | str, AfterValidator(as_text)]
+    outcome = await edited(a_tool(hint), sent, lambda _shown: new)
+    assert isinstance(outcome, Failed), GOT
+    assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
 
 
 def counted(texts: list[str]) -> list[str]:
