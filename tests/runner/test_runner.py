@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import math
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, Protocol, cast
 
@@ -16,6 +17,9 @@ from rows import each_row
 from toolcrib import (
     ALL,
     Allow,
+    ApprovalRequest,
+    Approve,
+    Ask,
     CallContext,
     Caller,
     Catalog,
@@ -32,11 +36,20 @@ from toolcrib import (
     hydrate,
     tool,
 )
-from toolcrib.errors import BindingError, CapabilityError, CatalogError, ToolcribError
+from toolcrib.audit import AuditLog
+from toolcrib.errors import (
+    ApprovalError,
+    BindingError,
+    CapabilityError,
+    CatalogError,
+    ToolcribError,
+)
 from toolcrib.policies import budget
+from toolcrib.runner import CallScope
 from toolcrib.runner.idempotency import key_of
 from toolcrib.testing import MemorySink
 from toolcrib.tools import per_call
+from toolcrib.values.context import RunTally
 from toolcrib.values.record import Outcome, ToolInvocationRecord
 
 CANARY = "canary-4f1d"
@@ -362,6 +375,49 @@ async def test_calls_of_one_reply_run_together_and_come_back_in_order() -> None:
     calls = [call_of("meet", f'{{"n": {n}}}', id=f"call_{n}") for n in range(3)]
     outcomes = await ToolRunner([meet]).exec_all(calls)
     assert [o.value for o in outcomes if isinstance(o, Completed)] == [0, 1, 2]
+
+
+@each_row("count", [1, 3])
+@each_row("scope", [CallScope(RunTally("run_1")), None])
+async def test_calls_of_one_reply_are_of_one_caller_and_one_run(
+    count: int, scope: CallScope | None
+) -> None:
+    seen: list[PolicyContext] = []
+
+    def look(_hydrated: Hydrated, context: PolicyContext) -> Allow:
+        seen.append(context)
+        return Allow()
+
+    sink = MemorySink()
+    runner = ToolRunner([add], policy=look, sinks=[sink])
+    calls = [call_of("add", '{"a": 1, "b": 2}', id=f"call_{n}") for n in range(count)]
+    began = time.monotonic()
+    await runner.exec_all(calls, caller=Caller("ada"), scope=scope)
+    assert [r.caller for r in sink.records] == ["ada"] * count
+    assert {context.caller for context in seen} == {Caller("ada")}
+    tally = seen[0].run
+    assert all(context.run is tally for context in seen)
+    assert (tally is scope.tally) if scope else (began <= tally.started <= time.monotonic())
+
+
+async def test_calls_that_are_cancelled_before_they_begin_are_recorded_as_their_callers() -> None:
+    sink = MemorySink()
+    calls = [call_of("add", '{"a": 1, "b": 2}', id=f"call_{n}") for n in range(2)]
+    given = [*calls, *(hydrate(call_of("add", text, id="h"), [add]) for text in ("{}",))]
+    scope = CallScope(RunTally("run_1"))
+    task = asyncio.ensure_future(
+        ToolRunner([add], sinks=[sink]).exec_all(given, caller=Caller("ada"), scope=scope)
+    )
+    await asyncio.sleep(0)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    told = [(r.id, r.caller, r.run_id, r.error and r.error.code) for r in sink.records]
+    assert told == [
+        ("call_0", "ada", "run_1", ErrorCode.CANCELLED),
+        ("call_1", "ada", "run_1", ErrorCode.CANCELLED),
+        ("h", "ada", "run_1", ErrorCode.INVALID_ARGUMENTS),
+    ]
 
 
 async def test_an_exclusive_tool_runs_alone() -> None:
@@ -692,6 +748,42 @@ async def test_it_shares_policies_sinks_and_the_memory_of_calls() -> None:
     assert (
         await one.exec(call_of_tools("second", 5))
     ).record.status == "failed"  # it knows no such tool
+
+
+async def test_further_sinks_and_another_approver_are_one_runners_own() -> None:
+    RAN.clear()
+    first_sink, more = MemorySink(), MemorySink()
+    one = ToolRunner([first], sinks=[first_sink], policy=[lambda *_: Ask("why")])
+
+    async def yes(request: ApprovalRequest) -> Approve:
+        return Approve(by=f"for {request.tool}")
+
+    two = one.with_sinks(more).with_approver(yes)
+    assert (one.approver, two.approver) == (None, yes)
+    refused = await one.exec(call_of_tools("first", 1))
+    assert [r.error and r.error.code for r in first_sink.records] == [ErrorCode.APPROVAL_REQUIRED]
+    assert more.records == []
+    done = await two.exec(call_of_tools("first", 2))
+    assert (refused.record.status, done.record.status) == ("failed", "completed")
+    assert [r.approved_by for r in more.finished()] == ["for first"]
+    assert first_sink.finished()[1:] == more.finished()
+    assert (await one.exec(call_of_tools("first", 2))).record == done.record
+    assert RAN == ["x"]
+    with pytest.raises(ToolcribError, match="a sink has a method"):
+        one.with_sinks(cast("Any", object()))
+    with pytest.raises(ApprovalError):
+        one.with_approver(cast("Any", lambda _request: None))
+
+
+async def test_a_ledger_that_is_a_further_sink_begins_the_calls() -> None:
+    async with AuditLog("sqlite://") as log:
+        runner = ToolRunner([first], sinks=[MemorySink()]).with_sinks(log)
+        await runner.exec(call_of_tools("first", 1))
+        assert [e.record.status for e in await log.entries()] == ["started", "completed"]
+        again = ToolRunner([first], sinks=[log])
+        outcome = await again.exec(call_of_tools("first", 1))
+        assert isinstance(outcome, Completed)
+        assert outcome.replayed
 
 
 def test_a_name_that_is_taken_and_a_need_that_nobody_meets() -> None:
