@@ -549,6 +549,17 @@ RESULTS: list[tuple[Any, Any]] = [
 ]
 
 
+async def test_a_tool_that_names_no_time_limit_has_that_of_its_runner() -> None:
+    @tool(visible=ALL)
+    async def waits() -> None:
+        """Wait for nobody."""
+        await asyncio.Event().wait()
+
+    outcome = await ToolRunner([waits], timeout=0.01).exec(call_of("waits"))
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.TIMEOUT
+
+
 async def test_a_result_may_be_as_large_as_a_runner_was_told() -> None:
     @tool(visible=ALL)
     async def repeats(text: str) -> str:
@@ -748,6 +759,11 @@ async def test_it_shares_policies_sinks_and_the_memory_of_calls() -> None:
     assert (
         await one.exec(call_of_tools("second", 5))
     ).record.status == "failed"  # it knows no such tool
+    three = two.over([second])
+    assert three.catalog.names == ("second",)
+    spent = await three.exec(call_of_tools("second", 6))
+    assert isinstance(spent, Failed)
+    assert spent.error.code is ErrorCode.BUDGET_EXCEEDED
 
 
 async def test_further_sinks_and_another_approver_are_one_runners_own() -> None:
