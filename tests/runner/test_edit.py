@@ -365,6 +365,28 @@ async def test_what_was_shown_under_another_name_is_what_was_written() -> None:
     assert (GOT[0][0].s, GOT[0][0].note) == ("a!", "a!!")
 
 
+class Lists(BaseModel):
+    a: list[Marked]
+    b: list[Marked]
+    flag: bool | int = True
+    share: float = 1.0
+
+
+@pytest.mark.parametrize(
+    ("edit", "got"),
+    [
+        ({"b": ["q!", "p!"]}, {"a": ["p!"], "b": ["q!", "p!!"], "share": 2.0}),
+        ({"flag": 1}, {"a": ["p!"], "b": ["q!"], "flag": 1, "share": 2.0}),
+        ({"share": 1.0}, {"a": ["p!"], "b": ["q!"], "share": 1.0}),
+    ],
+)
+async def test_a_value_is_what_was_shown_if_name_and_kind_are_the_same(edit: Any, got: Any) -> None:
+    sent = {"a": ["p"], "b": ["q"], "share": 2.0}
+    outcome = await edited(a_tool(Lists), sent, lambda shown: {**shown, **edit})
+    assert isinstance(outcome, Completed), outcome
+    assert repr(GOT[0].model_dump(exclude_unset=True)) == repr(got)
+
+
 def filled(sent: Any) -> Any:
     """What a default is depends on another field."""
     if isinstance(sent, dict):
@@ -373,17 +395,25 @@ def filled(sent: Any) -> Any:
     return sent
 
 
+class Mark:
+    """It has no JSON."""
+
+
 class Paid(BaseModel):
     cents: int
     limits: dict[str, int] = {}
     unit: str = ""
+    mark: Any = Mark()
     fill = model_validator(mode="before")(filled)
 
 
 async def test_a_default_that_would_be_another_one_now_is_sent_as_it_was_shown() -> None:
+    """What is shown by its type alone is no value to send."""
     outcome = await edited(a_tool(Paid), {"cents": 5}, lambda shown: {**shown, "cents": 500})
     assert isinstance(outcome, Completed), outcome
-    assert GOT[0] == Paid(cents=500, limits={"day": 1}, unit="c")
+    paid = GOT[0]
+    assert (paid.cents, paid.limits, paid.unit) == (500, {"day": 1}, "c")
+    assert isinstance(paid.mark, Mark)
 
 
 def as_text(value: Any) -> Any:
