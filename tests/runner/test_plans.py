@@ -16,6 +16,7 @@ from toolcrib.errors import ErrorCode
 from toolcrib.hydration import hydrate
 from toolcrib.testing import MemorySink, ScriptedClient, call, openai_server, raw_call
 from toolcrib.values.call import PayloadRef
+from toolcrib.values.client import Plan
 from toolcrib.values.message import ChatRequest, Message
 from toolcrib.values.origin import prompt_of
 from toolcrib.values.record import ToolInvocationRecord
@@ -66,6 +67,10 @@ async def test_it_says_from_which_prompt_it_is() -> None:
     origin = sink.records[0].origin
     assert origin is not None
     assert origin.prompt_digest == prompt_of(asked.messages, [pay]).digest
+    await ToolRunner([pay], sinks=[sink]).record_plan(Plan(plan[:1], plan.reply))
+    unasked = sink.records[-1].origin
+    assert unasked is not None
+    assert unasked.prompt_digest == ""
 
 
 async def test_it_refers_to_the_model_and_to_the_providers_payload(tmp_path: Path) -> None:

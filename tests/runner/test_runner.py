@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import math
 import threading
@@ -44,6 +45,7 @@ from toolcrib.errors import (
     CatalogError,
     ToolcribError,
 )
+from toolcrib.hydration import RepairRequest
 from toolcrib.policies import budget
 from toolcrib.runner import CallScope
 from toolcrib.runner.idempotency import key_of
@@ -398,6 +400,9 @@ async def test_calls_of_one_reply_are_of_one_caller_and_one_run(
     tally = seen[0].run
     assert all(context.run is tally for context in seen)
     assert (tally is scope.tally) if scope else (began <= tally.started <= time.monotonic())
+    await runner.exec(call_of("add", '{"a": 1, "b": 2}', id="alone"), scope=scope)
+    tally = seen[-1].run
+    assert (tally is scope.tally) if scope else (began <= tally.started <= time.monotonic())
 
 
 async def test_calls_that_are_cancelled_before_they_begin_are_recorded_as_their_callers() -> None:
@@ -418,6 +423,97 @@ async def test_calls_that_are_cancelled_before_they_begin_are_recorded_as_their_
         ("call_1", "ada", "run_1", ErrorCode.CANCELLED),
         ("h", "ada", "run_1", ErrorCode.INVALID_ARGUMENTS),
     ]
+
+
+async def test_a_call_within_a_call_is_recorded_as_such_though_it_does_not_run() -> None:
+    sink = MemorySink()
+    inner = call_of("add", '{"a": 1, "b": 2}', id="inner")
+
+    @tool(visible=ALL)
+    async def outer() -> None:
+        """Call the runner."""
+        await runner.exec(inner, scope=CallScope(RunTally("below")))
+        refused = hydrate(call_of("add", '{"a": 1, "b": 2}', id="refused"), [add])
+        await runner.refuse_all([refused], scope=CallScope(RunTally("below")))
+
+    runner = ToolRunner([outer, add], sinks=[sink])
+    await runner.exec(call_of("outer", id="outer"), scope=CallScope(RunTally("above")))
+    told = {r.id: (r.status, r.parent_run_id, r.parent_call_id) for r in sink.records}
+    assert told == {
+        "inner": ("completed", "above", "outer"),
+        "refused": ("failed", "above", "outer"),
+        "outer": ("completed", "", ""),
+    }
+
+
+async def test_a_sink_that_raises_ends_a_reply_when_all_of_its_calls_are_over() -> None:
+    over: list[int] = []
+
+    @tool(visible=ALL)
+    async def tidies(n: int) -> None:
+        """Take its time to stop."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            over.append(n)
+
+    class Full(MemorySink):
+        def write(self, record: ToolInvocationRecord) -> None:
+            if record.name == "add":
+                raise OSError("full")
+            super().write(record)
+
+    sink = Full()
+    calls = [call_of("tidies", f'{{"n": {n}}}', id=f"call_{n}") for n in range(2)]
+    calls.append(call_of("add", '{"a": 1, "b": 2}', id="add"))
+    with pytest.raises(OSError, match="full"):
+        await ToolRunner([tidies, add], sinks=[sink]).exec_all(calls)
+    assert over == [0, 1]
+    assert [r.error and r.error.code for r in sink.records] == [ErrorCode.CANCELLED] * 2
+
+
+def next_number() -> int:
+    RAN.append("made")
+    return len(RAN)
+
+
+@dataclasses.dataclass
+class Numbered:
+    text: str
+    number: int = dataclasses.field(default_factory=next_number)
+
+
+@tool(visible=ALL)
+async def take(x: Numbered) -> int:
+    """Take it."""
+    return x.number
+
+
+class Mends:
+    name = "mends"
+
+    async def __call__(self, _request: RepairRequest) -> str:
+        return '{"x": {"text": "a"}}'
+
+
+@each_row("sent", ['{"x": {"text": "a"}}', '{"x": {"text": 7}}'])
+async def test_what_factories_made_of_a_call_before_is_used_again(sent: str) -> None:
+    RAN.clear()
+    runner = ToolRunner([take], repairer=Mends())
+    before = await runner.hydrate(call_of("take", sent))
+    assert isinstance(before, Hydrated)
+    again = await runner.hydrate(call_of("take", sent), pinned=before.building.pinned)
+    assert isinstance(again, Hydrated)
+    assert (again.canonical, len(RAN)) == (before.canonical, 1)
+    assert again.provenance.repaired is ("7" in sent)
+
+
+def test_of_some_tools_a_runner_knows_for_whom_they_are(runner: ToolRunner) -> None:
+    definition = for_admins.get_definition()
+    for roles in ((), ("admin",)):
+        context = PolicyContext(Caller("ada", roles), RunTally())
+        assert (runner.never_allows(definition, context) is None) is bool(roles)
 
 
 async def test_an_exclusive_tool_runs_alone() -> None:
