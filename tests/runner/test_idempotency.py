@@ -92,6 +92,7 @@ class MemoryLedger(MemorySink):
         self.claimed: set[str] = set()
 
     async def find(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        assert entry.status == "started"
         found = [r for r in self.records if r.idempotency_key == entry.idempotency_key]
         return standing(found) if found else None
 
@@ -139,6 +140,22 @@ def test_what_json_does_not_give_back_is_kept_as_it_is(changes: Any) -> None:
     known = cache.claim("k", own)
     assert isinstance(known, AlreadyCompleted)
     assert known.outcome == Completed(record, {"a": 1}, b'{"a":1}', "edited")
+
+
+@pytest.mark.parametrize("kind", [Completed, Failed])
+def test_an_outcome_with_an_error_is_kept_as_it_is(kind: type[Completed | Failed]) -> None:
+    """A call may have run though its public view lacks something; a failed one has its notice, too."""
+    status: RecordStatus = "completed" if kind is Completed else "failed"
+    record = ToolInvocationRecord(id="c", name="note", status=status, started_at=0.0, error=MISSING)
+    cache, own = IdempotencyCache(1), ("sha256:d", "{}", None, "ada")
+    assert cache.claim("k", own) is None
+    outcome: Completed | Failed = Failed(record, MISSING, "edited")
+    if kind is Completed:
+        outcome = Completed(record, None, b"1", "edited")
+    cache.keep("k", outcome)
+    known = cache.claim("k", own)
+    assert isinstance(known, AlreadyCompleted)
+    assert known.outcome == outcome
 
 
 async def test_a_finished_call_gives_its_outcome_and_does_not_run_again() -> None:
@@ -504,6 +521,40 @@ async def test_an_intent_that_cannot_be_written_keeps_the_tool_from_running() ->
     assert [r.error.code for r in broken.records if r.error] == [ErrorCode.NOT_RECORDED]
 
 
+async def test_a_ledger_that_cannot_be_asked_keeps_an_approver_from_being_asked() -> None:
+    class Broken(MemoryLedger):
+        async def find(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
+            raise OSError("no such table")
+
+    asked: list[str] = []
+
+    async def approver(request: ApprovalRequest) -> Answer:
+        asked.append(request.id)
+        return Approve(by="grace")
+
+    broken, call = Broken(), msgspec.structs.replace(CALL, name="wipe")
+    with pytest.raises(OSError, match="no such table"):
+        await ToolRunner([wipe], approver=approver, sinks=[broken]).exec(call, scope=scope())
+    assert (asked, RUNS) == ([], [])
+    assert [r.error.code for r in broken.records if r.error] == [ErrorCode.NOT_RECORDED]
+
+
+async def test_a_read_is_not_begun_in_a_ledger_though_a_sink_asks_for_entries_ahead() -> None:
+    class Ahead(MemorySink):
+        write_ahead = True
+
+    @tool(visible=ALL, read_only=True)
+    async def look(text: str) -> str:
+        """Look."""
+        return text
+
+    ledger, ahead = MemoryLedger(), Ahead()
+    call = msgspec.structs.replace(CALL, name="look")
+    assert (await ToolRunner([look], sinks=[ledger, ahead]).exec(call)).record.status == "completed"
+    assert [r.status for r in ledger.records] == ["completed"]
+    assert [r.status for r in ahead.records] == ["started", "completed"]
+
+
 @pytest.mark.parametrize("given", [{"status": "completed"}, True])
 async def test_a_ledger_that_gives_no_record_keeps_the_tool_from_running(given: Any) -> None:
     class Odd(MemoryLedger):
@@ -511,7 +562,7 @@ async def test_a_ledger_that_gives_no_record_keeps_the_tool_from_running(given: 
             return given
 
     odd = Odd()
-    with pytest.raises(TypeError, match="a ledger gives a ToolInvocationRecord or None"):
+    with pytest.raises(TypeError, match=f"or None: this is a {type(given).__name__}"):
         await ToolRunner([note], sinks=[odd]).exec(CALL, scope=scope())
     assert RUNS == []
     assert [r.error.code for r in odd.records if r.error] == [ErrorCode.NOT_RECORDED]
@@ -805,6 +856,24 @@ async def test_calls_with_secrets_are_told_apart_by_what_both_records_have(
     known: dict[str, Any], same: bool
 ) -> None:
     """By their keyed digests, if one key made both; else by what shows, if nobody changed it."""
+    assert await _is_same_call(MemoryLedger(), known) is same
+
+
+class Keyless(MemoryLedger):
+    """It has no key to make keyed digests with."""
+
+    def mac(self, *_parts: str) -> str:
+        return ""
+
+
+@pytest.mark.parametrize("door", ["a", "b"])
+async def test_where_no_record_has_a_keyed_digest_what_shows_has_to_do(door: str) -> None:
+    known = {"arguments_json": raw_json({"door": door, "key": "***"})}
+    assert await _is_same_call(Keyless(), known) is (door == "a")
+
+
+async def _is_same_call(ledger: MemoryLedger, known: dict[str, Any]) -> bool:
+    """Say whether a call with another secret is taken for one whose record has what is `known`."""
 
     @tool(visible=ALL, secret=["key"])
     async def open_(door: str, key: str) -> str:
@@ -812,18 +881,17 @@ async def test_calls_with_secrets_are_told_apart_by_what_both_records_have(
         RUNS.append(door)
         return door
 
-    ledger = MemoryLedger()
     calls = [ToolCall("c", "open_", f'{{"door": "a", "key": "{key}"}}') for key in ("1", "2")]
     await ToolRunner([open_], sinks=[ledger]).exec(calls[0], scope=scope())
     ledger.records = [msgspec.structs.replace(record, **known) for record in ledger.records]
     again = await ToolRunner([open_], sinks=[ledger]).exec(calls[1], scope=scope())
-    if same:
-        assert isinstance(again, Completed)
-        assert again.replayed
-    else:
-        assert isinstance(again, Failed)
-        assert again.error.code is ErrorCode.DUPLICATE_CALL
     assert RUNS == ["a"]
+    if isinstance(again, Failed):
+        assert again.error.code is ErrorCode.DUPLICATE_CALL
+        return False
+    assert isinstance(again, Completed)
+    assert again.replayed
+    return True
 
 
 UNKNOWN = CallError.of(ErrorCode.OUTCOME_UNKNOWN)

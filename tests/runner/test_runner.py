@@ -432,12 +432,12 @@ async def test_a_call_within_a_call_is_recorded_as_such_though_it_does_not_run()
     @tool(visible=ALL)
     async def outer() -> None:
         """Call the runner."""
-        await runner.exec(inner, scope=CallScope(RunTally("below")))
+        await both.exec(inner, scope=CallScope(RunTally("below")))
         refused = hydrate(call_of("add", '{"a": 1, "b": 2}', id="refused"), [add])
-        await runner.refuse_all([refused], scope=CallScope(RunTally("below")))
+        await both.refuse_all([refused], scope=CallScope(RunTally("below")))
 
-    runner = ToolRunner([outer, add], sinks=[sink])
-    await runner.exec(call_of("outer", id="outer"), scope=CallScope(RunTally("above")))
+    both = ToolRunner([outer, add], sinks=[sink])
+    await both.exec(call_of("outer", id="outer"), scope=CallScope(RunTally("above")))
     told = {r.id: (r.status, r.parent_run_id, r.parent_call_id) for r in sink.records}
     assert told == {
         "inner": ("completed", "above", "outer"),
