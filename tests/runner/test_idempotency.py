@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 import threading
 from collections.abc import Iterator
@@ -18,9 +19,11 @@ from toolcrib import (
     Caller,
     Completed,
     Failed,
+    Hydrated,
     ToolCall,
     ToolRunner,
     Waiting,
+    hydrate,
     tool,
 )
 from toolcrib.audit import AuditLog
@@ -30,6 +33,7 @@ from toolcrib.runner.idempotency import (
     AlreadyCompleted,
     Fingerprint,
     IdempotencyCache,
+    fingerprint_of,
     key_of,
     replayed,
 )
@@ -80,6 +84,12 @@ async def wipe(text: str) -> str:
     return text
 
 
+@dataclasses.dataclass
+class Dated:
+    text: str
+    at: int = dataclasses.field(default_factory=lambda: 1)
+
+
 def scope(run_id: str = "run_1") -> CallScope:
     return CallScope(RunTally(run_id))
 
@@ -102,6 +112,32 @@ class MemoryLedger(MemorySink):
         self.claimed.add(entry.idempotency_key)
         self.records.append(entry)
         return None
+
+
+def test_any_texts_have_a_key() -> None:
+    texts = ["", "a", "1:a", "\ud800", "\udfff"]
+    keys = {key_of(run_id, call_id) for run_id in texts for call_id in texts}
+    assert len(keys) == len(texts) ** 2
+
+
+@pytest.mark.parametrize("name", ["put", "dated"])
+@pytest.mark.parametrize("changes", [{}, {"repaired_arguments": "{}"}, {"notes": ("restored",)}])
+def test_a_second_call_has_to_share_what_was_made_of_the_text(name: str, changes: Any) -> None:
+    """All but the values of default factories, which differ from run to run."""
+
+    @tool(visible=ALL)
+    async def dated(text: Dated) -> str:
+        """Put something with a date."""
+        return text.text
+
+    sent = {"put": '{"text": "a"}', "dated": '{"text": {"text": "a"}}'}[name]
+    hydrated = hydrate(ToolCall("c", name, sent), [put, dated])
+    assert isinstance(hydrated, Hydrated)
+    told = msgspec.structs.replace(hydrated.provenance, **changes)
+    hydrated = msgspec.structs.replace(hydrated, provenance=told)
+    made = hydrated.canonical if changes and name == "put" else None
+    expected = (hydrated.definition.digest, sent, made, "ada")
+    assert fingerprint_of(hydrated, Caller("ada")) == expected
 
 
 async def test_a_read_is_told_to_the_ledger_when_it_is_over(tmp_path: Path) -> None:
@@ -156,6 +192,7 @@ def test_an_outcome_with_an_error_is_kept_as_it_is(kind: type[Completed | Failed
     known = cache.claim("k", own)
     assert isinstance(known, AlreadyCompleted)
     assert known.outcome == outcome
+    assert cache.running() == []
 
 
 async def test_a_finished_call_gives_its_outcome_and_does_not_run_again() -> None:
@@ -293,16 +330,27 @@ def test_no_more_bytes_are_remembered_than_said(monkeypatch: pytest.MonkeyPatch)
     def own(size: int) -> Fingerprint:
         return "sha256:d", "a" * size, None, "ada"
 
-    def kept(key: str, *, model: int = 1, value: int = 1, arguments: int = 0) -> None:
+    def kept(
+        key: str,
+        *,
+        model: int = 1,
+        value: int = 1,
+        arguments: int = 0,
+        result: int = 1,
+        notice: int = 0,
+        defaulted: int = 0,
+    ) -> None:
         record = ToolInvocationRecord(
             id=key,
             name="note",
             status="completed",
             started_at=0.0,
             arguments_json=raw_json({"text": "a" * arguments}),
+            result_json=raw_json("r" * result),
+            defaulted=("/" * defaulted,),
         )
         assert cache.claim(key, own(arguments)) is None
-        cache.keep(key, Completed(record, None, b"1" * model), b"1" * value)
+        cache.keep(key, Completed(record, None, b"1" * model, "n" * notice), b"1" * value)
 
     kept("a", model=4_000)
     kept("b", value=4_000)
@@ -311,6 +359,10 @@ def test_no_more_bytes_are_remembered_than_said(monkeypatch: pytest.MonkeyPatch)
     kept("c", arguments=4_000)
     assert cache.claim("b", own(0)) == "evicted"
     assert isinstance(cache.claim("c", own(4_000)), AlreadyCompleted)
+    for part in ("result", "notice", "defaulted"):
+        kept(part, **{part: 9_000})
+        kept(f"after {part}")
+        assert cache.claim(part, own(0)) == "evicted"
     kept("large", model=10_001)
     for key in "ab":
         assert cache.claim(key, own(0)) == "evicted"
@@ -518,7 +570,19 @@ async def test_an_intent_that_cannot_be_written_keeps_the_tool_from_running() ->
     with pytest.raises(OSError, match="disk full"):
         await runner.exec(CALL, scope=scope())
     assert RUNS == []
-    assert [r.error.code for r in broken.records if r.error] == [ErrorCode.NOT_RECORDED]
+    (record,) = broken.records
+    assert (record.error and record.error.code) is ErrorCode.NOT_RECORDED
+    assert record.idempotency_key == ""  # nobody knows whether it is ours
+
+
+async def test_a_ledger_has_the_definition_of_a_call_before_it_begins() -> None:
+    class Looking(MemoryLedger):
+        async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
+            assert [a.digest for a in self.attachments] == [entry.definition_digest]
+            return await super().begin(entry)
+
+    outcome = await ToolRunner([note], sinks=[Looking()]).exec(CALL, scope=scope())
+    assert isinstance(outcome, Completed)
 
 
 async def test_a_ledger_that_cannot_be_asked_keeps_an_approver_from_being_asked() -> None:
