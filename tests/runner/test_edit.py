@@ -309,7 +309,7 @@ MANY = [{"id": number, "phone": "1"} for number in range(300)]
 @pytest.mark.parametrize(
     ("change", "are_found"),
     [
-        (lambda patches: patches[::-1], True),
+        (lambda patches: [*patches[:0:-1], {**patches[0], "id": 1_000}], True),
         (lambda patches: [{**patch, "id": patch["id"] + 1_000} for patch in patches], False),
     ],
     ids=["moved", "changed"],
