@@ -365,6 +365,37 @@ async def test_what_was_shown_under_another_name_is_what_was_written() -> None:
     assert (GOT[0][0].s, GOT[0][0].note) == ("a!", "a!!")
 
 
+LINE_TEXT = '{"s": "a", "note": "b"}'
+
+
+@pytest.mark.parametrize(
+    ("hint", "sent", "changes", "got"),
+    [
+        (Json[Line], LINE_TEXT, {"s": "x", "note": "y"}, {"s": "x!", "note": "y!"}),
+        (Json[Line], LINE_TEXT, {"s": "x"}, None),  # the note would have another mark
+        (Json[Line], LINE_TEXT, {"q": 7}, None),
+        (Json[Line], '{"s": "a"}', {"s": "x"}, None),
+        (Json[Order], f'{{"lines": [{LINE_TEXT}]}}', {"note": "y"}, None),
+        (Json[Order], f'{{"lines": [{LINE_TEXT}], "note": "c"}}', {"lines": []}, None),
+        (Json[Order], f'{{"lines": [{LINE_TEXT}]}}', {"lines": [], "note": "y"}, {"note": "y!"}),
+    ],
+)
+async def test_what_stands_in_a_text_is_as_it_was_shown_or_does_not_run(
+    hint: Any, sent: str, changes: Any, got: Any
+) -> None:
+    """Of a text nothing is sent again in part: what was left in it is read once more."""
+    outcome = await edited(
+        a_tool(hint), sent, lambda shown: json.dumps({**json.loads(shown), **changes})
+    )
+    if got is None:
+        assert isinstance(outcome, Failed), GOT
+        assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
+        assert GOT == []
+    else:
+        assert isinstance(outcome, Completed), outcome
+        assert has(plain(GOT[0]), got)
+
+
 class Lists(BaseModel):
     a: list[Marked]
     b: list[Marked]
