@@ -147,6 +147,12 @@ class Span(BaseModel):
     first: int
     last: Annotated[int, AfterValidator(even)]
 
+    @model_validator(mode="after")
+    def ordered(self) -> Span:
+        if self.first > self.last:
+            raise ValueError(f"{CANARY} {self.first}")
+        return self
+
     async def run(self) -> None:
         RAN.append("Span")
 
@@ -365,6 +371,7 @@ INSTANTIATE: list[tuple[str, Any, str, str]] = [
     ("Guarded", {"name": CANARY}, "", "the tool does not accept these arguments"),
     ("Plan", {"first": 2, "last": 1}, "", "the tool does not accept this value (value_error)"),
     ("Span", {"first": 2, "last": 3}, "/last", "the tool does not accept this value (value_error)"),
+    ("Span", {"first": 4, "last": 2}, "", "the tool does not accept this value (value_error)"),
     ("paired", {"pair": [1]}, "/pair", "the tool does not accept this value (missing)"),
     ("grown", {"n": 5}, "/n",
      "what the tool's own validator makes of this value does not fit the tool's schema"),
@@ -578,6 +585,31 @@ def test_a_tool_that_was_registered_since_is_the_one_that_builds() -> None:
     assert instance_of(result, same).function is not before.another().function
     with pytest.raises(OtherArguments):
         instance_of(result, other)
+
+
+def test_what_can_be_neither_built_again_nor_copied_is_seen_by_nobody() -> None:
+    @tool(visible=ALL)
+    def once(
+        turn: Annotated[int, AfterValidator(counted)],
+        items: Annotated[list[int], AfterValidator(lambda items: (item for item in items))],
+    ) -> None:
+        """Take what can be used once."""
+
+    result = hydrate(call("once", {"turn": 1, "items": [1, 2]}), [once])
+    assert isinstance(result, Hydrated)
+    with pytest.raises(OtherArguments):
+        _ = result.tool
+    assert list(instance_of(result, once).arguments["items"]) == [1, 2]
+
+
+def test_an_instance_is_of_a_hydrated_call_and_a_tool() -> None:
+    wrong: Any = None
+    result = check("search", {"query": "x"})
+    assert isinstance(result, Hydrated)
+    with pytest.raises(TypeError, match="hydrated"):
+        instance_of(wrong, search)
+    with pytest.raises(TypeError, match="tool"):
+        instance_of(result, wrong)
 
 
 @each_row(

@@ -15,7 +15,7 @@ from rows import each_row
 from samples import sample
 
 from toolcrib.errors import ErrorCode
-from toolcrib.hydration import Parsed, ParseFailure, parse, parse_arguments
+from toolcrib.hydration import Parsed, ParseFailure, parse, parse_arguments, parse_json
 from toolcrib.hydration.parse import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_NODES
 from toolcrib.values.json import fresh
 
@@ -167,6 +167,38 @@ def test_what_is_refused(text: str, code: ErrorCode, words: str) -> None:
     assert words in failure.message
     assert CANARY not in failure.message
     assert len(failure.message) < 120
+
+
+@each_row(
+    ("text", "value"),
+    [
+        ("[1]", [1]),
+        ("null", None),
+        ('{"a":1}', {"a": 1}),
+        (f'"{"x" * (MAX_BYTES - 2)}"', "x" * (MAX_BYTES - 2)),
+    ],
+    ids=named,
+)
+def test_any_value_is_read(text: str, value: Any) -> None:
+    assert parse_json(text) == (value,)
+
+
+@each_row(
+    ("text", "failure"),
+    [
+        ("[\ud800]", ParseFailure(JSON, "the text holds a lone surrogate")),
+        (f'"{"x" * (MAX_BYTES - 1)}"', ParseFailure(LARGE, f"it is longer than {MAX_BYTES} bytes")),
+        ("", None),
+        ("{'a':'b'}", None),
+        ('{"a":1,"a":1}', None),
+        (lists(MAX_DEPTH + 1), None),
+    ],
+    ids=named,
+)
+def test_no_value_is_read_with_liberties(text: str, failure: ParseFailure | None) -> None:
+    found = parse_json(text)
+    assert isinstance(found, ParseFailure)
+    assert failure in (found, None)
 
 
 def test_a_failure_says_where() -> None:
