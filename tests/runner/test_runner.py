@@ -46,7 +46,7 @@ from toolcrib.errors import (
     ToolcribError,
 )
 from toolcrib.hydration import RepairRequest
-from toolcrib.policies import budget
+from toolcrib.policies import ask, budget
 from toolcrib.runner import CallScope
 from toolcrib.runner.idempotency import key_of
 from toolcrib.testing import MemorySink
@@ -410,15 +410,20 @@ async def test_calls_that_are_cancelled_before_they_begin_are_recorded_as_their_
     calls = [call_of("add", '{"a": 1, "b": 2}', id=f"call_{n}") for n in range(2)]
     given = [*calls, *(hydrate(call_of("add", text, id="h"), [add]) for text in ("{}",))]
     scope = CallScope(RunTally("run_1"))
-    task = asyncio.ensure_future(
-        ToolRunner([add], sinks=[sink]).exec_all(given, caller=Caller("ada"), scope=scope)
-    )
+
+    async def later(_request: ApprovalRequest) -> None:
+        return None
+
+    runner = ToolRunner([add, take], policy=ask("take"), approver=later, sinks=[sink])
+    await runner.exec(call_of("take", '{"x": {"text": "a"}}', id="waits"), scope=scope)
+    task = asyncio.ensure_future(runner.exec_all(given, caller=Caller("ada"), scope=scope))
     await asyncio.sleep(0)
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
     told = [(r.id, r.caller, r.run_id, r.error and r.error.code) for r in sink.records]
     assert told == [
+        ("waits", "anonymous", "run_1", None),
         ("call_0", "ada", "run_1", ErrorCode.CANCELLED),
         ("call_1", "ada", "run_1", ErrorCode.CANCELLED),
         ("h", "ada", "run_1", ErrorCode.INVALID_ARGUMENTS),
