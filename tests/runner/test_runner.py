@@ -9,7 +9,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, Protocol, cast
 
 import pytest
@@ -659,6 +659,44 @@ async def test_a_tool_that_names_no_time_limit_has_that_of_its_runner() -> None:
     outcome = await ToolRunner([waits], timeout=0.01).exec(call_of("waits"))
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.TIMEOUT
+
+
+async def test_a_cancellation_of_before_a_call_is_not_the_calls() -> None:
+    """A task that goes on though it was cancelled runs tools as ever, whatever these raise."""
+
+    @tool(visible=ALL)
+    async def stops() -> None:
+        """Raise what only a task's canceller should."""
+        raise asyncio.CancelledError
+
+    async def goes_on() -> Outcome:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return await ToolRunner([stops]).exec(call_of("stops"))
+
+    task = asyncio.ensure_future(goes_on())
+    await asyncio.sleep(0)
+    task.cancel()
+    outcome = await task
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.TOOL_ERROR
+
+
+class Later:
+    def __await__(self) -> Generator[Any, None, int]:
+        yield from asyncio.sleep(0).__await__()
+        return 7
+
+
+async def test_whatever_can_be_awaited_is_awaited() -> None:
+    @tool(visible=ALL)
+    def gives() -> Any:
+        """Give what can be awaited."""
+        return Later()
+
+    outcome = await ToolRunner([gives]).exec(call_of("gives"))
+    assert isinstance(outcome, Completed)
+    assert outcome.value == 7
 
 
 async def test_a_result_may_be_as_large_as_a_runner_was_told() -> None:
