@@ -128,6 +128,17 @@ class Plan:
         RAN.append("Plan")
 
 
+@tool(visible=ALL)
+class Rereads:
+    """Refuse with what pydantic says of something else."""
+
+    def __init__(self, n: int) -> None:
+        Period.model_validate({"first": 5, "last": n})
+
+    async def run(self) -> None:
+        RAN.append("Rereads")
+
+
 GIVEN: dict[str, Any] = {
     "type": "object",
     "properties": {"n": {}, "secret_label": {}},
@@ -181,7 +192,7 @@ def unchecked(**anything: Any) -> None:
 
 
 CATALOG = Catalog(
-    [search, numbers, Guarded, Plan, Span, paired, grown, loose, open_handed, unchecked]
+    [search, numbers, Guarded, Plan, Span, Rereads, paired, grown, loose, open_handed, unchecked]
 )
 
 
@@ -372,6 +383,7 @@ INSTANTIATE: list[tuple[str, Any, str, str]] = [
     ("Plan", {"first": 2, "last": 1}, "", "the tool does not accept this value (value_error)"),
     ("Span", {"first": 2, "last": 3}, "/last", "the tool does not accept this value (value_error)"),
     ("Span", {"first": 4, "last": 2}, "", "the tool does not accept this value (value_error)"),
+    ("Rereads", {"n": 4}, "", "the tool does not accept this value (value_error)"),
     ("paired", {"pair": [1]}, "/pair", "the tool does not accept this value (missing)"),
     ("grown", {"n": 5}, "/n",
      "what the tool's own validator makes of this value does not fit the tool's schema"),
