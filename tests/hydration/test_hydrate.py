@@ -30,7 +30,7 @@ from toolcrib import (
     tool,
 )
 from toolcrib.errors import Stage
-from toolcrib.hydration import OtherArguments, instance_of
+from toolcrib.hydration import OtherArguments, ParseFailure, instance_of, parse_arguments
 from toolcrib.values.call import CallFault, Provenance
 
 CANARY = "CANARY_c4e1"
@@ -319,6 +319,7 @@ def test_text_that_cannot_be_read(text: str, code: ErrorCode) -> None:
     assert isinstance(result, Rejected)
     (error,) = result.errors
     assert (error.stage, error.code, error.path) == (Stage.PARSE, code, "")
+    assert parse_arguments(text) == ParseFailure(code, error.message)
     assert CANARY not in error.message
     assert result.provenance.arguments == text
     assert result.provenance.parsed is None
@@ -404,6 +405,7 @@ def test_what_only_the_authors_code_can_judge(
     assert (error.stage, error.code) == (Stage.INSTANTIATE, ErrorCode.INVALID_ARGUMENTS)
     assert (error.path, error.message) == (path, message)
     assert CANARY not in repr(result.errors)
+    assert (result.call.name, result.definition and result.definition.name) == (name, name)
     assert not result.provenance.validated
 
 

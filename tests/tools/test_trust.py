@@ -200,6 +200,8 @@ def test_a_changed_digest_lapses_the_trust(
     write_lock(lock_catalog(discover(path)), lock)
     trusted = marks_of(discover(path, trust={"read_file": ReadOnly()}, lock=lock))
     assert not trusted.requires_approval
+    lapsed = marks_of(discover(path, trust={"read_file": pinned}, lock=lock))
+    assert lapsed.requires_approval  # the digest that is said decides, whatever the lock has
 
 
 HINTS = ("readOnlyHint", "destructiveHint", "openWorldHint", "idempotentHint", "title")
