@@ -30,6 +30,7 @@ from toolcrib import (
     tool,
 )
 from toolcrib.errors import Stage
+from toolcrib.hydration import OtherArguments, ParseFailure, instance_of, parse_arguments
 from toolcrib.values.call import CallFault, Provenance
 
 CANARY = "CANARY_c4e1"
@@ -54,6 +55,12 @@ def no_fools(value: str) -> str:
         raise RuntimeError(f"{CANARY} in a crash")
     if value == "panic":  # what a library in Rust raises is no Exception
         raise BaseException(f"{CANARY} in a panic")  # noqa: TRY002  it is none of ours
+    return value
+
+
+def even(value: int) -> int:
+    if value % 2:
+        raise ValueError(f"{CANARY} {value}")
     return value
 
 
@@ -121,6 +128,17 @@ class Plan:
         RAN.append("Plan")
 
 
+@tool(visible=ALL)
+class Rereads:
+    """Refuse with what pydantic says of something else."""
+
+    def __init__(self, n: int) -> None:
+        Period.model_validate({"first": 5, "last": n})
+
+    async def run(self) -> None:
+        RAN.append("Rereads")
+
+
 GIVEN: dict[str, Any] = {
     "type": "object",
     "properties": {"n": {}, "secret_label": {}},
@@ -133,6 +151,36 @@ def loose(n: int, secret_label: str = "") -> None:
     """Have a schema that lets more through than the signature."""
 
 
+@tool(visible=ALL)
+class Span(BaseModel):
+    """Refuse as a pydantic model does."""
+
+    first: int
+    last: Annotated[int, AfterValidator(even)]
+
+    @model_validator(mode="after")
+    def ordered(self) -> Span:
+        if self.first > self.last:
+            raise ValueError(f"{CANARY} {self.first}")
+        return self
+
+    async def run(self) -> None:
+        RAN.append("Span")
+
+
+@tool(
+    visible=ALL,
+    input_schema={"type": "object", "properties": {"pair": {}}, "required": ["pair"]},
+)
+def paired(pair: tuple[int, int]) -> None:
+    """Have a schema that lets a pair of one item through."""
+
+
+@tool(visible=ALL)
+def grown(n: Annotated[int, Field(le=9), AfterValidator(lambda n: n * 10)]) -> None:
+    """Make of what fits the schema what does not."""
+
+
 @tool(visible=ALL, input_schema=GIVEN)
 def open_handed(n: int, **more: Any) -> None:
     """Take anything."""
@@ -143,7 +191,9 @@ def unchecked(**anything: Any) -> None:
     """Have no schema."""
 
 
-CATALOG = Catalog([search, numbers, Guarded, Plan, loose, open_handed, unchecked])
+CATALOG = Catalog(
+    [search, numbers, Guarded, Plan, Span, Rereads, paired, grown, loose, open_handed, unchecked]
+)
 
 
 def call(name: str, arguments: str | dict[str, Any], *, complete: bool = True) -> ToolCall:
@@ -269,6 +319,7 @@ def test_text_that_cannot_be_read(text: str, code: ErrorCode) -> None:
     assert isinstance(result, Rejected)
     (error,) = result.errors
     assert (error.stage, error.code, error.path) == (Stage.PARSE, code, "")
+    assert parse_arguments(text) == ParseFailure(code, error.message)
     assert CANARY not in error.message
     assert result.provenance.arguments == text
     assert result.provenance.parsed is None
@@ -331,11 +382,17 @@ INSTANTIATE: list[tuple[str, Any, str, str]] = [
     ("search", {"query": "panic"}, "", "the tool does not accept these arguments"),
     ("Guarded", {"name": CANARY}, "", "the tool does not accept these arguments"),
     ("Plan", {"first": 2, "last": 1}, "", "this value is not accepted (value_error)"),
+    ("Span", {"first": 2, "last": 3}, "/last", "this value is not accepted (value_error)"),
+    ("Span", {"first": 4, "last": 2}, "", "this value is not accepted (value_error)"),
+    ("Rereads", {"n": 4}, "", "this value is not accepted (value_error)"),
+    ("paired", {"pair": [1]}, "/pair", "this value is not accepted (missing)"),
+    ("grown", {"n": 5}, "/n",
+     "what the tool's own validator makes of this value does not fit the tool's schema"),
     ("loose", {"n": CANARY}, "/n", "this value is not accepted"),
     ("loose", {"n": 1.5}, "/n", "this value is not accepted"),
     ("loose", {"n": None}, "/n", "this value is not accepted"),
     ("loose", {"n": 1, CANARY: CANARY}, "/*", "the tool does not take this property"),
-]
+]  # fmt: skip
 
 
 @each_row(("name", "arguments", "path", "message"), INSTANTIATE)
@@ -348,6 +405,7 @@ def test_what_only_the_authors_code_can_judge(
     assert (error.stage, error.code) == (Stage.INSTANTIATE, ErrorCode.INVALID_ARGUMENTS)
     assert (error.path, error.message) == (path, message)
     assert CANARY not in repr(result.errors)
+    assert (result.call.name, result.definition and result.definition.name) == (name, name)
     assert not result.provenance.validated
 
 
@@ -384,6 +442,8 @@ def test_an_error_that_an_author_words_is_no_exception_and_says_whether_to_retry
     result = hydrate(sent, [Refusing], on_exception=lambda *told: hooked.append(told))
     assert isinstance(result, Rejected)
     assert result.retryable is retryable
+    (error,) = result.errors
+    assert (error.stage, error.code) == (Stage.INSTANTIATE, ErrorCode.INVALID_ARGUMENTS)
     assert (hooked, caplog.text) == ([], "")
 
 
@@ -426,14 +486,14 @@ def test_how_it_came_about_is_told_in_both_outcomes() -> None:
     bad = check("search", '{"query": 3}').provenance
     assert (bad.provider_id, bad.parsed, bad.validated) == ("provider_1", {"query": 3}, False)
     for provenance in (good, bad):
-        assert provenance.seconds > 0
+        assert 0 < provenance.seconds < 60
         assert provenance.validator is not None
         assert provenance.validator.name == "jsonschema-rs"
         assert provenance.validator.version
         assert provenance.validator.compiled_at > 1e9
     for result in (check("search", "{"), check("nobody", "{}")):
         assert result.provenance.provider_id == "provider_1"
-        assert result.provenance.seconds > 0
+        assert 0 < result.provenance.seconds < 60
         assert not result.provenance.validated
 
 
@@ -484,6 +544,100 @@ def test_the_same_call_gives_instances_of_its_own() -> None:
     assert isinstance(one, Hydrated)
     one.arguments["query"] = "changed"
     assert other.provenance.parsed == {"query": "x"}
+
+
+def counted(value: int) -> int:
+    RAN.append("counted")
+    return value + len(RAN)
+
+
+@tool(visible=ALL)
+def takes_turns(turn: Annotated[int, AfterValidator(counted)]) -> None:
+    """Read another value of the same arguments each time."""
+
+
+def turns_taken() -> Hydrated:
+    RAN.clear()
+    result = hydrate(call("takes_turns", {"turn": 1}), [takes_turns])
+    assert isinstance(result, Hydrated)
+    return result
+
+
+def test_what_was_built_when_the_call_was_hydrated_is_what_runs_and_once() -> None:
+    result = turns_taken()
+    assert result.arguments == {"turn": 2}
+    assert [result.tool.arguments["turn"] for _ in range(2)] == [2, 2]  # copies of it
+    assert instance_of(result, takes_turns).arguments["turn"] == 2
+    with pytest.raises(OtherArguments, match="another value of these arguments each time"):
+        instance_of(result, takes_turns)
+    with pytest.raises(OtherArguments, match="another value of these arguments each time"):
+        _ = result.tool
+
+
+def test_a_steady_call_is_built_anew_for_whoever_runs_it_again() -> None:
+    result = check("search", {"query": "x"})
+    assert isinstance(result, Hydrated)
+    one, other = instance_of(result, search), instance_of(result, search)
+    assert one is not other
+    assert one.arguments == other.arguments == result.tool.arguments
+
+
+def test_a_tool_that_was_registered_since_is_the_one_that_builds() -> None:
+    """What the earlier one built is not run in its place, nor what reads other arguments."""
+
+    def tool_of(step: int) -> Any:
+        def count(number: int, by: int = step) -> int:
+            """Count."""
+            return number + by
+
+        return tool(visible=ALL)(count)
+
+    earlier, same, other = tool_of(1), tool_of(1), tool_of(2)
+    result = hydrate(call("count", {"number": 1}), [earlier])
+    assert isinstance(result, Hydrated)
+    before = result.building
+    assert instance_of(result, same).function is not before.another().function
+    with pytest.raises(OtherArguments):
+        instance_of(result, other)
+
+
+def test_what_can_be_neither_built_again_nor_copied_is_seen_by_nobody() -> None:
+    @tool(visible=ALL)
+    def once(
+        turn: Annotated[int, AfterValidator(counted)],
+        items: Annotated[list[int], AfterValidator(lambda items: (item for item in items))],
+    ) -> None:
+        """Take what can be used once."""
+
+    result = hydrate(call("once", {"turn": 1, "items": [1, 2]}), [once])
+    assert isinstance(result, Hydrated)
+    with pytest.raises(OtherArguments):
+        _ = result.tool
+    assert list(instance_of(result, once).arguments["items"]) == [1, 2]
+
+
+def test_an_instance_is_of_a_hydrated_call_and_a_tool() -> None:
+    wrong: Any = None
+    result = check("search", {"query": "x"})
+    assert isinstance(result, Hydrated)
+    with pytest.raises(TypeError, match="hydrated"):
+        instance_of(wrong, search)
+    with pytest.raises(TypeError, match="tool"):
+        instance_of(result, wrong)
+
+
+@each_row(
+    ("changed", "text"),
+    [
+        ({"canonical": b'{"query":"y"}'}, "not the arguments that were decided on"),
+        ({"building": object()}, "only a call that was hydrated can run"),
+    ],
+)
+def test_what_was_put_together_by_hand_is_no_instance(changed: Any, text: str) -> None:
+    result = check("search", {"query": "x"})
+    assert isinstance(result, Hydrated)
+    with pytest.raises(OtherArguments, match=text):
+        instance_of(msgspec.structs.replace(result, **changed), search)
 
 
 def test_the_schema_that_the_provider_saw_does_not_judge() -> None:

@@ -15,7 +15,7 @@ from rows import each_row
 from samples import sample
 
 from toolcrib.errors import ErrorCode
-from toolcrib.hydration import Parsed, ParseFailure, parse, parse_arguments
+from toolcrib.hydration import Parsed, ParseFailure, parse, parse_arguments, parse_json
 from toolcrib.hydration.parse import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_NODES
 from toolcrib.values.json import fresh
 
@@ -87,6 +87,9 @@ REFUSED: list[tuple[str, ErrorCode, str]] = [
     ('{"a":-Infinity}', JSON, "not valid JSON"),
     ('{"a":1e400}', JSON, "range of a double"),
     ('{"a":[-1e400]}', JSON, "range of a double"),
+    ('{"a":[1e400],"b":[1]}', JSON, "range of a double"),
+    ('{"a":{"x":1e400},"b":[1],"c":{}}', JSON, "range of a double"),
+    ('{"a" : 1E+400, "\\u0062":1}', JSON, "range of a double"),
     ('{"a":1e99999999999999999999}', JSON, "range of a double"),
     ('{"a":1.7976931348623159e308}', JSON, "range of a double"),
     (f'{{"{CANARY}":1,"{CANARY}":2}}', JSON, "the same key appears twice"),
@@ -113,6 +116,7 @@ REFUSED: list[tuple[str, ErrorCode, str]] = [
     ("{'a':'it's'}", JSON, "not valid JSON"),
     ("{'a':\"b\"}", JSON, "not valid JSON"),
     ("{'a':'b\\'c'}", JSON, "not valid JSON"),
+    ("{'a':'b\\nc'}", JSON, "not valid JSON"),
     ("{'a':'x','y'}", JSON, "not valid JSON"),
     ("{'a':'he said, 'hi'}", JSON, "not valid JSON"),
     ("{'a':'b','a':'c'}", JSON, "not valid JSON"),
@@ -141,10 +145,12 @@ REFUSED: list[tuple[str, ErrorCode, str]] = [
     ("[" * 200_000, LARGE, "nested deeper than 100"),
     ('{"a":' * 90_000, LARGE, "nested deeper than 100"),
     (f'{{"a":1{"0" * MAX_DIGITS}}}', LARGE, "more than 40 digits"),
+    (f'{{"a":-1{"0" * MAX_DIGITS}}}', LARGE, "more than 40 digits"),
     (f'{{"a":-{"9" * (MAX_DIGITS + 1)}}}', LARGE, "more than 40 digits"),
     (f'{{"a":{"9" * 5000}}}', LARGE, "a number is too long"),
     ('{"a":[' + "0," * MAX_NODES + "0]}", LARGE, "more than 100000 values"),
     ('{"a":[' + "[]," * MAX_NODES + "[]]}", LARGE, "more than 100000 values"),
+    ('{"a":[' + "[[[[1]]]]," * 30_000 + "[]]}", LARGE, "more than 100000 values"),
     ("{" + ",".join(f'"{i}":0' for i in range(MAX_NODES // 2)) + "}", LARGE, "more than 100000 values"),
     ('{"a":"' + "x" * MAX_BYTES + '"}', LARGE, "longer than 1048576 bytes"),
     ('{"a":"' + "é" * (MAX_BYTES // 2) + '"}', LARGE, "longer than 1048576 bytes"),
@@ -161,6 +167,38 @@ def test_what_is_refused(text: str, code: ErrorCode, words: str) -> None:
     assert words in failure.message
     assert CANARY not in failure.message
     assert len(failure.message) < 120
+
+
+@each_row(
+    ("text", "value"),
+    [
+        ("[1]", [1]),
+        ("null", None),
+        ('{"a":1}', {"a": 1}),
+        (f'"{"x" * (MAX_BYTES - 2)}"', "x" * (MAX_BYTES - 2)),
+    ],
+    ids=named,
+)
+def test_any_value_is_read(text: str, value: Any) -> None:
+    assert parse_json(text) == (value,)
+
+
+@each_row(
+    ("text", "failure"),
+    [
+        ("[\ud800]", ParseFailure(JSON, "the text holds a lone surrogate")),
+        (f'"{"x" * (MAX_BYTES - 1)}"', ParseFailure(LARGE, f"it is longer than {MAX_BYTES} bytes")),
+        ("", None),
+        ("{'a':'b'}", None),
+        ('{"a":1,"a":1}', None),
+        (lists(MAX_DEPTH + 1), None),
+    ],
+    ids=named,
+)
+def test_no_value_is_read_with_liberties(text: str, failure: ParseFailure | None) -> None:
+    found = parse_json(text)
+    assert isinstance(found, ParseFailure)
+    assert failure in (found, None)
 
 
 def test_a_failure_says_where() -> None:

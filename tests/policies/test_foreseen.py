@@ -91,9 +91,12 @@ async def late() -> None:
         (Deny("because"), "because"),
     ],
 )
-def test_what_fails_to_say_denies(answer: object, reason: str) -> None:
+def test_what_fails_to_say_denies(
+    answer: object, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
     found = never_allowed([standard, Odd(answer)], call_of().definition, context_of())
     assert found == Deny(reason, "Odd")
+    assert ("policy 'Odd' raised ValueError" in caplog.text) is isinstance(answer, ValueError)
 
 
 def test_one_that_is_async_denies() -> None:

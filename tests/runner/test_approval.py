@@ -44,10 +44,10 @@ from toolcrib import (
 from toolcrib.approvals import ApprovalStore, TerminalApprover
 from toolcrib.errors import ApprovalError
 from toolcrib.runner import CallScope, approval_request
-from toolcrib.runner.approval import check_approver, checked_answer, differing
+from toolcrib.runner.approval import check_approver, checked_answer, differing, request_id
 from toolcrib.testing import MemorySink
 from toolcrib.tools.lock import CLOSED_NOW
-from toolcrib.values.context import RunTally
+from toolcrib.values.context import RunTally, ToolApproval
 from toolcrib.values.decision import Answer, Approver
 from toolcrib.values.json import JsonObject
 from toolcrib.values.record import FOR_RUN, CallError
@@ -132,6 +132,13 @@ def test_a_question_says_of_which_definition_and_arguments_it_is(asks: Ask) -> N
     )
     asked = approval_request(risky, asks, caller=Caller("ada"), run=tally)
     assert asked.for_run is (asks.policy == "standard")
+    assert asked.caller == "ada"
+    assert request_id(asked, tally) == asked.id
+    assert re.fullmatch("apr_[0-9a-f]{40}", asked.id)
+    for_all = (ToolApproval("apr_0", "grace", risky.definition.digest, "ada"),)
+    approved = RunTally("r", tainted=True, approved=for_all)
+    again = approval_request(risky, asks, caller=Caller("ada"), run=approved)
+    assert not again.for_run  # somebody said so already, and it asks all the same
 
 
 async def test_a_question_lapses_after_the_time_that_a_runner_was_given() -> None:
@@ -746,7 +753,7 @@ async def test_a_question_asked_with_other_arguments_before_is_a_mismatch() -> N
     scope = CallScope(RunTally(), {asked.id: Approve(by="eve")}, {asked.id: asked})
     outcome = await runner.exec(other, scope=scope)
     assert isinstance(outcome, Failed)
-    assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
+    assert outcome.error == CallError.of(ErrorCode.APPROVAL_MISMATCH)
 
 
 async def test_a_second_yes_for_the_run_changes_nothing() -> None:

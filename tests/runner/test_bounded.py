@@ -32,6 +32,7 @@ from toolcrib.audit import AuditLog
 from toolcrib.kit import Database as KitDatabase
 from toolcrib.kit import DatabaseLimits, ReadOnlyDatabase
 from toolcrib.kit.database import query_database
+from toolcrib.runner import execute
 from toolcrib.testing import MemorySink
 from toolcrib.tools import capability, per_call
 
@@ -93,12 +94,16 @@ class Stubborn:
 
     def __init__(self) -> None:
         self.begun, self.go = asyncio.Event(), asyncio.Event()
+        self.told, self.is_over = 0, False
 
     async def wait(self) -> int:
         self.begun.set()
         while not self.go.is_set():
-            with suppress(asyncio.CancelledError):
+            try:
                 await self.go.wait()
+            except asyncio.CancelledError:
+                self.told += 1
+        self.is_over = True
         return 1
 
     def tools(self) -> dict[str, Any]:
@@ -148,8 +153,13 @@ async def test_a_tool_that_swallows_its_cancellation_is_left_behind(
     assert record.error.code is ErrorCode.OUTCOME_UNKNOWN
     assert record.error.message.startswith("The tool was told to stop and did not")
     assert runner.left_behind == before + 1
+    assert len(execute._left_behind) == 1  # a loop holds its tasks weakly
+    await until(lambda: stubborn.told == 2)  # cancelled once more, it goes on as it was
+    assert not stubborn.is_over
     stubborn.go.set()
     await until(lambda: runner.left_behind == before)
+    assert (stubborn.told, stubborn.is_over) == (2, True)
+    assert not execute._left_behind
 
 
 async def timeout_within() -> None:

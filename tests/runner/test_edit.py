@@ -15,7 +15,7 @@ import random
 from typing import Annotated, Any, NamedTuple
 
 import pytest
-from pydantic import AfterValidator, BaseModel, Field, Json
+from pydantic import AfterValidator, BaseModel, Field, Json, model_validator
 from samples import sample
 
 from toolcrib import ALL, ApprovalRequest, Approve, Completed, Failed, ToolCall, ToolRunner, tool
@@ -301,6 +301,162 @@ async def test_what_is_written_is_set_though_it_is_a_default(change: Any, patche
     outcome = await edited(a_tool(list[Patch]), [ONE, TWO], change)
     assert isinstance(outcome, Completed), outcome
     assert [patch.model_dump(exclude_unset=True) for patch in GOT[0]] == patches
+
+
+MANY = [{"id": number, "phone": "1"} for number in range(300)]
+
+
+@pytest.mark.parametrize(
+    ("change", "are_found"),
+    [
+        (lambda patches: [*patches[:0:-1], {**patches[0], "id": 1_000}], True),
+        (lambda patches: [{**patch, "id": patch["id"] + 1_000} for patch in patches], False),
+    ],
+    ids=["moved", "changed"],
+)
+async def test_of_many_items_those_that_are_as_they_were_are_found(
+    change: Any, are_found: bool
+) -> None:
+    """To compare each of so many with each other one would take too long; what is the same is found."""
+    outcome = await edited(a_tool(list[Patch]), MANY, change)
+    assert isinstance(outcome, Completed), outcome
+    patches = [patch.model_dump(exclude_unset=True) for patch in GOT[0]]
+    written = MANY if are_found else [{**patch, "email": None} for patch in MANY]
+    assert patches == change(written)
+
+
+class Tagged(BaseModel):
+    id: int
+    tags: list[str] | dict[str, str] | str | None = None
+    note: str = "n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    list(itertools.permutations([["a"], {"a": "b"}, "a", None], 2)),
+)
+async def test_a_part_may_become_one_of_another_kind(before: Any, after: Any) -> None:
+    sent = [{"id": 1, "tags": before}, {"id": 2, "tags": ["c"]}]
+    outcome = await edited(
+        a_tool(list[Tagged]), sent, lambda shown: [{**shown[0], "tags": after}, shown[1]]
+    )
+    assert isinstance(outcome, Completed), outcome
+    first, second = (item.model_dump(exclude_unset=True) for item in GOT[0])
+    assert (first, second) == ({"id": 1, "tags": after}, sent[1])
+
+
+async def test_a_new_item_has_none_of_the_ids_that_were_made_for_another() -> None:
+    shown: list[Any] = []
+
+    def replaced(lines: Any) -> Any:
+        shown.extend(lines)
+        return [{"s": "x", "q": 7, "note": "y"}]
+
+    outcome = await edited(a_tool(list[Line]), [{"s": "a"}], replaced)
+    assert isinstance(outcome, Completed), outcome
+    assert GOT[0][0].id not in ("", shown[0]["id"])
+
+
+async def test_what_was_shown_under_another_name_is_what_was_written() -> None:
+    outcome = await edited(
+        a_tool(list[Line]), [{"s": "a"}], lambda lines: [{**lines[0], "note": lines[0]["s"]}]
+    )
+    assert isinstance(outcome, Completed), outcome
+    assert (GOT[0][0].s, GOT[0][0].note) == ("a!", "a!!")
+
+
+LINE_TEXT = '{"s": "a", "note": "b"}'
+
+
+@pytest.mark.parametrize(
+    ("hint", "sent", "changes", "got"),
+    [
+        (Json[Line], LINE_TEXT, {"s": "x", "note": "y"}, {"s": "x!", "note": "y!"}),
+        (Json[Line], LINE_TEXT, {"s": "x"}, None),  # the note would have another mark
+        (Json[Line], LINE_TEXT, {"q": 7}, None),
+        (Json[Line], '{"s": "a"}', {"s": "x"}, None),
+        (Json[Order], f'{{"lines": [{LINE_TEXT}]}}', {"note": "y"}, None),
+        (Json[Order], f'{{"lines": [{LINE_TEXT}], "note": "c"}}', {"lines": []}, None),
+        (Json[Order], f'{{"lines": [{LINE_TEXT}]}}', {"lines": [], "note": "y"}, {"note": "y!"}),
+    ],
+)
+async def test_what_stands_in_a_text_is_as_it_was_shown_or_does_not_run(
+    hint: Any, sent: str, changes: Any, got: Any
+) -> None:
+    """Of a text nothing is sent again in part: what was left in it is read once more."""
+    outcome = await edited(
+        a_tool(hint), sent, lambda shown: json.dumps({**json.loads(shown), **changes})
+    )
+    if got is None:
+        assert isinstance(outcome, Failed), GOT
+        assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
+        assert GOT == []
+    else:
+        assert isinstance(outcome, Completed), outcome
+        assert has(plain(GOT[0]), got)
+
+
+class Lists(BaseModel):
+    a: list[Marked]
+    b: list[Marked]
+    flag: bool | int = True
+    share: float = 1.0
+
+
+@pytest.mark.parametrize(
+    ("edit", "got"),
+    [
+        ({"b": ["q!", "p!"]}, {"a": ["p!"], "b": ["q!", "p!!"], "share": 2.0}),
+        ({"flag": 1}, {"a": ["p!"], "b": ["q!"], "flag": 1, "share": 2.0}),
+        ({"share": 1.0}, {"a": ["p!"], "b": ["q!"], "share": 1.0}),
+    ],
+)
+async def test_a_value_is_what_was_shown_if_name_and_kind_are_the_same(edit: Any, got: Any) -> None:
+    sent = {"a": ["p"], "b": ["q"], "share": 2.0}
+    outcome = await edited(a_tool(Lists), sent, lambda shown: {**shown, **edit})
+    assert isinstance(outcome, Completed), outcome
+    assert repr(GOT[0].model_dump(exclude_unset=True)) == repr(got)
+
+
+def filled(sent: Any) -> Any:
+    """What a default is depends on another field."""
+    if isinstance(sent, dict):
+        large = sent["cents"] > 100
+        return {"limits": {"day": 9 if large else 1}, "unit": "E" if large else "c", **sent}
+    return sent
+
+
+class Mark:
+    """It has no JSON."""
+
+
+class Paid(BaseModel):
+    cents: int
+    limits: dict[str, int] = {}
+    unit: str = ""
+    mark: Any = Mark()
+    fill = model_validator(mode="before")(filled)
+
+
+async def test_a_default_that_would_be_another_one_now_is_sent_as_it_was_shown() -> None:
+    """What is shown by its type alone is no value to send."""
+    outcome = await edited(a_tool(Paid), {"cents": 5}, lambda shown: {**shown, "cents": 500})
+    assert isinstance(outcome, Completed), outcome
+    paid = GOT[0]
+    assert (paid.cents, paid.limits, paid.unit) == (500, {"day": 1}, "c")
+    assert isinstance(paid.mark, Mark)
+
+
+def as_text(value: Any) -> Any:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+@pytest.mark.parametrize(("sent", "new"), [({"a": "b"}, {"a": "c"}), (["a"], ["c"])])
+async def test_of_what_a_validator_made_one_text_nothing_is_known(sent: Any, new: Any) -> None:
+    hint = Annotated[list[str] | dict[str, str] | str, AfterValidator(as_text)]
+    outcome = await edited(a_tool(hint), sent, lambda _shown: new)
+    assert isinstance(outcome, Failed), GOT
+    assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
 
 
 def counted(texts: list[str]) -> list[str]:

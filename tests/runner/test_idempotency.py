@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 import threading
 from collections.abc import Iterator
@@ -18,9 +19,11 @@ from toolcrib import (
     Caller,
     Completed,
     Failed,
+    Hydrated,
     ToolCall,
     ToolRunner,
     Waiting,
+    hydrate,
     tool,
 )
 from toolcrib.audit import AuditLog
@@ -30,6 +33,7 @@ from toolcrib.runner.idempotency import (
     AlreadyCompleted,
     Fingerprint,
     IdempotencyCache,
+    fingerprint_of,
     key_of,
     replayed,
 )
@@ -80,6 +84,12 @@ async def wipe(text: str) -> str:
     return text
 
 
+@dataclasses.dataclass
+class Dated:
+    text: str
+    at: int = dataclasses.field(default_factory=lambda: 1)
+
+
 def scope(run_id: str = "run_1") -> CallScope:
     return CallScope(RunTally(run_id))
 
@@ -92,6 +102,7 @@ class MemoryLedger(MemorySink):
         self.claimed: set[str] = set()
 
     async def find(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        assert entry.status == "started"
         found = [r for r in self.records if r.idempotency_key == entry.idempotency_key]
         return standing(found) if found else None
 
@@ -101,6 +112,32 @@ class MemoryLedger(MemorySink):
         self.claimed.add(entry.idempotency_key)
         self.records.append(entry)
         return None
+
+
+def test_any_texts_have_a_key() -> None:
+    texts = ["", "a", "1:a", "\ud800", "\udfff"]
+    keys = {key_of(run_id, call_id) for run_id in texts for call_id in texts}
+    assert len(keys) == len(texts) ** 2
+
+
+@pytest.mark.parametrize("name", ["put", "dated"])
+@pytest.mark.parametrize("changes", [{}, {"repaired_arguments": "{}"}, {"notes": ("restored",)}])
+def test_a_second_call_has_to_share_what_was_made_of_the_text(name: str, changes: Any) -> None:
+    """All but the values of default factories, which differ from run to run."""
+
+    @tool(visible=ALL)
+    async def dated(text: Dated) -> str:
+        """Put something with a date."""
+        return text.text
+
+    sent = {"put": '{"text": "a"}', "dated": '{"text": {"text": "a"}}'}[name]
+    hydrated = hydrate(ToolCall("c", name, sent), [put, dated])
+    assert isinstance(hydrated, Hydrated)
+    told = msgspec.structs.replace(hydrated.provenance, **changes)
+    hydrated = msgspec.structs.replace(hydrated, provenance=told)
+    made = hydrated.canonical if changes and name == "put" else None
+    expected = (hydrated.definition.digest, sent, made, "ada")
+    assert fingerprint_of(hydrated, Caller("ada")) == expected
 
 
 async def test_a_read_is_told_to_the_ledger_when_it_is_over(tmp_path: Path) -> None:
@@ -139,6 +176,23 @@ def test_what_json_does_not_give_back_is_kept_as_it_is(changes: Any) -> None:
     known = cache.claim("k", own)
     assert isinstance(known, AlreadyCompleted)
     assert known.outcome == Completed(record, {"a": 1}, b'{"a":1}', "edited")
+
+
+@pytest.mark.parametrize("kind", [Completed, Failed])
+def test_an_outcome_with_an_error_is_kept_as_it_is(kind: type[Completed | Failed]) -> None:
+    """A call may have run though its public view lacks something; a failed one has its notice, too."""
+    status: RecordStatus = "completed" if kind is Completed else "failed"
+    record = ToolInvocationRecord(id="c", name="note", status=status, started_at=0.0, error=MISSING)
+    cache, own = IdempotencyCache(1), ("sha256:d", "{}", None, "ada")
+    assert cache.claim("k", own) is None
+    outcome: Completed | Failed = Failed(record, MISSING, "edited")
+    if kind is Completed:
+        outcome = Completed(record, None, b"1", "edited")
+    cache.keep("k", outcome)
+    known = cache.claim("k", own)
+    assert isinstance(known, AlreadyCompleted)
+    assert known.outcome == outcome
+    assert cache.running() == []
 
 
 async def test_a_finished_call_gives_its_outcome_and_does_not_run_again() -> None:
@@ -276,16 +330,27 @@ def test_no_more_bytes_are_remembered_than_said(monkeypatch: pytest.MonkeyPatch)
     def own(size: int) -> Fingerprint:
         return "sha256:d", "a" * size, None, "ada"
 
-    def kept(key: str, *, model: int = 1, value: int = 1, arguments: int = 0) -> None:
+    def kept(
+        key: str,
+        *,
+        model: int = 1,
+        value: int = 1,
+        arguments: int = 0,
+        result: int = 1,
+        notice: int = 0,
+        defaulted: int = 0,
+    ) -> None:
         record = ToolInvocationRecord(
             id=key,
             name="note",
             status="completed",
             started_at=0.0,
             arguments_json=raw_json({"text": "a" * arguments}),
+            result_json=raw_json("r" * result),
+            defaulted=("/" * defaulted,),
         )
         assert cache.claim(key, own(arguments)) is None
-        cache.keep(key, Completed(record, None, b"1" * model), b"1" * value)
+        cache.keep(key, Completed(record, None, b"1" * model, "n" * notice), b"1" * value)
 
     kept("a", model=4_000)
     kept("b", value=4_000)
@@ -294,6 +359,10 @@ def test_no_more_bytes_are_remembered_than_said(monkeypatch: pytest.MonkeyPatch)
     kept("c", arguments=4_000)
     assert cache.claim("b", own(0)) == "evicted"
     assert isinstance(cache.claim("c", own(4_000)), AlreadyCompleted)
+    for part in ("result", "notice", "defaulted"):
+        kept(part, **{part: 9_000})
+        kept(f"after {part}")
+        assert cache.claim(part, own(0)) == "evicted"
     kept("large", model=10_001)
     for key in "ab":
         assert cache.claim(key, own(0)) == "evicted"
@@ -501,7 +570,53 @@ async def test_an_intent_that_cannot_be_written_keeps_the_tool_from_running() ->
     with pytest.raises(OSError, match="disk full"):
         await runner.exec(CALL, scope=scope())
     assert RUNS == []
+    (record,) = broken.records
+    assert (record.error and record.error.code) is ErrorCode.NOT_RECORDED
+    assert record.idempotency_key == ""  # nobody knows whether it is ours
+
+
+async def test_a_ledger_has_the_definition_of_a_call_before_it_begins() -> None:
+    class Looking(MemoryLedger):
+        async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
+            assert [a.digest for a in self.attachments] == [entry.definition_digest]
+            return await super().begin(entry)
+
+    outcome = await ToolRunner([note], sinks=[Looking()]).exec(CALL, scope=scope())
+    assert isinstance(outcome, Completed)
+
+
+async def test_a_ledger_that_cannot_be_asked_keeps_an_approver_from_being_asked() -> None:
+    class Broken(MemoryLedger):
+        async def find(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
+            raise OSError("no such table")
+
+    asked: list[str] = []
+
+    async def approver(request: ApprovalRequest) -> Answer:
+        asked.append(request.id)
+        return Approve(by="grace")
+
+    broken, call = Broken(), msgspec.structs.replace(CALL, name="wipe")
+    with pytest.raises(OSError, match="no such table"):
+        await ToolRunner([wipe], approver=approver, sinks=[broken]).exec(call, scope=scope())
+    assert (asked, RUNS) == ([], [])
     assert [r.error.code for r in broken.records if r.error] == [ErrorCode.NOT_RECORDED]
+
+
+async def test_a_read_is_not_begun_in_a_ledger_though_a_sink_asks_for_entries_ahead() -> None:
+    class Ahead(MemorySink):
+        write_ahead = True
+
+    @tool(visible=ALL, read_only=True)
+    async def look(text: str) -> str:
+        """Look."""
+        return text
+
+    ledger, ahead = MemoryLedger(), Ahead()
+    call = msgspec.structs.replace(CALL, name="look")
+    assert (await ToolRunner([look], sinks=[ledger, ahead]).exec(call)).record.status == "completed"
+    assert [r.status for r in ledger.records] == ["completed"]
+    assert [r.status for r in ahead.records] == ["started", "completed"]
 
 
 @pytest.mark.parametrize("given", [{"status": "completed"}, True])
@@ -511,7 +626,7 @@ async def test_a_ledger_that_gives_no_record_keeps_the_tool_from_running(given: 
             return given
 
     odd = Odd()
-    with pytest.raises(TypeError, match="a ledger gives a ToolInvocationRecord or None"):
+    with pytest.raises(TypeError, match=f"or None: this is a {type(given).__name__}"):
         await ToolRunner([note], sinks=[odd]).exec(CALL, scope=scope())
     assert RUNS == []
     assert [r.error.code for r in odd.records if r.error] == [ErrorCode.NOT_RECORDED]
@@ -805,6 +920,24 @@ async def test_calls_with_secrets_are_told_apart_by_what_both_records_have(
     known: dict[str, Any], same: bool
 ) -> None:
     """By their keyed digests, if one key made both; else by what shows, if nobody changed it."""
+    assert await _is_same_call(MemoryLedger(), known) is same
+
+
+class Keyless(MemoryLedger):
+    """It has no key to make keyed digests with."""
+
+    def mac(self, *_parts: str) -> str:
+        return ""
+
+
+@pytest.mark.parametrize("door", ["a", "b"])
+async def test_where_no_record_has_a_keyed_digest_what_shows_has_to_do(door: str) -> None:
+    known = {"arguments_json": raw_json({"door": door, "key": "***"})}
+    assert await _is_same_call(Keyless(), known) is (door == "a")
+
+
+async def _is_same_call(ledger: MemoryLedger, known: dict[str, Any]) -> bool:
+    """Say whether a call with another secret is taken for one whose record has what is `known`."""
 
     @tool(visible=ALL, secret=["key"])
     async def open_(door: str, key: str) -> str:
@@ -812,18 +945,17 @@ async def test_calls_with_secrets_are_told_apart_by_what_both_records_have(
         RUNS.append(door)
         return door
 
-    ledger = MemoryLedger()
     calls = [ToolCall("c", "open_", f'{{"door": "a", "key": "{key}"}}') for key in ("1", "2")]
     await ToolRunner([open_], sinks=[ledger]).exec(calls[0], scope=scope())
     ledger.records = [msgspec.structs.replace(record, **known) for record in ledger.records]
     again = await ToolRunner([open_], sinks=[ledger]).exec(calls[1], scope=scope())
-    if same:
-        assert isinstance(again, Completed)
-        assert again.replayed
-    else:
-        assert isinstance(again, Failed)
-        assert again.error.code is ErrorCode.DUPLICATE_CALL
     assert RUNS == ["a"]
+    if isinstance(again, Failed):
+        assert again.error.code is ErrorCode.DUPLICATE_CALL
+        return False
+    assert isinstance(again, Completed)
+    assert again.replayed
+    return True
 
 
 UNKNOWN = CallError.of(ErrorCode.OUTCOME_UNKNOWN)

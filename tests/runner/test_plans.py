@@ -16,6 +16,7 @@ from toolcrib.errors import ErrorCode
 from toolcrib.hydration import hydrate
 from toolcrib.testing import MemorySink, ScriptedClient, call, openai_server, raw_call
 from toolcrib.values.call import PayloadRef
+from toolcrib.values.client import Plan
 from toolcrib.values.message import ChatRequest, Message
 from toolcrib.values.origin import prompt_of
 from toolcrib.values.record import ToolInvocationRecord
@@ -66,10 +67,14 @@ async def test_it_says_from_which_prompt_it_is() -> None:
     origin = sink.records[0].origin
     assert origin is not None
     assert origin.prompt_digest == prompt_of(asked.messages, [pay]).digest
+    await ToolRunner([pay], sinks=[sink]).record_plan(Plan(plan[:1], plan.reply))
+    unasked = sink.records[-1].origin
+    assert unasked is not None
+    assert unasked.prompt_digest == ""
 
 
-async def test_it_refers_to_the_providers_payload(tmp_path: Path) -> None:
-    """By digest, size and the call's position in it; in the log, too."""
+async def test_it_refers_to_the_model_and_to_the_providers_payload(tmp_path: Path) -> None:
+    """To the payload by digest, size and the call's position in it; in the log, too."""
     sink = MemorySink()
     async with (
         openai_server([PLAN[:2]]) as server,
@@ -79,6 +84,9 @@ async def test_it_refers_to_the_providers_payload(tmp_path: Path) -> None:
         plan = await client.tool_call("Pay 5.", [pay])
         await ToolRunner([pay], sinks=[sink, log]).record_plan(plan)
         logged = [entry.record.payload for entry in await log.entries()]
+    told = {(r.origin.model, r.origin.provider) for r in sink.records if r.origin is not None}
+    assert told == {(plan.reply.model, plan.reply.provider)}
+    assert "" not in told.pop()
     reference = plan[0].call.payload
     assert reference is not None
     assert (len(reference.digest), reference.size > 100) == (64, True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import math
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Generator, Iterator
 from typing import Any, Protocol, cast
 
 import pytest
@@ -16,6 +18,9 @@ from rows import each_row
 from toolcrib import (
     ALL,
     Allow,
+    ApprovalRequest,
+    Approve,
+    Ask,
     CallContext,
     Caller,
     Catalog,
@@ -32,11 +37,21 @@ from toolcrib import (
     hydrate,
     tool,
 )
-from toolcrib.errors import BindingError, CapabilityError, CatalogError, ToolcribError
-from toolcrib.policies import budget
+from toolcrib.audit import AuditLog
+from toolcrib.errors import (
+    ApprovalError,
+    BindingError,
+    CapabilityError,
+    CatalogError,
+    ToolcribError,
+)
+from toolcrib.hydration import RepairRequest
+from toolcrib.policies import ask, budget
+from toolcrib.runner import CallScope
 from toolcrib.runner.idempotency import key_of
 from toolcrib.testing import MemorySink
 from toolcrib.tools import per_call
+from toolcrib.values.context import RunTally
 from toolcrib.values.record import Outcome, ToolInvocationRecord
 
 CANARY = "canary-4f1d"
@@ -364,6 +379,148 @@ async def test_calls_of_one_reply_run_together_and_come_back_in_order() -> None:
     assert [o.value for o in outcomes if isinstance(o, Completed)] == [0, 1, 2]
 
 
+@each_row("count", [1, 3])
+@each_row("scope", [CallScope(RunTally("run_1")), None])
+async def test_calls_of_one_reply_are_of_one_caller_and_one_run(
+    count: int, scope: CallScope | None
+) -> None:
+    seen: list[PolicyContext] = []
+
+    def look(_hydrated: Hydrated, context: PolicyContext) -> Allow:
+        seen.append(context)
+        return Allow()
+
+    sink = MemorySink()
+    runner = ToolRunner([add], policy=look, sinks=[sink])
+    calls = [call_of("add", '{"a": 1, "b": 2}', id=f"call_{n}") for n in range(count)]
+    began = time.monotonic()
+    await runner.exec_all(calls, caller=Caller("ada"), scope=scope)
+    assert [r.caller for r in sink.records] == ["ada"] * count
+    assert {context.caller for context in seen} == {Caller("ada")}
+    tally = seen[0].run
+    assert all(context.run is tally for context in seen)
+    assert (tally is scope.tally) if scope else (began <= tally.started <= time.monotonic())
+    await runner.exec(call_of("add", '{"a": 1, "b": 2}', id="alone"), scope=scope)
+    tally = seen[-1].run
+    assert (tally is scope.tally) if scope else (began <= tally.started <= time.monotonic())
+
+
+async def test_calls_that_are_cancelled_before_they_begin_are_recorded_as_their_callers() -> None:
+    sink = MemorySink()
+    calls = [call_of("add", '{"a": 1, "b": 2}', id=f"call_{n}") for n in range(2)]
+    given = [*calls, *(hydrate(call_of("add", text, id="h"), [add]) for text in ("{}",))]
+    scope = CallScope(RunTally("run_1"))
+
+    async def later(_request: ApprovalRequest) -> None:
+        return None
+
+    runner = ToolRunner([add, take], policy=ask("take"), approver=later, sinks=[sink])
+    await runner.exec(call_of("take", '{"x": {"text": "a"}}', id="waits"), scope=scope)
+    task = asyncio.ensure_future(runner.exec_all(given, caller=Caller("ada"), scope=scope))
+    await asyncio.sleep(0)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    told = [(r.id, r.caller, r.run_id, r.error and r.error.code) for r in sink.records]
+    assert told == [
+        ("waits", "anonymous", "run_1", None),
+        ("call_0", "ada", "run_1", ErrorCode.CANCELLED),
+        ("call_1", "ada", "run_1", ErrorCode.CANCELLED),
+        ("h", "ada", "run_1", ErrorCode.INVALID_ARGUMENTS),
+    ]
+
+
+async def test_a_call_within_a_call_is_recorded_as_such_though_it_does_not_run() -> None:
+    sink = MemorySink()
+    inner = call_of("add", '{"a": 1, "b": 2}', id="inner")
+
+    @tool(visible=ALL)
+    async def outer() -> None:
+        """Call the runner."""
+        await both.exec(inner, scope=CallScope(RunTally("below")))
+        refused = hydrate(call_of("add", '{"a": 1, "b": 2}', id="refused"), [add])
+        await both.refuse_all([refused], scope=CallScope(RunTally("below")))
+
+    both = ToolRunner([outer, add], sinks=[sink])
+    await both.exec(call_of("outer", id="outer"), scope=CallScope(RunTally("above")))
+    told = {r.id: (r.status, r.parent_run_id, r.parent_call_id) for r in sink.records}
+    assert told == {
+        "inner": ("completed", "above", "outer"),
+        "refused": ("failed", "above", "outer"),
+        "outer": ("completed", "", ""),
+    }
+
+
+async def test_a_sink_that_raises_ends_a_reply_when_all_of_its_calls_are_over() -> None:
+    over: list[int] = []
+
+    @tool(visible=ALL)
+    async def tidies(n: int) -> None:
+        """Take its time to stop."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            over.append(n)
+
+    class Full(MemorySink):
+        def write(self, record: ToolInvocationRecord) -> None:
+            if record.name == "add":
+                raise OSError("full")
+            super().write(record)
+
+    sink = Full()
+    calls = [call_of("tidies", f'{{"n": {n}}}', id=f"call_{n}") for n in range(2)]
+    calls.append(call_of("add", '{"a": 1, "b": 2}', id="add"))
+    with pytest.raises(OSError, match="full"):
+        await ToolRunner([tidies, add], sinks=[sink]).exec_all(calls)
+    assert over == [0, 1]
+    assert [r.error and r.error.code for r in sink.records] == [ErrorCode.CANCELLED] * 2
+
+
+def next_number() -> int:
+    RAN.append("made")
+    return len(RAN)
+
+
+@dataclasses.dataclass
+class Numbered:
+    text: str
+    number: int = dataclasses.field(default_factory=next_number)
+
+
+@tool(visible=ALL)
+async def take(x: Numbered) -> int:
+    """Take it."""
+    return x.number
+
+
+class Mends:
+    name = "mends"
+
+    async def __call__(self, _request: RepairRequest) -> str:
+        return '{"x": {"text": "a"}}'
+
+
+@each_row("sent", ['{"x": {"text": "a"}}', '{"x": {"text": 7}}'])
+async def test_what_factories_made_of_a_call_before_is_used_again(sent: str) -> None:
+    RAN.clear()
+    runner = ToolRunner([take], repairer=Mends())
+    before = await runner.hydrate(call_of("take", sent))
+    assert isinstance(before, Hydrated)
+    again = await runner.hydrate(call_of("take", sent), pinned=before.building.pinned)
+    assert isinstance(again, Hydrated)
+    assert (again.canonical, len(RAN)) == (before.canonical, 1)
+    assert again.provenance.repaired is ("7" in sent)
+
+
+def test_of_some_tools_a_runner_knows_for_whom_they_are(runner: ToolRunner) -> None:
+    definition = for_admins.get_definition()
+    for roles in ((), ("admin",)):
+        context = PolicyContext(Caller("ada", roles), RunTally())
+        assert (runner.never_allows(definition, context) is None) is bool(roles)
+
+
 async def test_an_exclusive_tool_runs_alone() -> None:
     running: set[str] = set()
     seen: list[set[str]] = []
@@ -491,6 +648,55 @@ RESULTS: list[tuple[Any, Any]] = [
     ([1, {"a": (2, 3)}], [1, {"a": [2, 3]}]),
     ({"when": __import__("datetime").date(2026, 1, 2)}, {"when": "2026-01-02"}),
 ]
+
+
+async def test_a_tool_that_names_no_time_limit_has_that_of_its_runner() -> None:
+    @tool(visible=ALL)
+    async def waits() -> None:
+        """Wait for nobody."""
+        await asyncio.Event().wait()
+
+    outcome = await ToolRunner([waits], timeout=0.01).exec(call_of("waits"))
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.TIMEOUT
+
+
+async def test_a_cancellation_of_before_a_call_is_not_the_calls() -> None:
+    """A task that goes on though it was cancelled runs tools as ever, whatever these raise."""
+
+    @tool(visible=ALL)
+    async def stops() -> None:
+        """Raise what only a task's canceller should."""
+        raise asyncio.CancelledError
+
+    async def goes_on() -> Outcome:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return await ToolRunner([stops]).exec(call_of("stops"))
+
+    task = asyncio.ensure_future(goes_on())
+    await asyncio.sleep(0)
+    task.cancel()
+    outcome = await task
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.TOOL_ERROR
+
+
+class Later:
+    def __await__(self) -> Generator[Any, None, int]:
+        yield from asyncio.sleep(0).__await__()
+        return 7
+
+
+async def test_whatever_can_be_awaited_is_awaited() -> None:
+    @tool(visible=ALL)
+    def gives() -> Any:
+        """Give what can be awaited."""
+        return Later()
+
+    outcome = await ToolRunner([gives]).exec(call_of("gives"))
+    assert isinstance(outcome, Completed)
+    assert outcome.value == 7
 
 
 async def test_a_result_may_be_as_large_as_a_runner_was_told() -> None:
@@ -692,6 +898,47 @@ async def test_it_shares_policies_sinks_and_the_memory_of_calls() -> None:
     assert (
         await one.exec(call_of_tools("second", 5))
     ).record.status == "failed"  # it knows no such tool
+    three = two.over([second])
+    assert three.catalog.names == ("second",)
+    spent = await three.exec(call_of_tools("second", 6))
+    assert isinstance(spent, Failed)
+    assert spent.error.code is ErrorCode.BUDGET_EXCEEDED
+
+
+async def test_further_sinks_and_another_approver_are_one_runners_own() -> None:
+    RAN.clear()
+    first_sink, more = MemorySink(), MemorySink()
+    one = ToolRunner([first], sinks=[first_sink], policy=[lambda *_: Ask("why")])
+
+    async def yes(request: ApprovalRequest) -> Approve:
+        return Approve(by=f"for {request.tool}")
+
+    two = one.with_sinks(more).with_approver(yes)
+    assert (one.approver, two.approver) == (None, yes)
+    refused = await one.exec(call_of_tools("first", 1))
+    assert [r.error and r.error.code for r in first_sink.records] == [ErrorCode.APPROVAL_REQUIRED]
+    assert more.records == []
+    done = await two.exec(call_of_tools("first", 2))
+    assert (refused.record.status, done.record.status) == ("failed", "completed")
+    assert [r.approved_by for r in more.finished()] == ["for first"]
+    assert first_sink.finished()[1:] == more.finished()
+    assert (await one.exec(call_of_tools("first", 2))).record == done.record
+    assert RAN == ["x"]
+    with pytest.raises(ToolcribError, match="a sink has a method"):
+        one.with_sinks(cast("Any", object()))
+    with pytest.raises(ApprovalError):
+        one.with_approver(cast("Any", lambda _request: None))
+
+
+async def test_a_ledger_that_is_a_further_sink_begins_the_calls() -> None:
+    async with AuditLog("sqlite://") as log:
+        runner = ToolRunner([first], sinks=[MemorySink()]).with_sinks(log)
+        await runner.exec(call_of_tools("first", 1))
+        assert [e.record.status for e in await log.entries()] == ["started", "completed"]
+        again = ToolRunner([first], sinks=[log])
+        outcome = await again.exec(call_of_tools("first", 1))
+        assert isinstance(outcome, Completed)
+        assert outcome.replayed
 
 
 def test_a_name_that_is_taken_and_a_need_that_nobody_meets() -> None:

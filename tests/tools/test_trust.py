@@ -161,7 +161,11 @@ async def test_an_imported_tool_runs_once_it_is_trusted(tmp_path: Path) -> None:
         ({"read_file": Trusted()}, True, ("failed", True)),
     ]
     for trust, tainted, expected in table:
-        assert await ran(runnable(tmp_path, trust=trust, lock=lock), tainted=tainted) == expected
+        trusting = runnable(tmp_path, trust=trust, lock=lock)
+        assert await ran(trusting, tainted=tainted) == expected
+        name = "trusted" if isinstance(trust["read_file"], Trusted) else "read_only"
+        assert lock_catalog(trusting).tools["read_file"].trust == name
+    assert lock_catalog(runnable(tmp_path)).tools["read_file"].trust == ""
 
 
 CHANGED: list[dict[str, Any]] = [
@@ -191,9 +195,13 @@ def test_a_changed_digest_lapses_the_trust(
             marks = marks_of(discover(path, trust={"read_file": said}, lock=lock))
         assert (marks.requires_approval, marks.read_only) == (True, False)
         assert "trust in 'read_file' has lapsed" in caplog.text
+        (now,) = lock_catalog(discover(path)).origins()
+        assert f"it is {now}" in caplog.text
     write_lock(lock_catalog(discover(path)), lock)
     trusted = marks_of(discover(path, trust={"read_file": ReadOnly()}, lock=lock))
     assert not trusted.requires_approval
+    lapsed = marks_of(discover(path, trust={"read_file": pinned}, lock=lock))
+    assert lapsed.requires_approval  # the digest that is said decides, whatever the lock has
 
 
 HINTS = ("readOnlyHint", "destructiveHint", "openWorldHint", "idempotentHint", "title")

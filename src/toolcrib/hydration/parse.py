@@ -102,7 +102,6 @@ MAX_NODES = 100_000
 MAX_DIGITS = 40
 
 _HUGE_INT = 10**MAX_DIGITS
-_EXPONENT = re.compile(rb"[eE][+-]?[0-9]")
 _SINGLE_QUOTED = re.compile(r"""(?<=[\[{,:])\s*'|'\s*(?=[\]},:])""")
 # What jiter says, by its first words, and what is said of it here.
 _REASONS = {
@@ -214,7 +213,7 @@ def _read(data: bytes) -> tuple[JsonValue, ParseFailure | None]:
     if is_same(written, data):
         return value, None if small else _walk(value)
     del value  # two of them at once would be twice the work for the garbage collector
-    ordinary = small and not may_hold_wide_integer(data) and _EXPONENT.search(data) is None
+    ordinary = small and not may_hold_wide_integer(data)  # orjson refuses what is infinite
     return _read_carefully(data, ordinary=ordinary)
 
 

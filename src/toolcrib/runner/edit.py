@@ -53,7 +53,7 @@ def edited_call(
         read = hydrate(call, catalog, pinned=pinned, on_exception=hook)
         if (
             isinstance(read, Hydrated)
-            and shown.stands(edited, arguments, read.arguments)
+            and shown.stands(edited, read.arguments)
             and (at or not shown.gives_again(edited, read.arguments))
         ):
             return read
@@ -247,10 +247,9 @@ class _Shown(NamedTuple):
             return 0
         return sum(parts) / (1 + len(one))
 
-    def stands(self, edited: Any, given: Any, read: Any, name: str = "") -> bool:
-        """Return whether each value of an edit that was shown, or that was not sent, was read as it is.
-
-        `given` is what was sent. The others are as the tool's own validators have them.
+    def stands(self, edited: Any, read: Any, name: str = "") -> bool:
+        """Return whether each value of an edit that was shown was read as it is: one that was not sent
+        was shown, too. The others are as the tool's own validators have them.
         """
         value = self._value(name, edited)
         if value[1] == self.number(read):
@@ -258,27 +257,21 @@ class _Shown(NamedTuple):
         if value in self.left:
             return False
         if isinstance(edited, dict) and isinstance(read, dict):
-            sent = given if isinstance(given, dict) else edited
             return all(
-                own in read
-                and (own in sent or self.number(part) == self.number(read[own]))
-                and self.stands(part, sent.get(own), read[own], own)
-                for own, part in edited.items()
+                own in read and self.stands(part, read[own], own) for own, part in edited.items()
             )
         if isinstance(edited, list) and isinstance(read, list):
             if name in self.sets:
                 same = sorted(map(self.number, edited)) == sorted(map(self.number, read))
                 if same or not any(isinstance(part, dict | list) for part in edited):
                     return same
-            items = given if isinstance(given, list) and len(given) == len(edited) else edited
             return len(edited) <= len(read) and all(  # the last fields of a NamedTuple are defaults
-                self.stands(part, item, now, name)
-                for part, item, now in zip(edited, items, read, strict=False)
+                self.stands(part, now, name) for part, now in zip(edited, read, strict=False)
             )
         if isinstance(edited, dict | list):
             return False  # of what became of its parts nothing is known
         inner, now = _json_in(edited), _json_in(read)
-        return inner is None or now is None or self.stands(inner, inner, now, name)
+        return inner is None or now is None or self.stands(inner, now, name)
 
     def gives_again(self, edited: Any, read: Any) -> bool:
         """Return whether a value that a factory made for one item was filled in at another one."""

@@ -91,7 +91,7 @@ def trusted_by(
             "`toolcrib tools show` prints, or lock= with the lock file that has it"
         )
     said = imported._replace(trust="read_only" if isinstance(trust, ReadOnly) else "trusted")
-    pinned = {trust.digest} if trust.digest else pins.origins() if pins else frozenset()
+    pinned = {trust.digest} if trust.digest or pins is None else pins.origins()
     if imported.origin not in pinned:
         _LOGGER.warning(
             "trust in '%s' has lapsed: its definition is not the one that was read (it is %s)",
