@@ -16,8 +16,7 @@ from toolcrib.errors import ErrorCode
 from toolcrib.hydration import hydrate
 from toolcrib.testing import MemorySink, ScriptedClient, call, openai_server, raw_call
 from toolcrib.values.call import PayloadRef
-from toolcrib.values.client import Plan
-from toolcrib.values.message import ChatRequest, Message
+from toolcrib.values.message import ChatRequest, Message, Plan
 from toolcrib.values.origin import prompt_of
 from toolcrib.values.record import ToolInvocationRecord
 
