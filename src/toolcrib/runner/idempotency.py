@@ -215,6 +215,20 @@ class IdempotencyCache:
             while len(self._evicted_in_order) > MAX_EVICTED:
                 del self._evicted[self._evicted_in_order.popleft()]
 
+    def replace(
+        self, key: str, outcome: Completed | Failed, value_json: bytes | None = None
+    ) -> None:
+        """Keep how a call ended after all in place of what was kept, if its key is still known."""
+        with self._lock:
+            known = self._known.get(key)
+            if known is None:
+                return
+            if known.record is not None:
+                self._kept.remove(key)
+                self._bytes -= known.size
+            self._known[key] = _CachedCall(known.fingerprint)
+        self.keep(key, outcome, value_json)
+
 
 class WriteAhead:
     """Writes an entry of each call before it runs: to the ledger, and to the sinks that ask for it.
