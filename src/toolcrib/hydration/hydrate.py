@@ -143,6 +143,10 @@ class _Build(Veiled, msgspec.Struct, eq=False):
     def pinned(self) -> dict[str, JsonValue]:
         return {} if self._factory_values is None else self._factory_values.json()
 
+    @property
+    def distrusted(self) -> bool:
+        return self._tool.distrusted
+
     def another(self) -> Any:
         """Return what is built once more or, where that is another value each time, a copy.
 

@@ -498,7 +498,9 @@ def _annotations(name: str, given: AnnotationOptions) -> _Said:
     rest: dict[str, Any] = {key: value for key, value in given.items() if key not in apart}
     unknown = rest.keys() - (set(Annotations.__struct_fields__) - {"marks_json"})
     if unknown:
-        raise DefinitionError(f"tool '{name}': unknown annotation {', '.join(sorted(unknown))}")
+        known = [*(f for f in Annotations.__struct_fields__ if f != "marks_json"), *apart]
+        told = [f"{one}{did_you_mean(one, known)}" for one in sorted(unknown)]
+        raise DefinitionError(f"tool '{name}': unknown annotation {', '.join(told)}")
     if "allowed_roles" in given and _is_empty(given["allowed_roles"]):
         raise DefinitionError(
             f"tool '{name}': allowed_roles is empty, so that nobody could call it: name the roles, or"

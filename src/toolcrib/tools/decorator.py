@@ -515,7 +515,10 @@ def tool_from_dict(
         made = make_function_tool(handlers[name], options, frame_locals or {})
     else:
         made = _without_code(name, options)
-    return made.brought(_origin(given)) if isinstance(given, ImportedForm) else made
+    if not isinstance(given, ImportedForm):
+        return made
+    reads = given.hints.get("readOnlyHint") is True
+    return made.brought(_origin(given), claims_read_only=reads)
 
 
 def _without_code(name: str, options: ToolOptions) -> Tool[..., Any]:
