@@ -131,7 +131,8 @@ class Executor:
         """
         before = cancel_requests() if cancels is None else cancels
         watch = None
-        outer, left = LEFT.get(), list[Work]()
+        outer = LEFT.get()
+        left: list[Work] = []
         LEFT.set(left)
         try:
             instance = instance_of(hydrated, plan.tool)
