@@ -39,7 +39,11 @@ from toolcrib.values.json import JsonObject
 from toolcrib.values.record import ToolInvocationRecord
 
 CANARY = "canary-3e7c"
-OPEN: JsonObject = {"type": "object", "properties": {"text": {"type": "string"}}}
+OPEN: JsonObject = {
+    "type": "object",
+    "properties": {"text": {"type": "string"}},
+    "additionalProperties": True,
+}
 released = threading.Event()
 
 

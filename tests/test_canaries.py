@@ -109,7 +109,7 @@ exception, class            .     .     .     .   .      .      .    .    .     
 exception, streaming        .     .     .     .   .      .      .    .    .     .       .      .     x
 exception, a group          .     .     .     .   .      .      .    .    .     .       .      .     x
 exception, when cancelled   .     .     .     .   .      .      .    .    .     .       .      .     x
-exception, too late         .     .     .     .   .      .      .    .    .     .       .      .     .
+exception, too late         .     .     .     .   .      .      .    .    .     .       .      .     x
 its cause and notes         .     .     .     .   .      .      .    .    .     .       .      .     x
 context of a ToolError      .     .     .     .   .      .      .    .    .     .       .      .     x
 ToolError, safe text        .     x     x     .   .      .      x    x    .     .       .      .     x

@@ -353,13 +353,13 @@ class CapabilityError(ToolError):
     """Raised by a capability's adapter: the call ends as `capability_error` with this text."""
 
 
-def did_you_mean(given: str, known: Iterable[str]) -> str:
+def did_you_mean(given: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Return ` (did you mean 'x'?)` for the known word that a mistyped one is most like, or nothing.
 
     It stands behind the unknown word in an error's text.
     """
     names = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(given[:100].lower(), names, n=1)
+    near = difflib.get_close_matches(given[:100].lower(), names, n=1, cutoff=cutoff)
     return f" (did you mean '{names[near[0]]}'?)" if near else ""
 
 

@@ -23,10 +23,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from queue import SimpleQueue
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 from weakref import WeakSet
 
 T = TypeVar("T")
+Ending: TypeAlias = tuple[Any, BaseException | None]
 MOST_LEFT_BEHIND = 100
 MOST_IDLE = 32
 _UNSET = object()
@@ -79,6 +80,8 @@ class Work:
         self._over = False
         self._given_up = False
         self._stops: list[Callable[[], None]] = []
+        self._ending: Ending = (None, None)
+        self._heard: Callable[[Any, BaseException | None], None] | None = None
 
     @classmethod
     def forget(cls) -> None:
@@ -94,6 +97,9 @@ class Work:
             self._given_up = True
             Work.left_behind += 1
             stops = list(self._stops)
+        left = LEFT.get()
+        if left is not None:
+            left.append(self)
         for stop in stops:
             stop()
 
@@ -106,23 +112,38 @@ class Work:
             CURRENT.set(self)
             return work()
 
+        ending: Ending = (None, None)
         try:
-            return entered(within), None
+            ending = entered(within), None
         except (StopIteration, GeneratorExit) as raised:  # what would end a coroutine that awaits
             error = RuntimeError(f"{type(raised).__name__} was raised in a thread")
             error.__cause__ = raised
-            return None, error
+            ending = None, error
         except BaseException as raised:  # noqa: BLE001  carried to the loop, and judged there
-            return None, raised
+            ending = None, raised
         finally:
-            self.end()
+            self.end(ending)
+        return ending
 
-    def end(self) -> None:
-        """Note that the work is over."""
+    def end(self, ending: Ending) -> None:
+        """Note that the work is over, with this value or what it raised."""
         with self._lock:
-            if not self._over:
-                self._over = True
-                Work.left_behind -= self._given_up
+            if self._over:
+                return
+            self._over = True
+            Work.left_behind -= self._given_up
+            heard = self._heard
+            if self._given_up:
+                self._ending = ending
+        if heard is not None:
+            heard(*ending)
+
+    def tell(self, heard: Callable[[Any, BaseException | None], None]) -> None:
+        """Call `heard` with how the work ended, given up as it is: in its thread, or here and now."""
+        with self._lock:
+            self._heard, over = heard, self._over
+        if over:
+            heard(*self._ending)
 
     @contextmanager
     def stopped_by(self, stop: Callable[[], None]) -> Iterator[None]:
@@ -140,6 +161,8 @@ class Work:
 
 
 CURRENT: ContextVar[Work | None] = ContextVar("toolcrib_work", default=None)
+LEFT: ContextVar[list[Work] | None] = ContextVar("toolcrib_left", default=None)
+"""Where the work that is left behind here is listed: each call of a tool has a list of its own."""
 
 
 @contextmanager

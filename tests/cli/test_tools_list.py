@@ -104,7 +104,7 @@ def test_the_digest_that_trust_takes_is_printed_by_that_name(
     assert trusted_with(listed["trust_digest"])
     assert not trusted_with(listed["digest"])
     assert run(["tools", "show", "say", "--tools", "imported.json"]) == 0
-    line = f'trust={{"say": ReadOnly("{listed["trust_digest"]}")}}'
+    line = f'trust={{"say": Trusted("{listed["trust_digest"]}")}}'
     assert line in capsys.readouterr().out
 
 
@@ -114,4 +114,4 @@ def test_nothing_of_trust_is_said_of_what_was_not_imported(
     assert run(["tools", "show", "convert_units", "--json"]) == 0
     assert "trust_digest" not in json.loads(capsys.readouterr().out)
     assert run(["tools", "show", "convert_units"]) == 0
-    assert "ReadOnly" not in capsys.readouterr().out
+    assert "trust=" not in capsys.readouterr().out

@@ -143,6 +143,7 @@ GIVEN: dict[str, Any] = {
     "type": "object",
     "properties": {"n": {}, "secret_label": {}},
     "required": ["n"],
+    "additionalProperties": True,
 }
 
 

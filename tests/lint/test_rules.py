@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from rows import each_row
 
+from toolcrib import tool
 from toolcrib.lint import Finding, check_tools
+from toolcrib.lint.rules import CHECKED_FORMATS
+from toolcrib.schema import compile_validator
 from toolcrib.values.json import JsonObject
 
 
@@ -25,7 +28,7 @@ def number(description: str = "What it is.", **rest: Any) -> JsonObject:
     return {"type": "integer", "description": description, **rest}
 
 
-def check(*tools: JsonObject) -> list[Finding]:
+def check(*tools: Any) -> list[Finding]:
     return check_tools(tools, providers=())
 
 
@@ -34,6 +37,8 @@ def said(*tools: JsonObject) -> list[tuple[str, str, str]]:
 
 
 BARE: JsonObject = {"name": "a", "description": "", "input_schema": {"type": "object"}}
+
+OPEN: Any = definition("a", x=text())
 
 SINGLE: list[tuple[JsonObject, str, str, str]] = [
     (BARE, "description", "/description", "no description"),
@@ -72,6 +77,36 @@ SINGLE: list[tuple[JsonObject, str, str, str]] = [
         "enum",
         "/input_schema/properties/x/enum",
         "without a type",
+    ),
+    (
+        definition("a", x=text(maxLenght=3)),
+        "keyword",
+        "/input_schema/properties/x/maxLenght",
+        "the unknown keyword 'maxLenght' judges nothing (did you mean 'maxLength'?)",
+    ),
+    (
+        definition("a", x=number(minimun=3)),
+        "keyword",
+        "/input_schema/properties/x/minimun",
+        "did you mean 'minimum'?",
+    ),
+    (
+        definition("a", x=text(format="phone"), y=text(format="iban"), z=text(format="phone")),
+        "keyword",
+        "/input_schema/properties/x/format",
+        "nothing checks the formats 'phone', 'iban'",
+    ),
+    (
+        OPEN | {"input_schema": {**OPEN["input_schema"], "additionalProperties": True}},
+        "open",
+        "/input_schema/additionalProperties",
+        "no record shows them",
+    ),
+    (
+        OPEN | {"input_schema": {**OPEN["input_schema"], "patternProperties": {"^x": {}}}},
+        "open",
+        "/input_schema/patternProperties",
+        "no record shows them",
     ),
 ]
 
@@ -341,3 +376,34 @@ def test_a_thousand_tools_that_are_all_alike() -> None:
     found = check(*tools)
     assert sum(f.rule == "similar" for f in found) == 999
     assert sum(f.rule == "name" for f in found) == 999
+
+
+@each_row("known", sorted(CHECKED_FORMATS))
+def test_each_format_that_counts_as_checked_is_checked(known: str) -> None:
+    validator = compile_validator({"format": known})
+    assert not all(map(validator.is_valid, ("(", "\\", "{", "a b", "%", "")))
+
+
+def test_what_others_write_beside_a_schema_is_no_misspelt_keyword() -> None:
+    beside: Any = {
+        "nullable": True,
+        "example": "x",
+        "x-order": 1,
+        "xml": {},
+        "strict": True,
+        "widget": "a",
+    }
+    assert said(definition("a", x=text(**beside, format="password"))) == []
+
+
+def test_an_open_schema_over_a_function_with_more_parameters_names_them() -> None:
+    def refund(order: int, dry_run: bool = True) -> int:
+        """Refund an order by its number."""
+        return order
+
+    about = {"order": number("Its number.")}
+    opened: Any = {"type": "object", "properties": about, "required": ["order"]}
+    (found,) = check(tool(visible=[], input_schema=opened | {"additionalProperties": True})(refund))
+    assert found.rule == "open"
+    assert "its parameters dry_run among them" in found.message
+    assert check(tool(visible=[], input_schema=opened)(refund)) == []

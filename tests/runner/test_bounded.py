@@ -393,7 +393,7 @@ async def test_threads_that_are_left_behind_are_counted_and_limited(
     monkeypatch.setattr("toolcrib.runner.call.MOST_LEFT_BEHIND", before + 1)
     first = await runner.exec(CALL)
     assert isinstance(first, Failed)
-    assert first.error.code is ErrorCode.TIMEOUT
+    assert first.error.code is ErrorCode.OUTCOME_UNKNOWN
     assert runner.left_behind == before + 1
     refused = await runner.exec(ToolCall("call_1", "f", "{}"))
     assert isinstance(refused, Failed)

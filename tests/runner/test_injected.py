@@ -594,7 +594,7 @@ async def test_a_thread_that_is_left_behind_closes_what_it_opened_after_it_is_do
 
     outcome, _ = await run(overruns, {Db: per_call(lambda: Closes(log))})
     assert isinstance(outcome, Failed)
-    assert outcome.error.code is ErrorCode.TIMEOUT
+    assert outcome.error.code is ErrorCode.OUTCOME_UNKNOWN
     assert log == ["db in"]
     go_on.set()
     await asyncio.wait_for(closed.wait(), 5)

@@ -385,6 +385,8 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"tags": [1]}, "a wrong annotation"),
     ({"strict": "yes"}, "a wrong annotation"),
     ({"dangerous": True}, "unknown annotation dangerous"),
+    ({"readonly": True}, r"unknown annotation readonly \(did you mean 'read_only'\?\)"),
+    ({"imported": True}, "unknown annotation imported"),
     ({"no_schema_mode": "maybe"}, "no_schema_mode is one of read-only, human-approval, full"),
     ({"examples": [("only a request",)]}, "an example is a pair"),
     ({"examples": ["text"]}, "an example is a pair"),
@@ -548,20 +550,20 @@ def test_a_given_schema_has_to_require_what_the_signature_does() -> None:
         tool(visible=ALL, input_schema=schema)(needs_a)
     with pytest.raises(DefinitionError, match="signature differ in a"):
         tool(visible=ALL, input_schema=OBJECT)(needs_a)
-    assert tool_of(tool(visible=ALL, input_schema=schema)(fine)).definition.input_schema == schema
+    closed = schema | {"additionalProperties": False}
+    assert tool_of(tool(visible=ALL, input_schema=schema)(fine)).definition.input_schema == closed
     combined = {**schema, "anyOf": [{"required": ["a"]}]}
-    assert (
-        tool(visible=ALL, input_schema=combined)(needs_a).get_definition().input_schema == combined
-    )
+    assert tool(visible=ALL, input_schema=combined)(
+        needs_a
+    ).get_definition().input_schema == combined | {"unevaluatedProperties": False}
 
 
 def test_a_given_schema_for_parameters_without_hints() -> None:
-    assert tool(visible=ALL, input_schema=prop({}))(no_hint).get_definition().input_schema == prop(
-        {}
-    )
+    closed = prop({}) | {"additionalProperties": False}
+    assert tool(visible=ALL, input_schema=prop({}))(no_hint).get_definition().input_schema == closed
     with pytest.raises(DefinitionError, match="signature differ in b, a"):
         tool(visible=ALL, input_schema={**OBJECT, "properties": {"b": {}}})(no_hint)
-    assert tool(visible=ALL, input_schema=prop({}))(stars).get_definition().input_schema == prop({})
+    assert tool(visible=ALL, input_schema=prop({}))(stars).get_definition().input_schema == closed
 
 
 NO_SCHEMA: list[tuple[dict[str, Any], str | None]] = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -417,12 +418,13 @@ def test_check_prints_the_line_to_paste(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    path = file_of({"tools": [MCP, {**MCP, "name": "b a d"}]}, tmp_path)
+    reads = {**MCP, "annotations": {"readOnlyHint": True}}
+    path = file_of({"tools": [reads, {**MCP, "name": "b a d"}]}, tmp_path)
     cli(["tools", "check", "tools.json"])
     (line,) = [s for s in capsys.readouterr().out.splitlines() if s.startswith("    trust=")]
     pasted: Any = {}
     exec(f"found = dict({line.strip()})", {"ReadOnly": ReadOnly}, pasted)  # noqa: S102
-    file_of({"tools": [MCP]}, tmp_path)
+    file_of({"tools": [reads]}, tmp_path)
     assert marks_of(discover(path, **pasted["found"])).read_only
     cli(["tools", "check", "tools.json", "--json"])
     imported = json.loads(capsys.readouterr().out)["imported"]
@@ -430,3 +432,67 @@ def test_check_prints_the_line_to_paste(
     file_of(f"from toolcrib import Catalog\ncatalog = Catalog([{OURS!r}])", tmp_path, "mine.py")
     cli(["tools", "check", "mine.py"])
     assert "imported" not in capsys.readouterr().out
+
+
+def test_check_says_trusted_of_what_does_not_claim_to_read_and_one_line_of_many(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    many = [{**OURS, "name": f"tool_{n}"} for n in range(11)]
+    path = file_of(many[:10], tmp_path)
+    cli(["tools", "check", "tools.json"])
+    lines = [s for s in capsys.readouterr().out.splitlines() if s.startswith("    trust=")]
+    assert len(lines) == 10
+    assert all(": Trusted(" in line for line in lines)
+    file_of(many, tmp_path)
+    cli(["tools", "lock", "--tools", "tools.json"])
+    capsys.readouterr()
+    cli(["tools", "check", "tools.json"])
+    (line,) = [s for s in capsys.readouterr().out.splitlines() if "Trusted()" in s]
+    given = {"catalog": discover(path), "Trusted": Trusted, "read_lock": read_lock}
+    exec(line.strip(), given)  # noqa: S102
+    assert not any(t.get_definition().annotations.requires_approval for t in given["trusted"])  # type: ignore[attr-defined]
+    (tmp_path / "mine.py").write_text(
+        "from toolcrib import *\n"
+        "@tool(visible=[])\ndef own(n: int) -> int:\n    'Be here.'\n    return n\n"
+        "catalog = Catalog([own, discover('tools.json')])\n",
+        encoding="utf-8",
+    )
+    cli(["tools", "check", "mine.py"])
+    (line,) = [s for s in capsys.readouterr().out.splitlines() if "Trusted()" in s]
+    exec(line.strip(), given | {"catalog": Catalog([own, discover(path)])})  # noqa: S102
+
+
+NOT_TRUSTED = "it was imported, and nobody here trusts it yet (see trust=)"
+
+
+@pytest.mark.parametrize("prefix", ["", "x_"])
+async def test_why_an_imported_tool_asks(prefix: str, tmp_path: Path) -> None:
+    file_of([OURS], tmp_path)
+    catalog = runnable(tmp_path).prefixed(prefix) if prefix else runnable(tmp_path)
+    read = ToolCall("1", f"{prefix}read_file", '{"path": "a"}')
+    outcome: Any = await ToolRunner(catalog).exec(read)
+    assert outcome.record.decision.reason == NOT_TRUSTED
+    assert outcome.error.message.endswith(f"nobody is there to give it: {NOT_TRUSTED}.")
+    digest = catalog[read.name].imported.origin  # type: ignore[attr-defined]
+    own_word = Catalog.from_definitions([OURS], handlers={"read_file": read_file},
+                                        marks={"read_file": {"requires_approval": True}})  # fmt: skip
+    trusted = runnable(tmp_path, trust={"read_file": Trusted(digest)})
+    for marked in (own_word, trusted):
+        outcome = await ToolRunner(marked).exec(call_of(1))
+        assert NOT_TRUSTED not in str(outcome)
+
+
+def test_trust_in_all_tools_at_once_says_what_to_write() -> None:
+    for trust in (Trusted(), ReadOnly()):
+        with pytest.raises(TypeError, match=r"write \{name: \w+\(\) for name in catalog.names\}"):
+            Catalog().trusting(trust)  # type: ignore[arg-type]
+
+
+def test_a_decorator_above_tool_says_where_it_belongs() -> None:
+    @functools.wraps(own)
+    def retried(*args: Any) -> Any:
+        return own(*args)
+
+    with pytest.raises(DefinitionError, match="wraps a tool, and is none: put @tool above that"):
+        ToolRunner([retried])

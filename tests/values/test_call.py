@@ -33,6 +33,7 @@ class Built:
         self.sent: JsonObject = {"a": 1}
         self.pinned: dict[str, JsonValue] = {}
         self.normalised: tuple[str, ...] = ()
+        self.distrusted = False
 
     def another(self) -> object:
         return object()

@@ -678,6 +678,11 @@ class GroupWriter(Generic[S, T]):
             self._changed.notify()
         return future
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, and not used since."""
+        return self._closing
+
     async def aclose(self) -> None:
         """Wait until all that was queued is committed, and the thread has ended."""
         with self._changed:

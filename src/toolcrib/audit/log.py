@@ -384,6 +384,11 @@ class AuditLog(Closing):
                 await asyncio.sleep(_PAUSE)
         return pruned
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, and no record was given to it since: nobody waits for another one."""
+        return self._writer.closed
+
     async def aclose(self) -> None:
         """Wait for what is being written, sign a last checkpoint, and close the database."""
         await self._writer.aclose()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import sys
 from collections import Counter
@@ -57,6 +58,7 @@ from toolcrib.testing import MemorySink
 from toolcrib.tools import DefinitionsFile, read_definitions, source_of, tool_of
 from toolcrib.tools.decorator import tool_from_dict
 from toolcrib.tools.lock import MARK, Change, Lock, lock_catalog, read_lock, write_lock
+from toolcrib.tools.trust import Imported
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Caller
 from toolcrib.values.definition import All, HasDefinition, ToolDefinition, tools_in
@@ -68,6 +70,7 @@ _NARROW = 40
 _Row: TypeAlias = tuple[Finding, list[str]]
 _STYLES = {"refused": "red", "lost": "yellow", "doubtful": "cyan"}
 LOCK_FILE = "toolcrib.lock"
+_MOST_LINES = 10  # that trust one tool each
 
 app = typer.Typer(no_args_is_help=True, help="Look into a catalog of tools, check it, lock it.")
 
@@ -117,10 +120,11 @@ def show_tool(
         print_json(whole)
         return
     out.print(f"{name}  {whole['digest']}")
-    trust_digest = whole.pop("trust_digest", None)
-    if trust_digest is not None:
+    imported = tool_of(tool).imported
+    if imported is not None:
+        del whole["trust_digest"]
         out.print("imported. To trust it:")
-        show_trust({name: str(trust_digest)})
+        show_trust({name: imported})
     out.print(printable(str(whole["description"])))
     for title, value in whole.items():
         if title not in ("name", "description", "digest") and value not in ([], None, {}):
@@ -201,10 +205,11 @@ def check(
     except RequestError as error:
         raise UnusableError(f"--provider: {error}") from None
     if as_json:
-        print_json(_plain(findings, len(given)) | ({"imported": imported} if imported else {}))
+        origins = {name: one.origin for name, one in imported.items()}
+        print_json(_plain(findings, len(given)) | ({"imported": origins} if origins else {}))
     else:
         _show_findings(findings)
-        _show_trust(imported)
+        _show_trust(imported, whole=len(imported) == len(given))
         out.print(_closing(findings, len(given)))
     if any(finding.effect == "refused" for finding in findings):
         raise typer.Exit(1)
@@ -226,31 +231,46 @@ def _given(where: str | None) -> Sequence[Any]:
     return found
 
 
-def _imported(given: Sequence[Any]) -> dict[str, str]:
-    """Map each imported tool that asks for approval to the digest that trust is bound to."""
-    found: dict[str, str] = {}
+def _imported(given: Sequence[Any]) -> dict[str, Imported]:
+    """Return by name what is known of each imported tool that asks for approval."""
+    found: dict[str, Imported] = {}
     for tool in tools_in(given):
         with contextlib.suppress(DefinitionError):  # it is among the findings
             made = tool_from_dict(tool, {}, ()) if isinstance(tool, Mapping) else tool_of(tool)
             if made.imported is not None and made.definition.annotations.requires_approval:
-                found[made.definition.name] = made.imported.origin
+                found[made.definition.name] = made.imported
     return found
 
 
-def _show_trust(imported: Mapping[str, str]) -> None:
-    """Print the line that trusts each tool, to be pasted: no terminal cuts it."""
+def _show_trust(imported: Mapping[str, Imported], *, whole: bool) -> None:
+    """Print what trusts the imported tools, to be pasted: no terminal cuts it.
+
+    `whole` says that there are no other tools, so that one line trusts all of many.
+    """
     if not imported:
         return
     one = len(imported) == 1
     asks = "tool asks and taints" if one else "tools ask and taint"
-    out.print(f"{len(imported)} imported {asks}. To trust {'it' if one else 'one'}:")
-    show_trust(imported)
+    if len(imported) <= _MOST_LINES:
+        out.print(f"{len(imported)} imported {asks}. To trust {'it' if one else 'one'}:")
+        show_trust(imported)
+        return
+    names = "catalog.names" if whole else f"[{', '.join(json.dumps(name) for name in imported)}]"
+    out.print(
+        f"{len(imported)} imported {asks}. To trust all of them as they are now, read them, write "
+        f"{LOCK_FILE} (`toolcrib tools lock`), and:"
+    )
+    typer.echo(
+        f"    trusted = catalog.trusting({{name: Trusted() for name in {names}}}, "
+        f'lock=read_lock("{LOCK_FILE}"))'
+    )
 
 
-def show_trust(origins: Mapping[str, str]) -> None:
+def show_trust(imported: Mapping[str, Imported]) -> None:
     """Print the line that trusts each imported tool, with the digest that trust is bound to."""
-    for name, origin in origins.items():
-        typer.echo(f'    trust={{"{name}": ReadOnly("{origin}")}}')
+    for name, one in imported.items():
+        trust = "ReadOnly" if one.claims_read_only else "Trusted"
+        typer.echo(f'    trust={{"{name}": {trust}("{one.origin}")}}')
 
 
 def _plain(findings: list[Finding], tools: int) -> dict[str, Any]:

@@ -79,8 +79,9 @@ def hydrate(
         return _reject(call, started, parsed.code, parsed.message, definition=tool.definition)
     judged = parsed if offer is None else _restored(offer, tool, call, parsed)
     before = FactoryValues.of_json(pinned) if pinned else None
+    undeclared = () if tool.definition.closed else _undeclared(tool, judged.value)
     made, errors, retryable = _built(call, tool, judged.value, before, on_exception)
-    notes, validator = call.notes + judged.notes, tool.validator
+    notes, validator = call.notes + judged.notes + undeclared, tool.validator
     if made is not None and made.normalised:
         notes = (*notes, "normalised")
     provenance = Provenance(
@@ -140,6 +141,10 @@ class _Build(Veiled, msgspec.Struct, eq=False):
     @property
     def pinned(self) -> dict[str, JsonValue]:
         return {} if self._factory_values is None else self._factory_values.json()
+
+    @property
+    def distrusted(self) -> bool:
+        return self._tool.distrusted
 
     def another(self) -> Any:
         """Return what is built once more or, where that is another value each time, a copy.
@@ -207,6 +212,12 @@ def _offered(name: str, offer: Offer) -> Tool[..., Any] | ErrorCode:
     if thing is not None:
         return tool_of(thing)
     return ErrorCode.NOT_OFFERED if name in offer.known else ErrorCode.UNKNOWN_TOOL
+
+
+def _undeclared(tool: Tool[..., Any], arguments: JsonObject) -> tuple[str, ...]:
+    """Return the note on arguments that a schema takes and does not name: no record shows them."""
+    number = len(arguments.keys() - tool.definition.properties)
+    return (f"undeclared:{number}",) if number and tool.validator is not None else ()
 
 
 def _built(

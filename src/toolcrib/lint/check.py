@@ -110,8 +110,9 @@ def _of_no_use(form: ToolForm, loss: Loss, schema: JsonObject) -> bool:
         return False
     if loss.keyword == "strict":
         return form.strict_dialect is None
-    node = resolve_ref(schema, f"#{loss.pointer}") if loss.keyword == "additionalProperties" else 0
-    return isinstance(node, dict) and node.get("additionalProperties") is False
+    closes = loss.keyword in ("additionalProperties", "unevaluatedProperties")
+    node = resolve_ref(schema, f"#{loss.pointer}") if closes else 0
+    return isinstance(node, dict) and node.get(loss.keyword) is False
 
 
 def _cut_alike(form: ToolForm, views: Sequence[ToolView]) -> Iterator[tuple[int, RuleFault]]:

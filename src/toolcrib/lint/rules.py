@@ -16,12 +16,12 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
-from toolcrib.errors import SchemaError
+from toolcrib.errors import SchemaError, did_you_mean
 from toolcrib.schema import compile_validator, references
 from toolcrib.schema.lower.tree import Effect
 from toolcrib.schema.references import References, escape_pointer, pointer_to
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonObject, JsonValue, is_whole
+from toolcrib.values.json import JsonObject, JsonValue, is_whole, json_copy
 
 Rule: TypeAlias = Literal[
     "definition",  # it cannot be a tool: what registration would say
@@ -35,6 +35,8 @@ Rule: TypeAlias = Literal[
     "spelling",  # one parameter under several names
     "default",  # a default that the schema itself refuses
     "enum",  # an enum without a type
+    "keyword",  # a keyword that is likely misspelt, or a format that nothing checks
+    "open",  # arguments that it does not declare run, and no record shows them
     "text",  # hidden characters, or sentences that give a model orders
 ]
 RULES: tuple[Rule, ...] = get_args(Rule)
@@ -318,6 +320,9 @@ def check_single(definition: ToolDefinition) -> Iterator[RuleFault]:
         yield from _parameters(schema)
         yield from _defaults(schema)
         yield from _enums(schema)
+        yield from _keywords(schema)
+        yield from _formats(schema)
+        yield from _open(definition, schema)
     form = definition.to_dict()
     form["examples"] = [[e.request, e.arguments] for e in definition.examples]
     yield from check_texts(form)
@@ -389,6 +394,77 @@ def _defaults(schema: JsonObject) -> Iterator[RuleFault]:
             f"/input_schema{nulls[0]}/default",
             f"its default{more} is null, which its own schema refuses: allow null, or drop it",
         )
+
+
+# What JSON Schema and OpenAPI know. Any other keyword is an annotation, which judges nothing.
+_KEYWORDS = frozenset(references.ROLES) | frozenset(
+    """
+    $comment $vocabulary const contentEncoding contentMediaType default dependentRequired deprecated
+    description discriminator enum example examples exclusiveMaximum exclusiveMinimum externalDocs
+    format maxContains maxItems maxLength maxProperties maximum minContains minItems minLength
+    minProperties minimum multipleOf nullable readOnly required title type uniqueItems writeOnly xml
+    """.split()  # noqa: SIM905  readable as text
+)
+CHECKED_FORMATS = frozenset(
+    """
+    date date-time duration email hostname idn-email idn-hostname ipv4 ipv6 iri iri-reference
+    json-pointer regex relative-json-pointer time uri uri-reference uri-template uuid
+    """.split()  # noqa: SIM905  readable as text
+)
+# What is checked by the hint that it was derived from, or says how a text is to be shown or encoded.
+_OTHER_FORMATS = frozenset(
+    """
+    base64url binary byte color directory-path file-path ipv4interface ipv4network ipv6interface
+    ipv6network ipvanyaddress ipvanyinterface ipvanynetwork json-string multi-host-uri name-email
+    password path uuid1 uuid3 uuid4 uuid5 uuid6 uuid7 uuid8
+    """.split()  # noqa: SIM905  readable as text
+)
+
+
+def _keywords(schema: JsonObject) -> Iterator[RuleFault]:
+    for pointer, node in subschemas(schema):
+        for key in node.keys() - _KEYWORDS:
+            meant = did_you_mean(key, _KEYWORDS, cutoff=0.75)
+            if meant:
+                yield RuleFault(
+                    "keyword",
+                    f"/input_schema{pointer}/{escape_pointer(key)}",
+                    f"the unknown keyword '{key[:_SHOWN]}' judges nothing{meant}",
+                )
+
+
+def _formats(schema: JsonObject) -> Iterator[RuleFault]:
+    """Yield at most one fault a tool, at the first of the formats that nothing checks."""
+    found: dict[str, str] = {}
+    for pointer, node in subschemas(schema):
+        name = node.get("format")
+        if isinstance(name, str) and name not in CHECKED_FORMATS | _OTHER_FORMATS:
+            found.setdefault(name[:_SHOWN], pointer)
+    if found:
+        names = ", ".join(f"'{name}'" for name in list(found)[:_LISTED])
+        one = len(found) == 1
+        yield RuleFault(
+            "keyword",
+            f"/input_schema{next(iter(found.values()))}/format",
+            f"nothing checks the format{'' if one else 's'} {names}: any value passes; write a "
+            "pattern, or an enum",
+        )
+
+
+def _open(definition: ToolDefinition, schema: JsonObject) -> Iterator[RuleFault]:
+    words_of_it = ("additionalProperties", "unevaluatedProperties", "patternProperties")
+    opened = [key for key in words_of_it if schema.get(key) not in (None, False, {})]
+    if not opened:
+        return
+    told = {} if definition.defaults_json is None else json_copy(definition.defaults_json)
+    hidden = [name for name in told if name not in definition.properties]
+    theirs = f", its parameters {', '.join(hidden[:_LISTED])} among them" if hidden else ""
+    yield RuleFault(
+        "open",
+        f"/input_schema/{opened[0]}",
+        f"it takes arguments that it does not declare{theirs}: they run, and no record shows them; "
+        "declare what may be sent, and drop the keyword",
+    )
 
 
 def _short(value: JsonValue) -> str:

@@ -26,7 +26,7 @@ from toolcrib.hydration import ParseFailure, parse_arguments
 from toolcrib.runner.edit import edited_call
 from toolcrib.runner.execute import own
 from toolcrib.runner.output import masked_arguments, masked_places, own_copy, unmasked
-from toolcrib.runner.policy import spared_for_run
+from toolcrib.runner.policy import NOT_TRUSTED, spared_for_run
 from toolcrib.runner.stopped import ExceptionHook, Stopped
 from toolcrib.threads import cancel_requests
 from toolcrib.tools import Catalog
@@ -91,6 +91,16 @@ def approval_request(
         asked_at=now,
         defaults=masked_places(definition, hydrated.defaults),
         for_run=ask.policy == "standard" and spared_for_run(definition, run, caller.id),
+    )
+
+
+def _nobody(request: ApprovalRequest) -> CallError:
+    """Return the error of a call that nobody is there to approve; of one
+    that asks since it was imported, that trust would do."""
+    text = ErrorCode.APPROVAL_REQUIRED.info.text
+    imported = NOT_TRUSTED in request.reason
+    return CallError.of(
+        ErrorCode.APPROVAL_REQUIRED, f"{text[:-1]}: {NOT_TRUSTED}." if imported else text
     )
 
 
@@ -231,7 +241,7 @@ async def answer_to(
         if request.expired():
             raise Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
         if approver is None:
-            raise Stopped(CallError.of(ErrorCode.APPROVAL_REQUIRED))
+            raise Stopped(_nobody(request))
         if scope.observer is not None:
             scope.observer.approval_requested(_own_request(request))
         given = await _ask(approver, _own_request(request), failed)

@@ -18,6 +18,7 @@ The caller gets the outcome that the ledger has: an outcome that cannot be writt
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import time
 from typing import Any, Literal, TypeAlias
@@ -58,6 +59,7 @@ from toolcrib.values.decision import (
 )
 from toolcrib.values.record import (
     FOR_RUN,
+    LEFT_BEHIND,
     CallError,
     Completed,
     Failed,
@@ -100,6 +102,7 @@ _NO_ROOM = (
 )
 _EVICTED = "This call has run before, and its result is no longer kept. It was not run again."
 _ENDED = (Completed, Failed)
+_ENDING_LATE: set[asyncio.Task[None]] = set()  # a loop holds its tasks weakly
 _log = logging.getLogger("toolcrib.audit")
 
 
@@ -147,11 +150,13 @@ class Call(msgspec.Struct):
 
         `task` is the one that runs, and `cancels` how often it had been asked to stop before.
         """
-        facts = self.facts
+        facts, body = self.facts, None
         try:
             outcome = await self._outcome(cancels, repairer)
         except Stopped as stopped:
-            outcome = facts.failed(stopped.error)
+            if stopped.left:
+                facts.notes += (LEFT_BEHIND,)
+            outcome, body = facts.failed(stopped.error), stopped.body
         except GeneratorExit:  # the loop is gone: nothing can be awaited any more
             self._settle(facts.failed(CallError.of(ErrorCode.CANCELLED)))
             raise
@@ -163,7 +168,11 @@ class Call(msgspec.Struct):
             raise
         if isinstance(outcome, AlreadyCompleted):
             return await self._replay(outcome.outcome)
-        outcome = await self.finalize(outcome)
+        try:
+            outcome = await self.finalize(outcome)
+        finally:
+            if body is not None:
+                self._follow(body)
         if task is not None and task.cancelling() > cancels:
             raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
         return outcome
@@ -402,6 +411,52 @@ class Call(msgspec.Struct):
         if trouble is not None:
             raise trouble
         return outcome
+
+    def _follow(self, body: Work) -> None:
+        """Have it recorded how a tool ended that was left behind, when it has."""
+        loop = asyncio.get_running_loop()
+
+        def heard(value: Any, raised: BaseException | None) -> None:
+            def begin() -> None:
+                task = loop.create_task(self._end_late(value, raised))
+                _ENDING_LATE.add(task)
+                task.add_done_callback(_ENDING_LATE.discard)
+
+            try:
+                loop.call_soon_threadsafe(begin)
+            except RuntimeError:  # the loop has closed, and this is the tool's own thread
+                asyncio.run(self._end_late(value, raised))
+
+        body.tell(heard)
+
+    async def _end_late(self, value: Any, raised: BaseException | None) -> None:
+        """Add how the call ended, where its outcome was unknown: to the ledger, if that is open, and
+        to what this process remembers. Nobody waits for it."""
+        setup, facts, hydrated = self.setup, self.facts, self.facts.hydrated
+        ledger = setup.write_ahead.ledger
+        if not isinstance(hydrated, Hydrated) or getattr(ledger, "closed", False):
+            return
+        plan = setup.executor.plans[hydrated.definition.name]
+        outcome: Completed | Failed
+        if raised is None:
+            if inspect.isawaitable(value):
+                return  # it made work that nobody does
+            outcome = self._checked(plan, value)
+        elif isinstance(raised, asyncio.CancelledError):
+            return  # it was cut short, and what it did is unknown
+        else:
+            stopped = setup.executor.ended(raised, plan, hydrated, cancels=0)
+            if not isinstance(stopped, Stopped):
+                return
+            outcome = facts.failed(stopped.error)
+        if ledger is not None:
+            written = await setup.recorder.write(ledger, outcome.record, facts)
+            if written.error is not None:
+                self._unrecorded(written.error)
+                return
+            if isinstance(written.given, ToolInvocationRecord) and written.given != outcome.record:
+                return  # another outcome was written first, and stands
+        setup.cache.replace(self.key, outcome, self.value_json)
 
     def _note_overrun(self, plan: ToolPlan, seconds: float, limit: float) -> None:
         """Note that a call was not ended by its time limit: something blocked the event loop."""

@@ -19,7 +19,7 @@ from functools import partial
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType, NoneType, coroutine
 from typing import Any, Protocol, TypeVar
 
-from toolcrib.threads import Work, cancel_requests, in_thread
+from toolcrib.threads import Ending, Work, cancel_requests, in_thread
 from toolcrib.tools import Tool
 
 T = TypeVar("T")
@@ -220,19 +220,26 @@ def _leave_behind(work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] |
     counted.give_up()
     task = asyncio.ensure_future(_unheard(work, pending))
     _left_behind.add(task)
-    task.add_done_callback(lambda _: counted.end())
+    task.add_done_callback(lambda done: counted.end(_ending(done)))
     task.add_done_callback(_left_behind.discard)
     asyncio.get_running_loop().call_soon(task.cancel)
 
 
-async def _unheard(work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] | None) -> None:
-    """Drop the value or the exception: asyncio would log those of a task."""
+async def _unheard(work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] | None) -> Ending:
+    """Return the value or the exception: asyncio would log those of a task."""
     try:
-        await _resumed(work, None if pending is None or pending.done() else pending)
+        return await _resumed(work, None if pending is None or pending.done() else pending), None
     except GeneratorExit:
         raise  # the loop is gone
-    except BaseException:  # noqa: BLE001, S110  nobody waits for it
-        pass
+    except BaseException as raised:  # noqa: BLE001  nobody waits for it
+        return None, raised
+
+
+def _ending(task: asyncio.Task[Ending]) -> Ending:
+    if task.cancelled():
+        return None, asyncio.CancelledError()
+    raised = task.exception()
+    return task.result() if raised is None else (None, raised)
 
 
 def _take_back(work: Any) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -39,9 +39,9 @@ from toolcrib.runner.execute import (
 from toolcrib.runner.output import MAX_RESULT_BYTES, Unusable, as_json, project, report_unusable
 from toolcrib.runner.process import run_in_process
 from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter, Stopped, safe_error
-from toolcrib.threads import CallThread, cancel_requests
+from toolcrib.threads import LEFT, CallThread, Work, cancel_requests
 from toolcrib.tools import Catalog, Entry, Need, PerCall, Tool, check_implements
-from toolcrib.values.call import Hydrated
+from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.context import CallContext, CallScope, Observer
 from toolcrib.values.decision import ApprovalRequest, Caller
 from toolcrib.values.definition import Visibility
@@ -51,6 +51,7 @@ from toolcrib.values.record import CallError, Outcome
 _STILL_RUNNING = (
     "The tool was told to stop and did not: it was left behind, and its outcome is unknown."
 )
+_LOOK_FIRST = " It may still finish: do not call it again before you have looked whether it did."
 
 
 Made: TypeAlias = tuple[PerCall, tuple[Need, ...]]
@@ -132,6 +133,9 @@ class Executor:
         """
         before = cancel_requests() if cancels is None else cancels
         watch = None
+        outer = LEFT.get()
+        left: list[Work] = []
+        LEFT.set(left)
         try:
             instance = instance_of(hydrated, plan.tool)
             if plan.plain:
@@ -147,8 +151,11 @@ class Executor:
             )
             return await self._with(context, plan, hydrated, instance)
         except BaseException as raised:  # noqa: BLE001  a tool may raise anything
-            raise self._ended(raised, hydrated, before) from None
+            raise self.ended(raised, plan, hydrated, left, cancels=before) from None
         finally:
+            LEFT.set(outer)
+            if left and outer is not None:
+                outer += left  # of a tool that was called by another one
             if watch is not None:
                 watch.over = True
 
@@ -172,16 +179,33 @@ class Executor:
             return await limited(parts.last(tool.invoke(instance, injected)), limit)
         return await limited(started(tool, instance, injected), limit)
 
-    def _ended(self, raised: BaseException, hydrated: Hydrated, cancels: int) -> BaseException:
-        """Return the exception that leaves the executor in place of the one that was raised."""
+    def ended(
+        self,
+        raised: BaseException,
+        plan: ToolPlan,
+        hydrated: Hydrated,
+        left: Sequence[Work] = (),
+        *,
+        cancels: int,
+    ) -> BaseException:
+        """Return the exception that leaves the executor in place of the one that was raised.
+
+        What the tool has `left` running, if it does more than read, makes its outcome unknown.
+        """
         call, what = hydrated.call, f"tool '{hydrated.definition.name}'"
         marks = hydrated.definition.annotations
         again = marks.idempotent or marks.read_only  # else it may have happened
         match raised:
+            case StillRunning():
+                return _left_behind(left[-1] if left else None, again=again)
+            case TimeLimitExceeded() | asyncio.CancelledError() | CapabilityFailed() if (
+                left and not marks.read_only
+            ):
+                self._tell(raised, call, what)
+                alone = plan.tool.blocking and not plan.made
+                return _left_behind(left[0] if alone else None, again=again)
             case TimeLimitExceeded():
                 return Stopped(CallError.of(ErrorCode.TIMEOUT, retryable=again))
-            case StillRunning():
-                return Stopped(CallError.of(ErrorCode.OUTCOME_UNKNOWN, _STILL_RUNNING))
             case asyncio.CancelledError():
                 raised.__context__ = None  # what the tool was handling just then
                 if cancel_requests() > cancels:
@@ -198,10 +222,21 @@ class Executor:
                     CallError.of(ErrorCode.NOT_RUNNABLE, f"The call did not run: {raised}.")
                 )
             case CapabilityFailed():
-                self._reporter.raised(f"a capability of {what}", call, raised.raised)
+                self._tell(raised, call, what)
                 return Stopped(raised.error(again=again))
         self._reporter.raised(what, call, raised)
         return Stopped(safe_error(raised, again=again))
+
+    def _tell(self, raised: BaseException, call: ToolCall, what: str) -> None:
+        """Tell the author of a capability what it raised."""
+        if isinstance(raised, CapabilityFailed):
+            self._reporter.raised(f"a capability of {what}", call, raised.raised)
+
+
+def _left_behind(body: Work | None, *, again: bool) -> Stopped:
+    text = _STILL_RUNNING if again else _STILL_RUNNING + _LOOK_FIRST
+    error = CallError.of(ErrorCode.OUTCOME_UNKNOWN, text, retryable=again)
+    return Stopped(error, left=True, body=body)
 
 
 Exit: TypeAlias = Callable[[BaseException | None], Awaitable[object]]

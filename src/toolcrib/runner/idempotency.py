@@ -226,6 +226,19 @@ class IdempotencyCache:
         finally:
             self._lock.release()
 
+    def replace(
+        self, key: str, outcome: Completed | Failed, value_json: bytes | None = None
+    ) -> None:
+        """Keep how a call ended after all in place of the outcome that is kept, if one still is."""
+        with self._lock:
+            known = self._known.get(key)
+            if not isinstance(known, _KeptCall):
+                return
+            self._kept.remove(known)
+            self._bytes -= known.size
+            self._known[key] = _RunningCall(known.fingerprint)
+        self.keep(key, outcome, value_json)
+
 
 class WriteAhead:
     """Writes an entry of each call before it runs: to the ledger, and to the sinks that ask for it.

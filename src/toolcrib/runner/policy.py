@@ -30,6 +30,8 @@ from toolcrib.values.json import encodable
 from toolcrib.values.record import CallError, ToolInvocationRecord
 from toolcrib.values.typed import came
 
+NOT_TRUSTED = "it was imported, and nobody here trusts it yet (see trust=)"
+
 Policy: TypeAlias = Callable[[Hydrated, PolicyContext], Decision]
 
 
@@ -290,7 +292,7 @@ class Standard(msgspec.Struct, frozen=True):
             hydrated.definition.digest, context.caller.id
         )
         if marks.requires_approval and not approved:
-            yield "the tool requires an approval"
+            yield NOT_TRUSTED if hydrated.building.distrusted else "the tool requires an approval"
         if not marks.safe:
             yield "the tool is marked as not safe"
         if marks.threat_level == "high":

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, ToolError
 from toolcrib.failures import log_raised
+from toolcrib.threads import Work
 from toolcrib.values.call import Rejected, ToolCall
 from toolcrib.values.json import encodable
 from toolcrib.values.record import CallError
@@ -42,12 +43,24 @@ class Reporter:
 
 
 class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline, never further
-    """The call ends with `error`; `asked_digest` is that of the definition of an earlier question."""
+    """The call ends with `error`; `asked_digest` is that of the definition of an earlier question.
 
-    def __init__(self, error: CallError, asked_digest: str = "") -> None:
+    `left` is work of its tool that goes on, of which the tool's own `body` may be one.
+    """
+
+    def __init__(
+        self,
+        error: CallError,
+        asked_digest: str = "",
+        *,
+        left: bool = False,
+        body: Work | None = None,
+    ) -> None:
         super().__init__(error.code)
         self.error = error
         self.asked_digest = asked_digest
+        self.left = left
+        self.body = body
 
 
 class NotRecorded(Exception):  # noqa: N818  never leaves the pipeline: what was `raised` does

@@ -183,6 +183,55 @@ def check_top(name: str, checked: CheckedSchema) -> None:
         )
 
 
+def closed_at_top(name: str, given: CheckedSchema) -> CheckedSchema:
+    """Return a given schema that takes at its top what it declares, or opens in words, and no more.
+
+    A parameter that the schema does not name is its author's, and no model may set it. Where schemas
+    are combined the validator says what is declared; of draft 7, in which it cannot, all names and
+    patterns of the combined schemas are. A part that refers to the top is closed with it. Raises
+    DefinitionError for a name that is required only.
+    """
+    schema = given.schema
+    if any(key in schema for key in _OTHERS):
+        return given
+    try:
+        check_keywords(schema, given.inspected)
+    except SchemaError as error:
+        raise SchemaError(f"tool '{name}', input_schema: {error.message}", error.pointer) from None
+    if not _APPLIED.intersection(schema):
+        _check_required(name, schema)
+        closed: JsonObject = {**schema, "additionalProperties": False}
+    elif given.inspected.draft is not Draft.D7:
+        closed = {**schema, "unevaluatedProperties": False}
+    else:
+        nodes = list(_about_arguments(References(schema), schema))
+        if any(node.get(key, False) is not False for node in nodes for key in _OTHERS):
+            return given
+        declared = {name for node in nodes for name in node.get("properties", {})}
+        patterns = {each for node in nodes for each in node.get("patternProperties", {})}
+        names: list[JsonValue] = [{"type": "string", "enum": sorted(declared)}] if declared else []
+        names += [{"pattern": each} for each in sorted(patterns)]
+        combined: Any = schema.get("allOf", [])
+        closed = {
+            **schema,
+            "allOf": [*combined, {"propertyNames": {"anyOf": names} if names else False}],
+        }
+    checked = check_given(name, "input_schema", closed)
+    return given if checked is None else checked
+
+
+def _check_required(name: str, schema: JsonObject) -> None:
+    """Raise DefinitionError for a name that every call has to have, and that nothing declares."""
+    required: Any = schema.get("required", ())
+    declared: Any = schema.get("properties", {})
+    missing = [one for one in required if one not in declared]
+    if missing and "patternProperties" not in schema:
+        raise DefinitionError(
+            f"tool '{name}': input_schema requires {', '.join(missing)} and does not declare it: add "
+            'it to properties, or write "additionalProperties": true'
+        )
+
+
 def _kind(value: object) -> str:
     return type(value).__name__
 
@@ -195,6 +244,7 @@ def _kind(value: object) -> str:
 _MARKS = ('"writeOnly"', '"password"')  # no secret without one; most schemas have neither
 _REFS = ("$ref", "$dynamicRef")
 _OTHERS = ("additionalProperties", "unevaluatedProperties")
+_APPLIED = IN_PLACE.union(_REFS)  # a schema with one of them is more than its own keywords
 
 
 def secret_properties(
@@ -308,6 +358,7 @@ class ToolOptions(msgspec.Struct, frozen=True, kw_only=True):
     validator: ValidatorFactory | None = None
     annotations: AnnotationOptions = {}
     is_own: bool = False  # somebody here wrote it, and can describe it
+    imported: bool = False  # a file or a server brought it
 
 
 def with_feature(options: ToolOptions, feature: str) -> ToolOptions:
@@ -447,7 +498,9 @@ def _annotations(name: str, given: AnnotationOptions) -> _Said:
     rest: dict[str, Any] = {key: value for key, value in given.items() if key not in apart}
     unknown = rest.keys() - (set(Annotations.__struct_fields__) - {"marks_json"})
     if unknown:
-        raise DefinitionError(f"tool '{name}': unknown annotation {', '.join(sorted(unknown))}")
+        known = [*(f for f in Annotations.__struct_fields__ if f != "marks_json"), *apart]
+        told = [f"{one}{did_you_mean(one, known)}" for one in sorted(unknown)]
+        raise DefinitionError(f"tool '{name}': unknown annotation {', '.join(told)}")
     if "allowed_roles" in given and _is_empty(given["allowed_roles"]):
         raise DefinitionError(
             f"tool '{name}': allowed_roles is empty, so that nobody could call it: name the roles, or"

@@ -27,7 +27,7 @@ from toolcrib.tools.build import check_name
 from toolcrib.tools.capability import PerCall, check_implements, check_may_implement, interface_name
 from toolcrib.tools.component import Tool, tool_of
 from toolcrib.tools.decorator import tool_from_dict
-from toolcrib.tools.trust import Pins, Trusts
+from toolcrib.tools.trust import Pins, ReadOnly, Trusted, Trusts
 from toolcrib.values.definition import (
     All,
     AnnotationOptions,
@@ -243,12 +243,18 @@ class Catalog:
         Dictionaries of OpenAI's, Anthropic's and MCP's form are taken, too. What is a tool already (a
         definition, a catalog, what is decorated) stays the tool that it is.
 
+        Dictionaries that you give are taken for your own code: their tools ask only if `marks` say so.
+        What comes out of a file or from a server does not become yours by `json.loads`: read it by
+        `read_definitions`, or `discover`, whose tools ask until they are trusted.
+
         Without a handler a tool can be offered and planned, and running it is `not_runnable`. A
         handler is called with the arguments by keyword. `visible` is the allowlist for all of them, and
         without it nothing of their results shows. `marks` are the annotations of each by name, as
         `@tool` takes them: `{"refund": {"requires_approval": True}}`. What was imported
         (`read_definitions`, MCP's form) asks whatever its marks; `trust` and `lock` are those of
-        `trusting`. `validator` makes their validators, with `lazy` at the first call. Raises
+        `trusting`. A schema is closed at its top when it gets a handler, unless words open it, or a
+        server's tool has a handler of `**arguments` alone. `validator` makes their validators, with
+        `lazy` at the first call. Raises
         DefinitionError, naming the definition, for unknown keys, bad names, marks and schemas, and
         CatalogError for a handler or marks of none of the dictionaries.
         """
@@ -285,6 +291,12 @@ class Catalog:
         imported tools do that are not named here, and a warning is logged. Raises CatalogError for a
         name that is not here, DefinitionError for a tool that was not imported, or without a digest.
         """
+        if isinstance(trust, ReadOnly | Trusted):
+            kind = type(trust).__name__
+            raise TypeError(
+                f"trust is of tools by name, not a {kind} for all of them: write "
+                f"{{name: {kind}() for name in catalog.names}}, with lock=read_lock(…)"
+            )
         check_type("trust", trust, Mapping, "a dictionary {name: ReadOnly()}")
         if lock is not None and not hasattr(lock, "origins"):
             raise TypeError(f"lock is what read_lock(…) gives; {came(lock)}")

@@ -320,6 +320,11 @@ class Tool(Generic[P, R]):
         return self._target is not None
 
     @property
+    def distrusted(self) -> bool:
+        """Whether it was imported, and its definition in force is the one that asks."""
+        return self.imported is not None and self.imported.definition is self.definition
+
+    @property
     def registered(self) -> HasDefinition:
         """What the author has in hand: the decorated class, else this tool."""
         if self.is_class and getattr(self._original, ATTRIBUTE, None) is self:
@@ -331,14 +336,17 @@ class Tool(Generic[P, R]):
         """Return the same tool under another name; its definition, and so its digest, is another."""
         definition, imported = self.definition.renamed(name), self.imported
         if imported is not None:
-            imported = imported._replace(definition=imported.definition.renamed(name))
+            asks = definition if self.distrusted else imported.definition.renamed(name)
+            imported = imported._replace(definition=asks)
         return self._but(definition=definition, imported=imported)
 
-    def brought(self, origin: str) -> Tool[P, R]:
+    def brought(self, origin: str, *, claims_read_only: bool = False) -> Tool[P, R]:
         """Return the same tool as one that was imported, which asks; `origin` is the digest of that."""
         own = self.definition.annotations
         asks = msgspec.structs.replace(self.definition, annotations=asking(own))
-        return self._but(definition=asks, imported=Imported(asks, origin, own))
+        return self._but(
+            definition=asks, imported=Imported(asks, origin, own, "", claims_read_only)
+        )
 
     def trusted(self, trust: Trust, pins: Pins | None) -> Tool[P, R]:
         """Return the tool with the trust that its author gives. Raises as `trusted_by` does."""
@@ -474,6 +482,8 @@ def tool_of(thing: object) -> Tool[..., Any]:
     if isinstance(thing, HasDefinition) and not isinstance(thing, ToolComponent):
         return _of_definition(thing.get_definition())
     kind = getattr(thing, "__qualname__", None) or type(thing).__name__
+    if isinstance(getattr(thing, "__wrapped__", None), Tool):
+        raise DefinitionError(f"{kind} wraps a tool, and is none: put @tool above that decorator")
     raise DefinitionError(f"{kind} is no tool: decorate it with @tool(visible=…)")
 
 

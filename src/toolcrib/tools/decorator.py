@@ -38,6 +38,7 @@ from toolcrib.tools.build import (
     check_given,
     check_input,
     check_name,
+    closed_at_top,
     make_validator,
     with_defaults,
     with_feature,
@@ -185,7 +186,12 @@ def _mend(target: Any) -> str:
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
-_SAID = frozenset(ToolOptions.__struct_fields__) - {"annotations", "is_own", "validator"}
+_SAID = frozenset(ToolOptions.__struct_fields__) - {
+    "annotations",
+    "imported",
+    "is_own",
+    "validator",
+}
 _COMBINERS = ("$ref", "allOf", "anyOf", "oneOf", "if")
 
 
@@ -370,6 +376,8 @@ def _input(
     if options.input_schema is not None:
         given = check_input(name, options.input_schema)
         _check_accepts(name, signature, given.schema)
+        if not (options.imported and signature.takes_any and not signature.parameters):
+            given = closed_at_top(name, given)  # else its server judges what it is sent
         declared: Any = given.schema.get("properties", {})
         parameters = _derived(name, partial(readable, declared), signature.parameters)
         _derived(name, partial(check_types, given.schema), parameters)
@@ -501,12 +509,16 @@ def tool_from_dict(
         lazy=lazy,
         validator=factory,
         annotations={**said, **(marks or {}).get(name, {}), **strict},
+        imported=isinstance(given, ImportedForm),
     )
     if options.input_schema is not None and name in handlers:
         made = make_function_tool(handlers[name], options, frame_locals or {})
     else:
         made = _without_code(name, options)
-    return made.brought(_origin(given)) if isinstance(given, ImportedForm) else made
+    if not isinstance(given, ImportedForm):
+        return made
+    reads = given.hints.get("readOnlyHint") is True
+    return made.brought(_origin(given), claims_read_only=reads)
 
 
 def _without_code(name: str, options: ToolOptions) -> Tool[..., Any]:

@@ -60,13 +60,14 @@ class Imported(NamedTuple):
 
     `definition` is the one that asks, `origin` the digest of what was brought, whatever its handler and
     its marks here, `own` the marks that hold once it is trusted, and `trust` what the author says of
-    it, in force or lapsed.
+    it, in force or lapsed. `claims_read_only` is what the one who wrote it says, which changes nothing.
     """
 
     definition: ToolDefinition
     origin: str
     own: Annotations
     trust: TrustName | Literal[""] = ""
+    claims_read_only: bool = False
 
 
 def trusted_by(

@@ -122,7 +122,8 @@ class Provenance(Veiled, msgspec.Struct, frozen=True, gc=False):
 class Building(Protocol):
     """Builds the instances of one call; `sent` is what they are built from. `pinned` has, as JSON, what
     default factories made, which run once a call: by factory, in the order of their calls.
-    `normalised` points to what an author's own validator changed."""
+    `normalised` points to what an author's own validator changed. `distrusted` says that the tool was
+    imported, and that nobody trusts it."""
 
     @property
     def sent(self) -> JsonObject: ...
@@ -132,6 +133,9 @@ class Building(Protocol):
 
     @property
     def normalised(self) -> tuple[str, ...]: ...
+
+    @property
+    def distrusted(self) -> bool: ...
 
     def another(self) -> Any:
         """Return an instance that nobody else has."""
