@@ -25,6 +25,7 @@ from toolcrib.chat.messages import LARGEST_ARGUMENTS, LARGEST_RESULT
 from toolcrib.errors import ProviderError
 from toolcrib.policies import ask
 from toolcrib.testing import ScriptedClient, call
+from toolcrib.values.message import ChatRequest, StreamPart, TextPart
 
 Json = dict[str, Any]
 EVENT: TypeAdapter[Any] = TypeAdapter(core.Event)
@@ -298,6 +299,28 @@ async def test_the_ends_of_a_run() -> None:
         ended = await page.run(user())
         assert (ended["type"], ended["code"]) == ("RUN_ERROR", "limited")
         assert_valid_agui(page.events, max_warnings=0)
+
+
+class Breaking(ScriptedClient):
+    """Says half of a text, and fails."""
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
+        yield TextPart("Half of")
+        raise ProviderError("the connection broke")
+
+
+async def test_a_message_ends_before_a_run_that_fails() -> None:
+    async with client(Agent(Breaking([]))) as page:
+        await page.run(user())
+        assert [e["type"] for e in page.events[-2:]] == ["TEXT_MESSAGE_END", "RUN_ERROR"]
+        assert_valid_agui(page.events, max_warnings=0)
+
+
+async def test_what_is_text_is_cut_by_its_own_length() -> None:
+    quotes = '"' * (LARGEST_RESULT // 2 - 2)
+    async with client(agent(call("echo", text=quotes), "Here.")) as page:
+        await page.run(user())
+        assert page.of("TOOL_CALL_RESULT")[0]["content"] == quotes * 2
 
 
 async def test_what_is_large_can_be_sent_back() -> None:
