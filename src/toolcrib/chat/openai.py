@@ -1,15 +1,16 @@
 """An agent behind OpenAI's chat completions: for clients that speak nothing else.
 
 Rule: a client sees an answer, as text, and no calls: the tools are the server's, and so is whatever
-permits them. What a client says that was called, or approved, is context (`check_messages`).
+permits them. What a client says that was called, or approved, is context (`check_messages`). A request
+for what is not done here is refused, not ignored.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncGenerator, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
@@ -49,10 +50,35 @@ class _Asked(msgspec.Struct):
     messages: list[dict[str, Any]]
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
-    n: int | None = None
     tools: list[Any] | None = None
+    tool_choice: str | dict[str, Any] | None = None
     functions: list[Any] | None = None
+    function_call: str | dict[str, Any] | None = None
     response_format: dict[str, Any] | None = None
+    n: int | None = None
+    stop: str | list[str] | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    modalities: list[str] | None = None
+    audio: dict[str, Any] | None = None
+    web_search_options: dict[str, Any] | None = None
+
+
+_NOTHING_ASKED: Final[Mapping[str, tuple[Any, ...]]] = {
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+    "n": (1,),
+    "stop": ([],),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "modalities": (["text"],),
+    "audio": (),
+    "web_search_options": (),
+}
+"""What would make another answer, and the values, besides null, with which it asks for nothing."""
 
 
 def openai_routes(
@@ -92,10 +118,10 @@ class _Completions:
         asked: _Asked = await self._doors.body(request, _Asked)
         if asked.model != self._model:
             raise ChatError(404, "model_not_found", f"the model here is {self._model}")
-        plain = (asked.response_format or {}).get("type", "text") == "text"
-        if asked.tools or asked.functions or not plain or asked.n not in (None, 1):
-            rule = "the tools and the form of the answer are the server's, and there is one answer"
-            raise ChatError(400, "unsupported_parameter", rule)
+        for name, nothing in _NOTHING_ASKED.items():
+            if getattr(asked, name) not in (None, *nothing):
+                rule = "is not taken: the tools and the form of the answer are the server's"
+                raise ChatError(400, "unsupported_parameter", f"{name} {rule}")
         run = begin(self._doors, self._agent, caller, asked.messages)
         id_, now = f"chatcmpl-{os.urandom(12).hex()}", int(time.time())
         head = {"id": id_, "model": self._model, "created": now}
