@@ -13,6 +13,8 @@ import httpx
 import openai
 import pytest
 from chat.chat_helpers import serving
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rows import each_row
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
@@ -93,6 +95,42 @@ async def test_a_streamed_answer_is_the_whole_one_in_pieces() -> None:
         assert text == "One moment.\n\nIt is 3."
         assert [c.finish_reason for c in choices if c.finish_reason] == ["stop"]
         assert not any(choice.delta.tool_calls for choice in choices)
+
+
+SAID = st.sampled_from(['{"cents": 9.5}', '{"cents": 500}', '{"cents": 7}', "{", "", "\ud83d"])
+
+
+@given(texts=st.lists(SAID, min_size=1, max_size=6), looks=st.booleans())
+@settings(deadline=None, max_examples=50)
+async def test_of_a_typed_agent_the_accepted_answer_is_said_alone(
+    texts: list[str], looks: bool
+) -> None:
+    """What was refused, or said before a call, is nowhere: whole, and streamed."""
+    turns = [["One moment.", call("add", a=1, b=2)], *texts] if looks else texts
+    typed = {"output": dict[str, int], "limits": Limits(turns=len(turns))}
+    result = await agent(*turns, **typed).run("?")
+    wanted = result.text if result.status == "completed" else ""
+    finish = "stop" if result.status == "completed" else "length"
+    body = {"model": "sums", "messages": HI}
+    for stream in (False, True):
+        routes = openai_routes(agent(*turns, **typed))
+        transport = httpx.ASGITransport(Starlette(routes=routes))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            answer = await http.post("/v1/chat/completions", json=body | {"stream": stream})
+        if not stream:
+            (choice,) = answer.json()["choices"]
+            assert (choice["message"]["content"], choice["finish_reason"]) == (wanted, finish)
+            continue
+        lines = [line[6:] for line in answer.text.splitlines() if line.startswith("data: {")]
+        choices = [json.loads(line)["choices"][0] for line in lines]
+        assert "".join(c["delta"].get("content", "") for c in choices) == wanted
+        assert choices[-1]["finish_reason"] == finish
+
+
+async def test_a_typed_agent_that_waits_says_what_has_not_run() -> None:
+    turn = ["Well.", call("pay", cents=5)]
+    async with sdk(agent(turn, approver=answer_later, output=int)) as client:
+        assert (await said(client, stream=True)).startswith("This needs somebody's approval")
 
 
 @each_row("stream", [False, True])

@@ -1,7 +1,8 @@
 """An agent behind OpenAI's chat completions: for clients that speak nothing else.
 
 Rule: a client sees an answer, as text, and no calls: the tools are the server's, and so is whatever
-permits them. What a client says that was called, or approved, is context (`check_messages`). A request
+permits them. What a client says that was called, or approved, is context (`check_messages`). What was
+sent cannot be taken back: of a typed agent nothing is said but the answer that was accepted. A request
 for what is not done here is refused, not ignored.
 """
 
@@ -123,14 +124,17 @@ class _Completions:
                 rule = "is not taken: the tools and the form of the answer are the server's"
                 raise ChatError(400, "unsupported_parameter", f"{name} {rule}")
         run = begin(self._doors, self._agent, caller, asked.messages)
+        said = _answer(run, typed=self._agent.output is not str)
         id_, now = f"chatcmpl-{os.urandom(12).hex()}", int(time.time())
         head = {"id": id_, "model": self._model, "created": now}
         if asked.stream:
             usage = bool(asked.stream_options and asked.stream_options.include_usage)
-            return RunEvents(run, _chunks(run, head, usage=usage), self._doors.limits.heartbeat)
+            return RunEvents(
+                run, _chunks(run, said, head, usage=usage), self._doors.limits.heartbeat
+            )
         try:
             async with leaving(request, run):
-                text = "".join([piece async for piece in _answer(run)])
+                text = "".join([piece async for piece in said])
                 result = await run.result()
         except ChatError as error:
             return _refused(error, ran=True)
@@ -141,7 +145,7 @@ class _Completions:
 
 
 async def _chunks(
-    run: RunStream, head: dict[str, Any], *, usage: bool
+    run: RunStream, said: AsyncGenerator[str, None], head: dict[str, Any], *, usage: bool
 ) -> AsyncGenerator[dict[str, Any] | str, None]:
     head = head | {"object": "chat.completion.chunk"}
 
@@ -150,7 +154,7 @@ async def _chunks(
 
     yield chunk({"role": "assistant", "content": ""})
     try:
-        async for piece in _answer(run):
+        async for piece in said:
             yield chunk({"content": piece})
         result = await run.result()
         yield chunk({}, _finish(result))
@@ -161,17 +165,22 @@ async def _chunks(
         yield _told(error)
 
 
-async def _answer(run: RunStream) -> AsyncGenerator[str, None]:
-    """Yield what a run says, piece by piece, and what has not run. Raises ChatError where it failed."""
+async def _answer(run: RunStream, *, typed: bool) -> AsyncGenerator[str, None]:
+    """Yield what a run says, piece by piece, and what has not run. Raises ChatError where it failed.
+
+    Of a `typed` agent that is the accepted answer: whether one is shows at the end.
+    """
     said, gap = False, ""
     async for event in followed(run):
         match event:
-            case TextDelta(text=text):
+            case TextDelta(text=text) if not typed:
                 yield gap + encodable(text)
                 said, gap = True, ""
             case ReplyFinished():
                 gap = "\n\n" if said else ""
             case Done(result=result):
+                if typed and result.status == "completed":
+                    yield encodable(result.text)
                 for asked in result.pending:
                     yield gap + _WAITS.format(asked.tool, shown_request(asked))
                     gap = "\n\n"
