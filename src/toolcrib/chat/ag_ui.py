@@ -1,12 +1,14 @@
 """An agent behind AG-UI (protocol 1.0, https://docs.ag-ui.com), whose interrupts are approvals.
 
-Rule: a call is told when it is whole, and each message and call ends before its run does. What a client
+Rule: a call is told when it is whole, and each message and call ends before its run does. Arguments are
+told as they are, or not at all: a client sends back what it was told. What a client
 says of calls is context (`check_messages`); it answers by `resume` alone, and only what its own thread
 was asked. Runs that wait are kept in this process; of one that is gone, nothing runs.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from datetime import UTC, datetime
@@ -34,7 +36,7 @@ from toolcrib.chat.messages import LARGEST_ARGUMENTS, LARGEST_RESULT, begin
 from toolcrib.chat.view import bounded, readable
 from toolcrib.errors import MissingExtraError
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller, Refuse
-from toolcrib.values.json import JsonValue, encodable, to_plain
+from toolcrib.values.json import JsonObject, JsonValue, encodable, to_plain
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
@@ -198,26 +200,26 @@ class _Events:
                 if not self._open:
                     self._open, self._reply = True, _new_id()
                     yield core.TextMessageStartEvent(message_id=self._reply, role="assistant")
-                delta = encodable(text)
-                yield core.TextMessageContentEvent(message_id=self._reply, delta=delta)
+                said = encodable(text)
+                yield core.TextMessageContentEvent(message_id=self._reply, delta=said)
             case ReplyFinished():
                 if not self._open:
                     self._reply = _new_id()
                 yield from self.end()
             case ToolCallStarted(id=id_, name=name, arguments=arguments):
-                parent, delta = self._reply or None, _cut(arguments or {}, LARGEST_ARGUMENTS)
                 yield core.ToolCallStartEvent(
-                    tool_call_id=id_, tool_call_name=name, parent_message_id=parent
+                    tool_call_id=id_, tool_call_name=name, parent_message_id=self._reply or None
                 )
-                yield core.ToolCallArgsEvent(tool_call_id=id_, delta=delta)
+                delta = _as_text(arguments)
+                if delta is not None:
+                    yield core.ToolCallArgsEvent(tool_call_id=id_, delta=delta)
                 yield core.ToolCallEndEvent(tool_call_id=id_)
             case ApprovalRequested(request=request, schema=schema):
                 self._schemas[request.id] = schema
             case ToolCallFinished(record=record):
                 gave = {"error": to_plain(record.error)} if record.error else record.result
-                content = _cut(gave, LARGEST_RESULT)
                 yield core.ToolCallResultEvent(
-                    message_id=_new_id(), tool_call_id=record.id, content=content, role="tool"
+                    message_id=_new_id(), tool_call_id=record.id, content=_cut(gave), role="tool"
                 )
             case Done(result=result):
                 yield from self.end()
@@ -283,11 +285,23 @@ def _parts(value: Any, *without: str) -> Any:
     return [part | gone if isinstance(part, dict) else part for part in value]
 
 
-def _cut(value: JsonValue, most: int) -> str:
-    """Return a value as text that a client may send back: of a larger one what it is, and its head."""
-    if isinstance(value, str) and len(encodable(value).encode()) <= most:
+def _as_text(arguments: JsonObject | None) -> str | None:
+    """Return arguments as text, digit by digit; None where a call has none, or a client could not send
+    them back."""
+    if arguments is None:
+        return None
+    try:
+        text = json.dumps(arguments, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text if len(text.encode()) <= LARGEST_ARGUMENTS else None
+    except ValueError:  # a default that JSON has no word for, or half of a character
+        return None
+
+
+def _cut(value: JsonValue) -> str:
+    """Return a result as text that a client may send back: of a larger one its size, and its head."""
+    if isinstance(value, str) and len(encodable(value).encode()) <= LARGEST_RESULT:
         return encodable(value)
-    return msgspec.json.encode(bounded(value, most, most // 3)).decode()
+    return msgspec.json.encode(bounded(value, LARGEST_RESULT, LARGEST_RESULT // 3)).decode()
 
 
 def _line(event: core.BaseEvent) -> str:

@@ -46,6 +46,7 @@ Handler: TypeAlias = Callable[[Request, Caller], Awaitable[Response]]
 _HERE = ("localhost", "127.0.0.1", "[::1]", "testserver")
 SHORTEST_TOKEN = 16
 _MOST_CALLERS = 10_000  # whose rates are known
+_OF_TYPES = ("Expected ", "Object missing required field ")  # names nothing that was sent
 
 
 class ChatError(ToolcribError):
@@ -188,11 +189,10 @@ class Doors:
             json.loads(received, object_pairs_hook=_once)
         except _KeyTwiceError:
             raise ChatError(400, "key_twice", "an object of the body has a key twice") from None
+        except msgspec.ValidationError as error:
+            raise ChatError(422, "invalid_body", _fault(error, type_)) from None
         except (ValueError, RecursionError):
-            fields = ", ".join(type_.__struct_fields__)
-            raise ChatError(
-                422, "invalid_body", f"the body is a JSON object of: {fields}"
-            ) from None
+            raise ChatError(422, "invalid_body", "the body is not valid JSON") from None
         return given
 
     async def _who(self, request: Request) -> Caller | None:
@@ -237,6 +237,18 @@ class _KeyTwiceError(Exception):
 def _once(pairs: list[tuple[str, Any]]) -> None:
     if len({name for name, _ in pairs}) < len(pairs):
         raise _KeyTwiceError
+
+
+def _fault(error: msgspec.ValidationError, type_: type[Any]) -> str:
+    """Return where a body is wrong, and what has to stand there: of what was sent only its type."""
+    text = str(error)
+    if text.startswith("Object contains unknown field"):  # and its name, whatever that says
+        return f"the body: only {', '.join(type_.__struct_encode_fields__)} are taken"
+    told, at, path = text.rpartition(" - at `$")
+    told, place = (told, path.strip(".`")) if at else (text, "the body")
+    if not told.startswith(_OF_TYPES):
+        return f"{place}: another value is expected"
+    return f"{place}: {told[0].lower()}{told[1:].replace('`', '')}"
 
 
 def _failed(what: str, error: Exception) -> ChatError:

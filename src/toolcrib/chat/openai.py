@@ -1,15 +1,17 @@
 """An agent behind OpenAI's chat completions: for clients that speak nothing else.
 
 Rule: a client sees an answer, as text, and no calls: the tools are the server's, and so is whatever
-permits them. What a client says that was called, or approved, is context (`check_messages`).
+permits them. What a client says that was called, or approved, is context (`check_messages`). What was
+sent cannot be taken back: of a typed agent nothing is said but the answer that was accepted. A request
+for what is not done here is refused, not ignored.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncGenerator, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
@@ -49,10 +51,35 @@ class _Asked(msgspec.Struct):
     messages: list[dict[str, Any]]
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
-    n: int | None = None
     tools: list[Any] | None = None
+    tool_choice: str | dict[str, Any] | None = None
     functions: list[Any] | None = None
+    function_call: str | dict[str, Any] | None = None
     response_format: dict[str, Any] | None = None
+    n: int | None = None
+    stop: str | list[str] | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    modalities: list[str] | None = None
+    audio: dict[str, Any] | None = None
+    web_search_options: dict[str, Any] | None = None
+
+
+_NOTHING_ASKED: Final[Mapping[str, tuple[Any, ...]]] = {
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+    "n": (1,),
+    "stop": ([],),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "modalities": (["text"],),
+    "audio": (),
+    "web_search_options": (),
+}
+"""What would make another answer, and the values, besides null, with which it asks for nothing."""
 
 
 def openai_routes(
@@ -92,19 +119,22 @@ class _Completions:
         asked: _Asked = await self._doors.body(request, _Asked)
         if asked.model != self._model:
             raise ChatError(404, "model_not_found", f"the model here is {self._model}")
-        plain = (asked.response_format or {}).get("type", "text") == "text"
-        if asked.tools or asked.functions or not plain or asked.n not in (None, 1):
-            rule = "the tools and the form of the answer are the server's, and there is one answer"
-            raise ChatError(400, "unsupported_parameter", rule)
+        for name, nothing in _NOTHING_ASKED.items():
+            if getattr(asked, name) not in (None, *nothing):
+                rule = "is not taken: the tools and the form of the answer are the server's"
+                raise ChatError(400, "unsupported_parameter", f"{name} {rule}")
         run = begin(self._doors, self._agent, caller, asked.messages)
+        said = _answer(run, typed=self._agent.output is not str)
         id_, now = f"chatcmpl-{os.urandom(12).hex()}", int(time.time())
         head = {"id": id_, "model": self._model, "created": now}
         if asked.stream:
             usage = bool(asked.stream_options and asked.stream_options.include_usage)
-            return RunEvents(run, _chunks(run, head, usage=usage), self._doors.limits.heartbeat)
+            return RunEvents(
+                run, _chunks(run, said, head, usage=usage), self._doors.limits.heartbeat
+            )
         try:
             async with leaving(request, run):
-                text = "".join([piece async for piece in _answer(run)])
+                text = "".join([piece async for piece in said])
                 result = await run.result()
         except ChatError as error:
             return _refused(error, ran=True)
@@ -115,7 +145,7 @@ class _Completions:
 
 
 async def _chunks(
-    run: RunStream, head: dict[str, Any], *, usage: bool
+    run: RunStream, said: AsyncGenerator[str, None], head: dict[str, Any], *, usage: bool
 ) -> AsyncGenerator[dict[str, Any] | str, None]:
     head = head | {"object": "chat.completion.chunk"}
 
@@ -124,7 +154,7 @@ async def _chunks(
 
     yield chunk({"role": "assistant", "content": ""})
     try:
-        async for piece in _answer(run):
+        async for piece in said:
             yield chunk({"content": piece})
         result = await run.result()
         yield chunk({}, _finish(result))
@@ -135,17 +165,22 @@ async def _chunks(
         yield _told(error)
 
 
-async def _answer(run: RunStream) -> AsyncGenerator[str, None]:
-    """Yield what a run says, piece by piece, and what has not run. Raises ChatError where it failed."""
+async def _answer(run: RunStream, *, typed: bool) -> AsyncGenerator[str, None]:
+    """Yield what a run says, piece by piece, and what has not run. Raises ChatError where it failed.
+
+    Of a `typed` agent that is the accepted answer: whether one is shows at the end.
+    """
     said, gap = False, ""
     async for event in followed(run):
         match event:
-            case TextDelta(text=text):
+            case TextDelta(text=text) if not typed:
                 yield gap + encodable(text)
                 said, gap = True, ""
             case ReplyFinished():
                 gap = "\n\n" if said else ""
             case Done(result=result):
+                if typed and result.status == "completed":
+                    yield encodable(result.text)
                 for asked in result.pending:
                     yield gap + _WAITS.format(asked.tool, shown_request(asked))
                     gap = "\n\n"
