@@ -39,6 +39,12 @@ def cancel_requests() -> int:
     return 0 if task is None else task.cancelling()
 
 
+def is_stop(raised: BaseException, cancels: int) -> bool:
+    """Return whether it ends a task that was asked to stop more than `cancels` times; a CancelledError
+    that nobody asked for is a failure like any other."""
+    return isinstance(raised, asyncio.CancelledError) and cancel_requests() > cancels
+
+
 class Renewed(Protocol):
     """Holds locks, and may be used in a child that was forked."""
 

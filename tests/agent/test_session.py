@@ -35,9 +35,9 @@ from toolcrib import (
     ToolRunner,
     tool,
 )
-from toolcrib.approvals import ApprovalStore
+from toolcrib.approvals import ApprovalStore, answer_later
 from toolcrib.errors import ProviderError, SourceError, ToolcribError
-from toolcrib.testing import ScriptedClient, call
+from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.decision import Answer
 from toolcrib.values.message import ChatRequest, StreamPart
 from toolcrib.values.record import ToolInvocationRecord
@@ -415,6 +415,21 @@ async def test_a_call_that_waits_is_not_said_to_have_begun() -> None:
     assert paid == "paid 1"
     assert "unknown" not in refunded
     assert '"cancelled"' in refunded
+
+
+async def test_of_a_call_that_waits_record_and_conversation_say_the_same() -> None:
+    """What it waits for could not be written down in one place; elsewhere it was."""
+    sink, elsewhere = FailsOnce("waiting"), MemorySink()
+    sink.armed = True
+    client = ScriptedClient([call("refund", order=2), *MORE])
+    runner = ToolRunner([refund], approver=answer_later, sinks=[sink, elsewhere])
+    session = Session(Agent(client, runner))
+    with pytest.raises(OSError, match="full"):
+        await session.send("refund")
+    (refunded,) = (m.content for m in session.messages if m.role == "tool")
+    assert [record.status for record in elsewhere.records] == ["waiting"]
+    assert "waits for somebody's approval" in refunded
+    assert "cancelled" not in refunded
 
 
 async def test_a_run_that_is_kept_again_takes_nothing_out_of_the_conversation() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from toolcrib import (
     ALL,
+    Agent,
     ApprovalRequest,
     Approve,
     Caller,
@@ -28,11 +29,14 @@ from toolcrib import (
     tool,
 )
 from toolcrib.approvals import ApprovalStore
+from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.errors import ApprovalError, SourceError
 from toolcrib.runner import CallScope
+from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer
 from toolcrib.values.record import Outcome
+from toolcrib.values.run import RunError
 
 ran: list[int] = []
 
@@ -47,6 +51,12 @@ def refund_tool(description: str = "Refund an order.", name: str = "refund") -> 
 
 
 REFUND = refund_tool()
+
+
+@tool(visible=ALL, read_only=True)
+async def look() -> str:
+    """Look."""
+    return "seen"
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -159,8 +169,9 @@ async def test_a_yes_whose_use_the_database_does_not_keep_is_none(
     with closing(sqlite3.connect(file)) as database:
         database.execute(f"CREATE TRIGGER back {how}")
         for _ in range(2):
+            assert (await CALL.asked(store)).id == asked.id
             with pytest.raises(SourceError, match="did not take"):
-                await CALL.exec(store)
+                await store(asked)
         assert ran == []
         database.execute("DROP TRIGGER back")
     assert isinstance(await CALL.exec(store), Completed)
@@ -412,12 +423,63 @@ async def test_what_is_pending_is_shown_exactly(store: ApprovalStore) -> None:
     assert request.arguments == {"value": value}
 
 
-async def test_a_database_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+async def test_a_database_that_cannot_be_used_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = ApprovalStore(f"sqlite:///{tmp_path}/no/such/folder/crib.db")
     with pytest.raises(SourceError, match="the database cannot be used"):
         await store.pending()
+    asked = await CALL.asked(store)
+    assert "the approver of tool 'refund' failed: the database cannot be used" in caplog.text
     with pytest.raises(SourceError, match="the database cannot be used"):
-        await CALL.code(store)
+        await store(asked)
+
+
+async def test_while_the_store_is_away_a_call_waits_and_nothing_final_is_said_of_it(
+    tmp_path: Path,
+) -> None:
+    here, away = tmp_path / "here", tmp_path / "away"
+    here.mkdir()
+    ran.clear()
+    turn = [call("refund", cents=500), call("look")]
+    async with AuditLog(f"sqlite:///{tmp_path}/log.db") as log:
+
+        def agent(*turns: Any) -> Agent:
+            """A process of its own."""
+            approver = ApprovalStore(f"sqlite:///{here}/crib.db")
+            runner = ToolRunner([REFUND, look], approver=approver, sinks=[log])
+            return Agent(ScriptedClient(turns), runner)
+
+        result = await agent(turn).run("Refund it.")
+        store = ApprovalStore(f"sqlite:///{here}/crib.db")
+        (asked,) = await store.pending()
+        await store.answer(asked.id, Approve(by="grace"))
+        await store.aclose()
+        here.rename(away)
+        for status in ("waiting", "waiting"):
+            result = await agent().resume(result.state)
+            assert (result.status, len(result.pending)) == (status, 1)
+            assert [m.content for m in result.messages if m.role == "tool"] == ["seen"]
+        away.rename(here)
+        result = await agent("Done.").resume(result.state)
+        assert (result.status, ran) == ("completed", [500])
+        told = [e.record.status for e in await log.entries(AuditFilter(tool="refund"))]
+        assert told == ["waiting"] * 3 + ["started", "completed"]
+        assert (await log.entries(AuditFilter(status="failed"))) == []
+
+
+async def test_what_an_approver_raises_is_told_to_nobody_but_its_author(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def away(_request: ApprovalRequest) -> Answer | None:
+        raise SourceError("canary")
+
+    runner = ToolRunner([REFUND], approver=away)
+    stream = Agent(ScriptedClient([call("refund", cents=1)]), runner).stream("Refund it.")
+    told = [event async for event in stream]
+    assert (await stream.result()).status == "waiting"
+    assert not any(isinstance(event, RunError) for event in told)
+    assert "canary" not in repr(told) + caplog.text
 
 
 async def test_a_secret_is_in_no_row(store: ApprovalStore, file: Path) -> None:

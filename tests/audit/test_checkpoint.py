@@ -8,6 +8,7 @@ import os
 import random
 import sqlite3
 import stat
+import threading
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
@@ -355,8 +356,9 @@ async def test_checkpoints_are_signed_every_so_often_and_on_close(url: str) -> N
     async with AuditLog(url, key=KEY, checkpoints=given) as log:
         await write_calls(log, range(4))
         assert kept == []
-        await write_calls(log, range(4, 10))
-        assert len(kept) == 2
+        for calls, signed in ((range(4, 5), 1), (range(5, 10), 2)):
+            await write_calls(log, calls)
+            await asyncio.wait_for(until(lambda n=signed: len(kept) == n), 10)  # type: ignore[misc]
         await log.write(record(50))
     sizes = [Checkpoint.opened(note, signing().public).size for note in kept]
     assert sizes == [11, 21, 22]
@@ -411,6 +413,48 @@ async def test_no_record_fails_with_whoever_keeps_a_checkpoint(
         assert await log.begin(record(1, "started")) is None
         await log.write(record(1))
         assert (await log.verify()).checked == 2
+
+
+async def test_no_record_waits_for_whoever_keeps_a_checkpoint(url: str) -> None:
+    """It is given one note at a time, the last that there is, and closing the log waits for it."""
+    kept, at_once, goes_on = list[str](), list[int](), threading.Event()
+
+    def keep(note: str) -> None:
+        at_once.append(1)
+        assert len(at_once) == 1
+        assert goes_on.wait(30)
+        kept.append(note)
+        at_once.pop()
+
+    log = AuditLog(url, key=KEY, checkpoints=Checkpoints(signing(), keep, every=2))
+    for n in range(5):
+        await asyncio.wait_for(write_calls(log, range(n, n + 1)), 10)
+        await asyncio.wait_for(until(lambda: bool(at_once)), 10)
+    assert kept == []
+    closing = asyncio.ensure_future(log.aclose())
+    await asyncio.sleep(0.05)
+    assert not closing.done()
+    goes_on.set()
+    await closing
+    sizes = [Checkpoint.opened(note, signing().public).size for note in kept]
+    assert sizes == [3, 11]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_what_was_not_kept_is_signed_again(more: int, url: str) -> None:
+    kept, failed = list[str](), threading.Event()
+
+    def keep(note: str) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise OSError
+        kept.append(note)
+
+    async with AuditLog(url, checkpoints=Checkpoints(signing(), keep, every=2)) as log:
+        await write_calls(log, range(1))
+        await asyncio.wait_for(until(failed.is_set), 10)
+        await write_calls(log, range(1, 1 + more))
+    assert Checkpoint.opened(kept[-1], signing().public).size == 3 + 2 * more
 
 
 def test_who_keeps_checkpoints_is_not_async() -> None:
@@ -502,7 +546,7 @@ async def test_a_log_that_was_put_back_is_not_signed_for(
     given = Checkpoints(signing(), kept.append, every=1)
     async with AuditLog(f"sqlite:///{path}", key=KEY, checkpoints=given) as log:
         await log.write(record(1))
-        assert len(kept) == 1
+        await asyncio.wait_for(until(lambda: len(kept) == 1), 10)
         recompute(path, KEY, lambda c: c.execute("UPDATE audit_entries SET at = 5.5 WHERE seq = 1"))
         with pytest.raises(SourceError, match="not the one that was open"):
             await log.write(record(2))

@@ -152,17 +152,48 @@ async def test_a_repairer_that_raises_or_gives_no_text(given: Any) -> None:
     assert not repairable(result)
 
 
-@pytest.mark.parametrize("raised", [asyncio.CancelledError(), KeyboardInterrupt()])
-async def test_what_comes_from_outside_goes_on_and_carries_no_arguments(
-    raised: BaseException,
-) -> None:
-    # awaited by hand: a task would swallow the one and be broken off by the other
+async def test_an_interrupt_goes_on_and_carries_no_arguments() -> None:
+    # awaited by hand: a task would be broken off by it
+    raised = KeyboardInterrupt()
     going = repair(rejected(f'{{"text": {CANARY}'), CATALOG, Fixed(raised)).__await__()
     next(going)
-    with pytest.raises(type(raised)) as caught:
+    with pytest.raises(KeyboardInterrupt) as caught:
         next(going)
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
+
+
+class Waiting:
+    """Handles what holds the arguments while it is cancelled."""
+
+    name = "waiting"
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def __call__(self, request: RepairRequest) -> str:
+        try:
+            raise ValueError(request.call.arguments)
+        except ValueError:
+            self.asked.set()
+            await asyncio.Event().wait()
+        return GOOD
+
+
+async def test_a_cancellation_goes_on_and_carries_no_arguments() -> None:
+    repairer = Waiting()
+
+    async def stopped() -> asyncio.CancelledError:
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await repair(rejected(f'{{"text": {CANARY}'), CATALOG, repairer)
+        return caught.value
+
+    task = asyncio.ensure_future(stopped())
+    await repairer.asked.wait()
+    task.cancel()
+    told = await task
+    assert told.__context__ is None
+    assert told.__cause__ is None
 
 
 async def unnamed(_request: RepairRequest) -> str:

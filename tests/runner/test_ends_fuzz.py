@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from samples import sample
 
-from toolcrib import ALL, Approve, CallContext, Refuse, ToolCall, ToolRunner, tool
+from toolcrib import ALL, Approve, CallContext, ErrorCode, Refuse, ToolCall, ToolRunner, tool
+from toolcrib.errors import SourceError
 from toolcrib.runner.running import CALLING
 from toolcrib.testing import MemorySink
 
@@ -109,7 +110,7 @@ def crowd(chance: random.Random, sink: MemorySink) -> ToolRunner:
     async def approver(_request: object) -> Approve | Refuse | None:
         await asyncio.sleep(chance.random() * 0.02)
         if chance.random() < 0.2:
-            raise ValueError
+            raise chance.choice((ValueError, SourceError, SystemExit, asyncio.CancelledError))
         return chance.choice((Approve(by="ada"), Refuse(by="ada"), None))
 
     runner = ToolRunner(
@@ -129,18 +130,21 @@ async def test_each_call_has_one_end_and_nothing_stays_taken(
     monkeypatch.setattr("toolcrib.runner.execute.GRACE", 0.02)
     chance, sink = random.Random(seed), MemorySink()  # noqa: S311  seeded, to be repeated
     runner = crowd(chance, sink)
-    made: list[str] = []
+    made, asked_to_stop = list[str](), set[str]()
     for _ in range(6):
         calls = []
         for _ in range(chance.randrange(1, 25)):
             made.append(f"c{len(made)}")
             asked = {"way": chance.choice(WAYS), "seconds": chance.random() * 0.08}
             call = ToolCall(made[-1], chance.choice(TOOLS), json.dumps(asked))
-            calls.append(asyncio.ensure_future(runner.exec(call)))
+            calls.append(asyncio.create_task(runner.exec(call), name=call.id))
+            if asked["way"] == "cancels its task":
+                asked_to_stop.add(call.id)
         for task in calls:
             if chance.random() < 0.25:
                 await asyncio.sleep(chance.random() * 0.005)
                 task.cancel()
+                asked_to_stop.add(task.get_name())
         ended, unended = await asyncio.wait(calls, timeout=30)
         assert not unended
         assert all(task.cancelled() or task.exception() is None for task in ended)
@@ -151,6 +155,8 @@ async def test_each_call_has_one_end_and_nothing_stays_taken(
     assert CALLING.get() is None
     ends = Counter(record.id for record in sink.records)
     assert {call_id: ends[call_id] for call_id in made} == dict.fromkeys(made, 1)
+    cancelled = {r.id for r in sink.records if r.error and r.error.code is ErrorCode.CANCELLED}
+    assert cancelled <= asked_to_stop | {"inner"}
     again = [ToolCall(f"again {n}", "alone", '{"way":"","seconds":0}') for n in range(2)]
     after = await asyncio.wait_for(runner.exec_all(again), 30)  # no slot is taken any more
     assert [outcome.record.status for outcome in after] == ["completed", "completed"]

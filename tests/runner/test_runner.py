@@ -768,6 +768,9 @@ AGAIN: list[tuple[str, dict[str, Any], ErrorCode, bool]] = [
     ("open", {}, ErrorCode.CAPABILITY_ERROR, True),
     ("close", {}, ErrorCode.CAPABILITY_ERROR, False),
     ("close", {"idempotent": True}, ErrorCode.CAPABILITY_ERROR, True),
+    ("close again", {}, ErrorCode.CAPABILITY_ERROR, False),
+    ("close again", {"idempotent": True}, ErrorCode.CAPABILITY_ERROR, True),
+    ("close never", {"idempotent": True}, ErrorCode.CAPABILITY_ERROR, False),
     ("lie", {"idempotent": True}, ErrorCode.INVALID_OUTPUT, False),
 ]
 
@@ -781,8 +784,10 @@ async def test_what_may_have_happened_is_not_tried_again_unless_it_may_be(
         if how == "open":
             raise CapabilityError("closed")
         yield Open()
-        if how == "close":
-            raise CapabilityError("closed")
+        if how.startswith("close"):
+            raise CapabilityError(
+                "closed", retryable={"close": None}.get(how, how == "close again")
+            )
 
     @tool(visible=ALL, timeout=0.05, **marks)
     async def f(shop: Shop) -> str:

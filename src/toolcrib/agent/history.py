@@ -178,7 +178,7 @@ class ConversationHistory:
     ) -> None:
         """Add the results that there are, in call order, and `error` for the calls that have none.
 
-        A call that waited when its run ended has not begun, whatever `error` says of the others.
+        A call that waited when its run ended still does, whatever `error` says of the others.
         `untrusted` says that the run has read untrusted content.
         """
         position = self._last_assistant()
@@ -188,9 +188,8 @@ class ConversationHistory:
         calls = tuple(self._readable(call, outcomes.get(call.id)) for call in asked.tool_calls)
         for call in calls:
             outcome = outcomes.get(call.id)
-            unknown = error is not None and error.code is ErrorCode.OUTCOME_UNKNOWN
-            waited = unknown and isinstance(outcome, Waiting)
-            told = CallError.of(ErrorCode.CANCELLED) if waited else error
+            waited = error is not None and isinstance(outcome, Waiting)
+            told = _WAITS if waited else error
             message = given.get(call.id) or result_message(call, outcome, told)
             if message is not None and untrusted:
                 message = msgspec.structs.replace(message, untrusted=True)
@@ -220,7 +219,10 @@ class ConversationHistory:
 _WAITS = CallError.of(
     ErrorCode.APPROVAL_REQUIRED, "The call waits for somebody's approval. It has not run."
 )
-_UNTOLD = tuple(error_content(each) for each in (_WAITS, CallError.of(ErrorCode.CANCELLED)))
+NOT_MADE = CallError.of(
+    ErrorCode.NOT_RUNNABLE, "The call was not made: its run failed first.", retryable=True
+)
+_UNTOLD = tuple(map(error_content, (_WAITS, NOT_MADE, CallError.of(ErrorCode.CANCELLED))))
 
 
 class RunTurn(msgspec.Struct, frozen=True):

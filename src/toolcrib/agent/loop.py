@@ -16,7 +16,13 @@ from typing import Any, Literal, NamedTuple, assert_never
 import msgspec
 import orjson
 
-from toolcrib.agent.history import ConversationHistory, Restored, check_answers, check_as_asked
+from toolcrib.agent.history import (
+    NOT_MADE,
+    ConversationHistory,
+    Restored,
+    check_answers,
+    check_as_asked,
+)
 from toolcrib.agent.picking import OpenToolbox, Toolbox
 from toolcrib.agent.stream import Watch
 from toolcrib.errors import ClientError, DefinitionError, ErrorCode, ToolcribError, ToolError
@@ -24,7 +30,7 @@ from toolcrib.hydration import ParseFailure, parse_json
 from toolcrib.runner import CallScope, ToolRunner
 from toolcrib.runner.running import calling, taint
 from toolcrib.schema import Parameter, compile_validator, derive_input
-from toolcrib.threads import cancel_requests
+from toolcrib.threads import cancel_requests, is_stop
 from toolcrib.tools.component import NotAcceptedError, read_typed
 from toolcrib.values.call import HydrationResult
 from toolcrib.values.context import ROUNDING, PolicyContext
@@ -452,7 +458,14 @@ class Run:
             output=None if self._output_type is None else self._output_type.format,
         )
         self._turn += 1
-        reply = await (self._streamed(request) if self._streaming else self._client.chat(request))
+        try:
+            reply = await (
+                self._streamed(request) if self._streaming else self._client.chat(request)
+            )
+        except asyncio.CancelledError as raised:
+            if is_stop(raised, self._cancels):
+                raise
+            raise ClientError("the client raised CancelledError of its own") from None
         reply = self._history.with_new_ids(_checked(reply), request.id_prefix)
         self._usage += reply.usage
         self._tally.tokens = self._usage.input_tokens + self._usage.output_tokens
@@ -537,12 +550,11 @@ class Run:
         if status != "waiting":
             self._waiting = ()  # none of them does any more
             code = ErrorCode.BUDGET_EXCEEDED if status == "limited" else ErrorCode.CANCELLED
+            error = NOT_MADE if status == "failed" else CallError.of(code)
             if self._calling:  # they may have begun, and no outcome was told
-                code = ErrorCode.OUTCOME_UNKNOWN
+                error = CallError.of(ErrorCode.OUTCOME_UNKNOWN)
             if self._history.unanswered():
-                self._history.settle(
-                    self._watch.outcomes, CallError.of(code), untrusted=self._tally.tainted
-                )
+                self._history.settle(self._watch.outcomes, error, untrusted=self._tally.tainted)
                 self._toolbox.take(self._watch.outcomes.values())  # of a turn that was cut
         result = self._result(status, limit)
         self._emit(Done(result))

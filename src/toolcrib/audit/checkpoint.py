@@ -269,7 +269,9 @@ class Checkpoints:
 
     One is signed after `every` records, after `seconds` in which there were some, when there are none
     for a while, and when the log is closed; never for each record. `keep` is a folder, or is called
-    with the note: bring it to where the log's owner cannot change it.
+    with the note: bring it to where the log's owner cannot change it. Signing and keeping have a thread
+    of their own, in which they may take their time: no record waits, what comes due meanwhile is one
+    checkpoint, the last, and closing the log waits for it.
     """
 
     def __init__(
@@ -301,18 +303,22 @@ class Checkpoints:
     def renew(self) -> None:
         """Make new locks in a forked child, where another thread's lock would be held for good; what
         the parent has written is the parent's to sign."""
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # nobody holds it while a note is signed or kept
         self._written = 0
         self._at = time.monotonic()
+        self._unkept: Checkpoint | None = None
+        self._missed = False
+        self._keeper: threading.Thread | None = None
 
     def note(self, records: int) -> bool:
         """So many records were written; whether it is time for a checkpoint."""
-        self._written += records
-        late = time.monotonic() - self._at >= self._seconds
-        return self._written >= self._every or (late and self._written > 0)
+        with self._lock:
+            self._written += records
+            late = time.monotonic() - self._at >= self._seconds
+            return self._written >= self._every or (late and self._written > 0)
 
     def sign(self, grown: Callable[[int], tuple[int, bytes, bytes | None]]) -> None:
-        """Sign what the log has now, if anything is new.
+        """Have signed, beside, what the log has now, if anything is new.
 
         `grown(size)` gives its size and root, and the root that it had at an earlier size. A log does
         not sign what does not follow from what it signed before. No record waits for this, or fails.
@@ -322,9 +328,23 @@ class Checkpoints:
                 return
             try:
                 self._sign(grown)
-            except BaseException as error:  # noqa: BLE001  a callback of somebody's; the records are kept
-                _log.warning("no checkpoint was signed (%s)", _told(error))
-                self._written, self._at = 1, time.monotonic()  # later, not at each record
+            except BaseException as error:  # noqa: BLE001  the records are kept
+                self._fail(error)
+
+    def close(self, grown: Callable[[int], tuple[int, bytes, bytes | None]]) -> None:
+        """Sign what is new, or was signed and not kept, and wait until it is kept."""
+        self._wait()
+        self.sign(grown)
+        self._wait()
+
+    def _wait(self) -> None:
+        keeper = self._keeper
+        if keeper is not None:
+            keeper.join()
+
+    def _fail(self, error: BaseException) -> None:
+        _log.warning("no checkpoint was signed (%s)", _told(error))
+        self._written, self._at = 1, time.monotonic()  # later, not at each record
 
     def _sign(self, grown: Callable[[int], tuple[int, bytes, bytes | None]]) -> None:
         last = self._last
@@ -332,9 +352,29 @@ class Checkpoints:
         if last is not None and before != last.root:
             raise SourceError("the log is not that of the last checkpoint: verify it")
         checkpoint = Checkpoint(self._key.public.name, size, root)
-        if last is None or last.size < size:
-            self._keep(checkpoint.signed(self._key))
+        if last is None or last.size < size or self._missed:
+            self._unkept, self._missed = checkpoint, False
+            if self._keeper is None:
+                name = "toolcrib-checkpoint"
+                keeper = threading.Thread(target=self._keep_all, name=name, daemon=True)
+                keeper.start()
+                self._keeper = keeper
         self._last, self._written, self._at = checkpoint, 0, time.monotonic()
+
+    def _keep_all(self) -> None:
+        """Sign the last checkpoint and have its note kept, until there is no other."""
+        while True:
+            with self._lock:
+                checkpoint, self._unkept = self._unkept, None
+                if checkpoint is None:
+                    self._keeper = None
+                    return
+            try:
+                self._keep(checkpoint.signed(self._key))
+            except BaseException as error:  # noqa: BLE001  somebody's key or callback
+                with self._lock:
+                    self._missed = True
+                    self._fail(error)
 
 
 def _told(error: BaseException) -> str:

@@ -392,7 +392,8 @@ class AuditLog(Closing):
     async def aclose(self) -> None:
         """Wait for what is being written, sign a last checkpoint, and close the database."""
         await self._writer.aclose()
-        await asyncio.to_thread(self._sign)
+        if self._checkpoints is not None:
+            await asyncio.to_thread(self._checkpoints.close, self._grown)
         await self._database.aclose()
 
     def _commit(
@@ -419,11 +420,10 @@ class AuditLog(Closing):
 
     def _sign(self) -> None:
         if self._checkpoints is not None:
-            self._checkpoints.sign(
-                lambda old: self._database.transact_here(
-                    lambda t: grown(t, self._seal, old), write=False
-                )
-            )
+            self._checkpoints.sign(self._grown)
+
+    def _grown(self, old: int) -> tuple[int, bytes, bytes | None]:
+        return self._database.transact_here(lambda t: grown(t, self._seal, old), write=False)
 
     async def _pages(
         self, asked: AuditFilter, *, calls: bool

@@ -7,7 +7,6 @@ a limit and one whose tool is not known here are never repaired, and none is rep
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
 import time
@@ -21,6 +20,7 @@ from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.failures import log_raised
 from toolcrib.hydration.hydrate import hydrate
 from toolcrib.hydration.parse import Parsed, parse_arguments
+from toolcrib.threads import cancel_requests, is_stop
 from toolcrib.tools import Catalog, Tools
 from toolcrib.values.call import Hydrated, HydrationError, HydrationResult, Rejected, ToolCall
 from toolcrib.values.definition import ToolDefinition
@@ -147,12 +147,13 @@ async def repair(
 
 async def _text_of(repairer: Repairer, request: RepairRequest) -> object:
     """Return what the repairer gives, whatever it is; `_NOTHING_USABLE` if it raised."""
+    cancels = cancel_requests()
     try:
         return await repairer(request)
-    except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit) as error:
-        error.__cause__ = error.__context__ = None  # they may hold the arguments
-        raise
-    except BaseException as raised:  # noqa: BLE001  others' code; its text may hold the arguments
+    except BaseException as raised:  # others' code; its text may hold the arguments
+        if isinstance(raised, KeyboardInterrupt | GeneratorExit) or is_stop(raised, cancels):
+            raised.__cause__ = raised.__context__ = None  # they may hold the arguments
+            raise
         log_raised(f"the repairer '{repairer.name}'", raised)
         return _NOTHING_USABLE
 

@@ -42,7 +42,7 @@ import msgspec
 from toolcrib.errors import MissingExtraError, PickError, ToolcribError
 from toolcrib.pick.query import Query
 from toolcrib.pick.words import no_json
-from toolcrib.threads import cancel_requests, in_thread
+from toolcrib.threads import cancel_requests, in_thread, is_stop
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
 
@@ -390,7 +390,7 @@ async def ranked(scorer: Scorer, request: ScoreRequest) -> Ranking:
     try:
         return await _ranked(scorer, request)
     except asyncio.CancelledError as error:
-        if cancel_requests() > cancels:
+        if is_stop(error, cancels):
             raise
         raise _raised(scorer_name(scorer), error) from error  # nobody has cancelled this
 

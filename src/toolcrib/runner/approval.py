@@ -4,8 +4,9 @@ A request's id is a digest over run, call, tool, definition, arguments and calle
 under that id, so that it can be an answer to nothing else.
 
 Only an answer is an answer: a yes is an `Approve` with a name, a no is a `Refuse`, and all else, an
-exception included, is `approval_failed`, and the approver's author is told. Nothing is recorded as a
-person's no that no person said, and nothing but a clear yes to this very question lets a call run.
+exception included, is `approval_failed`, and the approver's author is told. Only while its store cannot
+be used, the call waits. Nothing is recorded as a person's no that no person said, and nothing but a
+clear yes to this very question lets a call run.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from toolcrib.runner.edit import edited_call
 from toolcrib.runner.execute import own
 from toolcrib.runner.output import masked_arguments, masked_places, own_copy, unmasked
 from toolcrib.runner.policy import NOT_TRUSTED, spared_for_run
-from toolcrib.runner.stopped import ExceptionHook, Stopped
-from toolcrib.threads import cancel_requests
+from toolcrib.runner.stopped import NOT_ITS_OWN, ExceptionHook, Stopped
+from toolcrib.threads import cancel_requests, is_stop
 from toolcrib.tools import Catalog
 from toolcrib.tools.lock import CLOSED_NOW, closing_only
 from toolcrib.values.call import Hydrated, HydrationResult
@@ -308,11 +309,12 @@ def lapsed_by_closing(stopped: Stopped, definition: ToolDefinition) -> Stopped:
 async def _ask(
     approver: Approver, request: ApprovalRequest, failed: Callable[[BaseException], None]
 ) -> Answer | None:
-    """Ask. An approver that fails has not answered; SourceError is raised where its store cannot be
-    used: it may have the answer, and the call is not over."""
+    """Ask. An approver that fails has not answered. Where its store cannot be used (SourceError) the
+    call waits: the store may have the answer, and can be asked again."""
     cancels = cancel_requests()
+    answer: Answer | None = None
     try:
-        answer: Answer | None = await own(_called(approver, request))
+        answer = await own(_called(approver, request))
     except ApprovalError as error:
         code = error.code
         if code not in _NOT_ANSWERED:
@@ -320,10 +322,12 @@ async def _ask(
         if code is ErrorCode.APPROVAL_FAILED:
             failed(error)
         raise Stopped(CallError.of(code), error.asked_digest) from None
-    except SourceError:
-        raise  # as with a sink that cannot write
-    except (Exception, asyncio.CancelledError) as error:
-        if isinstance(error, asyncio.CancelledError) and cancel_requests() > cancels:
+    except SourceError as error:
+        failed(error)
+    except NOT_ITS_OWN:
+        raise
+    except BaseException as error:  # code of the author's
+        if is_stop(error, cancels):
             raise
         failed(error)
         raise Stopped(CallError.of(ErrorCode.APPROVAL_FAILED)) from None

@@ -42,7 +42,7 @@ from toolcrib.runner.output import Unusable, check_output, report_unusable, view
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
 from toolcrib.runner.recorder import CallFacts, Recorder, SinkResult
 from toolcrib.runner.running import CALLING, Calling, Limiter, leave_call, taint
-from toolcrib.runner.stopped import NotRecorded, Reporter, Stopped, rejection
+from toolcrib.runner.stopped import NotRecorded, Reporter, Stopped, as_failure, rejection
 from toolcrib.threads import MOST_LEFT_BEHIND, Work, cancel_requests
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected
@@ -101,6 +101,9 @@ _NO_ROOM = (
     f"{MOST_LEFT_BEHIND} earlier calls that were given up still run here. The tool was not started."
 )
 _EVICTED = "This call has run before, and its result is no longer kept. It was not run again."
+_BROKEN_OFF = CallError.of(
+    ErrorCode.OUTCOME_UNKNOWN, "The call was broken off by an error beside its tool."
+)
 _ENDED = (Completed, Failed)
 _ENDING_LATE: set[asyncio.Task[None]] = set()  # a loop holds its tasks weakly
 _log = logging.getLogger("toolcrib.audit")
@@ -145,8 +148,7 @@ class Call(msgspec.Struct):
     async def run(
         self, task: asyncio.Task[Any] | None, cancels: int, repairer: Repairer | None
     ) -> Outcome:
-        """Return the outcome, once it is recorded. Raises what a sink raises, SourceError where an
-        approver's store cannot be used, and CancelledError.
+        """Return the outcome, once it is recorded. Raises what a sink raises, and CancelledError.
 
         `task` is the one that runs, and `cancels` how often it had been asked to stop before.
         """
@@ -163,8 +165,12 @@ class Call(msgspec.Struct):
         except NotRecorded as failed:
             await self.finalize(facts.failed(CallError.of(ErrorCode.NOT_RECORDED)))
             raise failed.raised from None
-        except BaseException:
-            await self.finalize(facts.failed(CallError.of(ErrorCode.CANCELLED)))
+        except BaseException as raised:
+            asked = cancel_requests() > cancels or isinstance(raised, KeyboardInterrupt)
+            error = CallError.of(ErrorCode.CANCELLED) if asked else _BROKEN_OFF
+            await self.finalize(facts.failed(error))
+            if isinstance(raised, asyncio.CancelledError) and not asked:
+                raise as_failure(raised) from None
             raise
         if isinstance(outcome, AlreadyCompleted):
             return await self._replay(outcome.outcome)
@@ -407,7 +413,10 @@ class Call(msgspec.Struct):
                 trouble = trouble or written.error or written.cancelled
         finally:
             if self.scope.observer is not None:
-                self.scope.observer.finished(outcome)
+                try:
+                    self.scope.observer.finished(outcome)
+                except asyncio.CancelledError as raised:
+                    raise as_failure(raised) from None
         if trouble is not None:
             raise trouble
         return outcome

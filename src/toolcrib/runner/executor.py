@@ -39,7 +39,7 @@ from toolcrib.runner.execute import (
 from toolcrib.runner.output import MAX_RESULT_BYTES, Unusable, as_json, project, report_unusable
 from toolcrib.runner.process import run_in_process
 from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter, Stopped, safe_error
-from toolcrib.threads import LEFT, CallThread, Work, cancel_requests
+from toolcrib.threads import LEFT, CallThread, Work, cancel_requests, is_stop
 from toolcrib.tools import Catalog, Entry, Need, PerCall, Tool, check_implements
 from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.context import CallContext, CallScope, Observer
@@ -259,7 +259,7 @@ class CapabilityFailed(Exception):  # noqa: N818  an outcome; it never leaves th
         if isinstance(self.raised, MissingExtraError):
             return safe_error(self.raised, again=again)
         if isinstance(self.raised, ToolError) and isinstance(self.raised.safe_text, str):
-            told = CapabilityError(self.raised.safe_text, retryable=self.raised.retryable)
+            told = CapabilityError(self.raised.safe_text, retryable=self.raised.retryable and again)
             return safe_error(told, again=again)
         return CallError.of(ErrorCode.CAPABILITY_ERROR, retryable=again)
 
@@ -365,7 +365,7 @@ class Opened:
     def _is_a_stop(self, raised: BaseException) -> bool:
         """Return whether the task was cancelled or is out of time; a
         CancelledError of the code's is not."""
-        return isinstance(raised, asyncio.CancelledError) and cancel_requests() > self._cancels
+        return is_stop(raised, self._cancels)
 
     async def _open(self, factory: PerCall, context: CallContext) -> object:
         made = await self.run(lambda: factory.make(context))

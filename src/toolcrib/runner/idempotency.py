@@ -17,7 +17,6 @@ it runs again only if its tool is marked as idempotent.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -29,7 +28,8 @@ import msgspec
 
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.runner.recorder import DONE, CallFacts, Recorder, SinkResult, to_the_end
-from toolcrib.runner.stopped import NOT_ITS_OWN, NotRecorded, Stopped
+from toolcrib.runner.stopped import NOT_ITS_OWN, NotRecorded, Stopped, as_failure
+from toolcrib.threads import cancel_requests, is_stop
 from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.decision import Caller
 from toolcrib.values.json import JsonValue, canonical_json, fresh
@@ -262,12 +262,15 @@ class WriteAhead:
         if self.ledger is None:
             return None
         asked = facts.record("started", key=key)
+        cancels = cancel_requests()
         try:
             known = await self.ledger.find(asked)
-        except (asyncio.CancelledError, *NOT_ITS_OWN):
+        except NOT_ITS_OWN:
             raise
-        except BaseException as raised:  # noqa: BLE001  a ledger may raise anything
-            raise NotRecorded(raised) from None
+        except BaseException as raised:  # a ledger may raise anything
+            if is_stop(raised, cancels):
+                raise
+            raise NotRecorded(as_failure(raised)) from None
         return _judged(known, key, facts, hydrated)
 
     async def begin(

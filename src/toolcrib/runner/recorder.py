@@ -19,7 +19,7 @@ import msgspec
 from toolcrib.runner.execute import until_done
 from toolcrib.runner.output import masked_arguments, public_places, public_view
 from toolcrib.runner.running import Calling, calling
-from toolcrib.runner.stopped import NOT_ITS_OWN, rejection
+from toolcrib.runner.stopped import NOT_ITS_OWN, as_failure, rejection
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.context import CallScope
 from toolcrib.values.decision import Caller, Decision
@@ -272,7 +272,7 @@ class Recorder:
         except NOT_ITS_OWN:
             raise
         except BaseException as raised:  # noqa: BLE001  a sink may raise anything
-            return SinkResult(error=raised)
+            return SinkResult(error=as_failure(raised))
         return DONE if pending is None else to_the_end(lambda: pending)
 
     async def write(self, sink: Sink, record: ToolInvocationRecord, facts: CallFacts) -> SinkResult:
@@ -386,5 +386,5 @@ async def to_the_end(work: Callable[[], Awaitable[object] | None]) -> SinkResult
     except NOT_ITS_OWN:
         raise
     except BaseException as raised:  # noqa: BLE001  a sink may raise anything
-        return SinkResult(None, raised, cancelled)
+        return SinkResult(None, raised if cancelled else as_failure(raised), cancelled)
     return DONE if given is None and cancelled is None else SinkResult(given, None, cancelled)

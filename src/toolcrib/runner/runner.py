@@ -196,8 +196,7 @@ class ToolRunner:
     ) -> Outcome:
         """Run one call, or say why not.
 
-        Raises only what a sink raises, SourceError where an approver's store cannot be used, and
-        CancelledError.
+        Raises only what a sink raises, CancelledError, and KeyboardInterrupt.
         """
         if call.__class__ not in _CALLS or caller.__class__ is not Caller:
             check_type("call", call, _CALLS, "a ToolCall, or what hydrate gives")

@@ -6,7 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeAlias
 
-from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, ToolError
+from toolcrib.errors import (
+    CapabilityError,
+    ErrorCode,
+    MissingExtraError,
+    ToolcribError,
+    ToolError,
+)
 from toolcrib.failures import log_raised
 from toolcrib.threads import Work
 from toolcrib.values.call import Rejected, ToolCall
@@ -38,7 +44,9 @@ class Reporter:
             return
         try:
             self._hook(call, raised)
-        except (Exception, asyncio.CancelledError) as failed:  # noqa: BLE001  code of the author's
+        except KeyboardInterrupt:
+            raise
+        except BaseException as failed:  # noqa: BLE001  code of the author's
             log_raised("on_exception", failed)
 
 
@@ -69,6 +77,14 @@ class NotRecorded(Exception):  # noqa: N818  never leaves the pipeline: what was
     def __init__(self, raised: BaseException) -> None:
         super().__init__()
         self.raised = raised
+
+
+def as_failure(raised: BaseException) -> BaseException:
+    """Return what is raised for what a sink or a watcher raised: a CancelledError that nobody asked for
+    would cancel whoever waits for the call, and the calls beside it."""
+    if isinstance(raised, asyncio.CancelledError):
+        return ToolcribError("what takes records or watches raised CancelledError of its own")
+    return raised
 
 
 def rejection(rejected: Rejected) -> CallError:

@@ -32,6 +32,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 import msgspec
 
 from toolcrib.errors import MissingExtraError, SourceError
+from toolcrib.failures import Explained
 from toolcrib.storage.cache_folder import OWNERS, create_private
 from toolcrib.threads import renewed_in_children
 from toolcrib.values.typed import names_wrong_types
@@ -409,7 +410,7 @@ def version_of(connection: Connection) -> int:
     return version
 
 
-class UnreachableError(SourceError):
+class UnreachableError(SourceError, Explained):
     """The database was not there, or not to be had: nothing is said about what is in it."""
 
 
