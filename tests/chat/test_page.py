@@ -109,6 +109,12 @@ async def test_a_call_is_shown_edited_approved_and_explained() -> None:
         why = page.get_by_role("region", name="Why refund")
         await expect(why.get_by_text("with other arguments")).to_be_visible()
         await expect(why.get_by_role("cell", name="refund", exact=True)).to_be_visible()
+        address = page.url
+        await page.get_by_role("button", name="New conversation").click()
+        await expect(page.get_by_text("What is to be done?")).to_be_visible()
+        await expect(page.get_by_role("alert")).to_have_count(0)
+        await page.goto(address)
+        await expect(result).to_be_visible()
         await page.emulate_media(color_scheme="dark")
         assert await violations(page) == []
         await page.set_viewport_size({"width": 380, "height": 740})
@@ -134,6 +140,7 @@ async def test_a_question_waits_through_a_reload_and_a_second_tab_hears_the_answ
         for each in (page, other):
             await expect(each.get_by_text("It was not to be.")).to_be_visible()
             await expect(each.get_by_text("did not run")).to_be_visible()
+            await expect(each.get_by_text("denied by")).to_be_visible()
             await expect(each.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
 
 

@@ -20,6 +20,7 @@ import type { CallPart, ThreadState, Turn, TurnStatus } from "./types";
 import { Visible } from "./visible";
 
 interface Shown {
+  thread: string;
   turn: Turn;
   role: "user" | "assistant";
 }
@@ -31,7 +32,7 @@ const ENDED: { [status in TurnStatus]: string } = {
   limited: "This answer stopped at a limit.",
   failed: "This answer failed.",
   cancelled: "This answer was cancelled. What ran before stays as it is shown.",
-  interrupted: "The server stopped during this answer.",
+  interrupted: "This answer was interrupted.",
 };
 
 const STATUS = {
@@ -39,8 +40,8 @@ const STATUS = {
   waiting: { type: "requires-action", reason: "interrupt" },
 } as const;
 
-function messageOf({ turn, role }: Shown): ThreadMessageLike {
-  const common = { id: `${turn.id}/${role}`, createdAt: new Date(turn.at * 1000), metadata: { custom: { turn } } };
+function messageOf({ thread, turn, role }: Shown): ThreadMessageLike {
+  const common = { id: `${turn.id}/${role}`, createdAt: new Date(turn.at * 1000), metadata: { custom: { thread, turn } } };
   if (role === "user") return { ...common, role, content: turn.asked };
   const content = turn.parts.map((part) =>
     part.kind === "call"
@@ -67,17 +68,18 @@ function messageOf({ turn, role }: Shown): ThreadMessageLike {
 /** Return a question and an answer for each turn; those of a turn that did not change stay the same. */
 function useShown(state: ThreadState | null): Shown[] {
   const known = useMemo(() => new WeakMap<Turn, [Shown, Shown]>(), []);
+  const thread = state?.thread.id ?? "";
   return useMemo(
     () =>
       (state?.turns ?? []).flatMap((turn) => {
         const made = known.get(turn) ?? [
-          { turn, role: "user" as const },
-          { turn, role: "assistant" as const },
+          { thread, turn, role: "user" as const },
+          { thread, turn, role: "assistant" as const },
         ];
         known.set(turn, made);
         return made;
       }),
-    [state, known],
+    [state, thread, known],
   );
 }
 
@@ -124,27 +126,27 @@ export function Thread({ id, state, connection, open }: Props) {
     document.querySelector<HTMLElement>("#question")?.focus();
   };
   return (
-    <ThreadId value={id ?? ""}>
-      <AssistantRuntimeProvider runtime={runtime}>
-        <ThreadPrimitive.Root className="thread">
-          <ThreadPrimitive.Viewport className="viewport" tabIndex={0} aria-label="Conversation" role="log">
-            {id !== null && state === null && connection !== "gone" && <p className="note middle">…</p>}
-            {connection === "gone" && <p className="note middle">There is no such conversation.</p>}
-            {(id === null || state?.turns.length === 0) && <Welcome />}
-            <ThreadPrimitive.Messages>
-              {({ message }) =>
-                message.role === "user" ? (
-                  <Question turn={message.metadata.custom["turn"] as Turn} put={put} />
-                ) : (
+    <AssistantRuntimeProvider runtime={runtime}>
+      <ThreadPrimitive.Root className="thread">
+        <ThreadPrimitive.Viewport className="viewport" tabIndex={0} aria-label="Conversation" role="log">
+          {id !== null && state === null && connection !== "gone" && <p className="note middle">…</p>}
+          {connection === "gone" && <p className="note middle">There is no such conversation.</p>}
+          {(id === null || state?.turns.length === 0) && <Welcome />}
+          <ThreadPrimitive.Messages>
+            {({ message }) =>
+              message.role === "user" ? (
+                <Question turn={message.metadata.custom["turn"] as Turn} put={put} />
+              ) : (
+                <ThreadId value={message.metadata.custom["thread"] as string}>
                   <Answer turn={message.metadata.custom["turn"] as Turn} again={ask} />
-                )
-              }
-            </ThreadPrimitive.Messages>
-          </ThreadPrimitive.Viewport>
-          <Composer />
-        </ThreadPrimitive.Root>
-      </AssistantRuntimeProvider>
-    </ThreadId>
+                </ThreadId>
+              )
+            }
+          </ThreadPrimitive.Messages>
+        </ThreadPrimitive.Viewport>
+        <Composer />
+      </ThreadPrimitive.Root>
+    </AssistantRuntimeProvider>
   );
 }
 

@@ -31,7 +31,10 @@ function factsOf(record: JsonObject): [name: string, value: string][] {
     ["Asked for by", [model, origin["turn"] ? `turn ${text(origin["turn"])}` : ""].filter(Boolean).join(", ")],
     ["On behalf of", text(record["caller"])],
     ["Decision", [verdict, text(decision["reason"])].filter(Boolean).join(": ")],
-    ["Approved by", text(record["approved_by"]) + (record["edited"] ? ", with other arguments" : "")],
+    [
+      inner(record["error"])["code"] === "approval_refused" ? "Denied by" : "Approved by",
+      text(record["approved_by"]) + (record["edited"] ? ", with other arguments" : ""),
+    ],
     ["Refused", text(record["refusal"])],
     ["Arguments", record["validated"] ? "checked against the tool's own schema" : ""],
     ["Repaired", record["repaired"] ? [text(record["repaired_by"]), list(record["notes"])].filter(Boolean).join(": ") : ""],
@@ -93,7 +96,9 @@ function Candidates({ choice, called }: { choice: Why["choice"]; called: string 
       <thead>
         <tr>
           <th scope="col">Tool</th>
-          <th scope="col">Score</th>
+          <th scope="col" className="number">
+            Score
+          </th>
           <th scope="col">Because</th>
         </tr>
       </thead>
