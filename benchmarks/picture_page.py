@@ -112,7 +112,8 @@ TOOLS = [
 ]
 LONG = (
     "Two of Ada's three orders arrived as they should. The **lamp** of order 1177 was reported as"
-    " damaged on the day that it arrived:\n\n- a crack in the shade,\n- the bulb was missing.\n\nOur terms give"
+    " damaged on the day that it arrived:\n\n- a crack in the shade,\n- the bulb was missing.\n\nOur"
+    " terms give"
     " 10 % back at once, or all of it as soon as the lamp is here again. I would offer the first"
 )
 ORDERS = call("list_orders", customer="Ada Lovelace")
@@ -252,6 +253,19 @@ async def _cancelled(page: Page) -> None:
     await expect(page.get_by_text("This answer was cancelled.")).to_be_visible()
 
 
+async def _anew(page: Page) -> None:
+    await page.get_by_role("button", name="Edit and ask again").click()
+    text = page.get_by_label("The question in other words")
+    await text.fill("Where is the parcel of order 1204?")
+
+
+async def _earlier(page: Page) -> None:
+    await page.get_by_role("button", name="Ask anew").click()
+    await expect(page.get_by_text("I could not find out.")).to_be_visible()
+    await page.get_by_role("button", name="Earlier version").click()
+    await expect(page.get_by_text("A review that tries")).to_be_visible()
+
+
 async def _found(page: Page) -> None:
     await page.get_by_label("Search conversations").fill("ada")
     await expect(page.get_by_role("link", name="Summarise the year.")).to_have_count(0)
@@ -282,6 +296,8 @@ STATES = [
     State("deny", _denied),
     State("denied", _refused),
     State("hostile", asked("What did order 1131's customer write?", "A review that tries")),
+    State("anew", _anew),
+    State("earlier", _earlier),
     State("search", _found),
 ]
 SHOWN = {  # pictures of docs/, and what stands side by side there

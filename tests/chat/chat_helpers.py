@@ -99,8 +99,8 @@ class Page:
             await self._changed.wait_for(lambda: wanted(self.state))
         return self.state
 
-    async def ask(self, text: str) -> Any:
-        return await self.post(f"/{self.thread}/messages", {"text": text})
+    async def ask(self, text: str, **more: str) -> Any:
+        return await self.post(f"/{self.thread}/messages", {"text": text, **more})
 
     @property
     def turns(self) -> list[Json]:

@@ -251,3 +251,52 @@ async def test_the_command_serves_the_embedded_model(tmp_path: Path) -> None:
     finally:
         server.terminate()
         await server.wait()
+
+
+async def test_a_question_is_asked_in_other_words_and_the_first_stays_to_be_read() -> None:
+    model = agent(call("orders"), "Three orders.", "And more.", "One order.")
+    async with serving(chat_app(model, store="sqlite://")) as base, browsing() as context:
+        page = await context.new_page()
+        await page.goto(f"{base}/")
+        await ask(page, "Which orders?")
+        await expect(page.get_by_text("Three orders.")).to_be_visible()
+        await ask(page, "Is that all?")
+        await expect(page.get_by_text("And more.")).to_be_visible()
+        await page.get_by_role("button", name="Edit and ask again").first.click()
+        text = page.get_by_label("The question in other words")
+        await expect(text).to_have_value("Which orders?")
+        assert await violations(page) == []
+        await text.fill("Which order is open?")
+        await page.get_by_role("button", name="Ask anew").click()
+        await expect(page.get_by_text("One order.")).to_be_visible()
+        await expect(page.get_by_text("Is that all?")).to_have_count(0)
+        await page.reload()
+        await page.get_by_role("button", name="Earlier version").click()
+        await expect(page.get_by_text("And more.")).to_be_visible()
+        await expect(page.get_by_role("cell", name="thing 3")).to_be_visible()
+        await expect(page.get_by_text("Which order is open?")).to_have_count(0)
+        await expect(page.get_by_role("button", name="Edit and ask again")).to_have_count(0)
+        assert await violations(page) == []
+        await page.get_by_role("button", name="Back to the newest").click()
+        await expect(page.get_by_text("One order.")).to_be_visible()
+
+
+@pytest.mark.exhaustive
+async def test_what_cannot_be_asked_anew_is_told_and_no_word_is_lost() -> None:
+    model = agent(call("refund", order=2, cents=5), "Refunded.", "Anew.")
+    async with serving(chat_app(model, store="sqlite://")) as base, browsing("409") as context:
+        page = await context.new_page()
+        await page.goto(f"{base}/")
+        await ask(page, "Refund order 2.")
+        await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_visible()
+        await page.get_by_role("button", name="Edit and ask again").click()
+        text = page.get_by_label("The question in other words")
+        await text.fill("Refund order 3.")
+        await page.get_by_role("button", name="Ask anew").click()
+        await expect(page.get_by_role("alert")).to_contain_text("waits for an answer")
+        await expect(text).to_have_value("Refund order 3.")
+        await page.get_by_role("button", name="Approve", exact=True).click()
+        await expect(page.get_by_text("Refunded.")).to_be_visible()
+        await page.get_by_role("button", name="Ask anew").click()
+        await expect(page.get_by_text("Anew.")).to_be_visible()
+        await expect(page.get_by_text("Refunded.")).to_have_count(0)

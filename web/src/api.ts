@@ -80,7 +80,8 @@ export const api = {
   create: async () => (await json<{ id: string }>("POST", "threads", {})).id,
   rename: (thread: string, title: string) => json("PATCH", at(thread), { title }),
   remove: (thread: string) => request("DELETE", at(thread)),
-  ask: (thread: string, text: string) => json("POST", `${at(thread)}/messages`, { text }),
+  ask: (thread: string, text: string, insteadOf = "") =>
+    json("POST", `${at(thread)}/messages`, insteadOf ? { text, instead_of: insteadOf } : { text }),
   cancel: (thread: string) => json("POST", `${at(thread)}/cancel`, {}),
   answer: (thread: string, approval: string, given: JsonObject | string) =>
     json("POST", `${at(thread)}/approvals/${encodeURIComponent(approval)}`, given),

@@ -100,6 +100,7 @@ _STREAM_HEADERS = {
 
 class NewMessage(msgspec.Struct, forbid_unknown_fields=True):
     text: str
+    instead_of: str = ""
 
 
 class GivenAnswer(msgspec.Struct, forbid_unknown_fields=True):
@@ -272,11 +273,11 @@ class _Chat:
         return streamed(chunks(), self._doors.limits.heartbeat)
 
     async def _ask(self, request: Request, caller: Caller) -> Response:
-        text = (await self._doors.body(request, NewMessage)).text
-        self._doors.check_text(text)
+        asked = await self._doors.body(request, NewMessage)
+        self._doors.check_text(asked.text)
         if self._live.runs_of(caller.id) >= self._doors.limits.runs:
             raise too_many_runs()
-        turn_id = await self._live.ask(_thread(request), caller, text)
+        turn_id = await self._live.ask(_thread(request), caller, asked.text, asked.instead_of)
         return JSONResponse({"turn": turn_id}, 202)
 
     async def _cancel(self, request: Request, caller: Caller) -> Response:

@@ -118,6 +118,7 @@ class ShownTurn(msgspec.Struct):
     model: str
     usage: dict[str, int] | None
     parts: list[ShownText | ShownReasoning | ShownCall]
+    instead_of: str
 
 
 class ThreadHead(msgspec.Struct):
@@ -135,8 +136,11 @@ class ShownThread(msgspec.Struct):
 Definitions: TypeAlias = Callable[[str], ToolDefinition | None]
 
 
-def new_turn(turn_id: str, asked: str, *, at: float | None = None) -> Json:
-    """Return the view of a turn that begins: what somebody asked, and nothing yet that answers it."""
+def new_turn(turn_id: str, asked: str, *, at: float | None = None, instead_of: str = "") -> Json:
+    """Return the view of a turn that begins: what somebody asked, and nothing yet that answers it.
+
+    `instead_of` is the id of the turn that it asks anew.
+    """
     return {
         "id": turn_id,
         "run_id": "",
@@ -147,7 +151,20 @@ def new_turn(turn_id: str, asked: str, *, at: float | None = None) -> Json:
         "model": "",
         "usage": None,
         "parts": [],
+        "instead_of": instead_of,
     }
+
+
+def line_of(turns: Iterable[Json]) -> list[Json]:
+    """Return the turns that go on with one another, out of all in the order in which they were asked:
+    one that was asked anew takes the place of the first one, and of whatever came behind it."""
+    line: list[Json] = []
+    for turn in turns:
+        ids = [each["id"] for each in line]
+        if turn.get("instead_of") in ids:
+            del line[ids.index(turn["instead_of"]) :]
+        line.append(turn)
+    return line
 
 
 class TurnView:
