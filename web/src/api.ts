@@ -4,9 +4,19 @@ import type { JsonObject, ThreadItem } from "./types";
 
 const KEY = "toolcrib.token";
 
+/** What replies of the model have used; `cost` is US dollars, null where a price is not known. */
+export interface Spent {
+  requests: number;
+  input_tokens: number;
+  output_tokens: number;
+  cost: string | null;
+}
+
 export interface Why {
   record: JsonObject;
   choice: JsonObject | null;
+  reply: Spent | null;
+  turn: Spent | null;
 }
 
 export class ApiError extends Error {
