@@ -18,6 +18,8 @@ from toolcrib.chat import bearer, chat_app
 from toolcrib.errors import ProviderError
 from toolcrib.pick import PickOptions
 from toolcrib.testing import ScriptedClient, call
+from toolcrib.values.call import ToolCall
+from toolcrib.values.message import Message, Reply, Usage
 
 WIDE = 2**53 + 1
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=alert(1)> \x1b[31m \u202eabc"
@@ -142,6 +144,10 @@ async def test_a_question_waits_through_a_reload_and_a_second_tab_hears_the_answ
             await expect(each.get_by_text("did not run")).to_be_visible()
             await expect(each.get_by_text("denied by")).to_be_visible()
             await expect(each.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
+        await page.get_by_role("button", name="Why? refund").click()
+        why = page.get_by_role("region", name="Why refund")
+        await expect(why.get_by_text("Denied by")).to_be_visible()
+        await expect(why.get_by_text("ask sales", exact=True)).to_be_visible()
 
 
 @pytest.mark.exhaustive
@@ -300,3 +306,25 @@ async def test_what_cannot_be_asked_anew_is_told_and_no_word_is_lost() -> None:
         await page.get_by_role("button", name="Ask anew").click()
         await expect(page.get_by_text("Anew.")).to_be_visible()
         await expect(page.get_by_text("Refunded.")).to_have_count(0)
+
+
+@pytest.mark.exhaustive
+async def test_a_call_says_what_it_has_cost() -> None:
+    made = Message.assistant("", [ToolCall("c", "orders", "{}")])
+    spent = Usage(1, 12_000, 340)
+    server = "openai-chat at api.openai.com"
+    asked = Reply(made, "tool_calls", spent, model="gpt-5", provider=server)
+    told = Reply(Message.assistant("Three."), "stop", spent, model="gpt-5", provider=server)
+    async with (
+        serving(chat_app(agent(asked, told), store="sqlite://")) as base,
+        browsing() as context,
+    ):
+        page = await context.new_page()
+        await page.goto(f"{base}/")
+        await ask(page, "Which orders?")
+        await expect(page.get_by_text("Three.")).to_be_visible()
+        await page.get_by_role("button", name="Why? orders").click()
+        why = page.get_by_role("region", name="Why orders")
+        await expect(why.get_by_text("12,000 tokens read, 340 written, $0.0184")).to_be_visible()
+        whole = why.get_by_text("2 replies: 24,000 tokens read, 680 written, $0.0368")
+        await expect(whole).to_be_visible()
