@@ -310,7 +310,7 @@ async def test_what_cannot_be_asked_anew_is_told_and_no_word_is_lost() -> None:
 
 @pytest.mark.exhaustive
 async def test_a_call_says_what_it_has_cost() -> None:
-    made = Message.assistant("", [ToolCall("c", "orders", "{}")])
+    made = Message.assistant("", (ToolCall("c", "orders", "{}"),))
     spent = Usage(1, 12_000, 340)
     server = "openai-chat at api.openai.com"
     asked = Reply(made, "tool_calls", spent, model="gpt-5", provider=server)
