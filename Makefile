@@ -10,7 +10,7 @@ ifneq ($(shell cat .venv/.made 2>/dev/null && .venv/bin/python -c "" 2>/dev/null
 $(shell rm -f .venv/.made)
 endif
 
-.PHONY: chat serve web web-check test cov test-all lint mutate bench bench-peers picture count trace docs docs-serve lock release clean
+.PHONY: chat serve web web-check test cov test-all lint mutate bench bench-peers picture pictures count trace docs docs-serve lock release clean
 
 chat: export TOOLCRIB_ASK := $(value ASK)
 chat: .venv/.run
@@ -68,6 +68,10 @@ bench-peers: .venv/.dev
 picture: .venv/.dev
 	@$(BIN)/toolcrib local install >/dev/null
 	@$(BIN)/python benchmarks/record_terminal.py
+
+# The page in chromium: every state of it in .pictures/, some of them in docs/, and its moving picture.
+pictures: .venv/.dev
+	@PYTHONPATH=tests $(BIN)/python benchmarks/picture_page.py
 
 # Instructions by valgrind, where it is installed: to compare two commits, whoever else uses the machine.
 count: .venv/.dev

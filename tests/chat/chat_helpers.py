@@ -83,15 +83,20 @@ class Page:
         async with self.session.get(url, timeout=timeout) as answer:
             assert answer.headers["x-vercel-ai-data-stream"] == "v1"
             async for line in answer.content:
-                if line.strip():
-                    kind, _, text = line.decode().partition(":")
-                    assert kind == "aui-state"
-                    operations = json.loads(text)
-                    self.told += operations
-                    self.state = applied(self.state, operations)
-                    assert all_can_be_answered(self.state)
-                    async with self._changed:
-                        self._changed.notify_all()
+                await self.take(line)
+
+    async def take(self, line: bytes) -> None:
+        """Take a line of the stream."""
+        if not line.strip():
+            return
+        kind, _, text = line.decode().partition(":")
+        assert kind == "aui-state"
+        operations = json.loads(text)
+        self.told += operations
+        self.state = applied(self.state, operations)
+        assert all_can_be_answered(self.state)
+        async with self._changed:
+            self._changed.notify_all()
 
     async def until(self, wanted: Callable[[Any], bool]) -> Any:
         """Return the state as soon as it is as wanted."""
@@ -99,8 +104,8 @@ class Page:
             await self._changed.wait_for(lambda: wanted(self.state))
         return self.state
 
-    async def ask(self, text: str) -> Any:
-        return await self.post(f"/{self.thread}/messages", {"text": text})
+    async def ask(self, text: str, **more: str) -> Any:
+        return await self.post(f"/{self.thread}/messages", {"text": text, **more})
 
     @property
     def turns(self) -> list[Json]:

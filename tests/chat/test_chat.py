@@ -13,6 +13,8 @@ from toolcrib import ALL, Agent, CallContext, ToolRunner, tool
 from toolcrib.chat import chat_app
 from toolcrib.errors import ProviderError
 from toolcrib.testing import ScriptedClient, call
+from toolcrib.values.call import ToolCall
+from toolcrib.values.message import FinishReason, Message, Reply, Usage
 
 
 @tool(visible=ALL)
@@ -62,6 +64,32 @@ async def test_a_question_is_answered_and_the_call_is_shown(url: str) -> None:
         status, why = await page.get(f"/{page.thread}/calls/{card['id']}")
         assert (status, why["record"]["decision"]["type"]) == (200, "allow")
         assert (await page.get(f"/{page.thread}"))[1] == page.state
+
+
+@pytest.mark.parametrize(
+    ("provider", "costs"),
+    [
+        ("openai-chat at api.openai.com", ("0.00225", "0.00450")),
+        ("openai-chat at 10.0.0.7:8000", (None, None)),
+        ("", (None, None)),
+    ],
+)
+async def test_a_call_says_what_its_reply_has_cost(
+    url: str, provider: str, costs: tuple[str | None, str | None]
+) -> None:
+    def reply(*calls: ToolCall) -> Reply:
+        message = Message.assistant("" if calls else "Three.", calls)
+        finish: FinishReason = "tool_calls" if calls else "stop"
+        return Reply(message, finish, Usage(1, 1000, 100), model="gpt-5", provider=provider)
+
+    app = chat_app(agent(reply(ToolCall("c", "add", '{"a":1,"b":2}')), reply()), store=url)
+    async with page_of(app) as page:
+        await page.ask("1 + 2?")
+        await page.ended()
+        _, why = await page.get(f"/{page.thread}/calls/c")
+        assert (why["reply"]["cost"], why["turn"]["cost"]) == costs
+        assert (why["reply"]["input_tokens"], why["turn"]["input_tokens"]) == (1000, 2000)
+        assert [each["turn"] for each in page.turns[0]["replies"]] == [1, 2]
 
 
 async def test_an_approval_waits_and_runs_once(url: str) -> None:

@@ -18,6 +18,8 @@ from toolcrib.chat import bearer, chat_app
 from toolcrib.errors import ProviderError
 from toolcrib.pick import PickOptions
 from toolcrib.testing import ScriptedClient, call
+from toolcrib.values.call import ToolCall
+from toolcrib.values.message import Message, Reply, Usage
 
 WIDE = 2**53 + 1
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=alert(1)> \x1b[31m \u202eabc"
@@ -109,6 +111,12 @@ async def test_a_call_is_shown_edited_approved_and_explained() -> None:
         why = page.get_by_role("region", name="Why refund")
         await expect(why.get_by_text("with other arguments")).to_be_visible()
         await expect(why.get_by_role("cell", name="refund", exact=True)).to_be_visible()
+        address = page.url
+        await page.get_by_role("button", name="New conversation").click()
+        await expect(page.get_by_text("What is to be done?")).to_be_visible()
+        await expect(page.get_by_role("alert")).to_have_count(0)
+        await page.goto(address)
+        await expect(result).to_be_visible()
         await page.emulate_media(color_scheme="dark")
         assert await violations(page) == []
         await page.set_viewport_size({"width": 380, "height": 740})
@@ -134,7 +142,12 @@ async def test_a_question_waits_through_a_reload_and_a_second_tab_hears_the_answ
         for each in (page, other):
             await expect(each.get_by_text("It was not to be.")).to_be_visible()
             await expect(each.get_by_text("did not run")).to_be_visible()
+            await expect(each.get_by_text("denied by")).to_be_visible()
             await expect(each.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
+        await page.get_by_role("button", name="Why? refund").click()
+        why = page.get_by_role("region", name="Why refund")
+        await expect(why.get_by_text("Denied by")).to_be_visible()
+        await expect(why.get_by_text("ask sales", exact=True)).to_be_visible()
 
 
 @pytest.mark.exhaustive
@@ -244,3 +257,74 @@ async def test_the_command_serves_the_embedded_model(tmp_path: Path) -> None:
     finally:
         server.terminate()
         await server.wait()
+
+
+async def test_a_question_is_asked_in_other_words_and_the_first_stays_to_be_read() -> None:
+    model = agent(call("orders"), "Three orders.", "And more.", "One order.")
+    async with serving(chat_app(model, store="sqlite://")) as base, browsing() as context:
+        page = await context.new_page()
+        await page.goto(f"{base}/")
+        await ask(page, "Which orders?")
+        await expect(page.get_by_text("Three orders.")).to_be_visible()
+        await ask(page, "Is that all?")
+        await expect(page.get_by_text("And more.")).to_be_visible()
+        await page.get_by_role("button", name="Edit and ask again").first.click()
+        text = page.get_by_label("The question in other words")
+        await expect(text).to_have_value("Which orders?")
+        assert await violations(page) == []
+        await text.fill("Which order is open?")
+        await page.get_by_role("button", name="Ask anew").click()
+        await expect(page.get_by_text("One order.")).to_be_visible()
+        await expect(page.get_by_text("Is that all?")).to_have_count(0)
+        await page.reload()
+        await page.get_by_role("button", name="Earlier version").click()
+        await expect(page.get_by_text("And more.")).to_be_visible()
+        await expect(page.get_by_role("cell", name="thing 3")).to_be_visible()
+        await expect(page.get_by_text("Which order is open?")).to_have_count(0)
+        await expect(page.get_by_role("button", name="Edit and ask again")).to_have_count(0)
+        assert await violations(page) == []
+        await page.get_by_role("button", name="Back to the newest").click()
+        await expect(page.get_by_text("One order.")).to_be_visible()
+
+
+@pytest.mark.exhaustive
+async def test_what_cannot_be_asked_anew_is_told_and_no_word_is_lost() -> None:
+    model = agent(call("refund", order=2, cents=5), "Refunded.", "Anew.")
+    async with serving(chat_app(model, store="sqlite://")) as base, browsing("409") as context:
+        page = await context.new_page()
+        await page.goto(f"{base}/")
+        await ask(page, "Refund order 2.")
+        await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_visible()
+        await page.get_by_role("button", name="Edit and ask again").click()
+        text = page.get_by_label("The question in other words")
+        await text.fill("Refund order 3.")
+        await page.get_by_role("button", name="Ask anew").click()
+        await expect(page.get_by_role("alert")).to_contain_text("waits for an answer")
+        await expect(text).to_have_value("Refund order 3.")
+        await page.get_by_role("button", name="Approve", exact=True).click()
+        await expect(page.get_by_text("Refunded.")).to_be_visible()
+        await page.get_by_role("button", name="Ask anew").click()
+        await expect(page.get_by_text("Anew.")).to_be_visible()
+        await expect(page.get_by_text("Refunded.")).to_have_count(0)
+
+
+@pytest.mark.exhaustive
+async def test_a_call_says_what_it_has_cost() -> None:
+    made = Message.assistant("", (ToolCall("c", "orders", "{}"),))
+    spent = Usage(1, 12_000, 340)
+    server = "openai-chat at api.openai.com"
+    asked = Reply(made, "tool_calls", spent, model="gpt-5", provider=server)
+    told = Reply(Message.assistant("Three."), "stop", spent, model="gpt-5", provider=server)
+    async with (
+        serving(chat_app(agent(asked, told), store="sqlite://")) as base,
+        browsing() as context,
+    ):
+        page = await context.new_page()
+        await page.goto(f"{base}/")
+        await ask(page, "Which orders?")
+        await expect(page.get_by_text("Three.")).to_be_visible()
+        await page.get_by_role("button", name="Why? orders").click()
+        why = page.get_by_role("region", name="Why orders")
+        await expect(why.get_by_text("12,000 tokens read, 340 written, $0.0184")).to_be_visible()
+        whole = why.get_by_text("2 replies: 24,000 tokens read, 680 written, $0.0368")
+        await expect(whole).to_be_visible()

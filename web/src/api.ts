@@ -4,9 +4,19 @@ import type { JsonObject, ThreadItem } from "./types";
 
 const KEY = "toolcrib.token";
 
+/** What replies of the model have used; `cost` is US dollars, null where a price is not known. */
+export interface Spent {
+  requests: number;
+  input_tokens: number;
+  output_tokens: number;
+  cost: string | null;
+}
+
 export interface Why {
   record: JsonObject;
   choice: JsonObject | null;
+  reply: Spent | null;
+  turn: Spent | null;
 }
 
 export class ApiError extends Error {
@@ -80,7 +90,8 @@ export const api = {
   create: async () => (await json<{ id: string }>("POST", "threads", {})).id,
   rename: (thread: string, title: string) => json("PATCH", at(thread), { title }),
   remove: (thread: string) => request("DELETE", at(thread)),
-  ask: (thread: string, text: string) => json("POST", `${at(thread)}/messages`, { text }),
+  ask: (thread: string, text: string, insteadOf = "") =>
+    json("POST", `${at(thread)}/messages`, insteadOf ? { text, instead_of: insteadOf } : { text }),
   cancel: (thread: string) => json("POST", `${at(thread)}/cancel`, {}),
   answer: (thread: string, approval: string, given: JsonObject | string) =>
     json("POST", `${at(thread)}/approvals/${encodeURIComponent(approval)}`, given),

@@ -46,11 +46,13 @@ export function Sidebar({ threads, current, search, isOpen, onSearch, onPick, on
         value={search}
         onChange={(event) => onSearch(event.target.value)}
       />
+      {!threads.length && <p className="note">{search ? "Nothing is called so." : "No conversation yet."}</p>}
       <ul>
         {threads.map((thread) => (
           <li key={thread.id} className={thread.id === current ? "current" : undefined}>
             <a
               href={`#/t/${thread.id}`}
+              title={thread.title}
               aria-current={thread.id === current ? "page" : undefined}
               onClick={(event) => {
                 event.preventDefault();
@@ -81,7 +83,6 @@ export function Sidebar({ threads, current, search, isOpen, onSearch, onPick, on
           </li>
         ))}
       </ul>
-      {!threads.length && <p className="note">{search ? "Nothing is called so." : "No conversation yet."}</p>}
       {renaming && (
         <Rename
           thread={renaming}

@@ -10,16 +10,17 @@ import {
   type AppendMessage,
   type ThreadMessageLike,
 } from "@assistant-ui/react";
-import { memo, useMemo, useState } from "react";
+import { memo, useEffect, useMemo, useState, type FormEvent } from "react";
 import { ApiError, api } from "./api";
 import { CallCard } from "./card/call-card";
 import { Said } from "./markdown";
 import type { Connection } from "./stream";
 import { ThreadId, useTold } from "./told";
-import type { CallPart, ThreadState, Turn, TurnStatus } from "./types";
+import { lineOf, type CallPart, type ThreadState, type Turn, type TurnStatus } from "./types";
 import { Visible } from "./visible";
 
 interface Shown {
+  thread: string;
   turn: Turn;
   role: "user" | "assistant";
 }
@@ -31,7 +32,7 @@ const ENDED: { [status in TurnStatus]: string } = {
   limited: "This answer stopped at a limit.",
   failed: "This answer failed.",
   cancelled: "This answer was cancelled. What ran before stays as it is shown.",
-  interrupted: "The server stopped during this answer.",
+  interrupted: "This answer was interrupted.",
 };
 
 const STATUS = {
@@ -39,8 +40,8 @@ const STATUS = {
   waiting: { type: "requires-action", reason: "interrupt" },
 } as const;
 
-function messageOf({ turn, role }: Shown): ThreadMessageLike {
-  const common = { id: `${turn.id}/${role}`, createdAt: new Date(turn.at * 1000), metadata: { custom: { turn } } };
+function messageOf({ thread, turn, role }: Shown): ThreadMessageLike {
+  const common = { id: `${turn.id}/${role}`, createdAt: new Date(turn.at * 1000), metadata: { custom: { thread, turn } } };
   if (role === "user") return { ...common, role, content: turn.asked };
   const content = turn.parts.map((part) =>
     part.kind === "call"
@@ -64,21 +65,25 @@ function messageOf({ turn, role }: Shown): ThreadMessageLike {
   return { ...common, role, content, status };
 }
 
-/** Return a question and an answer for each turn; those of a turn that did not change stay the same. */
-function useShown(state: ThreadState | null): Shown[] {
+/**
+ * Return a question and an answer for each turn; those of a turn that did not change stay the same. With
+ * `until` it is the conversation as it was before that turn was asked.
+ */
+function useShown(state: ThreadState | null, until: string | null): Shown[] {
   const known = useMemo(() => new WeakMap<Turn, [Shown, Shown]>(), []);
-  return useMemo(
-    () =>
-      (state?.turns ?? []).flatMap((turn) => {
-        const made = known.get(turn) ?? [
-          { turn, role: "user" as const },
-          { turn, role: "assistant" as const },
-        ];
-        known.set(turn, made);
-        return made;
-      }),
-    [state, known],
-  );
+  const thread = state?.thread.id ?? "";
+  return useMemo(() => {
+    const turns = state?.turns ?? [];
+    const end = turns.findIndex((turn) => turn.id === until);
+    return lineOf(end < 0 ? turns : turns.slice(0, end)).flatMap((turn) => {
+      const made = known.get(turn) ?? [
+        { thread, turn, role: "user" as const },
+        { thread, turn, role: "assistant" as const },
+      ];
+      known.set(turn, made);
+      return made;
+    });
+  }, [state, thread, until, known]);
 }
 
 const textOf = (message: AppendMessage) =>
@@ -93,17 +98,29 @@ interface Props {
 
 export function Thread({ id, state, connection, open }: Props) {
   const tell = useTold();
-  const messages = useShown(state);
+  const [until, setUntil] = useState<string | null>(null);
+  useEffect(() => setUntil(null), [id]);
+  const messages = useShown(state, until);
   const [sending, setSending] = useState(false);
   const ask = async (text: string) => {
     setSending(true);
     try {
       await api.ask(id ?? (await open()), text);
+      setUntil(null);
     } catch (raised) {
       runtime.thread.composer.setText(text); // nothing that somebody wrote is lost
       tell(raised);
     }
     setSending(false);
+  };
+  const askAnew = async (turn: Turn, text: string) => {
+    try {
+      await api.ask(id ?? "", text, turn.id);
+      return true;
+    } catch (raised) {
+      tell(raised);
+      return false;
+    }
   };
   const runtime = useExternalStoreRuntime<Shown>({
     messages,
@@ -119,32 +136,40 @@ export function Thread({ id, state, connection, open }: Props) {
       }
     },
   });
-  const put = (text: string) => {
-    runtime.thread.composer.setText(text);
-    document.querySelector<HTMLElement>("#question")?.focus();
-  };
   return (
-    <ThreadId value={id ?? ""}>
-      <AssistantRuntimeProvider runtime={runtime}>
-        <ThreadPrimitive.Root className="thread">
-          <ThreadPrimitive.Viewport className="viewport" tabIndex={0} aria-label="Conversation" role="log">
-            {id !== null && state === null && connection !== "gone" && <p className="note middle">…</p>}
-            {connection === "gone" && <p className="note middle">There is no such conversation.</p>}
-            {(id === null || state?.turns.length === 0) && <Welcome />}
-            <ThreadPrimitive.Messages>
-              {({ message }) =>
-                message.role === "user" ? (
-                  <Question turn={message.metadata.custom["turn"] as Turn} put={put} />
-                ) : (
-                  <Answer turn={message.metadata.custom["turn"] as Turn} again={ask} />
-                )
-              }
-            </ThreadPrimitive.Messages>
-          </ThreadPrimitive.Viewport>
-          <Composer />
-        </ThreadPrimitive.Root>
-      </AssistantRuntimeProvider>
-    </ThreadId>
+    <AssistantRuntimeProvider runtime={runtime}>
+      <ThreadPrimitive.Root className="thread">
+        {until !== null && (
+          <p className="banner earlier" role="status">
+            An earlier version, to be read. It was asked in other words since.
+            <button type="button" className="link" onClick={() => setUntil(null)}>
+              Back to the newest
+            </button>
+          </p>
+        )}
+        <ThreadPrimitive.Viewport className="viewport" tabIndex={0} aria-label="Conversation" role="log">
+          {id !== null && state === null && connection !== "gone" && <p className="note middle">…</p>}
+          {connection === "gone" && <p className="note middle">There is no such conversation.</p>}
+          {(id === null || state?.turns.length === 0) && <Welcome />}
+          <ThreadPrimitive.Messages>
+            {({ message }) =>
+              message.role === "user" ? (
+                <Question
+                  turn={message.metadata.custom["turn"] as Turn}
+                  askAnew={until === null ? askAnew : null}
+                  showEarlier={setUntil}
+                />
+              ) : (
+                <ThreadId value={message.metadata.custom["thread"] as string}>
+                  <Answer turn={message.metadata.custom["turn"] as Turn} again={until === null ? ask : null} />
+                </ThreadId>
+              )
+            }
+          </ThreadPrimitive.Messages>
+        </ThreadPrimitive.Viewport>
+        <Composer />
+      </ThreadPrimitive.Root>
+    </AssistantRuntimeProvider>
   );
 }
 
@@ -160,16 +185,61 @@ function Welcome() {
   );
 }
 
-function Question({ turn, put }: { turn: Turn; put: (text: string) => void }) {
+interface QuestionProps {
+  turn: Turn;
+  askAnew: ((turn: Turn, text: string) => Promise<boolean>) | null;
+  showEarlier: (until: string) => void;
+}
+
+/** What somebody asked. In other words it is asked anew; what was, and its answer, stay to be read. */
+function Question({ turn, askAnew, showEarlier }: QuestionProps) {
+  const [text, setText] = useState<string | null>(null);
+  const [sending, setSending] = useState(false);
+  if (text !== null && askAnew) {
+    const submit = async (event: FormEvent) => {
+      event.preventDefault();
+      setSending(true);
+      if (await askAnew(turn, text)) setText(null);
+      setSending(false);
+    };
+    return (
+      <MessagePrimitive.Root className="question">
+        <form className="anew" onSubmit={(event) => void submit(event)}>
+          <textarea
+            aria-label="The question in other words"
+            rows={Math.min(10, text.split("\n").length + 1)}
+            value={text}
+            autoFocus
+            onChange={(event) => setText(event.target.value)}
+          />
+          <div className="actions">
+            <button type="submit" className="main" disabled={sending || !text.trim()}>
+              Ask anew
+            </button>
+            <button type="button" disabled={sending} onClick={() => setText(null)}>
+              Back
+            </button>
+          </div>
+        </form>
+      </MessagePrimitive.Root>
+    );
+  }
   return (
     <MessagePrimitive.Root className="question">
       <div className="bubble">
         <Visible text={turn.asked} />
       </div>
       <div className="under">
-        <button type="button" className="link" onClick={() => put(turn.asked)}>
-          Edit<span className="unseen"> and ask again</span>
-        </button>
+        {turn.instead_of && (
+          <button type="button" className="link" onClick={() => showEarlier(turn.id)}>
+            Earlier version
+          </button>
+        )}
+        {askAnew && (
+          <button type="button" className="link" onClick={() => setText(turn.asked)}>
+            Edit<span className="unseen"> and ask again</span>
+          </button>
+        )}
       </div>
     </MessagePrimitive.Root>
   );
@@ -189,7 +259,7 @@ const ReasoningPart = memo(({ text }: { text: string }) => (
 
 const PARTS = { Text: TextPart, Reasoning: ReasoningPart, tools: { Fallback: ToolPart } };
 
-function Answer({ turn, again }: { turn: Turn; again: (text: string) => Promise<void> }) {
+function Answer({ turn, again }: { turn: Turn; again: ((text: string) => Promise<void>) | null }) {
   const isLast = useAuiState((state) => state.message.isLast);
   const isOver = turn.status !== "running" && turn.status !== "waiting";
   const tokens = turn.usage?.["output_tokens"];
@@ -210,7 +280,7 @@ function Answer({ turn, again }: { turn: Turn; again: (text: string) => Promise<
             </span>
           )}
           {typeof tokens === "number" && tokens > 0 && <span className="note">{tokens.toLocaleString("en")} tokens written</span>}
-          {isLast && (
+          {isLast && again && (
             <button type="button" className="link" onClick={() => void again(turn.asked)}>
               Ask again
             </button>

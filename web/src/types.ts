@@ -64,6 +64,16 @@ export interface Turn {
   model: string;
   usage: JsonObject | null;
   parts: Part[];
+  /** The turn that this one asks anew, if any. */
+  instead_of?: string;
+}
+
+/** Return the turns that go on with one another: what was asked anew takes the place of what it was. */
+export function lineOf(turns: Turn[]): Turn[] {
+  return turns.reduce<Turn[]>((line, turn) => {
+    const at = turn.instead_of ? line.findIndex((each) => each.id === turn.instead_of) : -1;
+    return [...(at < 0 ? line : line.slice(0, at)), turn];
+  }, []);
 }
 
 export interface ThreadState {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import AsyncGenerator, Sequence
+from decimal import Decimal
 from importlib.resources import files
 from typing import Annotated, Any, NamedTuple
 
@@ -29,9 +30,11 @@ from toolcrib.chat.doors import (
 from toolcrib.chat.live import CallKeeper, LiveThreads, no_thread
 from toolcrib.chat.threads import BusyError, ThreadStore
 from toolcrib.chat.view import Operation, ShownThread, TurnView, new_turn, readable
+from toolcrib.clients import cost_of
 from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.values.decision import Answer, Approve, Caller, Refuse
 from toolcrib.values.json import to_plain
+from toolcrib.values.message import Usage
 from toolcrib.values.run import RunState
 from toolcrib.values.typed import check_type
 
@@ -100,6 +103,7 @@ _STREAM_HEADERS = {
 
 class NewMessage(msgspec.Struct, forbid_unknown_fields=True):
     text: str
+    instead_of: str = ""
 
 
 class GivenAnswer(msgspec.Struct, forbid_unknown_fields=True):
@@ -136,9 +140,22 @@ class Nothing(msgspec.Struct):
     pass
 
 
+class Spent(msgspec.Struct):
+    """What replies have used; `cost` is US dollars as text, None where a price is not known."""
+
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    cache_read: int
+    cache_written: int
+    cost: str | None
+
+
 class Why(msgspec.Struct):
     record: dict[str, Any]
     choice: dict[str, Any] | None
+    reply: Spent | None
+    turn: Spent | None
 
 
 class Refused(msgspec.Struct):
@@ -272,11 +289,11 @@ class _Chat:
         return streamed(chunks(), self._doors.limits.heartbeat)
 
     async def _ask(self, request: Request, caller: Caller) -> Response:
-        text = (await self._doors.body(request, NewMessage)).text
-        self._doors.check_text(text)
+        asked = await self._doors.body(request, NewMessage)
+        self._doors.check_text(asked.text)
         if self._live.runs_of(caller.id) >= self._doors.limits.runs:
             raise too_many_runs()
-        turn_id = await self._live.ask(_thread(request), caller, text)
+        turn_id = await self._live.ask(_thread(request), caller, asked.text, asked.instead_of)
         return JSONResponse({"turn": turn_id}, 202)
 
     async def _cancel(self, request: Request, caller: Caller) -> Response:
@@ -304,11 +321,38 @@ class _Chat:
             calls = await self._store.calls(turn.run_id) if turn.run_id else {}
             if call_id in calls:
                 state = RunState.from_json(turn.state) if turn.state else None
-                choice = None if state is None else to_plain(state.choice)
-                return JSONResponse(
-                    readable({"record": to_plain(calls[call_id]), "choice": choice})
+                record, replies = calls[call_id], turn.view.get("replies", [])
+                number = record.origin.turn if record.origin else 0
+                made_by = [each for each in replies if each["turn"] == number]
+                why = Why(
+                    readable(to_plain(record)),
+                    None if state is None else readable(to_plain(state.choice)),
+                    _spent(made_by),
+                    _spent(replies),
                 )
+                return JSONResponse(to_plain(why))
         raise ChatError(404, "unknown_call", "this thread has no such call")
+
+
+def _spent(replies: Sequence[dict[str, Any]]) -> Spent | None:
+    """Add up what replies have used, and what they cost where each has a known price."""
+    if not replies:
+        return None
+    usages = [msgspec.convert(each["usage"], Usage) for each in replies]
+    costs = [_cost(each, usage) for each, usage in zip(replies, usages, strict=True)]
+    known = [cost for cost in costs if cost is not None]
+    total = sum(known, Decimal(0)) if len(known) == len(costs) else None
+    sums = to_plain(sum(usages, Usage()))
+    return Spent(**sums, cost=None if total is None else str(total))
+
+
+def _cost(reply: dict[str, Any], usage: Usage) -> Decimal | None:
+    """Return what a reply cost by its server's prices; a server that is not known has none."""
+    _, _, server = reply["provider"].rpartition(" at ")
+    try:
+        return cost_of(usage, reply["model"], provider=f"https://{server}") if server else None
+    except MissingExtraError:
+        return None
 
 
 def _thread(request: Request) -> str:

@@ -10,16 +10,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from typing import TypeVar
 
 import msgspec
 
 from toolcrib.agent import Agent, RunStream, Session
+from toolcrib.agent.history import told
 from toolcrib.chat.doors import ChatError, check_answer
-from toolcrib.chat.threads import LEASE, BusyError, StoredThread, StoredTurn, ThreadStore
-from toolcrib.chat.view import Json, Operation, TurnView
+from toolcrib.chat.threads import (
+    LEASE,
+    AskedAnew,
+    BusyError,
+    StoredThread,
+    StoredTurn,
+    ThreadStore,
+)
+from toolcrib.chat.view import Json, Operation, TurnView, line_of
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller
@@ -192,10 +200,14 @@ class LiveThreads:
             live.watchers.discard(watcher)
             self._close(live)
 
-    async def ask(self, thread_id: str, caller: Caller, text: str) -> str:
-        """Begin a run of a thread with a question; return the id of its turn. Raises ChatError."""
-        await self.load(thread_id, caller.id)  # a turn that nobody carries any more ends here
-        turn = await _free(self._store.begin(thread_id, caller.id, text))
+    async def ask(self, thread_id: str, caller: Caller, text: str, instead_of: str = "") -> str:
+        """Begin a run of a thread with a question; return the id of its turn. Raises ChatError.
+
+        `instead_of` is the turn that it asks anew: that one, and all behind it, stay to be read.
+        """
+        known = await self.load(thread_id, caller.id)  # ends a turn that nobody carries any more
+        anew = await self._anew(known, instead_of) if instead_of else None
+        turn = await _free(self._store.begin(thread_id, caller.id, text, anew))
         if turn is None:
             raise no_thread()
         stored = await self.load(thread_id, caller.id)
@@ -351,6 +363,45 @@ class LiveThreads:
                 _log.warning("a turn was taken for lost, and was ended by another process")
             return
 
+    async def _anew(self, stored: StoredThread, turn_id: str) -> AskedAnew:
+        """Return the conversation as it was before a turn, and what ran since. Raises ChatError."""
+        line = [turn["id"] for turn in line_of(turn.view for turn in stored.turns)]
+        if turn_id not in line:
+            raise ChatError(404, "unknown_turn", "no question of this conversation has that id")
+        statuses = {turn.status for turn in stored.turns}
+        if "running" in statuses:
+            raise ChatError(409, "busy", "this thread is busy: its last run has not ended yet")
+        if "waiting" in statuses:
+            raise ChatError(409, "waiting", "a call waits for an answer: approve or deny it first")
+        before = await self._store.before(turn_id)
+        if before is None:
+            raise ChatError(409, "unknown_before", "this was asked of an older version: ask below")
+        session = self._session(stored)
+        untrusted = any(message.untrusted for message in session.messages)
+        session = self._session(msgspec.structs.replace(stored, session=before))
+        known = {call_id for call_id, _ in told(session.messages)}
+        stays = line[: line.index(turn_id)]
+        done = [
+            self._done(part)
+            for turn in _since(stored.turns, turn_id, stays)
+            for part in turn.view["parts"]
+            if part["kind"] == "call" and not (turn.id in stays and part["id"] in known)
+        ]
+        if any(done):
+            said = Message.user("\n".join((_DONE, *filter(None, done))))
+            said = msgspec.structs.replace(said, untrusted=untrusted)
+            session.messages = (*session.messages, said)
+        return AskedAnew(turn_id, before, session.to_json(), len(stored.turns))
+
+    def _done(self, part: Json) -> str:
+        """Return what became of a call that a conversation does not have any more, so that the model
+        does not make it again; nothing if it has not begun, or only read."""
+        definition = self._definition(part["name"])
+        reads = definition is not None and definition.annotations.read_only
+        if reads or part["state"] not in _BEGUN:
+            return ""
+        return f"{part['name']} {canonical_json(part['arguments'] or {})}: {_BEGUN[part['state']]}"
+
     def _opened(self, stored: StoredThread) -> _OpenThread:
         return self._open.setdefault(stored.id, _OpenThread(stored))
 
@@ -423,6 +474,28 @@ _UNKNOWN = (
     " user asks for it."
 )
 _STOPPED = Message.assistant("[the server stopped]")
+
+
+def _since(turns: Sequence[StoredTurn], turn_id: str, stays: Collection[str]) -> list[StoredTurn]:
+    """Return the turns whose calls a conversation may not have that goes on from before a turn: those
+    since it was first asked, and of the ones before it those that it goes on from."""
+    places = {turn.id: at for at, turn in enumerate(turns)}
+    first = places[turn_id]
+    while (earlier := turns[first].view.get("instead_of")) in places:
+        first = places[earlier]
+    return [turn for at, turn in enumerate(turns) if at >= first or turn.id in stays]
+
+
+_DONE = (
+    "[What follows was asked before in other words. These calls were made then; do not make them again"
+    " unless the user asks for it.]"
+)
+_BEGUN = {
+    "completed": "it has run",
+    "failed": "it failed",
+    "cancelled": "it was stopped",
+    "unknown": "what it did is not known",
+}
 _NOT_BEGUN = "The server stopped before this call began: it has not run."
 
 

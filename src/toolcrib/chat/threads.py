@@ -35,10 +35,12 @@ _THREADS = """SELECT id, title, created_at, updated_at FROM chat_threads
     ORDER BY updated_at DESC, id LIMIT :most"""
 _THREAD = "SELECT * FROM chat_threads WHERE id = :id AND owner = :owner"
 _RENAME = "UPDATE chat_threads SET title = :title WHERE id = :id AND owner = :owner"
-_TURNS = "SELECT * FROM chat_turns WHERE thread_id = :id ORDER BY seq"
+_TURNS = """SELECT id, run_id, status, view, state, lease FROM chat_turns
+    WHERE thread_id = :id ORDER BY seq"""
+_BEFORE = "SELECT before FROM chat_turns WHERE id = :id"
 _RUNNING = """SELECT id FROM chat_turns WHERE thread_id = :id AND status = 'running'"""
-_NEW_TURN = """INSERT INTO chat_turns (id, thread_id, seq, run_id, status, view, state, lease)
-    VALUES (:id, :thread_id, :seq, '', 'running', :view, '', :lease)"""
+_NEW_TURN = """INSERT INTO chat_turns (id, thread_id, seq, run_id, status, view, state, lease, before)
+    VALUES (:id, :thread_id, :seq, '', 'running', :view, '', :lease, :before)"""
 _BEGIN_AGAIN = """UPDATE chat_turns SET status = 'running', view = :view, lease = :lease
     WHERE id = :id AND status = 'waiting' AND state = :state"""
 _IS_BEGUN = "SELECT id FROM chat_turns WHERE id = :id AND status = 'running' AND lease = :lease"
@@ -88,6 +90,19 @@ class StoredThread(msgspec.Struct, frozen=True):
 
 def _now() -> float:
     return time.time()
+
+
+class AskedAnew(msgspec.Struct, frozen=True):
+    """Says which turn a new one takes the place of, and what the model knows then.
+
+    `before` is the conversation as it was before that turn, `session` the same with what has to be said
+    of the calls that ran since. `turns` is how many turns the thread had when this was made.
+    """
+
+    turn_id: str
+    before: str
+    session: str
+    turns: int
 
 
 class BusyError(ToolcribError):
@@ -152,30 +167,43 @@ class ThreadStore(Closing):
 
         return await self._database.transact(work)
 
-    async def begin(self, thread_id: str, owner: str, asked: str) -> StoredTurn | None:
-        """Add a turn that runs from now on; None if the owner has no such thread.
+    async def before(self, turn_id: str) -> str | None:
+        """Return the conversation as it was before a turn; None where that is not known."""
+        rows = await self._database.read(_BEFORE, id=turn_id)
+        return rows[0]["before"] if rows else None
 
-        Raises BusyError while another turn of the thread runs.
+    async def begin(
+        self, thread_id: str, owner: str, asked: str, anew: AskedAnew | None = None
+    ) -> StoredTurn | None:
+        """Add a turn that runs from now on; None if the owner has no such thread. With `anew` it takes
+        the place of another one, and the conversation goes on from there.
+
+        Raises BusyError while another turn of the thread runs, or where one has begun since.
         """
         turn_id = f"turn_{os.urandom(12).hex()}"
-        view = new_turn(turn_id, asked)
+        view = new_turn(turn_id, asked, instead_of=anew.turn_id if anew else "")
 
         def work(transaction: Transaction) -> StoredTurn | None:
             rows = transaction.rows(_THREAD + transaction.for_update, id=thread_id, owner=owner)
             if not rows:
                 return None
             _check_idle(transaction, thread_id)
-            before = len(transaction.rows(_TURNS, id=thread_id))
+            turns = len(transaction.rows(_TURNS, id=thread_id))
+            if anew is not None and anew.turns != turns:
+                raise BusyError("this thread has gone on meanwhile")
             lease = time.time() + LEASE
             transaction.execute(
                 _NEW_TURN,
                 id=turn_id,
                 thread_id=thread_id,
-                seq=before,
+                seq=turns,
                 view=_text(view),
                 lease=lease,
+                before=rows[0]["session"] if anew is None else anew.before,
             )
             transaction.execute(_TOUCH, id=thread_id, now=time.time())
+            if anew is not None:
+                transaction.execute(_KEEP, id=thread_id, session=anew.session, now=time.time())
             if not rows[0]["title"]:
                 title = _column(" ".join(asked.split()))[:_TITLE]
                 transaction.execute(_RENAME, id=thread_id, owner=owner, title=title)

@@ -106,6 +106,15 @@ class ShownCall(msgspec.Struct, tag_field="kind", tag="call"):
     show: str
 
 
+class ShownReply(msgspec.Struct):
+    """What one reply of the model has used; `turn` counts from 1 in a run."""
+
+    turn: int
+    model: str
+    provider: str
+    usage: dict[str, int]
+
+
 class ShownTurn(msgspec.Struct):
     id: str
     run_id: str
@@ -118,6 +127,8 @@ class ShownTurn(msgspec.Struct):
     model: str
     usage: dict[str, int] | None
     parts: list[ShownText | ShownReasoning | ShownCall]
+    instead_of: str
+    replies: list[ShownReply]
 
 
 class ThreadHead(msgspec.Struct):
@@ -135,8 +146,11 @@ class ShownThread(msgspec.Struct):
 Definitions: TypeAlias = Callable[[str], ToolDefinition | None]
 
 
-def new_turn(turn_id: str, asked: str, *, at: float | None = None) -> Json:
-    """Return the view of a turn that begins: what somebody asked, and nothing yet that answers it."""
+def new_turn(turn_id: str, asked: str, *, at: float | None = None, instead_of: str = "") -> Json:
+    """Return the view of a turn that begins: what somebody asked, and nothing yet that answers it.
+
+    `instead_of` is the id of the turn that it asks anew.
+    """
     return {
         "id": turn_id,
         "run_id": "",
@@ -147,7 +161,21 @@ def new_turn(turn_id: str, asked: str, *, at: float | None = None) -> Json:
         "model": "",
         "usage": None,
         "parts": [],
+        "instead_of": instead_of,
+        "replies": [],
     }
+
+
+def line_of(turns: Iterable[Json]) -> list[Json]:
+    """Return the turns that go on with one another, out of all in the order in which they were asked:
+    one that was asked anew takes the place of the first one, and of whatever came behind it."""
+    line: list[Json] = []
+    for turn in turns:
+        ids = [each["id"] for each in line]
+        if turn.get("instead_of") in ids:
+            del line[ids.index(turn["instead_of"]) :]
+        line.append(turn)
+    return line
 
 
 class TurnView:
@@ -184,8 +212,8 @@ class TurnView:
                 return self._say("text", text)
             case ReasoningDelta(text=text):
                 return self._say("reasoning", text)
-            case ReplyFinished(model=model):
-                return [] if self.turn["model"] == model else [self._set(["model"], model)]
+            case ReplyFinished():
+                return self._reply(event)
             case UsageReported(usage=usage):
                 return [self._set(["usage"], to_plain(usage))]
             case RunError(message=message):
@@ -261,6 +289,23 @@ class TurnView:
             self._set(["status"], "interrupted"),
             self._set(["note"], _INTERRUPTED),
         ]
+
+    def _reply(self, event: ReplyFinished) -> list[Operation]:
+        self._join()
+        reply = {
+            "turn": event.turn,
+            "model": event.model,
+            "provider": event.provider,
+            "usage": to_plain(event.usage),
+        }
+        replies = self.turn.setdefault("replies", [])  # a turn of an older version has none
+        replies.append(reply)
+        made = [_operation("set", ["replies", str(len(replies) - 1)], deepcopy(reply))]
+        return (
+            made
+            if self.turn["model"] == event.model
+            else [*made, self._set(["model"], event.model)]
+        )
 
     def _say(self, kind: str, text: str) -> list[Operation]:
         text = encodable(text)

@@ -354,6 +354,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (run_id, call_id)
         )""",
     ),
+    # The conversation as it was before a turn; of what was written earlier nobody knows it.
+    ("ALTER TABLE chat_turns ADD COLUMN before TEXT",),
 )
 
 

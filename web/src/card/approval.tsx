@@ -5,7 +5,7 @@ import { api } from "../api";
 import type { Approval, CallPart } from "../types";
 import { useThreadId, useTold } from "../told";
 import { Visible } from "../visible";
-import { EditForm } from "./edit-form";
+import { EditForm, namesOf } from "./edit-form";
 
 export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval }) {
   const thread = useThreadId();
@@ -95,14 +95,18 @@ export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval 
           </div>
         </>
       )}
-      {expires && <p className="note">To be answered before {expires.toLocaleString()}.</p>}
+      {expires && (
+        <p className="note">
+          To be answered before {expires.toLocaleString([], { dateStyle: "medium", timeStyle: "short" })}.
+        </p>
+      )}
     </section>
   );
 }
 
 /** The arguments as the server has them; those that the author filled in are marked. */
 function Exact({ asked }: { asked: Approval }) {
-  const names = Object.keys(asked.texts);
+  const names = namesOf(asked).filter((name) => name in asked.texts);
   if (!names.length) return <p className="note">It takes no arguments.</p>;
   return (
     <dl className="exact">

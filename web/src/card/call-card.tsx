@@ -37,18 +37,21 @@ export const CallCard = memo(({ call }: { call: CallPart }) => {
         <span className="sign" aria-hidden="true">
           {sign}
         </span>
-        <h2 id={id}>
-          <Visible text={call.name} />
-        </h2>
-        <span className="state" role="status">
-          {text}
-        </span>
-        {call.seconds !== null && isOver && <span className="note">{lasted(call.seconds)}</span>}
-        {call.approved_by && (
-          <span className="note">
-            approved by <Visible text={call.approved_by} />
+        <div className="facts">
+          <h2 id={id}>
+            <Visible text={call.name} />
+          </h2>
+          <span className="state" role="status">
+            {text}
           </span>
-        )}
+          {call.seconds !== null && isOver && <span className="note">{lasted(call.seconds)}</span>}
+          {call.approved_by && (
+            <span className="note">
+              {call.error?.code === "approval_refused" ? "denied" : "approved"} by{" "}
+              <Visible text={call.approved_by} />
+            </span>
+          )}
+        </div>
         {isOver && (
           <button type="button" className="link why" aria-expanded={why} onClick={() => setWhy(!why)}>
             Why?<span className="unseen"> {call.name}</span>

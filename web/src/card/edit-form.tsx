@@ -40,12 +40,20 @@ function fieldOf(name: string, schema: Json, isRequired: boolean, text: string |
   return { name, kind, choices, help, isRequired };
 }
 
+const propertiesOf = ({ schema }: Approval): JsonObject => {
+  const properties = schema?.["properties"] ?? null;
+  return isObject(properties) ? properties : {};
+};
+
+/** Return the names of arguments in the order in which the tool has them. */
+export const namesOf = (asked: Approval) => [
+  ...new Set([...Object.keys(propertiesOf(asked)), ...Object.keys(asked.texts)]),
+];
+
 function fieldsOf(asked: Approval): Field[] {
-  const schema: JsonObject = asked.schema ?? {};
-  const properties = isObject(schema["properties"] ?? null) ? (schema["properties"] as JsonObject) : {};
-  const required = Array.isArray(schema["required"]) ? schema["required"] : [];
-  const names = [...new Set([...Object.keys(properties), ...Object.keys(asked.texts)])];
-  return names.map((name) =>
+  const properties = propertiesOf(asked);
+  const required = Array.isArray(asked.schema?.["required"]) ? asked.schema["required"] : [];
+  return namesOf(asked).map((name) =>
     fieldOf(name, properties[name] ?? null, required.includes(name), asked.texts[name]),
   );
 }

@@ -1,5 +1,6 @@
 /** A line through points, or bars by name, as SVG. */
 
+import { useLayoutEffect, useRef, useState } from "react";
 import type { Json } from "../types";
 import { Visible } from "../visible";
 
@@ -9,10 +10,11 @@ export interface Point {
   y: number;
 }
 
-const W = 560;
+const WIDTH = 560; // until it is known
 const H = 200;
 const LEFT = 52;
 const BOTTOM = 24;
+const LABEL = 40; // what a name below takes
 const MOST = 500;
 
 /** Return points of `[[x, y], …]`, `[{x, y}, …]`, `[{label, value}, …]` or `{label: value, …}`; else null. */
@@ -38,17 +40,25 @@ const short = (value: number) =>
     : value.toLocaleString("en", { maximumFractionDigits: 2 });
 
 export function Plot({ points }: { points: Point[] }) {
+  const figure = useRef<HTMLElement>(null);
+  const [W, setWidth] = useState(WIDTH);
+  useLayoutEffect(() => {
+    const watch = new ResizeObserver(([entry]) => entry && setWidth(Math.max(200, entry.contentRect.width)));
+    if (figure.current) watch.observe(figure.current);
+    return () => watch.disconnect();
+  }, []);
   const ys = points.map((point) => point.y);
   const xs = points.map((point) => point.x);
   const [low, high] = [Math.min(0, ...ys), Math.max(0, ...ys)];
   const [first, last] = [Math.min(...xs), Math.max(...xs)];
   const isNamed = points.some((point) => point.label !== String(point.x));
   const step = (W - LEFT) / points.length;
+  const each = Math.ceil((LABEL * points.length) / (W - LEFT)); // of so many names, one is shown
   const x = (point: Point, at: number) =>
     isNamed ? LEFT + step * (at + 0.5) : LEFT + ((point.x - first) / (last - first || 1)) * (W - LEFT - 8);
   const y = (value: number) => 8 + (1 - (value - low) / (high - low || 1)) * (H - BOTTOM - 16);
   return (
-    <figure className="plot">
+    <figure className="plot" ref={figure}>
       <svg viewBox={`0 0 ${W} ${H}`} role="img" aria-label={`Plot of ${points.length} values`}>
         {[low, (low + high) / 2, high].map((value) => (
           <g key={value}>
@@ -71,12 +81,14 @@ export function Plot({ points }: { points: Point[] }) {
         ) : (
           <polyline points={points.map((point, at) => `${x(point, at)},${y(point.y)}`).join(" ")} />
         )}
-        {points.length <= 12 &&
-          points.map((point, at) => (
-            <text key={at} x={x(point, at)} y={H - 6} textAnchor="middle">
-              {isNamed ? point.label.slice(0, 12) : short(point.x)}
-            </text>
-          ))}
+        {points.map(
+          (point, at) =>
+            at % each === 0 && (
+              <text key={at} x={x(point, at)} y={H - 6} textAnchor="middle">
+                {isNamed ? point.label.slice(0, Math.floor((step * each) / 8)) : short(point.x)}
+              </text>
+            ),
+        )}
       </svg>
       <details>
         <summary>Values</summary>

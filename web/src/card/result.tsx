@@ -23,13 +23,15 @@ const said = (value: Json | undefined) =>
 
 function Table({ rows }: { rows: JsonObject[] }) {
   const names = [...new Set(rows.flatMap(Object.keys))];
+  const kindOf = (name: string) =>
+    rows.every((row) => typeof (row[name] ?? 0) === "number") ? "number" : undefined;
   return (
     <div className="scrolled" tabIndex={0} role="group" aria-label="Table of results">
       <table>
         <thead>
           <tr>
             {names.map((name) => (
-              <th key={name} scope="col">
+              <th key={name} scope="col" className={kindOf(name)}>
                 <Visible text={name} />
               </th>
             ))}

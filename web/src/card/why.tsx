@@ -1,7 +1,7 @@
 /** The record of a call: what it was chosen from, who decided, what was done to its arguments. */
 
 import { useEffect, useState } from "react";
-import { api, type Why } from "../api";
+import { api, type Spent, type Why } from "../api";
 import { useThreadId, useTold } from "../told";
 import type { CallPart, Json, JsonObject } from "../types";
 import { Visible } from "../visible";
@@ -22,7 +22,15 @@ const inner = (value: Json | undefined): JsonObject => (value !== undefined && i
 const list = (value: Json | undefined) =>
   Array.isArray(value) ? value.map((each) => text(each)).join("; ") : "";
 
-function factsOf(record: JsonObject): [name: string, value: string][] {
+const count = (value: number, what: string) => `${value.toLocaleString("en")} ${what}`;
+
+function spent(of: Spent | null): string {
+  if (!of || of.input_tokens + of.output_tokens === 0) return "";
+  const dollars = of.cost === null ? "" : `, $${Number(of.cost).toLocaleString("en", { maximumSignificantDigits: 3 })}`;
+  return `${count(of.input_tokens, "tokens read")}, ${count(of.output_tokens, "written")}${dollars}`;
+}
+
+function factsOf({ record, reply, turn }: Why): [name: string, value: string][] {
   const decision = inner(record["decision"]);
   const origin = inner(record["origin"]);
   const verdict = DECISIONS[text(decision["type"])] ?? text(decision["type"]);
@@ -31,8 +39,13 @@ function factsOf(record: JsonObject): [name: string, value: string][] {
     ["Asked for by", [model, origin["turn"] ? `turn ${text(origin["turn"])}` : ""].filter(Boolean).join(", ")],
     ["On behalf of", text(record["caller"])],
     ["Decision", [verdict, text(decision["reason"])].filter(Boolean).join(": ")],
-    ["Approved by", text(record["approved_by"]) + (record["edited"] ? ", with other arguments" : "")],
+    [
+      inner(record["error"])["code"] === "approval_refused" ? "Denied by" : "Approved by",
+      text(record["approved_by"]) + (record["edited"] ? ", with other arguments" : ""),
+    ],
     ["Refused", text(record["refusal"])],
+    ["Its reply", spent(reply)],
+    ["Whole answer", turn && turn.requests > 1 ? `${count(turn.requests, "replies")}: ${spent(turn)}` : ""],
     ["Arguments", record["validated"] ? "checked against the tool's own schema" : ""],
     ["Repaired", record["repaired"] ? [text(record["repaired_by"]), list(record["notes"])].filter(Boolean).join(": ") : ""],
     ["Filled in", list(record["defaulted"])],
@@ -58,7 +71,7 @@ export function WhyPanel({ call }: { call: CallPart }) {
     <section className="whole" aria-label={`Why ${call.name}: ${call.id}`}>
       <Candidates choice={why.choice} called={call.name} />
       <dl>
-        {factsOf(why.record).map(
+        {factsOf(why).map(
           ([name, value]) =>
             value && (
               <div key={name}>
@@ -93,7 +106,9 @@ function Candidates({ choice, called }: { choice: Why["choice"]; called: string 
       <thead>
         <tr>
           <th scope="col">Tool</th>
-          <th scope="col">Score</th>
+          <th scope="col" className="number">
+            Score
+          </th>
           <th scope="col">Because</th>
         </tr>
       </thead>

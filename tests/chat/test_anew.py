@@ -1,0 +1,172 @@
+"""A question asked anew: another branch, that knows what has run; the first one stays to be read."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import aiohttp
+import pytest
+from chat.chat_helpers import Page, page_of, serving
+
+from toolcrib import ALL, Agent, ToolRunner, tool
+from toolcrib.chat import chat_app
+from toolcrib.chat.view import line_of, new_turn
+from toolcrib.testing import ScriptedClient, call
+
+PAID: list[int] = []
+
+
+@tool(visible=ALL, read_only=True, untrusted_output=True)
+async def look(order: int) -> str:
+    """Look."""
+    return "untouched"
+
+
+@tool(visible=ALL)
+async def pay(cents: int) -> str:
+    """Pay."""
+    PAID.append(cents)
+    return f"paid {cents}"
+
+
+@tool(visible=ALL, safe=False)
+async def close(order: int) -> str:
+    """Close."""
+    return "closed"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    PAID.clear()
+    return f"sqlite:///{tmp_path}/chat.db"
+
+
+def scripted(*turns: object) -> tuple[ScriptedClient, Agent]:
+    client = ScriptedClient(list(turns))  # type: ignore[arg-type]
+    return client, Agent(client, ToolRunner([look, pay, close]))
+
+
+def said(client: ScriptedClient) -> str:
+    return "\n".join(message.content for message in client.requests[-1].messages)
+
+
+async def test_a_branch_goes_on_from_before_and_forgets_no_call(url: str) -> None:
+    client, agent = scripted(
+        "Hello.", [call("look", order=1), call("pay", cents=5)], "Paid.", "Gone on.", "Anew.", "On."
+    )
+    async with page_of(chat_app(agent, store=url)) as page:
+        await page.ask("I am Ada.")
+        await page.ended()
+        for at, text in enumerate(("Pay 5.", "And now?"), 2):
+            await page.ask(text)
+            await page.ended(turns=at)
+        first = page.turns[1]["id"]
+        assert (await page.ask("Pay 7.", instead_of=first))[0] == 202
+        await page.ended(turns=4)
+        assert (page.turns[3]["instead_of"], page.text()) == (first, "Anew.")
+        heard = said(client)
+        assert "I am Ada." in heard
+        assert "Pay 7." in heard
+        assert "Pay 5." not in heard
+        assert "And now?" not in heard
+        assert 'pay {"cents":5}: it has run' in heard
+        assert "look" not in heard
+        assert any(message.untrusted for message in client.requests[-1].messages)
+        before = list(page.turns)
+        await page.ask("Go on.")
+        await page.ended(turns=5)
+        assert "Pay 7." in said(client)
+        assert page.turns[:4] == before
+        assert [turn["asked"] for turn in line_of(page.turns)] == ["I am Ada.", "Pay 7.", "Go on."]
+        assert PAID == [5]
+
+
+async def test_a_branch_of_a_branch_knows_what_ran_in_both_and_outlives_a_restart(url: str) -> None:
+    client, agent = scripted(call("pay", cents=5), "a", call("pay", cents=7), "b")
+    async with page_of(chat_app(agent, store=url)) as page:
+        await page.ask("Pay 5.")
+        await page.ended()
+        await page.ask("Pay 7.", instead_of=page.turns[0]["id"])
+        await page.ended(turns=2)
+        thread, second = page.thread, page.turns[1]["id"]
+    client, agent = scripted("c")
+    async with serving(chat_app(agent, store=url)) as base, aiohttp.ClientSession() as session:
+        page = Page(base, session)
+        await page.open(thread)
+        assert (await page.ask("Nothing.", instead_of=page.turns[0]["id"]))[1]["error"][
+            "code"
+        ] == "unknown_turn"
+        await page.ask("Nothing.", instead_of=second)
+        await page.ended(turns=3)
+        heard = said(client)
+        assert heard.count("it has run") == 2
+        assert 'pay {"cents":5}' in heard
+        assert 'pay {"cents":7}' in heard
+        assert [turn["asked"] for turn in line_of(page.turns)] == ["Nothing."]
+        await page.close()
+
+
+async def test_a_branch_knows_of_an_earlier_call_that_was_approved_only_later(url: str) -> None:
+    client, agent = scripted(call("close", order=1), "Meanwhile.", "Closed.", "Anew.")
+    async with page_of(chat_app(agent, store=url)) as page:
+        await page.ask("Close it.")
+        await page.ended("waiting")
+        asked = page.calls()[0]["approval"]["id"]
+        await page.ask("And the weather?")
+        await page.ended(turns=2)
+        await page.post(f"/{page.thread}/approvals/{asked}", {"decision": "approve"})
+        await page.until(lambda state: state["turns"][0]["status"] == "completed")
+        await page.ask("And the time?", instead_of=page.turns[1]["id"])
+        await page.ended(turns=3)
+        assert 'close {"order":1}: it has run' in said(client)
+
+
+async def test_what_cannot_be_asked_anew_says_so_and_changes_nothing(
+    url: str, tmp_path: Path
+) -> None:
+    _, agent = scripted("One.", call("close", order=1), "Closed.", "Late.")
+    async with page_of(chat_app(agent, store=url)) as page:
+        await page.ask("First.")
+        await page.ended()
+        first = page.turns[0]["id"]
+        await page.ask("Close it.")
+        await page.ended("waiting", 2)
+        asked = page.calls()[0]["approval"]["id"]
+        for turn_id, status, code in [(first, 409, "waiting"), ("turn_x", 404, "unknown_turn")]:
+            answer = await page.ask("Anew.", instead_of=turn_id)
+            assert (answer[0], answer[1]["error"]["code"]) == (status, code)
+        await page.post(f"/{page.thread}/approvals/{asked}", {"decision": "approve"})
+        await page.ended("completed", 2)
+        with closing(sqlite3.connect(tmp_path / "chat.db")) as database:
+            database.execute("UPDATE chat_turns SET before = NULL")  # as an older version left it
+            database.commit()
+        answer = await page.ask("Anew.", instead_of=first)
+        assert (answer[0], answer[1]["error"]["code"]) == (409, "unknown_before")
+        assert len(page.turns) == 2
+
+
+async def test_of_two_that_ask_anew_at_once_one_is_told_that_it_is_busy(url: str) -> None:
+    _, agent = scripted("One.", "Two.")
+    async with page_of(chat_app(agent, store=url)) as page:
+        await page.ask("First.")
+        await page.ended()
+        first = page.turns[0]["id"]
+        asked = (page.ask(f"Anew {n}.", instead_of=first) for n in range(2))
+        answers = await asyncio.gather(*asked)
+        assert sorted(status for status, _ in answers)[0] == 202
+        assert all(status in (202, 404, 409) for status, _ in answers)
+        await page.ended(turns=2)
+        assert len(line_of(page.turns)) == 1
+
+
+def test_a_line_has_the_newest_version_of_each_question() -> None:
+    def turn(name: str, instead_of: str = "") -> dict[str, object]:
+        return new_turn(name, name, instead_of=instead_of)
+
+    turns = [turn("a"), turn("b"), turn("c"), turn("d", "b"), turn("e"), turn("f", "d")]
+    assert [each["id"] for each in line_of(turns)] == ["a", "f"]
+    assert [each["id"] for each in line_of(turns[:5])] == ["a", "d", "e"]
+    assert [each["id"] for each in line_of([*turns, turn("g", "c")])] == ["a", "f", "g"]
