@@ -91,7 +91,7 @@ async def test_a_call_that_never_came_whole_does_not_stay_open() -> None:
     turn, _ = await shown("It is 3.")
     view = TurnView(turn, nothing)
     view.take(ToolArgumentsDelta("c", "rows", "{"))
-    stopped = view.interrupt({})
+    stopped = view.break_off({}, "interrupted")
     assert [p["state"] for p in view.turn["parts"] if p["kind"] == "call"] == ["cancelled"]
     assert stopped[-1]["value"] == "The server stopped while this ran."
 

@@ -48,9 +48,13 @@ LARGEST_RESULT: Final = 64 * 1024
 the beginning, as text."""
 _MOST_PROGRESS = 50
 _LIMITED = "The run was stopped: {}."
-_INTERRUPTED = "The server stopped while this ran."
-_UNKNOWN = "It had begun when the server stopped: what it did is not known. It does not run again."
-_NOT_BEGUN = "It had not begun when the server stopped."
+BrokenOff: TypeAlias = Literal["interrupted", "failed"]
+_BROKEN_OFF: Final[Mapping[BrokenOff, str]] = {
+    "interrupted": "The server stopped while this ran.",
+    "failed": "The server could not keep how this ended.",
+}
+_UNKNOWN = "It had begun when the run broke off: what it did is not known. It does not run again."
+_NOT_BEGUN = "It had not begun when the run broke off."
 
 
 class Operation(TypedDict):
@@ -234,8 +238,10 @@ class TurnView:
         changes = {"state": "called", "approved_by": by}
         return [*made, *(self._change(call_id, changes) if call_id in self._calls else ())]
 
-    def interrupt(self, records: Mapping[str, ToolInvocationRecord]) -> list[Operation]:
-        """Show a run whose process is gone; `records` are the last ones known of its calls.
+    def break_off(
+        self, records: Mapping[str, ToolInvocationRecord], status: BrokenOff
+    ) -> list[Operation]:
+        """Show a run that nobody carries to its end; `records` are the last ones known of its calls.
 
         A call that began and has no end there is unknown, any other one had not begun.
         """
@@ -258,8 +264,8 @@ class TurnView:
             made += self._change(call_id, {"state": state, "error": error, "approval": None})
         return [
             *made,
-            self._set(["status"], "interrupted"),
-            self._set(["note"], _INTERRUPTED),
+            self._set(["status"], status),
+            self._set(["note"], _BROKEN_OFF[status]),
         ]
 
     def _say(self, kind: str, text: str) -> list[Operation]:
