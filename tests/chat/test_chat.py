@@ -346,3 +346,31 @@ async def test_a_state_that_cannot_be_saved_ends_its_turn(
         assert "UnicodeEncodeError" in caplog.text
         await page.ask("And?")
         await page.ended(turns=2)
+
+
+@pytest.mark.parametrize("hint", [int, int | str, Any, float | str])
+async def test_a_number_that_was_shown_as_a_text_stays_a_number(hint: Any, url: str) -> None:
+    account, ran = 2**60 + 256, list[Any]()  # a float has it, too
+
+    async def move(account, cents=1):  # type: ignore[no-untyped-def]
+        """Move."""
+        ran.append((account, cents))
+        return "moved"
+
+    move.__annotations__ |= {"account": hint, "cents": int, "return": str}
+    client = ScriptedClient([call("move", account=account), "Done."])
+    moving = tool(visible=ALL, safe=False)(move)
+    async with page_of(chat_app(Agent(client, ToolRunner([moving])), store=url)) as page:
+        await page.ask("Move.")
+        await page.ended("waiting")
+        asked = page.calls()[0]["approval"]
+        path = f"/{page.thread}/approvals/{asked['id']}"
+        odd = {"account": 5, "cents": asked["arguments"]["account"]}
+        status, told = await page.post(path, {"decision": "approve", "arguments": odd})
+        assert (status, told["error"]["code"]) == (422, "invalid_arguments")
+        edit = asked["arguments"] | {"cents": 2}
+        answered = await page.post(path, {"decision": "approve", "arguments": edit})
+        assert answered[0] == 202
+        await page.ended()
+    assert ran == [(account, 2)]
+    assert type(ran[0][0]) is (float if hint == float | str else int)

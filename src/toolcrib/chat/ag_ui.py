@@ -26,6 +26,7 @@ from toolcrib.chat.doors import (
     RunEvents,
     edit_error,
 )
+from toolcrib.chat.live import as_asked
 from toolcrib.chat.messages import LARGEST_ARGUMENTS, LARGEST_RESULT, begin
 from toolcrib.chat.view import readable
 from toolcrib.errors import MissingExtraError
@@ -168,8 +169,8 @@ class _Front:
             raise ChatError(422, "invalid_answer", "a payload is approved, editedArgs") from None
         if not payload.approved:
             return Refuse(by=caller.id)
-        answer = Approve(by=caller.id, arguments=payload.edited_args)
-        if answer.arguments is not None:
+        answer = as_asked(Approve(by=caller.id, arguments=payload.edited_args), asked)
+        if isinstance(answer, Approve) and answer.arguments is not None:
             fault = await edit_fault(self._agent.runner, state, asked, answer)
             if fault is not None:
                 raise edit_error(fault)

@@ -21,7 +21,7 @@ from toolcrib.agent import Agent, RunStream, Session
 from toolcrib.agent.history import edit_fault
 from toolcrib.chat.doors import ChatError, edit_error
 from toolcrib.chat.threads import LEASE, BusyError, StoredThread, StoredTurn, ThreadStore
-from toolcrib.chat.view import BrokenOff, Json, Operation, TurnView, new_turn
+from toolcrib.chat.view import BrokenOff, Json, Operation, ReadBack, TurnView, new_turn
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller
@@ -230,6 +230,7 @@ class LiveThreads:
             )
         if not allowed(request):
             raise ChatError(403, "may_not_approve", "you may not answer for this call")
+        answer = as_asked(answer, request)
         if isinstance(answer, Approve) and answer.arguments is not None:
             fault = await edit_fault(self._agent.runner, state, request, answer)
             if fault is not None:
@@ -436,6 +437,18 @@ class LiveThreads:
     def _definition(self, name: str) -> ToolDefinition | None:
         entry = self._agent.runner.catalog.by_name.get(name)
         return None if entry is None else entry.tool.definition
+
+
+def as_asked(answer: Answer, request: ApprovalRequest) -> Answer:
+    """Return an answer in which what came back as the question showed it is what was asked about.
+    Raises ChatError."""
+    if not isinstance(answer, Approve) or answer.arguments is None:
+        return answer
+    try:
+        arguments = ReadBack(request.arguments).arguments(answer.arguments)
+    except ValueError as error:
+        raise ChatError(422, "invalid_arguments", str(error)) from None
+    return msgspec.structs.replace(answer, arguments=arguments)
 
 
 async def _free(work: Awaitable[T]) -> T:
