@@ -45,7 +45,7 @@ from toolcrib.values.run import (
     ToolCallStarted,
     limit_text,
 )
-from toolcrib.values.typed import check_type
+from toolcrib.values.typed import names_wrong_types
 
 try:
     from ag_ui import core
@@ -55,6 +55,8 @@ try:
     from starlette.routing import Route
 except ImportError:
     raise MissingExtraError("ag-ui", "ag-ui-protocol") from None
+
+__all__ = ["ag_ui_route"]
 
 _MOST_WAITING = 50  # runs of a caller that are kept until they are answered
 _LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
@@ -83,6 +85,7 @@ class _Input(msgspec.Struct, rename="camel"):
     resume: list[_Resume] | None = None
 
 
+@names_wrong_types
 def ag_ui_route(
     agent: Agent,
     *,
@@ -98,7 +101,6 @@ def ag_ui_route(
     it answers on the same thread. A client that leaves cancels its run. Raises TypeError for other
     types.
     """
-    check_type("agent", agent, Agent, "an Agent")
     doors = Doors(authenticate, may_approve, allowed_origins, limits)
     if agent.runner.approver is None:
         agent = agent.replace(tools=agent.runner.with_approver(answer_later))

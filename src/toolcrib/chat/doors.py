@@ -25,7 +25,7 @@ from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.failures import log_raised
 from toolcrib.values.decision import ApprovalRequest, Caller
 from toolcrib.values.record import CallError
-from toolcrib.values.typed import Checked, check_type
+from toolcrib.values.typed import Checked, check_each, check_type, names_wrong_types
 
 try:
     from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -66,6 +66,7 @@ class ChatLimits(Checked, msgspec.Struct, frozen=True):
     heartbeat: float = 15.0
 
 
+@names_wrong_types
 def bearer(token: str, caller: str = "local") -> Authenticate:
     """Return an `authenticate` that takes whoever sends `Authorization: Bearer TOKEN` for one caller.
 
@@ -94,10 +95,9 @@ class Doors:
         origins: Sequence[str],
         limits: ChatLimits,
     ) -> None:
-        check_type("limits", limits, ChatLimits, "a ChatLimits")
         self._authenticate = authenticate
         self._may_approve = may_approve
-        self._origins = tuple(origins)
+        self._origins = check_each("allowed_origins", origins, str, 'a list of str: ["https://…"]')
         self.limits = limits
         self._asked: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._runs: Counter[str] = Counter()

@@ -29,7 +29,7 @@ from toolcrib.errors import MissingExtraError
 from toolcrib.values.decision import Caller
 from toolcrib.values.json import encodable
 from toolcrib.values.run import Done, ReplyFinished, RunError, RunResult, TextDelta
-from toolcrib.values.typed import check_type
+from toolcrib.values.typed import names_wrong_types
 
 try:
     from starlette.requests import Request
@@ -59,6 +59,7 @@ class _Asked(msgspec.Struct):
     response_format: dict[str, Any] | None = None
 
 
+@names_wrong_types
 def openai_routes(
     agent: Agent,
     *,
@@ -73,7 +74,6 @@ def openai_routes(
     refused, and with one that answers later the answer ends with what has not run. A client that
     leaves cancels its run. Raises TypeError for other types.
     """
-    check_type("agent", agent, Agent, "an Agent")
     doors = Doors(authenticate, None, allowed_origins, limits)
     front = _Completions(agent, doors)
     return [
