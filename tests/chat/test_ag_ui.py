@@ -13,6 +13,8 @@ import pytest
 from ag_ui import core
 from ag_ui_validate.pytest_plugin import assert_valid_agui
 from chat.chat_helpers import serving
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from rows import each_row
 from starlette.applications import Starlette
@@ -22,9 +24,11 @@ from toolcrib import ALL, Agent, CallContext, Caller, Limits, ToolRunner, tool
 from toolcrib.chat import ChatLimits
 from toolcrib.chat.ag_ui import ag_ui_route
 from toolcrib.chat.messages import LARGEST_ARGUMENTS, LARGEST_RESULT
+from toolcrib.clients import OpenAIClient
 from toolcrib.errors import ProviderError
 from toolcrib.policies import ask
-from toolcrib.testing import ScriptedClient, call
+from toolcrib.testing import MemorySink, ScriptedClient, call, cut, openai_server, raw_call
+from toolcrib.values.message import ChatRequest, StreamPart, TextPart
 
 Json = dict[str, Any]
 EVENT: TypeAdapter[Any] = TypeAdapter(core.Event)
@@ -186,8 +190,8 @@ async def test_a_number_that_was_shown_as_a_text_stays_a_number() -> None:
     async with client(Agent(moving, ToolRunner([move]))) as page:
         (asked,) = interrupts(await page.run(user()))
         (sent,) = page.of("TOOL_CALL_ARGS")
-        for shown in (asked["metadata"]["arguments"], json.loads(sent["delta"])):
-            assert shown["account"] == str(account)
+        assert asked["metadata"]["arguments"]["account"] == str(account)
+        assert json.loads(sent["delta"])["account"] == account
         odd = resolved(asked, approved=True, editedArgs={"account": 5, "cents": str(account)})
         assert (await page.run(resume=[odd]))["code"] == "invalid_arguments"
         edited = {"account": str(account), "cents": 2}
@@ -322,6 +326,28 @@ async def test_the_ends_of_a_run() -> None:
         assert_valid_agui(page.events, max_warnings=0)
 
 
+class Breaking(ScriptedClient):
+    """Says half of a text, and fails."""
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
+        yield TextPart("Half of")
+        raise ProviderError("the connection broke")
+
+
+async def test_a_message_ends_before_a_run_that_fails() -> None:
+    async with client(Agent(Breaking([]))) as page:
+        await page.run(user())
+        assert [e["type"] for e in page.events[-2:]] == ["TEXT_MESSAGE_END", "RUN_ERROR"]
+        assert_valid_agui(page.events, max_warnings=0)
+
+
+async def test_what_is_text_is_cut_by_its_own_length() -> None:
+    quotes = '"' * (LARGEST_RESULT // 2 - 2)
+    async with client(agent(call("echo", text=quotes), "Here.")) as page:
+        await page.run(user())
+        assert page.of("TOOL_CALL_RESULT")[0]["content"] == quotes * 2
+
+
 async def test_what_is_large_can_be_sent_back() -> None:
     large = agent(call("echo", text='"' * 30_000), "Large.", "Again.")
     async with client(large) as page:
@@ -329,11 +355,76 @@ async def test_what_is_large_can_be_sent_back() -> None:
         assert_valid_agui(page.events, max_warnings=0)
         (result,) = page.of("TOOL_CALL_RESULT")
         assert len(result["content"].encode()) <= LARGEST_RESULT
-        (sent,) = page.of("TOOL_CALL_ARGS")
-        assert len(sent["delta"].encode()) <= LARGEST_ARGUMENTS
-        assert json.loads(sent["delta"])["bytes"] > 30_000
+        assert not page.of("TOOL_CALL_ARGS")
         await page.run(user())
         assert page.messages[-1]["content"] == "Again."
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5)
+    | st.sampled_from(["x" * (LARGEST_ARGUMENTS - 12), "é" * LARGEST_ARGUMENTS, "\ud83d"]),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=4,
+)
+ARGUMENTS = (
+    st.dictionaries(st.sampled_from(["value", "more", "other"]), VALUES, max_size=3).map(json.dumps)
+    | st.builds(lambda value: json.dumps({"value": value}, ensure_ascii=False), VALUES)
+    | st.sampled_from(["", "{", "[1]", '{"value": 1, "value": 2}', '{"value": NaN}'])
+)
+
+
+@given(arguments=ARGUMENTS)
+@settings(deadline=None, max_examples=80)
+async def test_arguments_are_told_as_they_are_or_not_at_all(arguments: str) -> None:
+    """What a page was told of a call it may send back, and it is never another call."""
+
+    @tool(visible=ALL, read_only=True)
+    async def keep(value: Any, more: Any = 2**60) -> None:
+        """Keep it."""
+
+    sink = MemorySink()
+    keeper = Agent(
+        ScriptedClient([raw_call("keep", arguments), "Kept.", "Again."]),
+        ToolRunner([keep], sinks=[sink]),
+    )
+    app = Starlette(routes=[ag_ui_route(keeper, authenticate=who)])
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        page = Client("/", http)
+        await page.run(user())
+        assert_valid_agui(page.events, max_warnings=0)
+        (record,) = [each for each in sink.records if each.status != "started"]
+        told = [json.loads(each["delta"]) for each in page.of("TOOL_CALL_ARGS")]
+        assert all(len(e["delta"].encode()) <= LARGEST_ARGUMENTS for e in page.of("TOOL_CALL_ARGS"))
+        if record.status == "failed":
+            assert told == []
+        elif told or len(json.dumps(record.arguments)) <= LARGEST_ARGUMENTS:
+            assert repr(told) == repr([record.arguments])
+        ended = await page.run(user())
+        assert ended["outcome"] == {"type": "success"}
+
+
+async def test_arguments_of_a_call_that_was_cut_are_not_told() -> None:
+    async with (
+        openai_server([cut(call("echo", text="orders")), "Well."]) as server,
+        OpenAIClient("m", base_url=server.url) as model,
+        client(Agent(model, [echo])) as page,
+    ):
+        await page.run(user())
+        assert_valid_agui(page.events, max_warnings=0)
+        assert not page.of("TOOL_CALL_ARGS")
+        assert "truncated" in page.of("TOOL_CALL_RESULT")[0]["content"]
+
+
+async def test_a_refused_answer_is_a_message_of_its_own_before_the_accepted_one() -> None:
+    async with client(agent('{"a": 9.5}', '{"a": 5}', output=dict[str, int])) as page:
+        await page.run(user())
+        assert_valid_agui(page.events, max_warnings=0)
+        assert [m["content"] for m in page.messages[1:]] == ['{"a": 9.5}', '{"a": 5}']
 
 
 async def test_what_is_not_visible_is_nowhere() -> None:

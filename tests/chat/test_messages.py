@@ -22,7 +22,7 @@ from toolcrib.chat.ag_ui import ag_ui_route
 from toolcrib.chat.messages import LARGEST_ARGUMENTS, LARGEST_RESULT, LONGEST_ID
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.message import ChatRequest, Message
-from toolcrib.wire import WIRES, encode
+from toolcrib.wire import WIRES, decode_messages, encode
 
 Json = dict[str, Any]
 
@@ -247,6 +247,23 @@ def refusal_of(sent: Any, unanswered: str | None = None) -> ChatError | None:
 @given(conversations())
 def test_what_is_right_is_taken_and_can_be_sent_to_any_provider(sent: list[Any]) -> None:
     assert refusal_of(sent) is None
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_the_form_is_that_of_a_loop(data: st.DataObject) -> None:
+    """What a client may send is read as `decode_messages` reads it, except for systems."""
+    sent = data.draw(conversations())
+    made = check_messages(sent)
+    for message in sent:
+        for each in message.get("tool_calls", ()):
+            arguments = each["function"]["arguments"]
+            if not isinstance(arguments, str):
+                each["function"]["arguments"] = json.dumps(arguments)
+    read = decode_messages(sent)
+    told = [("user" if m.role == "system" else m.role, m.content, m.call_id) for m in read]
+    assert [(m.role, m.content, m.call_id) for m in made] == told
+    assert [m.untrusted for m in made] == [m.untrusted for m in read]
 
 
 @settings(max_examples=150, deadline=None)

@@ -6,18 +6,23 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
 from chat.chat_helpers import serving
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rows import each_row
 from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
 from toolcrib import ALL, Agent, CallContext, Limits, ToolRunner, tool
 from toolcrib.approvals import answer_later
 from toolcrib.chat import ChatLimits, bearer, openai_routes
+from toolcrib.chat.openai import _NOTHING_ASKED
 from toolcrib.errors import ProviderError
 from toolcrib.testing import ScriptedClient, call
 
@@ -92,6 +97,42 @@ async def test_a_streamed_answer_is_the_whole_one_in_pieces() -> None:
         assert not any(choice.delta.tool_calls for choice in choices)
 
 
+SAID = st.sampled_from(['{"cents": 9.5}', '{"cents": 500}', '{"cents": 7}', "{", "", "\ud83d"])
+
+
+@given(texts=st.lists(SAID, min_size=1, max_size=6), looks=st.booleans())
+@settings(deadline=None, max_examples=50)
+async def test_of_a_typed_agent_the_accepted_answer_is_said_alone(
+    texts: list[str], looks: bool
+) -> None:
+    """What was refused, or said before a call, is nowhere: whole, and streamed."""
+    turns = [["One moment.", call("add", a=1, b=2)], *texts] if looks else texts
+    typed = {"output": dict[str, int], "limits": Limits(turns=len(turns))}
+    result = await agent(*turns, **typed).run("?")
+    wanted = result.text if result.status == "completed" else ""
+    finish = "stop" if result.status == "completed" else "length"
+    body = {"model": "sums", "messages": HI}
+    for stream in (False, True):
+        routes = openai_routes(agent(*turns, **typed))
+        transport = httpx.ASGITransport(Starlette(routes=routes))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            answer = await http.post("/v1/chat/completions", json=body | {"stream": stream})
+        if not stream:
+            (choice,) = answer.json()["choices"]
+            assert (choice["message"]["content"], choice["finish_reason"]) == (wanted, finish)
+            continue
+        lines = [line[6:] for line in answer.text.splitlines() if line.startswith("data: {")]
+        choices = [json.loads(line)["choices"][0] for line in lines]
+        assert "".join(c["delta"].get("content", "") for c in choices) == wanted
+        assert choices[-1]["finish_reason"] == finish
+
+
+async def test_a_typed_agent_that_waits_says_what_has_not_run() -> None:
+    turn = ["Well.", call("pay", cents=5)]
+    async with sdk(agent(turn, approver=answer_later, output=int)) as client:
+        assert (await said(client, stream=True)).startswith("This needs somebody's approval")
+
+
 @each_row("stream", [False, True])
 async def test_what_needs_an_approval_is_said_and_does_not_run(stream: bool) -> None:
     waiting = agent(["Well.", call("pay", cents=5)], approver=answer_later)
@@ -162,6 +203,25 @@ REFUSED: dict[str, tuple[dict[str, Any], type[openai.APIStatusError], str]] = {
         openai.BadRequestError,
         "unsupported_parameter",
     ),
+    "a choice among tools": (
+        {"tool_choice": "required"},
+        openai.BadRequestError,
+        "unsupported_parameter",
+    ),
+    "a stop": ({"stop": ["a"]}, openai.BadRequestError, "unsupported_parameter"),
+    "a stop of one": ({"stop": "a"}, openai.BadRequestError, "unsupported_parameter"),
+    "how likely it was": ({"logprobs": True}, openai.BadRequestError, "unsupported_parameter"),
+    "speech": (
+        {"modalities": ["text", "audio"]},
+        openai.BadRequestError,
+        "unsupported_parameter",
+    ),
+    "a voice": (
+        {"audio": {"format": "mp3", "voice": "ash"}},
+        openai.BadRequestError,
+        "unsupported_parameter",
+    ),
+    "a search": ({"web_search_options": {}}, openai.BadRequestError, "unsupported_parameter"),
     "two answers": ({"n": 2}, openai.BadRequestError, "unsupported_parameter"),
     "a form": (
         {"response_format": {"type": "json_object"}},
@@ -197,6 +257,63 @@ async def test_what_is_refused_and_how(
             await client.chat.completions.create(**({"model": "sums", "messages": HI} | sent))
         assert 400 <= raised.value.status_code < 500
         assert (raised.value.code, raised.value.type) == (code, "invalid_request_error")
+
+
+ASKS_NOTHING: dict[str, Any] = {
+    "tools": [],
+    "tool_choice": "auto",
+    "functions": [],
+    "function_call": "none",
+    "response_format": {"type": "text"},
+    "n": 1,
+    "stop": [],
+    "logprobs": False,
+    "top_logprobs": 0,
+    "modalities": ["text"],
+}
+NOT_READ: dict[str, Any] = {"temperature": 2, "max_tokens": 1, "seed": 3, "store": True}
+
+
+async def test_what_asks_for_nothing_is_taken_and_the_docs_name_it() -> None:
+    assert {*ASKS_NOTHING, "audio", "web_search_options"} == {*_NOTHING_ASKED}
+    docs = (Path(__file__).parents[2] / "docs" / "chat.md").read_text()
+    assert not [name for name in _NOTHING_ASKED if f"`{name}`" not in docs]
+    async with sdk(agent("Hi.", "Hi.")) as client:
+        for body in (ASKS_NOTHING | NOT_READ, dict.fromkeys(_NOTHING_ASKED)):
+            answer = await asked(client, extra_body=body)
+            assert answer.choices[0].message.content == "Hi."
+
+
+WRONG: dict[str, tuple[str, str]] = {
+    '{"stream": "canary"}': ("stream", "expected bool"),
+    '{"model": null}': ("model", "expected str"),
+    '{"messages": "canary"}': ("messages", "expected array"),
+    '{"messages": [{}, "canary"]}': ("messages[1]", "expected object"),
+    '{"stream_options": {"include_usage": "canary"}}': ("stream_options.include_usage", "expected"),
+    '{"n": true}': ("n", "expected int"),
+    '{"n": 1e999}': ("n", "another value"),
+    '["canary"]': ("the body", "expected object"),
+    '"canary - at `$.canary`"': ("the body", "expected object"),
+    "{": ("the body", "valid JSON"),
+    "canary": ("the body", "valid JSON"),
+}
+
+
+@each_row(("body", "told"), WRONG.items(), ids=WRONG)
+def test_a_wrong_body_names_the_place_and_repeats_nothing(body: str, told: Any) -> None:
+    place, rule = told
+    http = TestClient(Starlette(routes=openai_routes(agent("never"))))
+    if body.startswith("{") and len(body) > 1:
+        body = json.dumps({"model": "sums", "messages": HI} | json.loads(body)).replace(
+            "Infinity", "1e999"
+        )
+    json_ = {"content-type": "application/json"}
+    answer = http.post("/v1/chat/completions", content=body, headers=json_)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (422, "invalid_body")
+    assert error["message"].startswith(place)
+    assert rule in error["message"]
+    assert "canary" not in error["message"]
 
 
 async def test_the_doors_are_those_of_the_chat() -> None:

@@ -106,7 +106,7 @@ TORN = [
     "",
     '{"toolcrib_lock": 1, "tools": {',
     '<<<<<<< ours\n{"toolcrib_lock": 1}',
-    '{"toolcrib_lock": 4, "tools": {}}',
+    '{"toolcrib_lock": 3, "tools": {}}',
 ]
 
 

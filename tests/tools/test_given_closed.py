@@ -28,7 +28,6 @@ from toolcrib import (
     tool,
 )
 from toolcrib.audit import AuditLog
-from toolcrib.errors import DefinitionError
 from toolcrib.testing import MemorySink
 from toolcrib.tools import read_definitions
 from toolcrib.values.definition import mcp_form
@@ -203,9 +202,15 @@ async def test_a_servers_tool_takes_what_json_schema_lets_it(
     assert alone.get_definition().input_schema == PLAIN
 
 
-def test_what_is_only_required_is_declared_nowhere() -> None:
-    with pytest.raises(DefinitionError, match="requires more and does not declare it"):
-        tool(visible=ALL, input_schema=PLAIN | {"required": ["order", "more"]})(anything)
+async def test_what_is_required_is_named_by_the_schema() -> None:
+    thing = tool(visible=ALL, input_schema=PLAIN | {"required": ["order", "more"]})(anything)
+    assert isinstance(await ran(thing, SENT | {"more": 1}), Completed)
+    assert isinstance(await ran(thing, SENT | {"more": 1, "other": 1}), Failed)
+
+
+def test_the_schema_itself_stays_what_it_was() -> None:
+    (handled,) = Catalog.from_definitions([OPENAI], handlers={"refund": anything})
+    assert handled.get_definition().input_schema == PLAIN
 
 
 def test_a_trust_and_a_file_keep_their_digest(tmp_path: Any) -> None:

@@ -73,7 +73,7 @@ def test_nothing_that_it_hands_out_changes_it() -> None:
     handed_out: Any = definition.input_schema
     handed_out["properties"]["a"]["enum"].append(3)
     definition.examples[0].arguments["a"] = 2
-    assert definition.input_schema == given()[0] | {"additionalProperties": False}
+    assert definition.input_schema == given()[0]
     assert definition.examples[0].arguments == {"a": 1}
     assert not hydrate(ToolCall("c", "look", '{"a":3}'), Catalog([look])).success
     for name in ("name", "description", "tags", "digest", "input_schema_json", "visible"):

@@ -163,14 +163,14 @@ def before_it_was_closed() -> ToolDefinition:
 def test_that_toolcrib_closes_it_now_is_told_apart_from_a_swap(tmp_path: Path) -> None:
     text = lock_catalog(catalog(before_it_was_closed())).to_json()
     lock, now = (
-        Lock.from_json(text.replace('"toolcrib_lock": 3', '"toolcrib_lock": 1')),
+        Lock.from_json(text.replace('"toolcrib_lock": 2', '"toolcrib_lock": 1')),
         Catalog([order]),
     )
     (change,) = lock.changes(now)
     assert change == Change("order", "changed", ("input_schema",), closing=True)
     assert "the tool is the same: toolcrib now refuses" in str(change)
     path = tmp_path / "toolcrib.lock"
-    path.write_text(text.replace('"toolcrib_lock": 3', '"toolcrib_lock": 1'), encoding="utf-8")
+    path.write_text(text.replace('"toolcrib_lock": 2', '"toolcrib_lock": 1'), encoding="utf-8")
     with pytest.raises(CatalogError, match="toolcrib now refuses undeclared"):
         check_lock(now, path)
     path.write_text(text, encoding="utf-8")  # by a toolcrib that closes them: somebody else did it
@@ -206,30 +206,6 @@ def test_all_objects_of_a_large_schema_are_opened_at_once() -> None:
     )
     assert closing_only(new, old.digest)
     assert not closing_only(old, new.digest)
-
-
-@pytest.mark.parametrize(
-    "declared",
-    [
-        {"type": "object", "properties": {"order": {"type": "integer"}}},
-        {"type": "object", "properties": {"order": {}}, "anyOf": [{"required": ["order"]}]},
-    ],
-)
-def test_a_given_schema_that_is_closed_now_is_no_other_tool(declared: Any) -> None:
-    def refund(order: int = 1, dry_run: bool = True) -> None:
-        """Refund an order."""
-
-    now = tool(visible=[], input_schema=declared)(refund)
-    before = msgspec.structs.replace(now.get_definition(), input_schema_json=json.dumps(declared))
-    assert before.digest != now.get_definition().digest
-    text = lock_catalog(catalog(before)).to_json()
-    for earlier in (1, 2):
-        old = Lock.from_json(text.replace('"toolcrib_lock": 3', f'"toolcrib_lock": {earlier}'))
-        (change,) = old.changes(Catalog([now]))
-        assert change.closing
-        assert "toolcrib now refuses undeclared" in str(change)
-    (change,) = Lock.from_json(text).changes(Catalog([now]))
-    assert not change.closing
 
 
 def test_added_and_removed_tools_are_named_in_order() -> None:
@@ -278,7 +254,7 @@ NO_LOCKS: list[tuple[str, str]] = [
     ("[]", "no lock of toolcrib"),
     ('{"version": 1, "package": []}', "no lock of toolcrib"),
     ('{"toolcrib_lock": "1", "tools": {}}', "no lock of toolcrib"),
-    (WHOLE.replace('"toolcrib_lock": 3', '"toolcrib_lock": 4'), "upgrade toolcrib"),
+    (WHOLE.replace('"toolcrib_lock": 2', '"toolcrib_lock": 3'), "upgrade toolcrib"),
     ('{"toolcrib_lock": 1}', "damaged"),
     (WHOLE.replace('"examples"', '"exmples"'), "damaged"),
     (WHOLE.replace("sha256:", "md5:"), "damaged"),

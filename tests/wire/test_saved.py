@@ -31,7 +31,7 @@ ROUNDS = 400
 NESTED: dict[str, Any] = {"x": None}
 for _ in range(400):
     NESTED = {"x": NESTED}
-TWINS = dict.fromkeys("��", 1)  # two keys that would become one
+TWINS = dict.fromkeys(map(chr, (0xD83D, 0xD83E)), 1)  # two keys that would become one
 HOSTILE: tuple[Any, ...] = ("half \ud83d", "\ude00", {"\ud83d": 1}, TWINS,
         float("nan"), float("-inf"), 10**40, -(10**400), [[]] * 2, NESTED,
         json.loads("[" * 150 + "]" * 150), json.loads("[" * 700 + "]" * 700))  # fmt: skip

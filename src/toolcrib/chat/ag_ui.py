@@ -1,21 +1,26 @@
 """An agent behind AG-UI (protocol 1.0, https://docs.ag-ui.com), whose interrupts are approvals.
 
-Rule: a call is told when it is whole, and each message and call ends before its run does. What a client
+Rule: a call is told when it is whole, and each message and call ends before its run does. Arguments are
+told as they are, or not at all: a client sends back what it was told. What a client
 says of calls is context (`check_messages`); it answers by `resume` alone, and only what its own thread
 was asked. Runs that wait are kept in this process; of one that is gone, nothing runs.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal, assert_never
+from functools import partial
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from toolcrib.agent import Agent, RunStream
-from toolcrib.agent.history import edit_fault
 from toolcrib.approvals import answer_later, shown_request
 from toolcrib.chat.doors import (
     Authenticate,
@@ -24,20 +29,20 @@ from toolcrib.chat.doors import (
     Doors,
     MayApprove,
     RunEvents,
-    edit_error,
+    check_answer,
+    followed,
 )
 from toolcrib.chat.live import as_asked
 from toolcrib.chat.messages import LARGEST_ARGUMENTS, LARGEST_RESULT, begin
-from toolcrib.chat.view import readable
+from toolcrib.chat.view import bounded, readable
 from toolcrib.errors import MissingExtraError
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller, Refuse
-from toolcrib.values.json import JsonValue, encodable, to_plain
+from toolcrib.values.json import JsonObject, JsonValue, encodable, to_plain
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
     Event,
     ReplyFinished,
-    RunError,
     RunResult,
     RunState,
     TextDelta,
@@ -49,10 +54,6 @@ from toolcrib.values.typed import names_wrong_types
 
 try:
     from ag_ui import core
-    from ag_ui.encoder import EventEncoder
-    from starlette.requests import Request
-    from starlette.responses import Response
-    from starlette.routing import Route
 except ImportError:
     raise MissingExtraError("ag-ui", "ag-ui-protocol") from None
 
@@ -62,7 +63,7 @@ _MOST_WAITING = 50  # runs of a caller that are kept until they are answered
 _LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _UNANSWERED: Final = "No result of this call is known. Make it again only if the user asks for it."
 _ASIDE: Final = ("activity", "reasoning")  # for a page's eyes, not part of what was said
-_NAMES: Final = {"toolCalls": "tool_calls", "toolCallId": "tool_call_id"}
+_ENVELOPE: Final = ("metadata", "encryptedValue")
 
 
 class _Payload(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
@@ -116,18 +117,15 @@ class _Front:
     async def run(self, request: Request, caller: Caller) -> Response:
         given: _Input = await self._doors.body(request, _Input)
         key = (caller.id, given.thread_id)
-        if not given.resume and not self._is_open(key):
-            posted = [m for m in given.messages if m.get("role") not in _ASIDE]
-            run = begin(
-                self._doors, self._agent, caller, [*map(_plain, posted)], unanswered=_UNANSWERED
-            )
-        else:
+        if given.resume or self._is_open(key):
             try:
                 run = await self._resumed(key, caller, given.resume or [])
             except ChatError as error:  # which the protocol wants told as an event
-                told = (_started(given), core.RunErrorEvent(message=str(error), code=error.code))
-                encode = EventEncoder().encode
-                return Response("".join(map(encode, told)), media_type="text/event-stream")
+                told = f"data: {_line(_started(given))}\n\ndata: {_line(_failed(error))}\n\n"
+                return Response(told, media_type="text/event-stream")
+        else:
+            said = [_plain(each) for each in given.messages if each.get("role") not in _ASIDE]
+            run = begin(self._doors, self._agent, caller, said, unanswered=_UNANSWERED)
         return RunEvents(run, self._told(run, key, given), self._doors.limits.heartbeat)
 
     async def _resumed(
@@ -137,45 +135,29 @@ class _Front:
         if state is None:
             raise ChatError(404, "unknown_interrupt", "this thread waits for nothing")
         try:
-            answers = await self._answers(state, caller, resume)
+            given, asked = ({e.interrupt_id: e for e in resume}, {r.id: r for r in state.pending})
+            if len(given) != len(resume) or given.keys() != asked.keys():
+                told = "answer each open interrupt of the thread, once"
+                raise ChatError(409, "open_interrupts", told)
+            answers = {i: await self._answer(state, r, caller, given[i]) for i, r in asked.items()}
             return self._doors.run(caller, lambda: self._agent.resume_stream(state, answers))
         except BaseException:
             self._waiting.setdefault(key, state)
             raise
-
-    async def _answers(
-        self, state: RunState, caller: Caller, resume: Sequence[_Resume]
-    ) -> dict[str, Answer]:
-        given = {entry.interrupt_id: entry for entry in resume}
-        asked = {request.id: request for request in state.pending}
-        if len(given) != len(resume) or given.keys() != asked.keys():
-            raise ChatError(
-                409, "open_interrupts", "answer each open interrupt of the thread, once"
-            )
-        return {i: await self._answer(state, r, caller, given[i]) for i, r in asked.items()}
 
     async def _answer(
         self, state: RunState, asked: ApprovalRequest, caller: Caller, given: _Resume
     ) -> Answer:
         if given.status == "cancelled":
             return Refuse(by=caller.id)
-        if asked.expired():
-            raise ChatError(
-                410, "approval_expired", "nobody answered in time: cancel the interrupt"
-            )
-        if not self._doors.may_approve(caller, asked):
-            raise ChatError(403, "may_not_approve", "you may not answer for this call")
         try:
             payload = msgspec.convert(given.payload, type=_Payload)
         except msgspec.ValidationError:
             raise ChatError(422, "invalid_answer", "a payload is approved, editedArgs") from None
-        if not payload.approved:
-            return Refuse(by=caller.id)
-        answer = as_asked(Approve(by=caller.id, arguments=payload.edited_args), asked)
-        if isinstance(answer, Approve) and answer.arguments is not None:
-            fault = await edit_fault(self._agent.runner, state, asked, answer)
-            if fault is not None:
-                raise edit_error(fault)
+        yes = Approve(by=caller.id, arguments=payload.edited_args)
+        answer = as_asked(yes, asked) if payload.approved else Refuse(by=caller.id)
+        allowed = partial(self._doors.may_approve, caller)
+        await check_answer(self._agent.runner, state, asked, answer, allowed)
         return answer
 
     def _is_open(self, key: tuple[str, str]) -> bool:
@@ -193,12 +175,16 @@ class _Front:
     async def _told(
         self, run: RunStream, key: tuple[str, str], given: _Input
     ) -> AsyncGenerator[str, None]:
-        yield _line(_started(given))
         events = _Events(given)
-        async for event in run:
-            if isinstance(event, Done) and event.result.status == "waiting":
-                self._keep(key, event.result.state)
-            for told in events.of(event):
+        yield _line(_started(given))
+        try:
+            async for event in followed(run):
+                if isinstance(event, Done) and event.result.status == "waiting":
+                    self._keep(key, event.result.state)
+                for told in events.of(event):
+                    yield _line(told)
+        except ChatError as error:
+            for told in (*events.end(), _failed(error)):
                 yield _line(told)
 
 
@@ -207,70 +193,58 @@ class _Events:
 
     def __init__(self, given: _Input) -> None:
         self._given = given
-        self._message = ""  # that is open
-        self._parent = ""  # of the calls of a reply
+        self._reply = ""  # the message that has its text, or its calls
+        self._open = False
         self._schemas: dict[str, Any] = {}
-        self._failed = core.RunErrorEvent(message="the run was cancelled", code="cancelled")
 
     def of(self, event: Event) -> Iterator[core.BaseEvent]:
         match event:
             case TextDelta(text=text) if text:
-                if not self._message:
-                    self._message = self._parent = _new_id()
-                    yield core.TextMessageStartEvent(message_id=self._message, role="assistant")
-                delta = encodable(text)
-                yield core.TextMessageContentEvent(message_id=self._message, delta=delta)
+                if not self._open:
+                    self._open, self._reply = True, _new_id()
+                    yield core.TextMessageStartEvent(message_id=self._reply, role="assistant")
+                said = encodable(text)
+                yield core.TextMessageContentEvent(message_id=self._reply, delta=said)
             case ReplyFinished():
-                yield from self._end_message()
-                self._parent = self._parent or _new_id()
+                if not self._open:
+                    self._reply = _new_id()
+                yield from self.end()
             case ToolCallStarted(id=id_, name=name, arguments=arguments):
                 yield core.ToolCallStartEvent(
-                    tool_call_id=id_, tool_call_name=name, parent_message_id=self._parent or None
+                    tool_call_id=id_, tool_call_name=name, parent_message_id=self._reply or None
                 )
-                delta = _cut(arguments or {}, LARGEST_ARGUMENTS)
-                yield core.ToolCallArgsEvent(tool_call_id=id_, delta=delta)
+                delta = _as_text(arguments)
+                if delta is not None:
+                    yield core.ToolCallArgsEvent(tool_call_id=id_, delta=delta)
                 yield core.ToolCallEndEvent(tool_call_id=id_)
             case ApprovalRequested(request=request, schema=schema):
                 self._schemas[request.id] = schema
             case ToolCallFinished(record=record):
-                self._parent = ""
-                failed: Any = {"error": to_plain(record.error)} if record.error else None
-                content = _cut(failed or record.result, LARGEST_RESULT)
+                gave = {"error": to_plain(record.error)} if record.error else record.result
                 yield core.ToolCallResultEvent(
-                    message_id=_new_id(), tool_call_id=record.id, content=content, role="tool"
+                    message_id=_new_id(), tool_call_id=record.id, content=_cut(gave), role="tool"
                 )
-            case RunError(kind=kind, message=message):
-                self._failed = core.RunErrorEvent(message=encodable(message), code=kind)
             case Done(result=result):
-                yield from self._end_message()
-                yield self._end(result)
+                yield from self.end()
+                yield self._finished(result)
 
-    def _end_message(self) -> Iterator[core.BaseEvent]:
-        if self._message:
-            yield core.TextMessageEndEvent(message_id=self._message)
-            self._message = ""
+    def end(self) -> Iterator[core.BaseEvent]:
+        """End the message that is open, if one is."""
+        if self._open:
+            self._open = False
+            yield core.TextMessageEndEvent(message_id=self._reply)
 
-    def _end(self, result: RunResult) -> core.BaseEvent:
+    def _finished(self, result: RunResult) -> core.BaseEvent:
+        if result.status == "limited":
+            return core.RunErrorEvent(message=limit_text(result.limit or ""), code="limited")
         outcome: Any = core.RunFinishedSuccessOutcome()
-        match result.status:
-            case "failed" | "cancelled":
-                return self._failed
-            case "limited":
-                said = limit_text(result.limit or "")
-                return core.RunErrorEvent(message=said, code="limited")
-            case "waiting":
-                asked = [_interrupt(each, self._schemas.get(each.id)) for each in result.pending]
-                outcome = core.RunFinishedInterruptOutcome(interrupts=asked)
-            case "completed":
-                pass
-            case _:
-                assert_never(result.status)
-        sent, written = result.usage.input_tokens, result.usage.output_tokens
+        if result.status == "waiting":
+            asked = [_interrupt(each, self._schemas.get(each.id)) for each in result.pending]
+            outcome = core.RunFinishedInterruptOutcome(interrupts=asked)
+        spent, given = result.usage, self._given
+        usage = core.TokenUsage(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens)
         return core.RunFinishedEvent(
-            thread_id=self._given.thread_id,
-            run_id=self._given.run_id,
-            outcome=outcome,
-            usage=[core.TokenUsage(input_tokens=sent, output_tokens=written)],
+            thread_id=given.thread_id, run_id=given.run_id, outcome=outcome, usage=[usage]
         )
 
 
@@ -293,33 +267,44 @@ def _started(given: _Input) -> core.BaseEvent:
     )
 
 
+def _failed(error: ChatError) -> core.BaseEvent:
+    return core.RunErrorEvent(message=str(error), code=error.code)
+
+
 def _plain(message: dict[str, Any]) -> dict[str, Any]:
     """Return a message in OpenAI's form, without what AG-UI adds to it."""
-    named = {_NAMES.get(name, name): value for name, value in message.items()}
     return {
-        name: [_only(each) for each in value] if isinstance(value, list) else value
-        for name, value in named.items()
-        if name in ("role", "content", "tool_calls", "tool_call_id")
+        "role": message.get("role"),
+        "content": _parts(message.get("content"), "id", *_ENVELOPE),
+        "tool_calls": _parts(message.get("toolCalls"), *_ENVELOPE),
+        "tool_call_id": message.get("toolCallId"),
     }
 
 
-def _only(part: Any) -> Any:
-    """Return a part of a message without its envelope."""
-    envelope = ("metadata", "encryptedValue")
-    if not isinstance(part, dict):
-        return part
-    gone = (*envelope, "id") if part.get("type") == "text" else envelope
-    return {name: value for name, value in part.items() if name not in gone}
+def _parts(value: Any, *without: str) -> Any:
+    if not isinstance(value, list):
+        return value
+    gone = dict.fromkeys(without)  # what is null says nothing
+    return [part | gone if isinstance(part, dict) else part for part in value]
 
 
-def _cut(value: JsonValue, most: int) -> str:
-    """Return a value as text that a client may send back: of a larger one what it is, and its head."""
-    shown = readable(value)
-    text = shown.encode() if isinstance(shown, str) else msgspec.json.encode(shown)
-    if len(text) <= most:
-        return text.decode()
-    head = text[: most // 3].decode("utf-8", "ignore")
-    return msgspec.json.encode({"truncated": True, "bytes": len(text), "head": head}).decode()
+def _as_text(arguments: JsonObject | None) -> str | None:
+    """Return arguments as text, digit by digit; None where a call has none, or a client could not send
+    them back."""
+    if arguments is None:
+        return None
+    try:
+        text = json.dumps(arguments, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text if len(text.encode()) <= LARGEST_ARGUMENTS else None
+    except ValueError:  # a default that JSON has no word for, or half of a character
+        return None
+
+
+def _cut(value: JsonValue) -> str:
+    """Return a result as text that a client may send back: of a larger one its size, and its head."""
+    if isinstance(value, str) and len(encodable(value).encode()) <= LARGEST_RESULT:
+        return encodable(value)
+    return msgspec.json.encode(bounded(value, LARGEST_RESULT, LARGEST_RESULT // 3)).decode()
 
 
 def _line(event: core.BaseEvent) -> str:

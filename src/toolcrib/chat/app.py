@@ -24,6 +24,7 @@ from toolcrib.chat.doors import (
     Doors,
     Handler,
     MayApprove,
+    OfRun,
     refusal,
     too_many_runs,
 )
@@ -44,7 +45,6 @@ try:
     from starlette.requests import Request
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
-    from starlette.types import Receive, Scope, Send
 except ImportError:
     raise MissingExtraError("chat", "starlette") from None
 
@@ -434,24 +434,20 @@ def streamed(chunks: AsyncGenerator[Any, None], heartbeat: float) -> Response:
 _GIVEN: WeakSet[RunStream] = WeakSet()
 
 
-class _RunResponse(DataStreamResponse):  # type: ignore[misc] # assistant_stream has no types
-    """Gives the view of a run, which is cancelled where whoever reads has left."""
+class _RunResponse(OfRun, DataStreamResponse):  # type: ignore[misc] # assistant_stream has no types
+    """Gives the view of a run."""
 
     def __init__(self, run: RunStream, asked: str, heartbeat: float) -> None:
-        self._run = run
+        self.run = run
         self._view = TurnView(new_turn(f"turn_{os.urandom(12).hex()}", asked), lambda _name: None)
-        super().__init__(self._chunks(), heartbeat=heartbeat)
+        DataStreamResponse.__init__(self, self._chunks(), heartbeat=heartbeat)
         self.headers.update(_STREAM_HEADERS)
 
     async def _chunks(self) -> AsyncGenerator[Any, None]:
         yield UpdateStateChunk([{"type": "set", "path": [], "value": self._view.snapshot()}])
-        async for event in self._run:
+        async for event in self.run:
             if operations := self._view.take(event):
                 yield UpdateStateChunk([*operations])
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._run:
-            await super().__call__(scope, receive, send)
 
 
 @names_wrong_types

@@ -21,10 +21,13 @@ from urllib.parse import urlsplit
 import msgspec
 
 from toolcrib.agent import RunStream
+from toolcrib.agent.history import edit_fault
 from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.failures import log_raised
-from toolcrib.values.decision import ApprovalRequest, Caller
-from toolcrib.values.record import CallError
+from toolcrib.runner import ToolRunner
+from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller
+from toolcrib.values.json import encodable
+from toolcrib.values.run import Done, Event, RunError, RunState
 from toolcrib.values.typed import Checked, check_each, check_type, names_wrong_types
 
 try:
@@ -43,6 +46,7 @@ Handler: TypeAlias = Callable[[Request, Caller], Awaitable[Response]]
 _HERE = ("localhost", "127.0.0.1", "[::1]", "testserver")
 SHORTEST_TOKEN = 16
 _MOST_CALLERS = 10_000  # whose rates are known
+_OF_TYPES = ("Expected ", "Object missing required field ")  # names nothing that was sent
 
 
 class ChatError(ToolcribError):
@@ -185,11 +189,10 @@ class Doors:
             json.loads(received, object_pairs_hook=_once)
         except _KeyTwiceError:
             raise ChatError(400, "key_twice", "an object of the body has a key twice") from None
+        except msgspec.ValidationError as error:
+            raise ChatError(422, "invalid_body", _fault(error, type_)) from None
         except (ValueError, RecursionError):
-            fields = ", ".join(type_.__struct_fields__)
-            raise ChatError(
-                422, "invalid_body", f"the body is a JSON object of: {fields}"
-            ) from None
+            raise ChatError(422, "invalid_body", "the body is not valid JSON") from None
         return given
 
     async def _who(self, request: Request) -> Caller | None:
@@ -236,6 +239,18 @@ def _once(pairs: list[tuple[str, Any]]) -> None:
         raise _KeyTwiceError
 
 
+def _fault(error: msgspec.ValidationError, type_: type[Any]) -> str:
+    """Return where a body is wrong, and what has to stand there: of what was sent only its type."""
+    text = str(error)
+    if text.startswith("Object contains unknown field"):  # and its name, whatever that says
+        return f"the body: only {', '.join(type_.__struct_encode_fields__)} are taken"
+    told, at, path = text.rpartition(" - at `$")
+    told, place = (told, path.strip(".`")) if at else (text, "the body")
+    if not told.startswith(_OF_TYPES):
+        return f"{place}: another value is expected"
+    return f"{place}: {told[0].lower()}{told[1:].replace('`', '')}"
+
+
 def _failed(what: str, error: Exception) -> ChatError:
     """Return the refusal where the application's own function failed; the log says where."""
     log_raised(f"the chat's `{what}`", error)
@@ -257,10 +272,24 @@ def too_many_runs() -> ChatError:
     return ChatError(429, "too_many_runs", "wait until one of your runs has ended")
 
 
-def edit_error(fault: CallError) -> ChatError:
-    """Return the refusal of arguments that an approver changed, place by place."""
-    places = [f"{each.path or 'the arguments'}: {each.message}" for each in fault.details]
-    return ChatError(422, str(fault.code), "; ".join(places) or fault.message)
+async def check_answer(
+    runner: ToolRunner,
+    state: RunState,
+    asked: ApprovalRequest,
+    answer: Answer,
+    allowed: Callable[[ApprovalRequest], bool],
+) -> None:
+    """Raise ChatError for an answer that comes too late, of one who may not give it, or with arguments
+    that the tool refuses, place by place."""
+    if asked.expired():
+        raise ChatError(410, "approval_expired", "nobody answered in time: the call does not run")
+    if not allowed(asked):
+        raise ChatError(403, "may_not_approve", "you may not answer for this call")
+    if isinstance(answer, Approve) and answer.arguments is not None:
+        fault = await edit_fault(runner, state, asked, answer)
+        if fault is not None:
+            places = [f"{each.path or 'the arguments'}: {each.message}" for each in fault.details]
+            raise ChatError(422, str(fault.code), "; ".join(places) or fault.message)
 
 
 def refusal(error: ChatError) -> Response:
@@ -295,18 +324,37 @@ async def _left(request: Request, run: RunStream) -> None:
         await run.cancel()
 
 
-class RunEvents(EventSourceResponse):
+async def followed(run: RunStream) -> AsyncGenerator[Event, None]:
+    """Yield the events of a run. Raises ChatError where it failed or was cancelled."""
+    failed = ChatError(503, "cancelled", "the run was cancelled")
+    async for event in run:
+        match event:
+            case RunError(kind=kind, message=message):
+                failed = ChatError(502, kind, encodable(message))
+            case Done(result=result) if result.status in ("failed", "cancelled"):
+                raise failed
+            case _:
+                yield event
+
+
+class OfRun(Response):
+    """Mixed into a response that streams a run: cancels it where whoever reads has left."""
+
+    run: RunStream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self.run:
+            await super().__call__(scope, receive, send)
+
+
+class RunEvents(OfRun, EventSourceResponse):
     """Gives what becomes of a run as server-sent events, each a text or JSON."""
 
     def __init__(
         self, run: RunStream, events: AsyncGenerator[str | dict[str, Any], None], heartbeat: float
     ) -> None:
-        self._run = run
+        self.run = run
         super().__init__(_sent(events), ping=heartbeat, sep="\n")
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._run:
-            await super().__call__(scope, receive, send)
 
 
 async def _sent(

@@ -18,8 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from toolcrib.agent import Agent, RunStream, Session
-from toolcrib.agent.history import edit_fault
-from toolcrib.chat.doors import ChatError, edit_error
+from toolcrib.chat.doors import ChatError, check_answer
 from toolcrib.chat.threads import LEASE, BusyError, StoredThread, StoredTurn, ThreadStore
 from toolcrib.chat.view import BrokenOff, Json, Operation, ReadBack, TurnView, new_turn
 from toolcrib.errors import SourceError, ToolcribError
@@ -224,17 +223,8 @@ class LiveThreads:
         """Answer a question of a run of the thread; return the id of its turn. Raises ChatError."""
         stored = await self.load(thread_id, caller.id)
         turn, state, request = _asked(stored, approval_id)
-        if request.expired():
-            raise ChatError(
-                410, "approval_expired", "nobody answered in time: the call does not run"
-            )
-        if not allowed(request):
-            raise ChatError(403, "may_not_approve", "you may not answer for this call")
         answer = as_asked(answer, request)
-        if isinstance(answer, Approve) and answer.arguments is not None:
-            fault = await edit_fault(self._agent.runner, state, request, answer)
-            if fault is not None:
-                raise edit_error(fault)
+        await check_answer(self._agent.runner, state, request, answer, allowed)
         shown = TurnView(turn.view, self._definition)
         waiting = shown.snapshot()
         shown.answered(request.call_id, caller.id if isinstance(answer, Approve) else "")

@@ -1,4 +1,4 @@
-"""Messages that a client sends: a strict form, and what they may count for.
+"""Messages that a client sends: how much they may say, and what they may count for.
 
 Rule: a client's messages are context and nothing else. What it says that an assistant said or called,
 or a tool gave, is marked as untrusted, so that a run with it in its history is tainted; it approves
@@ -7,18 +7,16 @@ nothing, and is no result of ours. A system message says no more than its user, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias, assert_never
-
-import msgspec
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from toolcrib.agent import Agent, RunStream
 from toolcrib.chat.doors import ChatError, Doors
 from toolcrib.hydration import ParseFailure, parse_json
-from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Caller
-from toolcrib.values.json import canonical_json, encodable
+from toolcrib.values.json import canonical_json
 from toolcrib.values.message import Message
+from toolcrib.wire.openai_messages import FormError, MessageReader
 
 LONGEST_ID: Final = 128
 """Characters of the id of a call, and of the name of a tool."""
@@ -26,70 +24,6 @@ LARGEST_ARGUMENTS: Final = 8 * 1024
 """Bytes of the arguments of a call, as JSON."""
 LARGEST_RESULT: Final = 32 * 1024
 """Bytes of the result of a call."""
-
-
-class PostedText(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="text"):
-    text: str
-
-
-Content: TypeAlias = str | list[PostedText]
-
-
-class PostedFunction(msgspec.Struct, forbid_unknown_fields=True):
-    """`arguments` are an object, or its text."""
-
-    name: str
-    arguments: str | dict[str, Any]
-
-
-class PostedCall(msgspec.Struct, forbid_unknown_fields=True):
-    id: str
-    function: PostedFunction
-    type: Literal["function"] = "function"
-
-
-class _Posted(msgspec.Struct, forbid_unknown_fields=True, tag_field="role"):
-    pass
-
-
-class PostedSystem(_Posted, tag="system"):
-    content: Content
-    name: str | None = None
-
-
-class PostedDeveloper(_Posted, tag="developer"):
-    content: Content
-    name: str | None = None
-
-
-class PostedUser(_Posted, tag="user"):
-    content: Content
-    name: str | None = None
-
-
-class PostedAssistant(_Posted, tag="assistant"):
-    """The members without a use here are those of a reply, which clients send back as it came."""
-
-    content: Content | None = None
-    tool_calls: list[PostedCall] | None = None
-    name: str | None = None
-    refusal: str | None = None
-    annotations: list[Any] | None = None
-    audio: None = None
-    function_call: None = None
-
-
-class PostedTool(_Posted, tag="tool"):
-    """The one result of one call."""
-
-    tool_call_id: str
-    content: Content
-    name: str | None = None
-
-
-PostedMessage: TypeAlias = (
-    PostedSystem | PostedDeveloper | PostedUser | PostedAssistant | PostedTool
-)
 
 
 def check_messages(
@@ -105,7 +39,13 @@ def check_messages(
     What an assistant or a tool is said to have said is marked as untrusted, and taints the run. Raises
     ChatError: a status of 4xx, a code, and a text that names the place and repeats nothing.
     """
-    return _Checked(unanswered).taken(_read(messages))
+    if not isinstance(messages, list | tuple):
+        raise ChatError(422, "invalid_messages", "messages is a list")
+    reader = MessageReader(untrusted=True, unanswered=unanswered, arguments=_arguments)
+    try:
+        return tuple(_bounded(said, at) for at, said in reader.read(map(_without_notes, messages)))
+    except FormError as error:
+        raise ChatError(422, error.code, error.safe) from None
 
 
 def begin(
@@ -127,134 +67,44 @@ def begin(
     return doors.run(caller, lambda: agent.stream(last.content, history=past, caller=caller))
 
 
-def _read(messages: object) -> list[PostedMessage]:
-    if not isinstance(messages, list | tuple):
-        raise ChatError(422, "invalid_messages", "messages is a list")
-    read = []
-    for at, message in enumerate(messages):
-        where = f"messages[{at}]"
-        try:
-            read.append(msgspec.convert(message, type=PostedMessage))
-        except msgspec.ValidationError as error:
-            _, at_all, place = str(error).rpartition(" - at `$")
-            raise _misformed(where + (place.rstrip("`") if at_all else ""), message) from None
-        except (UnicodeError, RecursionError):  # of names with half a character; of cycles
-            raise ChatError(422, "invalid_message", f"{where} is not JSON") from None
-    return read
+def _without_notes(message: Any) -> Any:
+    """Return a message without what clients add or send back, and what has no use here."""
+    if not isinstance(message, Mapping):
+        return message
+    said = {**message, "name": None}
+    if message.get("role") == "assistant":
+        said |= {"annotations": None, "refusal": None}
+        if message.get("content") in (None, ""):
+            said["content"] = message.get("refusal")
+    return said
 
 
-def _misformed(place: str, message: object) -> ChatError:
-    """Return the refusal of a message that is of no form; `place` is where, as a path."""
-    role = message.get("role") if isinstance(message, Mapping) else None
-    if not isinstance(role, str) or role not in _TEXTS:
-        return ChatError(422, "unknown_role", f"{place}: a role is one of {', '.join(_TEXTS)}")
-    if ".content" in place:
-        return ChatError(422, "invalid_content", f"{place}: the content of a {role} is {_TEXT}")
-    return ChatError(422, "invalid_message", f"{place}: a message of {role} has {_TEXTS[role]}")
-
-
-_TEXT = "a text, or a list of parts of type text"
-_TEXTS: Final[Mapping[str, str]] = {
-    "system": "content",
-    "developer": "content",
-    "user": "content",
-    "assistant": "content, tool_calls or both; a call is {id, type, function: {name, arguments}}",
-    "tool": "tool_call_id and content",
-}
-
-
-class _Checked:
-    """Messages one after another, and the calls that have no result yet."""
-
-    def __init__(self, unanswered: str | None) -> None:
-        self._unanswered = unanswered
-        self._made: list[Message] = []
-        self._ids: set[str] = set()
-        self._open: dict[str, ToolCall] = {}
-
-    def taken(self, messages: Iterable[PostedMessage]) -> tuple[Message, ...]:
-        for at, message in enumerate(messages):
-            self._take(message, f"messages[{at}]")
-        self._settle("the end")
-        return tuple(self._made)
-
-    def _take(self, message: PostedMessage, where: str) -> None:
-        match message:
-            case PostedTool():
-                self._made.append(self._result(message, where))
-            case PostedAssistant():
-                self._settle(where)
-                self._made.append(self._assistant(message, where))
-            case PostedSystem() | PostedDeveloper() | PostedUser():
-                self._settle(where)
-                self._made.append(Message.user(_filled(_text(message.content), where)))
-            case _:
-                assert_never(message)
-
-    def _assistant(self, message: PostedAssistant, where: str) -> Message:
-        text = _text(message.content or message.refusal or "")
-        calls = tuple(
-            self._call(call, f"{where}.tool_calls[{at}]")
-            for at, call in enumerate(message.tool_calls or ())
-        )
-        self._open = {call.id: call for call in calls}
-        return Message("assistant", text if calls else _filled(text, where), calls, untrusted=True)
-
-    def _call(self, call: PostedCall, where: str) -> ToolCall:
-        for name, text in (("id", call.id), ("function.name", call.function.name)):
-            if not 0 < len(text) <= LONGEST_ID or text != encodable(text):
-                told = f"{where}.{name} has 1 to {LONGEST_ID} characters"
-                raise ChatError(422, f"invalid_call_{name.rpartition('.')[2]}", told)
-        if call.id in self._ids:
+def _bounded(message: Message, at: str) -> Message:
+    """Return a message that is within the limits, as the user's if it is a system's."""
+    for n, call in enumerate(message.tool_calls):
+        where = f"{at}.tool_calls[{n}]"
+        for what, text in (("id", call.provider_id), ("name", call.name)):
+            if len(text) > LONGEST_ID:
+                told = f"{where}: its {what} has at most {LONGEST_ID} characters"
+                raise ChatError(422, f"invalid_call_{what}", told)
+        if call.id != call.provider_id:
             raise ChatError(422, "call_twice", f"{where}: another call has its id")
-        self._ids.add(call.id)
-        arguments = _arguments(call.function.arguments, f"{where}.function.arguments")
-        return ToolCall(call.id, call.function.name, arguments)
-
-    def _result(self, message: PostedTool, where: str) -> Message:
-        call = self._open.pop(message.tool_call_id, None)
-        if call is None:
-            code = "result_twice" if message.tool_call_id in self._ids else "orphan_result"
-            told = f"{where}: it is no result that a call of the message before waits for"
-            raise ChatError(422, code, told)
-        text = _text(message.content)
-        if len(text.encode()) > LARGEST_RESULT:
-            told = f"{where}: a result has at most {LARGEST_RESULT} bytes"
-            raise ChatError(413, "result_too_large", told)
-        return msgspec.structs.replace(Message.tool(call, text), untrusted=True)
-
-    def _settle(self, where: str) -> None:
-        """Give the calls that have no result the one that says so, or refuse them."""
-        if self._open and self._unanswered is None:
-            told = f"{where}: a call of the assistant's message before it has no result"
-            raise ChatError(422, "unanswered_call", told)
-        for call in self._open.values():
-            result = Message.tool(call, self._unanswered or "", is_error=True)
-            self._made.append(msgspec.structs.replace(result, untrusted=True))
-        self._open = {}
+    if message.role == "tool" and len(message.content.encode()) > LARGEST_RESULT:
+        raise ChatError(413, "result_too_large", f"{at}: at most {LARGEST_RESULT} bytes")
+    if message.role != "tool" and not message.tool_calls and not message.content.strip():
+        raise ChatError(422, "empty_message", f"{at} says nothing")
+    return Message.user(message.content) if message.role == "system" else message
 
 
-def _text(content: Content) -> str:
-    parts = [content] if isinstance(content, str) else [part.text for part in content]
-    return encodable("".join(parts))
-
-
-def _filled(text: str, where: str) -> str:
-    if not text.strip():
-        raise ChatError(422, "empty_message", f"{where} says nothing")
-    return text
-
-
-def _arguments(given: str | dict[str, Any], where: str) -> str:
+def _arguments(given: Any, at: str) -> str:
     """Return the arguments of a call as canonical JSON."""
     try:
         text = given if isinstance(given, str) else canonical_json(given)
         if len(text) > LARGEST_ARGUMENTS or len(text.encode()) > LARGEST_ARGUMENTS:
-            told = f"{where} have at most {LARGEST_ARGUMENTS} bytes"
-            raise ChatError(413, "arguments_too_large", told)
+            raise ChatError(413, "arguments_too_large", f"{at}: at most {LARGEST_ARGUMENTS} bytes")
         read = parse_json(text if text.strip() else "{}")  # as some servers write no arguments
         if not isinstance(read, ParseFailure) and isinstance(read[0], dict):
             return canonical_json(read[0])
     except (TypeError, ValueError, RecursionError):
         pass
-    raise ChatError(422, "invalid_arguments", f"{where} are a JSON object, or its text")
+    raise ChatError(422, "invalid_arguments", f"{at}: a JSON object, or its text")

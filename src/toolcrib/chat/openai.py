@@ -1,17 +1,22 @@
 """An agent behind OpenAI's chat completions: for clients that speak nothing else.
 
 Rule: a client sees an answer, as text, and no calls: the tools are the server's, and so is whatever
-permits them. What a client says that was called, or approved, is context (`check_messages`).
+permits them. What a client says that was called, or approved, is context (`check_messages`). What was
+sent cannot be taken back: of a typed agent nothing is said but the answer that was accepted. A request
+for what is not done here is refused, not ignored.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncGenerator, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from toolcrib.agent import Agent, RunStream
 from toolcrib.approvals import shown_request
@@ -21,22 +26,15 @@ from toolcrib.chat.doors import (
     ChatLimits,
     Doors,
     RunEvents,
+    followed,
     leaving,
     retry_after,
 )
 from toolcrib.chat.messages import begin
-from toolcrib.errors import MissingExtraError
 from toolcrib.values.decision import Caller
 from toolcrib.values.json import encodable
-from toolcrib.values.run import Done, ReplyFinished, RunError, RunResult, TextDelta
+from toolcrib.values.run import Done, ReplyFinished, RunResult, TextDelta
 from toolcrib.values.typed import names_wrong_types
-
-try:
-    from starlette.requests import Request
-    from starlette.responses import JSONResponse, Response
-    from starlette.routing import Route
-except ImportError:
-    raise MissingExtraError("chat", "starlette") from None
 
 _KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _WAITS = "This needs somebody's approval, which cannot be given here. It has not run: {} {}"
@@ -53,10 +51,35 @@ class _Asked(msgspec.Struct):
     messages: list[dict[str, Any]]
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
-    n: int | None = None
     tools: list[Any] | None = None
+    tool_choice: str | dict[str, Any] | None = None
     functions: list[Any] | None = None
+    function_call: str | dict[str, Any] | None = None
     response_format: dict[str, Any] | None = None
+    n: int | None = None
+    stop: str | list[str] | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    modalities: list[str] | None = None
+    audio: dict[str, Any] | None = None
+    web_search_options: dict[str, Any] | None = None
+
+
+_NOTHING_ASKED: Final[Mapping[str, tuple[Any, ...]]] = {
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+    "n": (1,),
+    "stop": ([],),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "modalities": (["text"],),
+    "audio": (),
+    "web_search_options": (),
+}
+"""What would make another answer, and the values, besides null, with which it asks for nothing."""
 
 
 @names_wrong_types
@@ -94,31 +117,27 @@ class _Completions:
 
     async def complete(self, request: Request, caller: Caller) -> Response:
         asked: _Asked = await self._doors.body(request, _Asked)
-        self._check(asked)
-        run = begin(self._doors, self._agent, caller, asked.messages)
-        head: dict[str, Any] = {"id": f"chatcmpl-{os.urandom(12).hex()}", "model": self._model}
-        head["created"] = int(time.time())
-        if not asked.stream:
-            return await self._whole(request, run, head)
-        usage = asked.stream_options is not None and asked.stream_options.include_usage
-        return RunEvents(run, _chunks(run, head, usage=usage), self._doors.limits.heartbeat)
-
-    def _check(self, asked: _Asked) -> None:
         if asked.model != self._model:
             raise ChatError(404, "model_not_found", f"the model here is {self._model}")
-        plain = (asked.response_format or {}).get("type", "text") == "text"
-        if asked.tools or asked.functions or not plain or asked.n not in (None, 1):
-            told = "the tools and the form of the answer are the server's, and there is one answer"
-            raise ChatError(400, "unsupported_parameter", told)
-
-    async def _whole(self, request: Request, run: RunStream, head: dict[str, Any]) -> Response:
-        async with leaving(request, run):
-            try:
-                pieces = [piece async for piece in _answer(run)]
-            except ChatError as error:
-                return _refused(error, ran=True)
-        text = "".join(piece for piece in pieces if isinstance(piece, str))
-        (result,) = (piece for piece in pieces if not isinstance(piece, str))
+        for name, nothing in _NOTHING_ASKED.items():
+            if getattr(asked, name) not in (None, *nothing):
+                rule = "is not taken: the tools and the form of the answer are the server's"
+                raise ChatError(400, "unsupported_parameter", f"{name} {rule}")
+        run = begin(self._doors, self._agent, caller, asked.messages)
+        said = _answer(run, typed=self._agent.output is not str)
+        id_, now = f"chatcmpl-{os.urandom(12).hex()}", int(time.time())
+        head = {"id": id_, "model": self._model, "created": now}
+        if asked.stream:
+            usage = bool(asked.stream_options and asked.stream_options.include_usage)
+            return RunEvents(
+                run, _chunks(run, said, head, usage=usage), self._doors.limits.heartbeat
+            )
+        try:
+            async with leaving(request, run):
+                text = "".join([piece async for piece in said])
+                result = await run.result()
+        except ChatError as error:
+            return _refused(error, ran=True)
         message = {"role": "assistant", "content": text, "refusal": None}
         choice = {"index": 0, "message": message, "finish_reason": _finish(result)}
         told = {"object": "chat.completion", "choices": [choice], "usage": _usage(result)}
@@ -126,7 +145,7 @@ class _Completions:
 
 
 async def _chunks(
-    run: RunStream, head: dict[str, Any], *, usage: bool
+    run: RunStream, said: AsyncGenerator[str, None], head: dict[str, Any], *, usage: bool
 ) -> AsyncGenerator[dict[str, Any] | str, None]:
     head = head | {"object": "chat.completion.chunk"}
 
@@ -135,37 +154,36 @@ async def _chunks(
 
     yield chunk({"role": "assistant", "content": ""})
     try:
-        async for piece in _answer(run):
-            if isinstance(piece, str):
-                yield chunk({"content": piece})
-            else:
-                yield chunk({}, _finish(piece))
-                if usage:
-                    yield head | {"choices": [], "usage": _usage(piece)}
-                yield "[DONE]"
+        async for piece in said:
+            yield chunk({"content": piece})
+        result = await run.result()
+        yield chunk({}, _finish(result))
+        if usage:
+            yield head | {"choices": [], "usage": _usage(result)}
+        yield "[DONE]"
     except ChatError as error:
         yield _told(error)
 
 
-async def _answer(run: RunStream) -> AsyncGenerator[str | RunResult, None]:
-    """Yield what a run says, piece by piece, then how it ended. Raises ChatError where it failed."""
-    failed, before, gap = ChatError(503, "cancelled", "the run was cancelled"), False, ""
-    async for event in run:
+async def _answer(run: RunStream, *, typed: bool) -> AsyncGenerator[str, None]:
+    """Yield what a run says, piece by piece, and what has not run. Raises ChatError where it failed.
+
+    Of a `typed` agent that is the accepted answer: whether one is shows at the end.
+    """
+    said, gap = False, ""
+    async for event in followed(run):
         match event:
-            case TextDelta(text=text):
+            case TextDelta(text=text) if not typed:
                 yield gap + encodable(text)
-                before, gap = True, ""
+                said, gap = True, ""
             case ReplyFinished():
-                gap = "\n\n" if before else ""
-            case RunError(kind=kind, message=message):
-                failed = ChatError(502, kind, encodable(message))
-            case Done(result=result) if result.status not in ("failed", "cancelled"):
+                gap = "\n\n" if said else ""
+            case Done(result=result):
+                if typed and result.status == "completed":
+                    yield encodable(result.text)
                 for asked in result.pending:
                     yield gap + _WAITS.format(asked.tool, shown_request(asked))
                     gap = "\n\n"
-                yield result
-                return
-    raise failed
 
 
 def _finish(result: RunResult) -> str:
@@ -173,14 +191,13 @@ def _finish(result: RunResult) -> str:
 
 
 def _usage(result: RunResult) -> dict[str, int]:
-    sent, written = result.usage.input_tokens, result.usage.output_tokens
-    whole = sent + written
-    return {"prompt_tokens": sent, "completion_tokens": written, "total_tokens": whole}
+    sent, made = result.usage.input_tokens, result.usage.output_tokens
+    return {"prompt_tokens": sent, "completion_tokens": made, "total_tokens": sent + made}
 
 
 def _told(error: ChatError) -> dict[str, Any]:
-    kind = "server_error" if error.status >= 500 else "invalid_request_error"
-    kind = _KINDS.get(error.status, kind)
+    client = _KINDS.get(error.status, "invalid_request_error")
+    kind = "server_error" if error.status >= 500 else client
     return {"error": {"message": str(error), "type": kind, "param": None, "code": error.code}}
 
 

@@ -213,7 +213,7 @@ class TurnView:
             case ToolArgumentsDelta(id=call_id, name=name, text=text):
                 return [*self._call(call_id, name), self._append(call_id, text)]
             case ToolCallStarted(id=call_id, name=name, arguments=arguments):
-                changes = {"state": "called", "arguments": _bounded(arguments)}
+                changes = {"state": "called", "arguments": bounded(arguments)}
                 return [*self._call(call_id, name), *self._change(call_id, changes)]
             case ApprovalRequested(request=asked, schema=schema):
                 self._questions[asked.call_id] = _question(asked, schema)
@@ -329,7 +329,7 @@ class TurnView:
         at = str(min(len(parts), _MOST_PROGRESS - 1))
         if len(parts) == _MOST_PROGRESS:
             parts.pop()  # the last one makes room for what is newer
-        parts.append(_bounded(part))
+        parts.append(bounded(part))
         return [_operation("set", [*self._path(call_id), "progress", at], deepcopy(parts[-1]))]
 
     def _finish(self, record: ToolInvocationRecord) -> list[Operation]:
@@ -341,10 +341,10 @@ class TurnView:
             record.id,
             {
                 "state": state,
-                "arguments": _bounded(record.arguments),
+                "arguments": bounded(record.arguments),
                 "approval": None,
                 "approved_by": record.approved_by,
-                "result": _bounded(record.result),
+                "result": bounded(record.result),
                 "error": None if error is None else {"code": error.code, "message": error.message},
                 "seconds": record.seconds,
                 "decision": to_plain(record.decision),
@@ -402,17 +402,16 @@ def _operation(kind: Literal["set", "append-text"], path: Iterable[str], value: 
     return {"type": kind, "path": list(path), "value": value}
 
 
-def _bounded(value: JsonValue) -> Any:
-    """Return a value as a browser can read it, or the beginning of its text where it is too large."""
+def bounded(value: JsonValue, most: int = LARGEST_RESULT, head: int = LARGEST_RESULT) -> Any:
+    """Return a value as a browser can read it, or the head of its JSON where that has more bytes."""
     try:
         text = orjson.dumps(value, option=orjson.OPT_STRICT_INTEGER)
     except TypeError:  # an integer beyond 53 bits, or half of a surrogate pair
         value = readable(value)
         text = orjson.dumps(value)
-    if len(text) <= LARGEST_RESULT:
+    if len(text) <= most:
         return value
-    head = text[:LARGEST_RESULT].decode("utf-8", "ignore")
-    return {"truncated": True, "bytes": len(text), "head": head}
+    return {"truncated": True, "bytes": len(text), "head": text[:head].decode("utf-8", "ignore")}
 
 
 _ROUNDED = 2**53  # from here on a browser's numbers are not exact

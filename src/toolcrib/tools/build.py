@@ -11,7 +11,14 @@ import msgspec
 import orjson
 
 from toolcrib.errors import DefinitionError, SchemaError, did_you_mean
-from toolcrib.schema import Default, JsonSchemaValidator, LazyValidator, Validator, ValidatorFactory
+from toolcrib.schema import (
+    Default,
+    JsonSchemaValidator,
+    LazyValidator,
+    Validator,
+    ValidatorFactory,
+    compile_validator,
+)
 from toolcrib.schema.guard import Inspected, inspect_schema, schema_text
 from toolcrib.schema.references import IN_PLACE, Draft, References, children, path_exists
 from toolcrib.schema.validator import DeferredValidator, check_keywords, is_plain, made_by
@@ -183,53 +190,28 @@ def check_top(name: str, checked: CheckedSchema) -> None:
         )
 
 
-def closed_at_top(name: str, given: CheckedSchema) -> CheckedSchema:
-    """Return a given schema that takes at its top what it declares, or opens in words, and no more.
+class NamedArguments(NamedTuple):
+    """The names of arguments that a given schema tells, and a validator of further names."""
 
-    A parameter that the schema does not name is its author's, and no model may set it. Where schemas
-    are combined the validator says what is declared; of draft 7, in which it cannot, all names and
-    patterns of the combined schemas are. A part that refers to the top is closed with it. Raises
-    DefinitionError for a name that is required only.
+    names: frozenset[str]
+    matching: Validator | None
+
+
+def named_arguments(schema: JsonObject) -> NamedArguments | None:
+    """Return what a given schema names at its top, in what it refers to and combines as well.
+
+    A parameter that it does not name is its author's, and no model may set it. None of a schema that
+    opens itself in words: by `additionalProperties` or `unevaluatedProperties`.
     """
-    schema = given.schema
-    if any(key in schema for key in _OTHERS):
-        return given
-    try:
-        check_keywords(schema, given.inspected)
-    except SchemaError as error:
-        raise SchemaError(f"tool '{name}', input_schema: {error.message}", error.pointer) from None
-    if not _APPLIED.intersection(schema):
-        _check_required(name, schema)
-        closed: JsonObject = {**schema, "additionalProperties": False}
-    elif given.inspected.draft is not Draft.D7:
-        closed = {**schema, "unevaluatedProperties": False}
-    else:
-        nodes = list(_about_arguments(References(schema), schema))
-        if any(node.get(key, False) is not False for node in nodes for key in _OTHERS):
-            return given
-        declared = {name for node in nodes for name in node.get("properties", {})}
-        patterns = {each for node in nodes for each in node.get("patternProperties", {})}
-        names: list[JsonValue] = [{"type": "string", "enum": sorted(declared)}] if declared else []
-        names += [{"pattern": each} for each in sorted(patterns)]
-        combined: Any = schema.get("allOf", [])
-        closed = {
-            **schema,
-            "allOf": [*combined, {"propertyNames": {"anyOf": names} if names else False}],
-        }
-    checked = check_given(name, "input_schema", closed)
-    return given if checked is None else checked
-
-
-def _check_required(name: str, schema: JsonObject) -> None:
-    """Raise DefinitionError for a name that every call has to have, and that nothing declares."""
+    nodes = list(_about_arguments(References(schema), schema))
+    if any(node.get(key, False) is not False for node in nodes for key in _OTHERS):
+        return None
+    names = {name for node in nodes for name in node.get("properties", ())}
     required: Any = schema.get("required", ())
-    declared: Any = schema.get("properties", {})
-    missing = [one for one in required if one not in declared]
-    if missing and "patternProperties" not in schema:
-        raise DefinitionError(
-            f"tool '{name}': input_schema requires {', '.join(missing)} and does not declare it: add "
-            'it to properties, or write "additionalProperties": true'
-        )
+    names.update(one for one in required if isinstance(one, str))  # what is none is refused later
+    patterns = {each for node in nodes for each in node.get("patternProperties", {})}
+    matching: JsonObject = {"anyOf": [{"pattern": each} for each in sorted(patterns)]}
+    return NamedArguments(frozenset(names), compile_validator(matching) if patterns else None)
 
 
 def _kind(value: object) -> str:
@@ -244,7 +226,6 @@ def _kind(value: object) -> str:
 _MARKS = ('"writeOnly"', '"password"')  # no secret without one; most schemas have neither
 _REFS = ("$ref", "$dynamicRef")
 _OTHERS = ("additionalProperties", "unevaluatedProperties")
-_APPLIED = IN_PLACE.union(_REFS)  # a schema with one of them is more than its own keywords
 
 
 def secret_properties(

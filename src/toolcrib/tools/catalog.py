@@ -252,9 +252,9 @@ class Catalog:
         without it nothing of their results shows. `marks` are the annotations of each by name, as
         `@tool` takes them: `{"refund": {"requires_approval": True}}`. What was imported
         (`read_definitions`, MCP's form) asks whatever its marks; `trust` and `lock` are those of
-        `trusting`. A schema is closed at its top when it gets a handler, unless words open it, or a
-        server's tool has a handler of `**arguments` alone. `validator` makes their validators, with
-        `lazy` at the first call. Raises
+        `trusting`. A handler is given no argument that the schema does not name, unless words in it
+        allow others, or a server's tool has a handler of `**arguments` alone. `validator` makes their
+        validators, with `lazy` at the first call. Raises
         DefinitionError, naming the definition, for unknown keys, bad names, marks and schemas, and
         CatalogError for a handler or marks of none of the dictionaries.
         """

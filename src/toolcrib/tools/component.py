@@ -81,6 +81,7 @@ ATTRIBUTE = "__toolcrib_tool__"
 # What a copy of a tool shares, apart from its definition, its target and its original.
 _KEPT = (
     "accepts",
+    "accepts_matching",
     "blocking",
     "context_parameter",
     "converters",
@@ -222,8 +223,9 @@ class Tool(Generic[P, R]):
 
     `blocking` is True for a plain (not async) function: it has to run off the event loop, in a
     thread or, with `subprocess`, in a process of its own. `streaming` is True for what yields parts.
-    `runnable` is False for a tool of which only the definition is known. `accepts` names what the
-    target takes, where the schema was given and may let other properties through. `defaults` has what
+    `runnable` is False for a tool of which only the definition is known. `accepts` names what it takes
+    where the schema was given and may let other properties through, `accepts_matching` judges the
+    names of others. `defaults` has what
     the target gets for each parameter that is not sent; those in the fields of classes are theirs.
     `imported` is what it was before anybody trusted it, None for an author's own.
     """
@@ -236,6 +238,7 @@ class Tool(Generic[P, R]):
         "_original",
         "_target",
         "accepts",
+        "accepts_matching",
         "blocking",
         "context_parameter",
         "converters",
@@ -263,6 +266,7 @@ class Tool(Generic[P, R]):
         defaults: Mapping[str, Default] | None = None,
         takes_object: TypedReader | None = None,
         accepts: frozenset[str] | None = None,
+        accepts_matching: Validator | None = None,
         needs: tuple[Need, ...] = (),
         context_parameter: str | None = None,
         imported: Imported | None = None,
@@ -286,6 +290,7 @@ class Tool(Generic[P, R]):
             isinstance(reader, TypedReader) and reader.has_factories for reader in readers
         ) or any(default.factory is not None for default in self.defaults.values())
         self.accepts = accepts
+        self.accepts_matching = accepts_matching
         self.needs = needs
         self.context_parameter = context_parameter
         self.imported = imported
@@ -366,6 +371,16 @@ class Tool(Generic[P, R]):
         made: dict[str, Any] = {**kept, "original": self._original, **changes}
         return Tool(made.pop("definition", self.definition), self._target, **made)
 
+    def _refuse_strangers(self, arguments: JsonObject, accepted: frozenset[str]) -> None:
+        """Raise NotAcceptedError for names that the tool does not take."""
+        others = [name for name in arguments if name not in accepted]
+        matching = self.accepts_matching
+        strangers = [n for n in others if matching is None or not matching.is_valid(n)]
+        if strangers:
+            raise NotAcceptedError(
+                tuple(((name,), "the tool does not take this property") for name in strangers)
+            )
+
     def make(self, arguments: JsonObject, before: FactoryValues | None = None) -> BuiltArguments:
         """Return an instance for one call, and the effective arguments that it was made of.
 
@@ -376,13 +391,7 @@ class Tool(Generic[P, R]):
         if self._target is None:
             return BuiltArguments(None, canonical_bytes(arguments))
         if self.accepts is not None and not self.accepts.issuperset(arguments):
-            raise NotAcceptedError(
-                tuple(
-                    ((name,), "the tool does not take this property")
-                    for name in arguments
-                    if name not in self.accepts
-                )
-            )
+            self._refuse_strangers(arguments, self.accepts)
         if self._fixed is not None and self._kept(arguments):
             places: tuple[str, ...] = ()
             for fixed in self._fixed:

@@ -38,8 +38,8 @@ from toolcrib.tools.build import (
     check_given,
     check_input,
     check_name,
-    closed_at_top,
     make_validator,
+    named_arguments,
     with_defaults,
     with_feature,
     with_secrets,
@@ -376,8 +376,6 @@ def _input(
     if options.input_schema is not None:
         given = check_input(name, options.input_schema)
         _check_accepts(name, signature, given.schema)
-        if not (options.imported and signature.takes_any and not signature.parameters):
-            given = closed_at_top(name, given)  # else its server judges what it is sent
         declared: Any = given.schema.get("properties", {})
         parameters = _derived(name, partial(readable, declared), signature.parameters)
         _derived(name, partial(check_types, given.schema), parameters)
@@ -385,9 +383,7 @@ def _input(
             "converters": converters_for(parameters),
             "defaults": _derived(name, defaults_of, parameters),
         }
-        if not signature.takes_any:
-            checks["accepts"] = frozenset(p.name for p in signature.parameters)
-        return given, checks
+        return given, checks | _accepted(signature, given.schema, imported=options.imported)
     if sole is not None:
         made = _derived(name, derive_object, sole)
         return check_input(name, made.schema, derived=True), {"takes_object": made.convert}
@@ -410,6 +406,20 @@ def _derived(name: str, derive: Callable[[Any], R], of: Any) -> R:
         return derive(of)
     except DefinitionError as error:
         raise DefinitionError(f"tool '{name}': {error}") from None
+
+
+def _accepted(signature: Signature, schema: JsonObject, *, imported: bool) -> dict[str, Any]:
+    """Return which names the target takes beside a given schema, as `Tool` is told them."""
+    own = frozenset(parameter.name for parameter in signature.parameters)
+    forwards = imported and signature.takes_any and not own  # its server judges what it is sent
+    named = None if forwards else named_arguments(schema)
+    if named is None:
+        return {} if signature.takes_any else {"accepts": own}
+    if signature.takes_any:
+        return {"accepts": named.names, "accepts_matching": named.matching}
+    matching = named.matching
+    others = own - named.names
+    return {"accepts": own - {one for one in others if not (matching and matching.is_valid(one))}}
 
 
 def _check_accepts(name: str, signature: Signature, schema: JsonObject) -> None:

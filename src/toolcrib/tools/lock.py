@@ -25,15 +25,15 @@ from toolcrib.values.definition import All, ToolDefinition, Visibility
 from toolcrib.values.json import JsonObject, JsonValue, digest, json_copy
 from toolcrib.values.typed import names_wrong_types
 
-FORMAT = 3
-OPEN_FORMATS = (1, 2)  # written while toolcrib left nested objects, or given schemas, open
+FORMAT = 2
+OPEN_FORMAT = 1  # written while toolcrib left nested objects open
 MARK = "toolcrib_lock"
 CLOSED_NOW = (
-    "the tool is the same: toolcrib now refuses undeclared arguments, also in nested objects, and pins "
+    "the tool is the same: toolcrib now refuses undeclared properties in its nested objects, and pins "
     "the defaults that its schema does not tell"
 )
 _CLOSING = ("additionalProperties", "unevaluatedProperties")
-_COMBINED = 9  # objects that are tried in all combinations: 512 digests, at a mismatch only
+_COMBINED = 8  # nested objects that are tried in all combinations: 256 digests, at a mismatch only
 _NAMED = 8
 _MEND = "take it from version control, or write it anew with `toolcrib tools lock`"
 
@@ -96,9 +96,9 @@ def closing_only(definition: ToolDefinition, earlier_digest: str) -> bool:
     """Return whether a definition differs from an earlier one only by
     what toolcrib closes and pins now.
 
-    Earlier versions left nested objects of an input schema open, and the top of a given one, and
-    pinned no default that the schema does not tell. A digest cannot be read backwards, so the objects
-    are opened again, in all combinations: what has the earlier digest then was the earlier definition.
+    Earlier versions left nested objects of an input schema open, and pinned no default that the
+    schema does not tell. A digest cannot be read backwards, so the objects are opened again, in all
+    combinations: what has the earlier digest then was the earlier definition.
     """
     for plain in (definition, msgspec.structs.replace(definition, defaults_json=None)):
         if any(opened.digest == earlier_digest for opened in _opened(plain)):
@@ -107,17 +107,14 @@ def closing_only(definition: ToolDefinition, earlier_digest: str) -> bool:
 
 
 def _opened(definition: ToolDefinition) -> Iterator[ToolDefinition]:
-    """With objects open: every one, then all combinations of the first few."""
+    """With nested objects open: every one, then all combinations of the first few."""
     schema = definition.input_schema
     if schema is None:
         yield definition
         return
-    closed = _closed_in(schema)
+    closed = _closed_below(schema)
     few = closed[:_COMBINED]
-    below = [one for one in closed if one[0] is not schema]
-    chosen = chain(
-        [closed, below], *(combinations(few, number) for number in range(len(few), -1, -1))
-    )
+    chosen = chain([closed], *(combinations(few, number) for number in range(len(few), -1, -1)))
     for nodes in chosen:
         taken = [(node, node.pop(key)) for node, key in nodes]
         text = schema_text(schema)
@@ -126,11 +123,11 @@ def _opened(definition: ToolDefinition) -> Iterator[ToolDefinition]:
         yield msgspec.structs.replace(definition, input_schema_json=text)
 
 
-def _closed_in(schema: JsonObject) -> list[tuple[JsonObject, str]]:
-    """Return the objects that take no undeclared property, the top first,
+def _closed_below(schema: JsonObject) -> list[tuple[JsonObject, str]]:
+    """Return the objects below the top that take no undeclared property,
     and the keyword that says so."""
     found: list[tuple[JsonObject, str]] = []
-    pending: list[JsonValue] = [schema]
+    pending: list[JsonValue] = list(schema.values())
     while pending:
         node = pending.pop()
         if isinstance(node, list):
@@ -150,7 +147,7 @@ class Lock(msgspec.Struct, frozen=True):
     """The tools of a catalog by name, as digests.
 
     `definitions` are those that the digests were made of, if it was made of a catalog: no file has
-    them. `was_open` is True for a file of before toolcrib closed nested objects, or given schemas.
+    them. `was_open` is True for a file of before toolcrib closed nested objects.
     """
 
     tools: Mapping[str, LockedTool]
@@ -173,14 +170,14 @@ class Lock(msgspec.Struct, frozen=True):
             raise SourceError(f"the lock names something twice, or is no lock: {_MEND}") from None
         if not isinstance(value, dict) or not isinstance(value.get(MARK), int):
             raise SourceError(f"this is no lock of toolcrib: it has no '{MARK}'; {_MEND}")
-        if value[MARK] not in (*OPEN_FORMATS, FORMAT):
+        if value[MARK] not in (OPEN_FORMAT, FORMAT):
             raise SourceError(
                 f"the lock has format {value[MARK]}, this toolcrib reads up to {FORMAT}: "
                 "upgrade toolcrib, or write the lock anew with `toolcrib tools lock`"
             )
         try:
             return Lock(
-                msgspec.convert(value, _LockFile).tools, was_open=value[MARK] in OPEN_FORMATS
+                msgspec.convert(value, _LockFile).tools, was_open=value[MARK] == OPEN_FORMAT
             )
         except msgspec.ValidationError as error:
             raise SourceError(f"the lock is damaged: {error}; {_MEND}") from None

@@ -1,4 +1,4 @@
-"""The messages of a loop that was written with OpenAI's SDK, as messages of this package.
+"""The messages of OpenAI's chat completions, as messages of this package.
 
 Rule: nothing is dropped, and nothing is guessed. What has no place in a `Message` is an error that says
 where it stands. What a model or a tool said elsewhere was not checked here, so it counts as untrusted.
@@ -6,7 +6,8 @@ where it stands. What a model or a tool said elsewhere was not checked here, so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import msgspec
@@ -24,7 +25,17 @@ _MEMBERS = {
     "assistant": ("role", "content", "tool_calls"),
     "tool": ("role", "content", "tool_call_id", "name"),
 }
+_CALL = "a call is {id, type, function: {name, arguments}}"
 _SHOWN = 80
+
+
+class FormError(RequestError):
+    """`code` names the rule that a message breaks; `safe` says it and where, and repeats nothing."""
+
+    def __init__(self, told: str, code: str = "", safe: str = "") -> None:
+        super().__init__(told)
+        self.code = code
+        self.safe = safe
 
 
 def decode_messages(messages: Iterable[Any], *, untrusted: bool = True) -> tuple[Message, ...]:
@@ -39,63 +50,84 @@ def decode_messages(messages: Iterable[Any], *, untrusted: bool = True) -> tuple
     """
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise TypeError(f"messages is a list of dictionaries, as OpenAI has them; {came(messages)}")
-    reader = _MessageReader(untrusted)
-    taken = tuple(reader.take(given, f"messages[{n}]") for n, given in enumerate(messages))
-    reader.check_answered("messages")
-    return taken
+    return tuple(said for _, said in MessageReader(untrusted=untrusted).read(messages))
 
 
-class _MessageReader:
-    """Knows which calls of the last assistant's message have no result yet, and all ids so far."""
+def _as_written(arguments: Any, at: str) -> str:
+    if not isinstance(arguments, str):
+        _refuse("invalid_arguments", at, "it is the text of JSON", f"; {came(arguments)}")
+    return encodable(arguments)
 
-    def __init__(self, untrusted: bool) -> None:
-        self._untrusted = untrusted
-        self._open: dict[str, ToolCall] = {}
-        self._ids: set[str] = set()
 
-    def take(self, given: Any, at: str) -> Message:
-        given = _members(given, at)
-        role = given.get("role")
-        if not isinstance(role, str) or role not in _MEMBERS:
-            _refuse(f"{at}.role", f"it is one of {', '.join(_MEMBERS)}", role)
-        _check_members(given, at, *_MEMBERS[role])
+@dataclass(kw_only=True)
+class MessageReader:
+    """Knows which calls of the last assistant's message have no result yet, and all ids so far.
+
+    `unanswered` is the result of calls that have none: without it they are an error. `arguments` reads
+    those of a call; it is given their place, too.
+    """
+
+    untrusted: bool
+    unanswered: str | None = None
+    arguments: Callable[[Any, str], str] = _as_written
+    _open: dict[str, ToolCall] = field(default_factory=dict, init=False)
+    _ids: set[str] = field(default_factory=set, init=False)
+
+    def read(self, messages: Iterable[Any]) -> Iterator[tuple[str, Message]]:
+        """Yield each message with its place. Raises FormError."""
+        for n, given in enumerate(messages):
+            at = f"messages[{n}]"
+            said = _members(given, at, "unknown_role")
+            role = said.get("role")
+            if not isinstance(role, str) or role not in _MEMBERS:
+                rule = f"it is one of {', '.join(_MEMBERS)}"
+                _refuse("unknown_role", f"{at}.role", rule, f"; {came(role)}")
+            if role == "assistant":  # an SDK's reply has empty lists for what it does not say
+                said = {"content": ""} | {k: value for k, value in said.items() if value != []}
+            rule = f"a message of {role} has {', '.join(_MEMBERS[role][1:])}"
+            _members(said, at, "invalid_message", rule, *_MEMBERS[role])
+            if role != "tool":
+                yield from self._settled(at)
+            yield at, self._message(role, said, at)
+        yield from self._settled("messages")
+
+    def _message(self, role: str, said: Mapping[str, Any], at: str) -> Message:
         if role == "tool":
-            return self._result(given, at)
-        self.check_answered(at)
-        if role == "user":
-            return Message.user(_text(given.get("content"), f"{at}.content"))
+            call = self._answered(said, at)
+            return self._marked(Message.tool(call, _text(said.get("content"), f"{at}.content")))
+        text = _text(said.get("content"), f"{at}.content")
         if role != "assistant":
-            return Message.system(_text(given.get("content"), f"{at}.content"))
-        calls = self._calls(given.get("tool_calls", []), f"{at}.tool_calls")
-        content = "" if calls and "content" not in given else given.get("content")
-        said = Message.assistant(_text(content, f"{at}.content"), calls)
-        return msgspec.structs.replace(said, untrusted=self._untrusted)
-
-    def check_answered(self, at: str) -> None:
-        """Raise RequestError if a call has no result before what stands here."""
-        if self._open:
-            raise RequestError(f"{at}: no result comes before for the call {min(self._open)!r}")
-
-    def _calls(self, given: Any, at: str) -> tuple[ToolCall, ...]:
+            return Message.user(text) if role == "user" else Message.system(text)
+        place, given = f"{at}.tool_calls", said.get("tool_calls", ())
         if not isinstance(given, list | tuple):
-            _refuse(at, "it is a list", given)
-        return tuple(self._call(call, f"{at}[{n}]") for n, call in enumerate(given))
+            _refuse("invalid_message", place, "it is a list", f"; {came(given)}")
+        calls = tuple(self._call(call, f"{place}[{n}]") for n, call in enumerate(given))
+        return self._marked(Message.assistant(text, calls))
+
+    def _marked(self, message: Message) -> Message:
+        return msgspec.structs.replace(message, untrusted=self.untrusted)
+
+    def _settled(self, at: str) -> Iterator[tuple[str, Message]]:
+        """Yield the results of the calls that have none before what stands here, or refuse them."""
+        for known, call in self._open.items():
+            if self.unanswered is None:
+                _refuse("unanswered_call", at, "no result comes before for the call", f" {known!r}")
+            yield at, self._marked(Message.tool(call, self.unanswered, is_error=True))
+        self._open = {}
 
     def _call(self, given: Any, at: str) -> ToolCall:
-        given = _only(given, at, "id", "type", "function")
-        if given.get("type", "function") != "function":
-            _refuse(f"{at}.type", "it is 'function'", given["type"])
-        function = _only(given.get("function"), f"{at}.function", "name", "arguments")
-        known = _name(given.get("id"), f"{at}.id")
+        said = _members(given, at, "invalid_message", _CALL, "id", "type", "function")
+        if said.get("type", "function") != "function":
+            _refuse("invalid_message", f"{at}.type", "it is 'function'")
+        place, given = f"{at}.function", said.get("function")
+        function = _members(given, place, "invalid_message", _CALL, "name", "arguments")
+        known = _name(said.get("id"), f"{at}.id", "invalid_call_id")
         if known in self._open:
-            raise RequestError(f"{at}.id: another call of this message has it")
-        arguments = function.get("arguments")
-        if not isinstance(arguments, str):
-            _refuse(f"{at}.function.arguments", "it is the text of JSON", arguments)
-        name = _name(function.get("name"), f"{at}.function.name")
-        call = ToolCall(self._own_id(known), name, encodable(arguments), provider_id=known)
-        self._open[known] = call
-        return call
+            _refuse("call_twice", f"{at}.id", "another call of this message has it")
+        name = _name(function.get("name"), f"{place}.name", "invalid_call_name")
+        arguments = self.arguments(function.get("arguments"), f"{place}.arguments")
+        self._open[known] = ToolCall(self._own_id(known), name, arguments, provider_id=known)
+        return self._open[known]
 
     def _own_id(self, known: str) -> str:
         """Return an id that no call before has: some servers count anew in each reply."""
@@ -106,62 +138,52 @@ class _MessageReader:
         self._ids.add(own)
         return own
 
-    def _result(self, given: Mapping[str, Any], at: str) -> Message:
-        known = _name(given.get("tool_call_id"), f"{at}.tool_call_id")
+    def _answered(self, said: Mapping[str, Any], at: str) -> ToolCall:
+        known = _name(said.get("tool_call_id"), f"{at}.tool_call_id", "invalid_message")
         call = self._open.pop(known, None)
         if call is None:
-            raise RequestError(f"{at}.tool_call_id: no unanswered call before it has that id")
-        if given.get("name", call.name) != call.name:
-            raise RequestError(f"{at}.name: the call of that id is of {call.name!r}")
-        result = Message.tool(call, _text(given.get("content"), f"{at}.content"))
-        return msgspec.structs.replace(result, untrusted=self._untrusted)
+            code = "result_twice" if known in self._ids else "orphan_result"
+            _refuse(code, f"{at}.tool_call_id", "no unanswered call before it has that id")
+        if said.get("name", call.name) != call.name:
+            _refuse("invalid_message", f"{at}.name", "the call of that id is of", f" {call.name!r}")
+        return call
 
 
-def _members(given: Any, at: str) -> dict[str, Any]:
-    """Return what a message, or a part of one, says: what is null or an empty list says nothing."""
+def _members(given: Any, at: str, code: str, rule: str = "", *names: str) -> dict[str, Any]:
+    """Return what an object says: null is nothing. `rule` is that it has `names` only."""
     if not isinstance(given, type) and callable(getattr(given, "model_dump", None)):
         given = given.model_dump()
     if not isinstance(given, Mapping):
-        _refuse(at, "it is a dictionary", given)
-    return {
-        name: value
-        for name, value in given.items()
-        if value is not None and not (isinstance(value, list) and not value)
-    }
-
-
-def _only(given: Any, at: str, *names: str) -> dict[str, Any]:
-    said = _members(given, at)
-    _check_members(said, at, *names)
+        _refuse(code, at, "it is a dictionary", f"; {came(given)}")
+    said = {name: value for name, value in given.items() if value is not None}
+    for name in said:
+        if names and name not in names:
+            told = f"{at}.{str(name)[:_SHOWN]}: only {', '.join(names)} are taken here"
+            raise FormError(told, code, f"{at}: {rule}")
     return said
 
 
-def _check_members(said: Mapping[str, Any], at: str, *names: str) -> None:
-    for name in said:
-        if name not in names:
-            raise RequestError(f"{at}.{str(name)[:_SHOWN]}: only {', '.join(names)} are taken here")
-
-
-def _name(given: Any, at: str) -> str:
-    if not isinstance(given, str) or not given:
-        _refuse(at, "it is a text, and not empty", given)
-    return encodable(given)
+def _name(given: Any, at: str, code: str) -> str:
+    if not isinstance(given, str) or not given or given != encodable(given):
+        _refuse(code, at, "it is a text, of whole characters and not empty", f"; {came(given)}")
+    return given
 
 
 def _text(content: Any, at: str) -> str:
     """Return a text, or the texts of parts `{"type": "text", "text": …}`, one after the other."""
     if isinstance(content, str):
         return encodable(content)
+    code, rule = "invalid_content", "it is a text, or a list of parts of type text"
     if not isinstance(content, list | tuple):
-        _refuse(at, "it is a text, or a list of parts of text", content)
+        _refuse("invalid_message" if content is None else code, at, rule, f"; {came(content)}")
     texts = []
     for n, given in enumerate(content):
-        part = _only(given, f"{at}[{n}]", "type", "text")
+        part = _members(given, f"{at}[{n}]", code, rule, "type", "text")
         if part.get("type") != "text" or not isinstance(part.get("text"), str):
-            raise RequestError(f"{at}[{n}]: only parts of text are taken")
+            _refuse(code, f"{at}[{n}]", "only parts of text are taken")
         texts.append(part["text"])
     return encodable("".join(texts))
 
 
-def _refuse(at: str, wanted: str, given: Any) -> NoReturn:
-    raise RequestError(f"{at}: {wanted}; {came(given)}")
+def _refuse(code: str, at: str, rule: str, told: str = "") -> NoReturn:
+    raise FormError(f"{at}: {rule}{told}", code, f"{at}: {rule}")

@@ -151,10 +151,6 @@ def flatten(ctx: Context, node: JsonObject, *, top: bool = False) -> tuple[JsonO
     if not wants_all and not _wants_target(ctx, node, top=top):
         return node, []
     pieces, opened = _gather(ctx, node)
-    # it closes what all of them declare together, and so comes last
-    closes = pieces[0][0].get("unevaluatedProperties") is False
-    if closes:
-        del pieces[0][0]["unevaluatedProperties"]
     result: JsonObject = {}
     origins: dict[str, object] = {}
     for piece, source in pieces:
@@ -172,8 +168,6 @@ def flatten(ctx: Context, node: JsonObject, *, top: bool = False) -> tuple[JsonO
             continue
         for keyword in piece:
             origins.setdefault(keyword, source)
-    if closes:
-        result["unevaluatedProperties"] = False
     return ctx.places.made(result, node, origins), opened
 
 
