@@ -60,6 +60,8 @@ from toolcrib.audit import (
     verify_inclusion,
     verify_jsonl,
 )
+from toolcrib.chat import chat_app, openai_routes
+from toolcrib.chat.ag_ui import ag_ui_route
 from toolcrib.clients import OpenAIClient, Retries, Settings, client_for
 from toolcrib.errors import CapabilityError, ToolcribError
 from toolcrib.pick import Feedback, Hybrid
@@ -274,6 +276,9 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     ("pinned", lambda: hydrate(CALL, TOOLS, pinned=A)),
     ("on_exception", lambda: hydrate(CALL, TOOLS, on_exception=A)),
     ("require_roles", lambda: require_roles(["admin"])),  # type: ignore[arg-type]
+    ("allowed_origins", lambda: chat_app(agent(), store="sqlite://", allowed_origins="http://a")),
+    ("allowed_origins", lambda: openai_routes(agent(), allowed_origins=[5])),  # type: ignore[list-item]
+    ("allowed_origins", lambda: ag_ui_route(agent(), allowed_origins=A)),
     ("deny_by_default", lambda: deny_by_default(allow=A)),
 ]
 
@@ -353,7 +358,7 @@ def test_lists_are_taken_for_tuples() -> None:
 
 ROOMS = (
     *("wire", "clients", "tools", "tools.lock", "hydration", "pick", "approvals", "policies"),
-    *("storage", "kit", "testing"),
+    *("storage", "kit", "testing", "chat", "chat.ag_ui"),
 )
 WRONG: list[Any] = [3, None, "x", b"x", [1], {"a": 1}, A]
 PYTHONS_OWN = re.compile(
@@ -365,12 +370,18 @@ PYTHONS_OWN = re.compile(
 
 
 def public(room: str) -> list[Any]:
-    """The functions of a room and its classes that are made by calling them."""
+    """The functions of a room, its classes that are made by calling them, and their other makers."""
     module = importlib.import_module(f"toolcrib.{room}".rstrip("."))
     names = getattr(module, "__all__", None) or ["check_lock", "lock_catalog", "read_lock"]
     found = [getattr(module, name) for name in names if hasattr(module, name)]
     made = [one for one in found if inspect.isfunction(one) or inspect.isclass(one)]
-    return [one for one in made if not _is_made_otherwise(one)]
+    return [one for one in made if not _is_made_otherwise(one)] + [
+        getattr(one, name)
+        for one in made
+        if inspect.isclass(one)
+        for name, held in vars(one).items()
+        if isinstance(held, staticmethod | classmethod) and not name.startswith("_")
+    ]
 
 
 def _is_made_otherwise(one: Any) -> bool:
@@ -465,7 +476,7 @@ def judged_parameters() -> Iterator[Any]:
             met.add(one)
             for name, kind in kinds_of(one).items():
                 if all(map(_is_told_by_class, kind.types)) and not name.startswith("_"):
-                    yield pytest.param(one, name, kind, id=f"{room}.{one.__name__}({name}=)")
+                    yield pytest.param(one, name, kind, id=f"{room}.{one.__qualname__}({name}=)")
 
 
 def kinds_of(one: Any) -> dict[str, Any]:

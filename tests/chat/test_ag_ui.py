@@ -177,6 +177,28 @@ async def test_an_interrupt_is_an_approval_and_runs_once() -> None:
         assert RAN == [1, 5]
 
 
+async def test_a_number_that_was_shown_as_a_text_stays_a_number() -> None:
+    account, ran = 2**60 + 1, list[Any]()
+
+    @tool(visible=ALL, safe=False)
+    async def move(account: int | str, cents: int = 1) -> str:
+        """Move."""
+        ran.append((account, cents))
+        return "moved"
+
+    moving = ScriptedClient([call("move", account=account), "Done."])
+    async with client(Agent(moving, ToolRunner([move]))) as page:
+        (asked,) = interrupts(await page.run(user()))
+        (sent,) = page.of("TOOL_CALL_ARGS")
+        assert asked["metadata"]["arguments"]["account"] == str(account)
+        assert json.loads(sent["delta"])["account"] == account
+        odd = resolved(asked, approved=True, editedArgs={"account": 5, "cents": str(account)})
+        assert (await page.run(resume=[odd]))["code"] == "invalid_arguments"
+        edited = {"account": str(account), "cents": 2}
+        await page.run(resume=[resolved(asked, approved=True, editedArgs=edited)])
+    assert ran == [(account, 2)]
+
+
 @each_row(
     ("answer", "ran", "content"),
     [

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import httpx
 import jsonschema_rs
 import msgspec
 import pytest
@@ -19,16 +20,18 @@ from chat.chat_helpers import page_of, serving
 from openapi_spec_validator import validate
 from rows import each_row
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 
-from toolcrib import ALL, Agent, CallContext, Limits, ToolRunner, tool
+from toolcrib import ALL, Agent, CallContext, Caller, Limits, ToolRunner, tool
 from toolcrib.agent import RunStream
 from toolcrib.approvals import answer_later
 from toolcrib.chat import chat_app, stream_response
+from toolcrib.chat.threads import ThreadStore
 from toolcrib.chat.view import ShownTurn, TurnView, applied, new_turn
-from toolcrib.errors import ProviderError
+from toolcrib.errors import ProviderError, ToolcribError
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.decision import Approve
 from toolcrib.values.run import Done, ToolArgumentsDelta
@@ -180,6 +183,14 @@ def test_what_is_no_run_is_refused() -> None:
         stream_response("run")  # type: ignore[arg-type]
 
 
+async def test_a_run_is_given_once() -> None:
+    run = agent("Hi.").stream("Go.")
+    assert stream_response(run).status_code == 200
+    with pytest.raises(ToolcribError, match="given before"):
+        stream_response(run)
+    await run.cancel()
+
+
 # The description.
 
 
@@ -251,3 +262,44 @@ async def test_the_description_is_of_what_is_really_sent(tmp_path: Path) -> None
         await checked("get", f"{thread}/calls/{{call_id}}", call_id=card["id"])
         await checked("post", f"{thread}/cancel")
         await checked("delete", thread)
+
+
+async def test_what_no_route_takes_is_a_refusal_too(tmp_path: Path) -> None:
+    def who(request: Request) -> Caller | None:
+        if request.headers.get("x-asks") == "teapot":
+            raise HTTPException(418, "short and stout", {"x-kind": "teapot"})
+        return Caller("ada")
+
+    app = chat_app(agent("Hi."), store=f"sqlite:///{tmp_path}/chat.db", authenticate=who)
+    asked = [
+        ("GET", "/nowhere", {}, 404, "unknown_path"),
+        ("PUT", "/threads", {}, 405, "wrong_method"),
+        ("DELETE", "/openapi.json", {}, 405, "wrong_method"),
+        ("GET", "/threads", {"x-asks": "teapot"}, 418, "refused"),
+    ]
+    async with serving(app) as base, aiohttp.ClientSession() as session:
+        async with session.get(f"{base}/openapi.json") as answer:
+            described = await answer.json()
+        schema = {"$ref": "#/components/schemas/Refusal", "components": described["components"]}
+        for method, path, headers, status, code in asked:
+            async with session.request(method, base + path, headers=headers) as answer:
+                said = await answer.json()
+                assert jsonschema_rs.validator_for(schema).is_valid(said)
+                assert (answer.status, said["error"]["code"]) == (status, code)
+                assert ("allow" in answer.headers) == (status == 405)
+                assert answer.headers.get("x-kind") == headers.get("x-asks")
+
+
+async def test_what_went_wrong_is_a_refusal_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_given: Any, **_named: Any) -> Any:
+        raise RuntimeError("hunter2")
+
+    monkeypatch.setattr(ThreadStore, "list", fails)
+    app = chat_app(agent("Hi."), store=f"sqlite:///{tmp_path}/chat.db")
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        answer = await client.get("/threads")
+    told = {"error": {"code": "failed", "message": "something went wrong"}}
+    assert (answer.status_code, answer.json()) == (500, told)

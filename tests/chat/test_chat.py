@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from chat.chat_helpers import Page, page_of, serving
 
-from toolcrib import ALL, Agent, CallContext, ToolRunner, tool
+from toolcrib import ALL, Agent, CallContext, Session, ToolRunner, tool
 from toolcrib.chat import chat_app
+from toolcrib.chat.threads import ThreadStore
+from toolcrib.chat.view import TurnView
 from toolcrib.errors import ProviderError
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.call import ToolCall
-from toolcrib.values.message import FinishReason, Message, Reply, Usage
+from toolcrib.values.message import (
+    ChatRequest,
+    FinishReason,
+    Message,
+    ProviderState,
+    Reply,
+    StreamPart,
+    Usage,
+)
 
 
 @tool(visible=ALL)
@@ -29,6 +43,13 @@ PAID: list[int] = []
 @tool(visible=ALL, safe=False)
 async def pay(cents: int) -> str:
     """Pay."""
+    PAID.append(cents)
+    return f"paid {cents}"
+
+
+@tool(visible=ALL)
+async def put(cents: int) -> str:
+    """Pay without a question."""
     PAID.append(cents)
     return f"paid {cents}"
 
@@ -295,3 +316,98 @@ async def test_a_conversation_that_cannot_go_on_says_why_and_stays_free(url: str
             turn = await page.ended("failed", count)
             assert "signature" in turn["note"]
         await page.close()
+
+
+class Unkept(ScriptedClient):
+    """Gives a state that no JSON can hold, as a client of somebody's own may."""
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
+        async for part in super().stream(request):
+            if isinstance(part, Reply) and part.tool_calls:
+                state = ProviderState("odd", {"x": "half \ud83d"})
+                said = msgspec.structs.replace(part.message, provider_state=state)
+                yield msgspec.structs.replace(part, message=said)
+            else:
+                yield part
+
+
+def failing(*_given: Any, **_named: Any) -> Any:
+    raise RuntimeError("cannot be kept")
+
+
+BREAKS: dict[str, tuple[Any, str, Any]] = {
+    "its conversation": (Session, "to_json", failing),
+    "its view": (TurnView, "ended", failing),
+    "its place in the database": (ThreadStore, "end", failing),
+    "an event": (TurnView, "_finish", failing),
+}
+
+
+@pytest.mark.parametrize("broken", BREAKS)
+async def test_a_turn_ends_however_its_saving_fails(
+    broken: str, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    of, name, fails = BREAKS[broken]
+    working, times = getattr(of, name), itertools.count()
+
+    def once(*given: Any, **named: Any) -> Any:
+        return (working if next(times) else fails)(*given, **named)
+
+    monkeypatch.setattr(of, name, once)
+    client = ScriptedClient([call("put", cents=5), "Done.", "I see."])
+    async with page_of(chat_app(Agent(client, ToolRunner([put])), store=url)) as page:
+        await page.ask("Pay.")
+        turn = await page.ended("failed")
+        assert turn["note"] == "The server could not keep how this ended."
+        assert [c["state"] for c in page.calls()] == ["completed"]
+        assert PAID == [5]
+        assert "cannot be kept" in caplog.text
+        assert "Traceback" in caplog.text
+        assert (await page.get(f"/{page.thread}"))[1]["turns"] == [turn]
+        assert (await page.ask("And?"))[0] == 202
+        await page.ended(turns=2)
+        said = [message.content for message in client.requests[-1].messages]
+        assert said[0] == "Pay."
+        assert "paid 5" in "".join(said)
+    assert PAID == [5]
+
+
+async def test_a_state_that_cannot_be_saved_ends_its_turn(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = Unkept([call("put", cents=5), "Done.", "I see."])
+    async with page_of(chat_app(Agent(client, ToolRunner([put])), store=url)) as page:
+        await page.ask("Pay.")
+        await page.ended("failed")
+        assert [c["state"] for c in page.calls()] == ["completed"]
+        assert "UnicodeEncodeError" in caplog.text
+        await page.ask("And?")
+        await page.ended(turns=2)
+
+
+@pytest.mark.parametrize("hint", [int, int | str, Any, float | str])
+async def test_a_number_that_was_shown_as_a_text_stays_a_number(hint: Any, url: str) -> None:
+    account, ran = 2**60 + 256, list[Any]()  # a float has it, too
+
+    async def move(account, cents=1):  # type: ignore[no-untyped-def]
+        """Move."""
+        ran.append((account, cents))
+        return "moved"
+
+    move.__annotations__ |= {"account": hint, "cents": int, "return": str}
+    client = ScriptedClient([call("move", account=account), "Done."])
+    moving = tool(visible=ALL, safe=False)(move)
+    async with page_of(chat_app(Agent(client, ToolRunner([moving])), store=url)) as page:
+        await page.ask("Move.")
+        await page.ended("waiting")
+        asked = page.calls()[0]["approval"]
+        path = f"/{page.thread}/approvals/{asked['id']}"
+        odd = {"account": 5, "cents": asked["arguments"]["account"]}
+        status, told = await page.post(path, {"decision": "approve", "arguments": odd})
+        assert (status, told["error"]["code"]) == (422, "invalid_arguments")
+        edit = asked["arguments"] | {"cents": 2}
+        answered = await page.post(path, {"decision": "approve", "arguments": edit})
+        assert answered[0] == 202
+        await page.ended()
+    assert ran == [(account, 2)]
+    assert type(ran[0][0]) is (float if hint == float | str else int)

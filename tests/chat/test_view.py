@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rows import each_row
 
 from toolcrib import ALL, Agent, Event, ToolRunner, tool
-from toolcrib.chat.view import LARGEST_RESULT, Operation, TurnView, applied, new_turn
+from toolcrib.chat.view import (
+    LARGEST_RESULT,
+    Json,
+    Operation,
+    ReadBack,
+    TurnView,
+    applied,
+    new_turn,
+    readable,
+)
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.run import (
     ReasoningDelta,
@@ -91,7 +104,7 @@ async def test_a_call_that_never_came_whole_does_not_stay_open() -> None:
     turn, _ = await shown("It is 3.")
     view = TurnView(turn, nothing)
     view.take(ToolArgumentsDelta("c", "rows", "{"))
-    stopped = view.interrupt({})
+    stopped = view.break_off({}, "interrupted")
     assert [p["state"] for p in view.turn["parts"] if p["kind"] == "call"] == ["cancelled"]
     assert stopped[-1]["value"] == "The server stopped while this ran."
 
@@ -103,3 +116,73 @@ def test_progress_is_bounded_and_the_newest_is_shown() -> None:
         view.take(ToolCallProgress("c", n))
     progress = view.turn["parts"][0]["progress"]
     assert (len(progress), progress[-1]) == (50, 499)
+
+
+# What comes back of what was shown.
+
+BIG = 2**60 + 1
+VALUES = st.recursive(
+    st.sampled_from([1, 2**53, BIG, -BIG, str(BIG), "x", None, True, 1.5]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from("xyz"), VALUES), VALUES)
+def test_what_comes_back_as_it_was_shown_is_what_was_asked(asked: Json, other: Any) -> None:
+    """With another member, with a member less, with one changed: never a text in a number's place."""
+    back = ReadBack(asked)
+    assert back.arguments(readable(asked)) == asked
+    assert repr(back.arguments(asked)) == repr(asked)  # a client that can write the numbers
+    for name in asked:
+        rest = {n: value for n, value in asked.items() if n != name}
+        assert back.arguments(readable(rest)) == rest
+        assert back.arguments(readable(rest) | {name: 7}) == rest | {name: 7}
+    edit = readable(asked) | {"new": readable(other)}
+    try:
+        read = back.arguments(edit)
+    except ValueError:
+        return  # the text may be a number or not
+    assert {n: v for n, v in read.items() if n != "new"} == asked
+    assert set(strings(read["new"])) & {str(n) for n in numbers(asked)} == set()
+
+
+def strings(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from strings(part)
+    elif isinstance(value, str):
+        yield value
+
+
+def numbers(value: Any) -> Iterator[int]:
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from numbers(part)
+    elif isinstance(value, int) and abs(value) >= 2**53:
+        yield value
+
+
+ITEMS: dict[str, tuple[list[Any], list[Any], list[Any] | None]] = {
+    "one less": ([BIG, 1, -BIG], [1, str(-BIG)], [1, -BIG]),
+    "moved": ([BIG, 1], [1, str(BIG)], [1, BIG]),
+    "twice": ([BIG], [str(BIG), str(BIG)], [BIG, BIG]),
+    "one that moved whole": ([{"a": BIG}, {"a": 1}], [{"a": str(BIG)}], [{"a": BIG}]),
+    "changed at its place": ([[BIG, 1]], [[str(BIG), 2]], [[BIG, 2]]),
+    "changed and moved": ([{"a": BIG, "b": 1}, {}], [{"a": str(BIG), "b": 2}], None),
+    "a number or a text": ([BIG, str(BIG)], [str(BIG)], None),
+    "both at their places": ([BIG, str(BIG)], [str(BIG), str(BIG)], [BIG, str(BIG)]),
+    "a number at another one's place": ([{"a": BIG, "b": -BIG}], [{"a": str(-BIG)}], None),
+}  # fmt: skip
+
+
+@each_row(("asked", "edited", "read"), ITEMS.values(), ids=ITEMS)
+def test_items_are_known_by_what_was_shown(
+    asked: list[Any], edited: list[Any], read: list[Any] | None
+) -> None:
+    back = ReadBack({"x": asked})
+    if read is None:
+        with pytest.raises(ValueError, match="nobody can know"):
+            back.arguments({"x": edited})
+    else:
+        assert repr(back.arguments({"x": edited})) == repr({"x": read})

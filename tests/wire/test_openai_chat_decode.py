@@ -146,7 +146,7 @@ STREAMS: dict[str, tuple[bytes, list[Call]]] = {
     "half a surrogate": (ended([piece('{"a":"\ud83d', name="f", id="x")], [piece('\ude00"}')]),
                          [("x", "f", '{"a":"😀"}')]),
     "lone surrogate": (ended([piece('{"a":"\ud83d"}', name="f", id="x")]),
-                       [("x", "f", '{"a":"\ud83d"}')]),
+                       [("x", "f", r'{"a":"\ud83d"}')]),
     "legacy": (sse_of(delta(function_call={"name": "f", "arguments": ""}),
                       delta(function_call={"arguments": A1}), delta("function_call")),
                [("", "f", A1)]),

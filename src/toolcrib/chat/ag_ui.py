@@ -32,6 +32,7 @@ from toolcrib.chat.doors import (
     check_answer,
     followed,
 )
+from toolcrib.chat.live import as_asked
 from toolcrib.chat.messages import LARGEST_ARGUMENTS, LARGEST_RESULT, begin
 from toolcrib.chat.view import bounded, readable
 from toolcrib.errors import MissingExtraError
@@ -49,12 +50,14 @@ from toolcrib.values.run import (
     ToolCallStarted,
     limit_text,
 )
-from toolcrib.values.typed import check_type
+from toolcrib.values.typed import names_wrong_types
 
 try:
     from ag_ui import core
 except ImportError:
     raise MissingExtraError("ag-ui", "ag-ui-protocol") from None
+
+__all__ = ["ag_ui_route"]
 
 _MOST_WAITING = 50  # runs of a caller that are kept until they are answered
 _LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
@@ -83,6 +86,7 @@ class _Input(msgspec.Struct, rename="camel"):
     resume: list[_Resume] | None = None
 
 
+@names_wrong_types
 def ag_ui_route(
     agent: Agent,
     *,
@@ -98,7 +102,6 @@ def ag_ui_route(
     it answers on the same thread. A client that leaves cancels its run. Raises TypeError for other
     types.
     """
-    check_type("agent", agent, Agent, "an Agent")
     doors = Doors(authenticate, may_approve, allowed_origins, limits)
     if agent.runner.approver is None:
         agent = agent.replace(tools=agent.runner.with_approver(answer_later))
@@ -152,7 +155,7 @@ class _Front:
         except msgspec.ValidationError:
             raise ChatError(422, "invalid_answer", "a payload is approved, editedArgs") from None
         yes = Approve(by=caller.id, arguments=payload.edited_args)
-        answer = yes if payload.approved else Refuse(by=caller.id)
+        answer = as_asked(yes, asked) if payload.approved else Refuse(by=caller.id)
         allowed = partial(self._doors.may_approve, caller)
         await check_answer(self._agent.runner, state, asked, answer, allowed)
         return answer

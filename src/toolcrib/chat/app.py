@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Sequence
 from decimal import Decimal
 from importlib.resources import files
 from typing import Annotated, Any, NamedTuple
+from weakref import WeakSet
 
 import msgspec
 
@@ -25,6 +26,7 @@ from toolcrib.chat.doors import (
     Handler,
     MayApprove,
     OfRun,
+    refusal,
     too_many_runs,
 )
 from toolcrib.chat.live import CallKeeper, LiveThreads, no_thread
@@ -36,12 +38,13 @@ from toolcrib.values.decision import Answer, Approve, Caller, Refuse
 from toolcrib.values.json import to_plain
 from toolcrib.values.message import Usage
 from toolcrib.values.run import RunState
-from toolcrib.values.typed import check_type
+from toolcrib.values.typed import names_wrong_types
 
 try:
     from assistant_stream.assistant_stream_chunk import UpdateStateChunk
     from assistant_stream.serialization import DataStreamResponse
     from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
     from starlette.requests import Request
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
@@ -167,6 +170,7 @@ class Refusal(msgspec.Struct):
     error: Refused
 
 
+@names_wrong_types
 def chat_app(
     agent: Agent,
     *,
@@ -185,7 +189,6 @@ def chat_app(
     app's own origin or one of `allowed_origins`. `page=False` leaves out the page at `/`. It needs no
     lifespan of its own. Raises TypeError for other types.
     """
-    check_type("agent", agent, Agent, "an Agent")
     doors = Doors(authenticate, may_approve, allowed_origins, limits)
     kept = store if isinstance(store, ThreadStore) else ThreadStore(store)
     keeper = CallKeeper(kept)
@@ -195,6 +198,23 @@ def chat_app(
     live = LiveThreads(agent.replace(tools=runner), kept, keeper)
     chat = _Chat(live, kept, doors)
     return chat.app(page_routes() if page else [])
+
+
+_CODES = {404: "unknown_path", 405: "wrong_method"}
+
+
+async def _said_no(_request: Request, error: Exception) -> Response:
+    """Give as a Refusal what no door has refused: an unknown path, a wrong method, an HTTPException of
+    the application's own, and what went wrong (the server logs that)."""
+    if not isinstance(error, HTTPException):
+        return refusal(ChatError(500, "failed", "something went wrong"))
+    code = _CODES.get(error.status_code, "refused")
+    answer = refusal(ChatError(error.status_code, code, str(error.detail)))
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+_REFUSALS = {HTTPException: _said_no, Exception: _said_no}
 
 
 class _Chat:
@@ -209,7 +229,8 @@ class _Chat:
     def app(self, page: list[Route]) -> Starlette:
         operations = self._operations()
         routes = [self._doors.route(each.method, each.path, each.handler) for each in operations]
-        made = Starlette(routes=[*page, _description_route(operations), *routes])
+        paths = [*page, _description_route(operations), *routes]
+        made = Starlette(routes=paths, exception_handlers=_REFUSALS)
         made.state.chat = self._live
         return made
 
@@ -454,6 +475,9 @@ def streamed(chunks: AsyncGenerator[Any, None], heartbeat: float) -> Response:
     return response
 
 
+_GIVEN: WeakSet[RunStream] = WeakSet()
+
+
 class _RunResponse(OfRun, DataStreamResponse):  # type: ignore[misc] # assistant_stream has no types
     """Gives the view of a run."""
 
@@ -470,6 +494,7 @@ class _RunResponse(OfRun, DataStreamResponse):  # type: ignore[misc] # assistant
                 yield UpdateStateChunk([*operations])
 
 
+@names_wrong_types
 def stream_response(run: RunStream, *, asked: str = "", heartbeat: float = 15.0) -> Response:
     """Return a response, for a route of your own, that gives a run as it happens.
 
@@ -477,6 +502,9 @@ def stream_response(run: RunStream, *, asked: str = "", heartbeat: float = 15.0)
     `asked`, `status`, `note`, `model`, `usage` and `parts`; it comes once, and then every change of it.
     Each call in it has ended before the turn has. If whoever reads leaves, the run is cancelled;
     `heartbeat` is how many seconds the stream may be silent. Who may ask is for your route to say.
+    Raises TypeError for other types, ToolcribError for a run that it was given before.
     """
-    check_type("run", run, RunStream, "a RunStream: agent.stream(…) or session.stream(…)")
+    if run in _GIVEN:
+        raise ToolcribError("stream_response: this run was given before: its events are read once")
+    _GIVEN.add(run)
     return _RunResponse(run, asked, heartbeat)

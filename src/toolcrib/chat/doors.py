@@ -28,7 +28,7 @@ from toolcrib.runner import ToolRunner
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller
 from toolcrib.values.json import encodable
 from toolcrib.values.run import Done, Event, RunError, RunState
-from toolcrib.values.typed import Checked, check_type
+from toolcrib.values.typed import Checked, check_each, check_type, names_wrong_types
 
 try:
     from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -70,6 +70,7 @@ class ChatLimits(Checked, msgspec.Struct, frozen=True):
     heartbeat: float = 15.0
 
 
+@names_wrong_types
 def bearer(token: str, caller: str = "local") -> Authenticate:
     """Return an `authenticate` that takes whoever sends `Authorization: Bearer TOKEN` for one caller.
 
@@ -98,10 +99,9 @@ class Doors:
         origins: Sequence[str],
         limits: ChatLimits,
     ) -> None:
-        check_type("limits", limits, ChatLimits, "a ChatLimits")
         self._authenticate = authenticate
         self._may_approve = may_approve
-        self._origins = tuple(origins)
+        self._origins = check_each("allowed_origins", origins, str, 'a list of str: ["https://…"]')
         self.limits = limits
         self._asked: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._runs: Counter[str] = Counter()

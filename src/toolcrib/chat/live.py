@@ -2,7 +2,8 @@
 
 Rule: a turn is stored before its run begins and a call before it runs, so that a process that is killed
 leaves nothing behind that nobody knows of. Watchers get a snapshot and then operations; one that falls
-behind gets another snapshot. A run goes on whether or not anybody watches.
+behind gets another snapshot. A run goes on whether or not anybody watches. Its turn ends with it, as
+failed where how it ended cannot be kept.
 """
 
 from __future__ import annotations
@@ -27,7 +28,15 @@ from toolcrib.chat.threads import (
     StoredTurn,
     ThreadStore,
 )
-from toolcrib.chat.view import Json, Operation, TurnView, line_of
+from toolcrib.chat.view import (
+    BrokenOff,
+    Json,
+    Operation,
+    ReadBack,
+    TurnView,
+    line_of,
+    new_turn,
+)
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller
@@ -167,7 +176,8 @@ class LiveThreads:
             return stored
         for turn in stored.turns:
             if self._is_lost(thread_id, turn):
-                await self._interrupt(stored, turn)
+                shown = TurnView(turn.view, self._definition)
+                await self._break_off(stored, shown, "interrupted")
         return await self.load(thread_id, owner)
 
     async def snapshot(self, thread_id: str, owner: str) -> Json:
@@ -215,8 +225,9 @@ class LiveThreads:
         shown = TurnView(turn.view, self._definition)
         try:
             await self._start(stored, shown, lambda session: session.stream(text, caller=caller))
-        except ToolcribError as error:  # such as a conversation that was saved with another key
-            shown.turn |= {"status": "failed", "note": str(error)}
+        except Exception as error:  # such as a conversation that was saved with another key
+            note = str(error) if isinstance(error, ToolcribError) else "The run could not begin."
+            shown.turn |= {"status": "failed", "note": note}
             await self._store.end(thread_id, turn.id, shown.snapshot())
             raise
         return turn.id
@@ -232,6 +243,7 @@ class LiveThreads:
         """Answer a question of a run of the thread; return the id of its turn. Raises ChatError."""
         stored = await self.load(thread_id, caller.id)
         turn, state, request = _asked(stored, approval_id)
+        answer = as_asked(answer, request)
         await check_answer(self._agent.runner, state, request, answer, allowed)
         shown = TurnView(turn.view, self._definition)
         waiting = shown.snapshot()
@@ -246,7 +258,7 @@ class LiveThreads:
             await self._start(
                 stored, shown, lambda session: session.resume_stream(state, {approval_id: answer})
             )
-        except ToolcribError:
+        except Exception:
             await self._store.end(thread_id, turn.id, waiting, state=turn.state)
             raise
         return turn.id
@@ -296,25 +308,20 @@ class LiveThreads:
     async def _carry(
         self, live: _OpenThread, shown: TurnView, session: Session, stream: RunStream
     ) -> None:
-        """Follow a run to its end, and keep what is shown of it."""
-        turn_id = shown.turn["id"]
+        """Follow a run to its end, and keep what is shown of it; its end is told when it is kept."""
         lease = asyncio.create_task(self._hold(shown, stream))
-        result: RunResult | None = None
         try:
-            async for event in stream:
-                if isinstance(event, Done):
-                    result = event.result
-                    break  # the page is told when it is stored
-                live.change(turn_id, shown.take(event))
-                await self._keep(shown, event)
-            with contextlib.suppress(Exception, asyncio.CancelledError):
-                await stream.result()
-            if result is not None:
+            try:
+                result = await self._followed(live, shown, stream)
                 ended, changes = shown.ended(result)
                 await self._end(live, ended, session, result)
+            except Exception:  # noqa: BLE001  whatever it is, the turn ends
+                _log.exception("a turn could not be kept as it ended: it is kept as failed")
+                shown = await self._failed(live, shown, stream)
+            else:
                 shown = ended
                 if live.stream is stream:
-                    live.change(turn_id, changes)
+                    live.change(shown.turn["id"], changes)
         finally:
             lease.cancel()
             self._keeper.over(shown.turn["run_id"])
@@ -322,6 +329,33 @@ class LiveThreads:
                 live.shown = live.stream = None
                 live.put(shown.snapshot())
             self._close(live)
+
+    async def _followed(self, live: _OpenThread, shown: TurnView, stream: RunStream) -> RunResult:
+        """Show a run as it goes on, and return its result."""
+        result: RunResult | None = None
+        async for event in stream:
+            if isinstance(event, Done):
+                result = event.result
+                break
+            live.change(shown.turn["id"], shown.take(event))
+            await self._keep(shown, event)
+        with contextlib.suppress(Exception, asyncio.CancelledError):
+            await stream.result()
+        if result is None:
+            raise ToolcribError("the run has ended without a result")
+        return result
+
+    async def _failed(self, live: _OpenThread, shown: TurnView, stream: RunStream) -> TurnView:
+        """End a turn whose end could not be kept, with what is known of its calls. No call goes on."""
+        with contextlib.suppress(Exception, asyncio.CancelledError):
+            await stream.cancel()
+        try:
+            stored = await self._store.load(live.id, live.owner)
+            if stored is not None:
+                return await self._break_off(stored, shown, "failed")
+        except Exception:  # noqa: BLE001  whatever it is, the turn ends
+            _log.exception("a turn could not be kept as failed: it ends when its lease does")
+        return self._bare(shown, "failed")
 
     async def _keep(self, shown: TurnView, event: Event) -> None:
         """Keep what a restart has to know. A failure is logged: the sink lets no call run that it
@@ -414,15 +448,35 @@ class LiveThreads:
         carried = live is not None and live.shown is not None and live.shown.turn["id"] == turn.id
         return turn.is_abandoned and not carried
 
-    async def _interrupt(self, stored: StoredThread, turn: StoredTurn) -> None:
-        """End a turn whose process is gone; the conversation keeps what is known of it."""
-        calls = await self._store.calls(turn.run_id) if turn.run_id else {}
-        shown = TurnView(turn.view, self._definition)
-        shown.interrupt(calls)
-        session = self._session(stored)
-        session.messages = (*session.messages, *_told_of(shown.turn, calls, session.messages))
-        view = shown.snapshot()
-        await self._store.end(stored.id, turn.id, view, session=session.to_json())
+    async def _break_off(
+        self, stored: StoredThread, shown: TurnView, status: BrokenOff
+    ) -> TurnView:
+        """End a turn that nobody carries on; the conversation keeps what is known of it. What cannot be
+        kept is left out: the calls have their records all the same."""
+        turn_id, run_id = shown.turn["id"], shown.turn["run_id"]
+        calls = await self._store.calls(run_id) if run_id else {}
+        try:
+            shown.break_off(calls, status)
+            msgspec.json.encode(shown.snapshot())
+        except Exception:  # noqa: BLE001  whatever it is, the turn ends
+            _log.exception("what is shown of a turn could not be kept")
+            shown = self._bare(shown, status)
+        said: str | None = None
+        try:
+            session = self._session(stored)
+            session.messages = (*session.messages, *_told_of(shown.turn, calls, session.messages))
+            said = session.to_json()
+        except Exception:  # noqa: BLE001  whatever it is, the turn ends
+            _log.exception("the conversation could not keep a turn")
+        await self._store.end(stored.id, turn_id, shown.snapshot(), session=said)
+        return shown
+
+    def _bare(self, shown: TurnView, status: BrokenOff) -> TurnView:
+        """Return the view of a turn that was broken off, without what happened in it."""
+        turn = shown.turn
+        bare = TurnView(new_turn(turn["id"], turn["asked"], at=turn["at"]), self._definition)
+        bare.break_off({}, status)
+        return bare
 
     def _session(self, stored: StoredThread) -> Session:
         if not stored.session:
@@ -432,6 +486,18 @@ class LiveThreads:
     def _definition(self, name: str) -> ToolDefinition | None:
         entry = self._agent.runner.catalog.by_name.get(name)
         return None if entry is None else entry.tool.definition
+
+
+def as_asked(answer: Answer, request: ApprovalRequest) -> Answer:
+    """Return an answer in which what came back as the question showed it is what was asked about.
+    Raises ChatError."""
+    if not isinstance(answer, Approve) or answer.arguments is None:
+        return answer
+    try:
+        arguments = ReadBack(request.arguments).arguments(answer.arguments)
+    except ValueError as error:
+        raise ChatError(422, "invalid_arguments", str(error)) from None
+    return msgspec.structs.replace(answer, arguments=arguments)
 
 
 async def _free(work: Awaitable[T]) -> T:
@@ -470,10 +536,10 @@ def _is_open(turn: StoredTurn, request: ApprovalRequest) -> bool:
 
 
 _UNKNOWN = (
-    "The server stopped while this call ran: what it did is not known. Do not make it again unless the"
+    "The run broke off while this call ran: what it did is not known. Do not make it again unless the"
     " user asks for it."
 )
-_STOPPED = Message.assistant("[the server stopped]")
+_STOPPED = Message.assistant("[the run broke off]")
 
 
 def _since(turns: Sequence[StoredTurn], turn_id: str, stays: Collection[str]) -> list[StoredTurn]:
@@ -496,7 +562,7 @@ _BEGUN = {
     "cancelled": "it was stopped",
     "unknown": "what it did is not known",
 }
-_NOT_BEGUN = "The server stopped before this call began: it has not run."
+_NOT_BEGUN = "The run broke off before this call began: it has not run."
 
 
 def _told_of(

@@ -34,7 +34,7 @@ from toolcrib.chat.messages import begin
 from toolcrib.values.decision import Caller
 from toolcrib.values.json import encodable
 from toolcrib.values.run import Done, ReplyFinished, RunResult, TextDelta
-from toolcrib.values.typed import check_type
+from toolcrib.values.typed import names_wrong_types
 
 _KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _WAITS = "This needs somebody's approval, which cannot be given here. It has not run: {} {}"
@@ -82,6 +82,7 @@ _NOTHING_ASKED: Final[Mapping[str, tuple[Any, ...]]] = {
 """What would make another answer, and the values, besides null, with which it asks for nothing."""
 
 
+@names_wrong_types
 def openai_routes(
     agent: Agent,
     *,
@@ -96,7 +97,6 @@ def openai_routes(
     refused, and with one that answers later the answer ends with what has not run. A client that
     leaves cancels its run. Raises TypeError for other types.
     """
-    check_type("agent", agent, Agent, "an Agent")
     doors = Doors(authenticate, None, allowed_origins, limits)
     front = _Completions(agent, doors)
     return [

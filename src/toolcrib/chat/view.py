@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, Final, Literal, TypeAlias, TypedDict, assert_never
 
@@ -20,7 +20,7 @@ import orjson
 
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonValue, encodable, to_plain
+from toolcrib.values.json import JsonObject, JsonValue, canonical_json, encodable, to_plain
 from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import (
     ApprovalRequested,
@@ -48,9 +48,13 @@ LARGEST_RESULT: Final = 64 * 1024
 the beginning, as text."""
 _MOST_PROGRESS = 50
 _LIMITED = "The run was stopped: {}."
-_INTERRUPTED = "The server stopped while this ran."
-_UNKNOWN = "It had begun when the server stopped: what it did is not known. It does not run again."
-_NOT_BEGUN = "It had not begun when the server stopped."
+BrokenOff: TypeAlias = Literal["interrupted", "failed"]
+_BROKEN_OFF: Final[Mapping[BrokenOff, str]] = {
+    "interrupted": "The server stopped while this ran.",
+    "failed": "The server could not keep how this ended.",
+}
+_UNKNOWN = "It had begun when the run broke off: what it did is not known. It does not run again."
+_NOT_BEGUN = "It had not begun when the run broke off."
 
 
 class Operation(TypedDict):
@@ -262,8 +266,10 @@ class TurnView:
         changes = {"state": "called", "approved_by": by}
         return [*made, *(self._change(call_id, changes) if call_id in self._calls else ())]
 
-    def interrupt(self, records: Mapping[str, ToolInvocationRecord]) -> list[Operation]:
-        """Show a run whose process is gone; `records` are the last ones known of its calls.
+    def break_off(
+        self, records: Mapping[str, ToolInvocationRecord], status: BrokenOff
+    ) -> list[Operation]:
+        """Show a run that nobody carries to its end; `records` are the last ones known of its calls.
 
         A call that began and has no end there is unknown, any other one had not begun.
         """
@@ -286,8 +292,8 @@ class TurnView:
             made += self._change(call_id, {"state": state, "error": error, "approval": None})
         return [
             *made,
-            self._set(["status"], "interrupted"),
-            self._set(["note"], _INTERRUPTED),
+            self._set(["status"], status),
+            self._set(["note"], _BROKEN_OFF[status]),
         ]
 
     def _reply(self, event: ReplyFinished) -> list[Operation]:
@@ -467,6 +473,72 @@ def readable(value: Any) -> Any:
     if isinstance(value, int) and abs(value) >= _ROUNDED:
         return str(value)
     return value
+
+
+_MOVED = (
+    "a number that was shown as a text came back where it was not, and nobody can know which is meant:"
+    " write the number itself"
+)
+_ABSENT: Final = object()
+
+
+class ReadBack:
+    """Undoes in an edit what `readable` did to the arguments that were shown.
+
+    A text that stands for a number is that number at its place, and in an item of a list that came back
+    as it was, wherever it is. Elsewhere it is refused: it may mean the number, or the text.
+    """
+
+    def __init__(self, shown: JsonObject) -> None:
+        self._shown = shown
+        self._texts = set(_rounded(shown))
+
+    def arguments(self, edited: JsonObject) -> JsonObject:
+        """Return the edited arguments. Raises ValueError, whose text is for people."""
+        if not self._texts:
+            return edited
+        try:
+            return {n: self._part(v, self._shown.get(n, _ABSENT)) for n, v in edited.items()}
+        except RecursionError:
+            raise ValueError("the arguments are nested too deeply") from None
+
+    def _part(self, edited: Any, asked: Any) -> Any:
+        if isinstance(edited, dict):
+            was = asked if isinstance(asked, dict) else {}
+            return {name: self._part(part, was.get(name, _ABSENT)) for name, part in edited.items()}
+        if isinstance(edited, list):
+            return self._items(edited, asked if isinstance(asked, list) else [])
+        if not isinstance(edited, str) or edited not in self._texts:
+            return edited
+        if isinstance(asked, str | int) and edited == readable(asked):
+            return asked
+        raise ValueError(_MOVED)
+
+    def _items(self, edited: list[Any], asked: list[Any]) -> list[Any]:
+        """Return the items of a list. Where it has another length, no item is known by its place."""
+        alike = len(edited) == len(asked)
+        known: dict[str, dict[str, Any]] = {}  # by how it was shown
+        for value in asked:
+            known.setdefault(canonical_json(readable(value)), {})[canonical_json(value)] = value
+        items = []
+        for at, part in enumerate(edited):
+            text = canonical_json(part)
+            if alike and text == canonical_json(readable(asked[at])):
+                items.append(asked[at])
+            elif len(came := known.get(text, {})) == 1:
+                items += came.values()
+            else:
+                items.append(self._part(part, asked[at] if alike else _ABSENT))
+        return items
+
+
+def _rounded(value: Any) -> Iterator[str]:
+    """Yield the texts that stand for numbers in a value as it is shown."""
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _rounded(part)
+    elif isinstance(value, int) and abs(value) >= _ROUNDED:
+        yield str(value)
 
 
 def _question(request: ApprovalRequest, schema: JsonValue) -> Json:

@@ -53,7 +53,8 @@ class ToolCall(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
     * `empty_object_first`: an empty object stood before its arguments, and was dropped;
     * `said_twice`: its arguments, or all of it under its id, stood there more than once;
     * `streamed_otherwise`: its pieces said something else than the whole that followed them;
-    * `after_end`: the provider sent more after it had said that this was the end.
+    * `after_end`: the provider sent more after it had said that this was the end;
+    * `state_dropped`: what its reply brought to be sent back could not be saved, and is not sent back.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("arguments",)

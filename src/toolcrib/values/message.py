@@ -16,7 +16,7 @@ from toolcrib.values.call import HydrationResult, PayloadRef, ToolCall
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonValue, Veiled
 from toolcrib.values.offer import Offer
-from toolcrib.values.typed import Checked
+from toolcrib.values.typed import Checked, names_wrong_types
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 FinishReason: TypeAlias = Literal[
@@ -96,6 +96,7 @@ class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
         return Message("assistant", text, tool_calls)
 
     @staticmethod
+    @names_wrong_types
     def tool(call: ToolCall, content: str, *, is_error: bool = False) -> Message:
         """Return the one result of `call`; `content` is the model's view of it, as text."""
         return Message("tool", content, call_id=call.id, name=call.name, is_error=is_error)

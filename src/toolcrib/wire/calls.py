@@ -22,6 +22,9 @@ message that a stream begins or ends with: if it is none of the reply's calls, n
 The rule for an id, on a wire whose provider gives each call one of its own: two calls with one id are
 one call said twice. If both say the same it runs once, else neither runs.
 
+The rule for a provider's state: it can be saved and sent back, or is dropped whole, which is noted and
+changes no call.
+
 The rule for a reply (`Ending`): doubt ends its calls. It ended if the provider said so by the wire's
 own mark (`[DONE]`, `message_stop` …), or gave a natural reason and then the transport came to a clean
 end. A reason that pieces of calls follow is void: such a reply needs the mark. Its reason is one that
@@ -56,9 +59,11 @@ from toolcrib.wire.json_text import (
     SPACE,
     Balance,
     ends_early,
+    escaped,
     is_object,
     mended,
     same_json,
+    savable,
     settled,
 )
 
@@ -76,6 +81,7 @@ UNENDED = CallFault(
 LATE = CallFault(
     ErrorCode.TRUNCATED, "The call began after the reply had ended by its own word. Call again."
 )
+HALF = CallFault(ErrorCode.INVALID_JSON, "The arguments hold half of a surrogate pair. Call again.")
 _KINDS: dict[type, str] = {dict: "an object", list: "a list", str: "text"}
 CONTRADICTORY = CallFault(ErrorCode.CONTRADICTORY)
 
@@ -303,6 +309,8 @@ class CallAssembler(msgspec.Struct, eq=False):
             if fault is None and not same:
                 fault = CONTRADICTORY
             text = arguments if fault is None else text
+        if not text.isascii():
+            text, fault = _savable_arguments(text, fault)
         return ToolCall(
             id=call.id,
             provider_id=mended(call.provider_id),
@@ -448,6 +456,13 @@ def joined(fragments: list[str]) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     return text
+
+
+def _savable_arguments(text: str, fault: CallFault | None) -> tuple[str, CallFault | None]:
+    """Return arguments as they can be saved, and what is wrong with their call: with half of a
+    surrogate pair in them it is refused before as after."""
+    whole = escaped(text)
+    return (mended(text), fault or HALF) if whole is None else (whole, fault)
 
 
 def member_of(form: Mapping[str, Any], key: str, kind: type[_T]) -> _T | None:
@@ -616,6 +631,8 @@ class Ending(msgspec.Struct, eq=False):
         has_own_id = given_ids is not None and any(  # an id that no other provider has to take
             not ids.legal(call.provider_id) and given_ids.legal(call.provider_id) for call in calls
         )
+        if state:
+            state, calls = _saved(state, calls)
         kept = ProviderState(self.wire.keeper, state or None) if state or has_own_id else None
         natural: FinishReason = "refusal" if refused else "stop"
         if calls:
@@ -625,12 +642,22 @@ class Ending(msgspec.Struct, eq=False):
             self.cut or natural,
             usage,
             self.offer,
-            self.reason or None,
+            mended(self.reason) or None,
             raw,
             events=self.events,
             payload=self.payload,
             answers=answers,
         )
+
+
+def _saved(state: Any, calls: tuple[ToolCall, ...]) -> tuple[Any, tuple[ToolCall, ...]]:
+    """Return the state of a reply as it can be saved, and the calls; one that cannot be is none at all,
+    and the calls say so: half of it could say something else."""
+    try:
+        return savable(state), calls
+    except ValueError:
+        noted = (msgspec.structs.replace(c, notes=(*c.notes, "state_dropped")) for c in calls)
+        return None, tuple(noted)
 
 
 APART = ""

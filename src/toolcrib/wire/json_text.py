@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -185,6 +186,42 @@ def mended(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def escaped(text: str) -> str | None:
+    """Return arguments that can be encoded, with halves of surrogate pairs as the escapes that strict
+    parsers refuse; None where such an escape would be read as something else."""
+    if _ESCAPED_HALF.search(text):
+        return None
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+_ESCAPED_HALF = re.compile(r"\\[\ud800-\udfff]")
+_DEEPEST = 100
+
+
+def savable(value: Any, depth: int = _DEEPEST) -> Any:
+    """Return JSON that came from a provider as it can be saved and sent: all its texts can be encoded.
+
+    Raises ValueError for what cannot be: numbers that are not finite, or larger than a float, keys
+    that would become one, and more than 100 levels.
+    """
+    if isinstance(value, str):
+        return mended(value)
+    if isinstance(value, int | float):
+        if not abs(value) <= sys.float_info.max:  # NaN is neither
+            raise ValueError("it has a number that is not finite")
+        return value
+    if value is None:
+        return None
+    if not depth:
+        raise ValueError(f"it is nested deeper than {_DEEPEST}")
+    if isinstance(value, list | tuple):
+        return [savable(item, depth - 1) for item in value]
+    made = {mended(name): savable(value[name], depth - 1) for name in value}
+    if len(made) < len(value):
+        raise ValueError("two of its keys would be one")
+    return made
 
 
 class Balance:
