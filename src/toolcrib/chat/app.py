@@ -11,7 +11,7 @@ import os
 from collections.abc import AsyncGenerator, Sequence
 from decimal import Decimal
 from importlib.resources import files
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 from weakref import WeakSet
 
 import msgspec
@@ -35,7 +35,7 @@ from toolcrib.chat.view import Operation, ShownThread, TurnView, new_turn, reada
 from toolcrib.clients import cost_of
 from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.values.decision import Answer, Approve, Caller, Refuse
-from toolcrib.values.json import to_plain
+from toolcrib.values.json import Veiled, to_plain
 from toolcrib.values.message import Usage
 from toolcrib.values.run import RunState
 from toolcrib.values.typed import names_wrong_types
@@ -104,12 +104,16 @@ _STREAM_HEADERS = {
 }
 
 
-class NewMessage(msgspec.Struct, forbid_unknown_fields=True):
+class NewMessage(Veiled, msgspec.Struct, forbid_unknown_fields=True):
+    veiled: ClassVar[tuple[str, ...]] = ("text",)
+
     text: str
     instead_of: str = ""
 
 
-class GivenAnswer(msgspec.Struct, forbid_unknown_fields=True):
+class GivenAnswer(Veiled, msgspec.Struct, forbid_unknown_fields=True):
+    veiled: ClassVar[tuple[str, ...]] = ("arguments",)
+
     decision: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["approve", "deny"]})]
     arguments: dict[str, Any] | None = None
     for_run: bool = False

@@ -13,14 +13,21 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
-from typing import Any, Final, Literal, TypeAlias, TypedDict, assert_never
+from typing import Any, ClassVar, Final, Literal, TypeAlias, TypedDict, assert_never
 
 import msgspec
 import orjson
 
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonObject, JsonValue, canonical_json, encodable, to_plain
+from toolcrib.values.json import (
+    JsonObject,
+    JsonValue,
+    Veiled,
+    canonical_json,
+    encodable,
+    to_plain,
+)
 from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import (
     ApprovalRequested,
@@ -65,16 +72,22 @@ class Operation(TypedDict):
     value: Any
 
 
-class ShownText(msgspec.Struct, tag_field="kind", tag="text"):
+class ShownText(Veiled, msgspec.Struct, tag_field="kind", tag="text"):
+    veiled: ClassVar[tuple[str, ...]] = ("text",)
+
     text: str
 
 
-class ShownReasoning(msgspec.Struct, tag_field="kind", tag="reasoning"):
+class ShownReasoning(Veiled, msgspec.Struct, tag_field="kind", tag="reasoning"):
+    veiled: ClassVar[tuple[str, ...]] = ("text",)
+
     text: str
 
 
-class ShownQuestion(msgspec.Struct):
+class ShownQuestion(Veiled, msgspec.Struct):
     """What a person is asked; `texts` has each argument as JSON, with all its digits."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("arguments",)
 
     id: str
     reason: str
@@ -92,7 +105,9 @@ class ShownError(msgspec.Struct):
     message: str
 
 
-class ShownCall(msgspec.Struct, tag_field="kind", tag="call"):
+class ShownCall(Veiled, msgspec.Struct, tag_field="kind", tag="call"):
+    veiled: ClassVar[tuple[str, ...]] = ("arguments",)
+
     id: str
     name: str
     state: Literal[
