@@ -353,6 +353,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (run_id, call_id)
         )""",
     ),
+    ("ALTER TABLE approvals ADD COLUMN pinned TEXT NOT NULL DEFAULT ''",),
 )
 
 
