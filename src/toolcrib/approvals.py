@@ -166,8 +166,8 @@ T = TypeVar("T")
 
 _REQUEST = msgspec.json.Decoder(ApprovalRequest)
 _YES_OR_NO: msgspec.json.Decoder[Approve | Refuse] = msgspec.json.Decoder(Approve | Refuse)
-_SAVE = """INSERT INTO approvals (id, run_id, call_id, request, expires_at)
-    VALUES (:id, :run_id, :call_id, :request, :expires_at) ON CONFLICT DO NOTHING"""
+_SAVE = """INSERT INTO approvals (id, run_id, call_id, request, expires_at, pinned)
+    VALUES (:id, :run_id, :call_id, :request, :expires_at, :pinned) ON CONFLICT DO NOTHING"""
 _FIND = "SELECT * FROM approvals WHERE id = :id"
 _ASKED = "SELECT * FROM approvals WHERE run_id = :run_id AND call_id = :call_id"
 _PENDING = """SELECT * FROM approvals WHERE answer IS NULL AND expires_at > :now
@@ -201,7 +201,26 @@ class ApprovalStore(Closing):
         not; `approval_mismatch` if the definition, the caller or the arguments of the call are others
         now, `other_call` if what is stored is about another call.
         """
-        return await self._database.transact(lambda t: _take(t, request))
+        return await self.ask_keeping(request, {})
+
+    async def ask_keeping(self, request: ApprovalRequest, pinned: JsonObject, /) -> Answer | None:
+        """Do the same; keep what default factories made for the call with a question that is new."""
+        return await self._database.transact(lambda t: _take(t, request, pinned))
+
+    async def kept(self, run_id: str, call_id: str, caller: str, /) -> JsonObject:
+        """Return what default factories made for this call of this caller when it was asked about; {}
+        if it was not, or if nothing was kept."""
+        if not call_id:  # several questions may be about such calls
+            return {}
+        named = {"run_id": _column(run_id), "call_id": _column(call_id)}
+        for row in await self._database.read(_ASKED, **named):
+            with suppress(
+                ApprovalError, ValueError
+            ):  # the call is not the one that was asked about
+                asked = _stored(row, "request", _REQUEST)
+                if row["pinned"] and asked.caller == caller:
+                    return dict(json.loads(row["pinned"]))
+        return {}
 
     async def pending(
         self, *, run_id: str | None = None, caller: str | None = None
@@ -244,7 +263,7 @@ class ApprovalStore(Closing):
         await self._database.aclose()
 
 
-def _take(transaction: Transaction, request: ApprovalRequest) -> Answer | None:
+def _take(transaction: Transaction, request: ApprovalRequest, pinned: JsonObject) -> Answer | None:
     """Save the question unless it is there; its answer, marked as used."""
     transaction.execute(
         _SAVE,
@@ -253,6 +272,7 @@ def _take(transaction: Transaction, request: ApprovalRequest) -> Answer | None:
         call_id=_column(request.call_id),
         request=msgspec.json.encode(request).decode(),
         expires_at=request.expires_at,
+        pinned=json.dumps(pinned) if pinned else "",
     )
     rows = transaction.rows(_FIND + transaction.for_update, id=request.id)
     if not rows:

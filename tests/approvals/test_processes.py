@@ -10,16 +10,30 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
-from children import ENVIRONMENT, Talking, together
+from children import ENVIRONMENT, Talking, run, together
+from pydantic import BaseModel, Field
 
-from toolcrib import ALL, ApprovalRequest, Approve, Completed, Failed, ToolCall, ToolRunner, tool
+from toolcrib import (
+    ALL,
+    ApprovalRequest,
+    Approve,
+    Completed,
+    Failed,
+    Refuse,
+    ToolCall,
+    ToolRunner,
+    tool,
+)
 from toolcrib.approvals import ApprovalStore
 from toolcrib.errors import ErrorCode
 from toolcrib.runner import CallScope
 from toolcrib.values.context import RunTally
+from toolcrib.values.decision import Answer
 from toolcrib.values.record import Waiting
 
 PROCESSES, QUESTIONS = 3, 25
@@ -82,6 +96,28 @@ class Dies:
 
 runner = ToolRunner([touch], approver=ApprovalStore(sys.argv[1]), sinks=[Dies()])
 asyncio.run(runner.exec(CALL, scope=SCOPE))
+"""
+
+
+MAKE = """
+import asyncio, json, sys
+import msgspec
+from approvals.test_processes import TOOLS
+from toolcrib import Caller, ToolCall, ToolRunner
+from toolcrib.approvals import ApprovalStore
+
+async def main(url, name, caller):
+    store = ApprovalStore(url)
+    call = ToolCall("call_0", name, '{"order": {"sku": "a"}}')
+    outcome = await ToolRunner(TOOLS, approver=store).exec(call, caller=Caller(caller))
+    error = outcome.record.error
+    print(json.dumps([
+        outcome.record.status, error and error.code, error and error.message,
+        outcome.record.arguments, outcome.record.result,
+    ]))
+    await store.aclose()
+
+asyncio.run(main(*sys.argv[1:]))
 """
 
 
@@ -187,3 +223,86 @@ async def test_a_process_killed_before_its_tool_began_has_spent_the_approval(
     assert isinstance(await ToolRunner([touch], approver=store).exec(anew, scope=SCOPE), Completed)
     assert trace.exists()
     await store.aclose()
+
+
+class Order(BaseModel):
+    sku: str
+    number: UUID = Field(default_factory=uuid4)
+
+
+class OddOrder(BaseModel):
+    """What its factory makes has no JSON."""
+
+    sku: str
+    number: bytes = Field(default_factory=lambda: b"\xff" + os.urandom(16))
+
+
+class Tagged(BaseModel):
+    """What its factory makes has JSON that does not give it back."""
+
+    sku: str
+    tags: Any = Field(default_factory=lambda: (str(uuid4()),))
+
+
+@tool(visible=ALL, safe=False)
+def place(order: Order) -> str:
+    """Place an order."""
+    return str(order.number)
+
+
+@tool(visible=ALL, safe=False)
+def place_odd(order: OddOrder) -> str:
+    """Place an order."""
+    return order.sku
+
+
+@tool(visible=ALL, safe=False)
+def place_tagged(order: Tagged) -> str:
+    """Place an order."""
+    return order.sku
+
+
+TOOLS = [place, place_odd, place_tagged]
+
+
+def made(url: str, name: str, caller: str = "ada") -> list[Any]:
+    """Return what becomes of the call in a process of its own."""
+    ran = run("-c", MAKE, url, name, caller)
+    assert ran.returncode == 0, ran.stderr
+    told: list[Any] = json.loads(ran.stdout)
+    return told
+
+
+@pytest.mark.parametrize("answer", [Approve(by="ada"), Refuse("no", by="ada")])
+async def test_what_factories_made_is_what_another_process_runs(url: str, answer: Answer) -> None:
+    for _ in range(2):
+        status, _, _, shown, _ = await asyncio.to_thread(made, url, "place")
+        assert status == "waiting"
+    store = ApprovalStore(url)
+    (request,) = await store.pending()
+    assert request.arguments == shown
+    await store.answer(request.id, answer)
+    await store.aclose()
+
+    other = await asyncio.to_thread(made, url, "place", "eve")
+    assert other[:2] == ["failed", "approval_mismatch"]
+    assert other[3] != shown, "nobody else is given what was made"
+
+    status, code, _, arguments, result = await asyncio.to_thread(made, url, "place")
+    assert arguments == shown
+    if isinstance(answer, Approve):
+        assert (status, result) == ("completed", shown["order"]["number"])
+    else:
+        assert (status, code) == ("failed", "approval_refused")
+
+
+@pytest.mark.parametrize("name", ["place_odd", "place_tagged"])
+async def test_what_no_json_gives_back_is_not_run_by_another_process(url: str, name: str) -> None:
+    assert (await asyncio.to_thread(made, url, name))[0] == "waiting"
+    store = ApprovalStore(url)
+    (request,) = await store.pending()
+    await store.answer(request.id, Approve(by="ada"))
+    await store.aclose()
+    status, code, message, _, _ = await asyncio.to_thread(made, url, name)
+    assert (status, code) == ("failed", "approval_mismatch")
+    assert message.startswith("A default factory makes another value now")

@@ -6,8 +6,10 @@ import json
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
@@ -32,9 +34,10 @@ from toolcrib.approvals import ApprovalStore
 from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.errors import ApprovalError, SourceError
 from toolcrib.runner import CallScope
-from toolcrib.testing import ScriptedClient, call
+from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer
+from toolcrib.values.json import JsonObject
 from toolcrib.values.record import Outcome
 from toolcrib.values.run import RunError
 
@@ -488,3 +491,90 @@ async def test_a_secret_is_in_no_row(store: ApprovalStore, file: Path) -> None:
     kept = b"".join(path.read_bytes() for path in file.parent.iterdir())
     assert b"1234" not in kept
     assert b"***" in kept
+
+
+class Mender(msgspec.Struct):
+    """Mends what was sent, as a repairer does."""
+
+    name: str = "mender"
+
+    async def __call__(self, request: Any) -> str:
+        return str(request.call.arguments).replace("'", '"')
+
+
+@dataclass
+class Place:
+    """Place an order."""
+
+    sku: str
+    number: UUID = field(default_factory=uuid4)
+
+    async def run(self) -> str:
+        return str(self.number)
+
+
+place = tool(visible=ALL, safe=False, name="place")(Place)
+
+
+@pytest.mark.parametrize("text", ['{"sku": "a"}', "{'sku': 'a'}"], ids=["whole", "repaired"])
+@pytest.mark.parametrize("restarted", [True, False])
+async def test_the_values_that_were_shown_run(
+    store: ApprovalStore, text: str, restarted: bool
+) -> None:
+    runner = ToolRunner([place], approver=store, repairer=Mender())
+    call = ToolCall("call_0", "place", text)
+    waiting = await runner.exec(call)
+    assert isinstance(waiting, Waiting)
+    await store.answer(waiting.request.id, Approve(by="ada"))
+    if restarted:
+        runner = ToolRunner([place], approver=store, repairer=Mender())
+    outcome = await runner.exec(call)
+    assert isinstance(outcome, Completed)
+    assert outcome.value == waiting.request.arguments["number"]
+
+
+async def test_what_was_kept_and_cannot_be_read_is_made_anew(
+    store: ApprovalStore, file: Path
+) -> None:
+    call = ToolCall("call_0", "place", '{"sku": "a"}')
+    for wrong in ("{", "3", '{"1": [["x"]]}', '{"0.0": [["no UUID"]]}'):
+        waiting = await ToolRunner([place], approver=store).exec(call)
+        assert isinstance(waiting, Waiting)
+        await store.answer(waiting.request.id, Approve(by="ada"))
+        tamper(file, "UPDATE approvals SET pinned = ?", wrong)
+        outcome = await ToolRunner([place], approver=store).exec(call)
+        assert isinstance(outcome, Failed)
+        assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
+        tamper(file, "DELETE FROM approvals")
+
+
+async def test_a_call_whose_store_cannot_be_read_has_its_record(tmp_path: Path) -> None:
+    sink = MemorySink()
+    store = ApprovalStore(f"sqlite:///{tmp_path}/no/such/folder/crib.db")
+    with pytest.raises(SourceError, match="the database cannot be used"):
+        await ToolRunner([place], approver=store, sinks=[sink]).exec(
+            ToolCall("call_0", "place", '{"sku": "a"}')
+        )
+    (record,) = sink.records
+    assert record.error is not None
+    assert record.error.code is ErrorCode.CANCELLED
+
+
+async def test_an_approver_that_cannot_say_what_it_kept_is_told() -> None:
+    class Forgets:
+        async def __call__(self, request: ApprovalRequest) -> Answer:
+            return Approve(by="ada")
+
+        async def ask_keeping(self, request: ApprovalRequest, pinned: JsonObject, /) -> Answer:
+            assert pinned
+            return Approve(by="ada")
+
+        async def kept(self, run_id: str, call_id: str, caller: str, /) -> JsonObject:
+            raise KeyError(call_id)
+
+    raised: list[BaseException] = []
+    runner = ToolRunner(
+        [place], approver=Forgets(), on_exception=lambda _call, error: raised.append(error)
+    )
+    assert isinstance(await runner.exec(ToolCall("call_0", "place", '{"sku": "a"}')), Completed)
+    assert [type(error) for error in raised] == [KeyError]

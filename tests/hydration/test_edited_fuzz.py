@@ -47,15 +47,17 @@ from toolcrib import (
     ApprovalRequest,
     Approve,
     Completed,
+    Failed,
     Hydrated,
     PolicyContext,
     Refuse,
     RunState,
     ToolCall,
     ToolRunner,
+    Waiting,
     hydrate,
 )
-from toolcrib.errors import DefinitionError
+from toolcrib.errors import DefinitionError, ErrorCode
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.json import canonical_json
 
@@ -508,4 +510,61 @@ def test_what_factories_made_is_put_back_where_it_was() -> None:
         assert again.defaults == first.defaults, seed
         assert again.building.pinned == first.building.pinned, seed
         pinned += 1
+    assert pinned > seeds // 20
+
+
+class Keeps:
+    """A store of questions, as JSON, that two runners share."""
+
+    def __init__(self) -> None:
+        self.asked: list[ApprovalRequest] = []
+        self.answer: Approve | None = None
+        self.pinned = "{}"
+
+    async def __call__(self, request: ApprovalRequest) -> Approve | None:
+        self.asked.append(request)
+        return self.answer
+
+    async def ask_keeping(
+        self, request: ApprovalRequest, pinned: dict[str, Any], /
+    ) -> Approve | None:
+        if not self.asked:
+            self.pinned = json.dumps(pinned)
+        return await self(request)
+
+    async def kept(self, _run: str, _call: str, _caller: str, /) -> dict[str, Any]:
+        kept: dict[str, Any] = json.loads(self.pinned)
+        return kept
+
+
+async def ask_and_run_elsewhere(seed: int) -> tuple[int, int]:
+    """How many calls ran in another runner than the one that asked, and with what factories made."""
+    dice = random.Random(seed)  # noqa: S311
+    one = drawn(dice, most=2, depth=3)
+    if one is None:
+        return 0, 0
+    ran = pinned = 0
+    for _ in range(CALLS):
+        GOT.clear()
+        keeps, sent = Keeps(), ToolCall("c", "take", json.dumps(one.make(dice)))
+        if not isinstance(await ToolRunner([one.tool], approver=keeps).exec(sent), Waiting):
+            continue
+        keeps.answer = Approve("grace")
+        outcome = await ToolRunner([one.tool], approver=keeps).exec(sent)
+        if isinstance(outcome, Failed):  # what JSON does not give back
+            assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
+            assert "[]" in keeps.pinned
+            continue
+        first, second = keeps.asked
+        assert first.id == second.id
+        assert canonical_json(first.arguments) == canonical_json(outcome.record.arguments)
+        check_got(one.hints, outcome.record, *GOT)
+        ran, pinned = ran + 1, pinned + (keeps.pinned != "{}")
+    return ran, pinned
+
+
+def test_what_was_asked_about_runs_in_another_runner() -> None:
+    seeds = sample(RUNS, part=20)
+    ran, pinned = total(lambda seed: asyncio.run(ask_and_run_elsewhere(seed)), seeds)
+    assert ran > seeds
     assert pinned > seeds // 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -66,8 +67,9 @@ from toolcrib import (
     hydrate,
     tool,
 )
+from toolcrib.approvals import answer_later
 from toolcrib.audit import AuditLog
-from toolcrib.errors import DefinitionError, ErrorCode, SourceError, Stage
+from toolcrib.errors import DefinitionError, ErrorCode, Stage
 from toolcrib.hydration import instance_of
 from toolcrib.runner import CallScope
 from toolcrib.testing import MemorySink, ScriptedClient
@@ -1219,8 +1221,11 @@ async def test_what_no_json_gives_back_is_made_anew_and_compared(steady: bool) -
         await Agent(client, runner).resume(state, answers)
         assert [type(got.kept) for got in GOT] == [made]
     else:
-        with pytest.raises(SourceError, match="a default factory now makes another value"):
-            await Agent(client, runner).resume(state, answers)
+        result = await Agent(client, runner).resume(state, answers)
+        error = result.records[-1].error
+        assert error is not None
+        assert error.code is ErrorCode.APPROVAL_MISMATCH
+        assert error.message.startswith("A default factory makes another value now")
         assert GOT == []
 
 
@@ -1593,3 +1598,182 @@ async def test_watchers_see_defaults_too() -> None:
     scope = CallScope(RunTally(), observer=Watcher())
     await ToolRunner([refund], approver=yes).exec(call("refund", order=1), scope=scope)
     assert shown == [{"cents": 5, "order": 1}] * 2
+
+
+# --- what is an argument, and whose
+
+
+@dataclass
+class Window:
+    start: int = 1
+    days: int = 7
+
+    def __post_init__(self) -> None:
+        self.end = self.start + self.days
+        self._password = "hunter2"
+
+    @functools.cached_property
+    def address(self) -> str:
+        return f"https://ada:{self._password}@db"
+
+
+class WindowModel(BaseModel):
+    start: int = 1
+    days: int = 7
+
+    @functools.cached_property
+    def address(self) -> str:
+        return "https://ada:hunter2@db"
+
+
+class HasWindow(BaseModel):
+    made: Window = Field(default_factory=Window)
+    kept: Window = Window()
+
+
+@pytest.mark.parametrize("kind", [Window, WindowModel])
+async def test_only_fields_are_arguments(kind: Any) -> None:
+    used = kind()
+    assert used.address
+
+    def plan(window: Any = used) -> int:
+        """Plan."""
+        GOT.append(window)
+        return 1
+
+    plan.__annotations__["window"] = kind
+    subject = tool(visible=ALL, requires_approval=True)(plan)
+    assert "hunter2" not in json.dumps(subject.definition.input_schema)
+    seen, _ = await decided(subject)
+    assert seen == [({"window": {"days": 7, "start": 1}}, ("/window",))] * 4
+
+    async def shorter(request: ApprovalRequest) -> Approve:
+        return Approve("grace", arguments={"window": {**request.arguments["window"], "days": 2}})  # type: ignore[dict-item]
+
+    outcome = await ToolRunner([subject], approver=shorter).exec(call("plan"))
+    assert isinstance(outcome, Completed)
+    assert GOT[-1] == kind(days=2)
+
+
+def test_only_fields_of_nested_objects_are_arguments() -> None:
+    shown = {"days": 7, "start": 1}
+    assert read(HasWindow, {}).arguments == {"x": {"kept": shown, "made": shown}}
+
+
+SENTINEL = object()
+
+
+class Search(BaseModel):
+    words: list[str] = []
+    most: float = math.inf
+
+
+class HasSearch(BaseModel):
+    search: Search = Search()
+    one: list[Any] = [math.inf, []]
+
+
+async def test_nobody_shares_a_default_without_json() -> None:
+    @tool(visible=ALL)
+    def find(x: HasSearch, search: Search = Search(), one: Any = SENTINEL) -> list[str]:  # noqa: B008
+        """Find."""
+        assert one is SENTINEL
+        search.words.append("the tool's")
+        x.search.words.append("the tool's")
+        x.one[1].append("the tool's")
+        return [*search.words, *x.search.words, *x.one[1]]
+
+    def policy(hydrated: Hydrated, _context: PolicyContext) -> Decision:
+        seen = hydrated.tool.arguments
+        for words in (seen["search"].words, seen["x"].search.words, seen["x"].one[1]):
+            words.append("a policy's")
+        return Allow()
+
+    runner = ToolRunner([find], policy=policy)
+    for number in range(2):
+        outcome = await runner.exec(ToolCall(f"call_{number}", "find", '{"x": {}}'))
+        assert isinstance(outcome, Completed)
+        assert outcome.value == ["the tool's"] * 3
+
+
+async def test_what_pydantic_does_not_take_apart_is_made_once_a_call() -> None:
+    drawn: list[object] = []
+
+    class Ticket:
+        def __init__(self) -> None:
+            drawn.append(self)
+
+    class Job(BaseModel):
+        ticket: Any = Field(default_factory=Ticket)
+        tickets: list[Any] = Field(default_factory=lambda: [Ticket()])
+
+    def policy(hydrated: Hydrated, _context: PolicyContext) -> Decision:
+        for _ in range(2):
+            looked = hydrated.tool.arguments["x"]
+            assert [looked.ticket, *looked.tickets] == drawn
+            looked.tickets.clear()
+        return Allow()
+
+    asked: list[ApprovalRequest] = []
+
+    async def later(request: ApprovalRequest) -> Approve | None:
+        asked.append(request)
+        return None if len(asked) == 1 else Approve("grace")
+
+    subject = taking(Job, requires_approval=True)
+    runner = ToolRunner([subject], policy=policy, approver=later)
+    assert isinstance(await runner.exec(call("take", x={})), Waiting)
+    assert isinstance(await runner.exec(call("take", x={})), Completed)
+    (got,) = GOT
+    assert [got.ticket, *got.tickets] == drawn
+    assert len(drawn) == 2
+
+
+class Drawn:
+    """What only its type shows, another one each time."""
+
+
+FOR_SAVED: list[tuple[Any, Any]] = [
+    (float, [math.inf, -math.inf]),
+    (bytes, [b"\xff\x00", b"\xff\x01"]),
+    (Any, [Drawn(), Drawn()]),
+    (Any, [("a",), ("b",)]),
+    (Any, [{"a"}, {"b"}]),
+    (Any, [Decimal(1), Decimal(2)]),
+    (Any, [SecretStr("a"), SecretStr("b")]),
+]
+
+
+@pytest.mark.parametrize(("hint", "makes"), FOR_SAVED)
+@pytest.mark.parametrize("nested", [True, False])
+async def test_a_saved_run_goes_on_with_no_other_value(hint: Any, makes: Any, nested: bool) -> None:
+    """Only the call whose value is gone is refused; what JSON keeps goes on."""
+    following = iter(makes)
+    if nested:
+        job: Any = create_model("Job", v=(hint, Field(default_factory=lambda: next(following))))
+        subject = taking(job, requires_approval=True)
+    else:
+        made = make_dataclass("Take", [("v", hint, field(default_factory=lambda: next(following)))])
+
+        class Take(made):  # type: ignore[misc, valid-type]
+            """Take it."""
+
+            async def run(self) -> None:
+                GOT.append(self)
+
+        subject = tool(visible=ALL, requires_approval=True, name="take")(dataclass(Take))
+    plain = taking(Numbered, requires_approval=True, name="plain")
+    runner = ToolRunner([subject, plain], approver=answer_later)
+    calls = [scripted("take", **({"x": {}} if nested else {})), scripted("plain", x={"name": "a"})]
+    client = ScriptedClient([calls, "Done."])
+    waiting = await Agent(client, runner).run("go")
+    state = RunState.from_json(waiting.state.to_json())
+    answers = {request.id: Approve("grace") for request in state.pending}
+    result = await Agent(client, runner).resume(state, answers)
+    by_name = {record.name: record for record in result.records}
+    assert by_name["plain"].status == "completed"
+    error = by_name["take"].error
+    assert error is not None
+    assert error.code is ErrorCode.APPROVAL_MISMATCH
+    assert error.message.startswith("A default factory makes another value now")
+    assert [json.loads(got.model_dump_json()) for got in GOT] == [state.pending[1].arguments["x"]]

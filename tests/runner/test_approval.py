@@ -49,7 +49,7 @@ from toolcrib.testing import MemorySink
 from toolcrib.tools.lock import CLOSED_NOW
 from toolcrib.values.context import RunTally, ToolApproval
 from toolcrib.values.decision import Answer, Approver
-from toolcrib.values.json import JsonObject
+from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.record import FOR_RUN, CallError
 
 CALL = ToolCall("call_0", "delete", '{"path": "a", "password": "hush"}')
@@ -317,6 +317,16 @@ def test_arguments_that_contain_themselves_are_no_answer() -> None:
     endless["again"] = endless
     with pytest.raises(ApprovalError, match="not JSON"):
         checked_answer(Approve("ada", endless))
+
+
+def test_arguments_that_are_nested_too_deep_are_said_to_be() -> None:
+    for depth in (101, 500, 100_000):
+        deep: JsonValue = []
+        for _ in range(depth):
+            deep = [deep]
+        with pytest.raises(ApprovalError, match="deep") as raised:
+            checked_answer(Approve("ada", {"n": deep}))
+        assert raised.value.code is ErrorCode.INVALID_ARGUMENTS
 
 
 @each_row(

@@ -7,6 +7,7 @@ import dataclasses
 import math
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,11 @@ from toolcrib.runner.idempotency import (
     replayed,
 )
 from toolcrib.runner.stopped import Stopped
+from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve
+from toolcrib.values.json import JsonValue
 from toolcrib.values.origin import Candidate
 from toolcrib.values.record import (
     CallError,
@@ -993,21 +996,34 @@ def test_a_record_gives_the_outcome_that_it_is_of(
         assert outcome.error == error
 
 
+class AsItIs:
+    """A codec of what is JSON."""
+
+    def shown(self, value: Any) -> Any:
+        return value
+
+    def __call__(self, shown: JsonValue, /) -> Any:
+        return shown
+
+
 def test_no_more_default_values_are_kept_than_said_and_only_for_their_call() -> None:
     cache = IdempotencyCache(2)
     calls = [msgspec.structs.replace(CALL, id=f"c{n}") for n in range(4)]
     for call in calls[:3]:
-        cache.pin(key_of("run_1", call.id), call, {"/day": call.id})
-    cache.pin(key_of("run_1", "c3"), calls[3], {})  # nothing to keep
-    assert [cache.pinned("run_1", call) for call in calls] == [
-        {},
-        {"/day": "c1"},
-        {"/day": "c2"},
-        {},
-    ]
-    assert cache.pinned("run_2", calls[2]) == {}
+        made = FactoryValues()
+        assert made.value("/day", partial(str, call.id), AsItIs()) == call.id
+        cache.pin(key_of("run_1", call.id), call, "ada", made)
+    cache.pin(key_of("run_1", "c3"), calls[3], "ada", None)  # nothing to keep
+
+    def again(run_id: str, call: ToolCall, caller: str = "ada") -> object:
+        made = cache.pinned(run_id, call, caller)
+        return None if made is None else made.value("/day", lambda: "anew", AsItIs())
+
+    assert [again("run_1", call) for call in calls] == [None, "c1", "c2", None]
+    assert again("run_2", calls[2]) is None
+    assert again("run_1", calls[2], caller="eve") is None
     for other in ({"name": "put"}, {"arguments": '{"text": "b"}'}):
-        assert cache.pinned("run_1", msgspec.structs.replace(calls[2], **other)) == {}
+        assert again("run_1", msgspec.structs.replace(calls[2], **other)) is None
 
 
 def test_an_outcome_that_no_ledger_has_is_given_to_one_and_is_never_evicted() -> None:

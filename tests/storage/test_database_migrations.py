@@ -58,7 +58,7 @@ async def test_a_new_database_is_of_the_newest_version(url: str) -> None:
     audit = {"audit_entries", "audit_head", "audit_keys", "audit_tiles"}
     chat = {"chat_threads", "chat_turns", "chat_calls"}
     assert {"approvals", "toolcrib_schema", *audit, *chat} == set(found)
-    assert found["approvals"][-2:] == ["run_id", "call_id"]
+    assert found["approvals"][-3:] == ["run_id", "call_id", "pinned"]
 
 
 async def test_one_without_a_version_is_taken_over_with_all_that_is_in_it(url: str) -> None:
@@ -77,6 +77,7 @@ async def test_one_without_a_version_is_taken_over_with_all_that_is_in_it(url: s
             "used_at": None,
             "run_id": "",
             "call_id": "",
+            "pinned": "",
         }
     ]
     assert await versions(database) == list(range(1, NEWEST + 1))

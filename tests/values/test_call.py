@@ -9,6 +9,7 @@ from rows import each_row
 
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.call import (
+    FactoryMade,
     Hydrated,
     HydrationError,
     HydrationResult,
@@ -34,6 +35,7 @@ class Built:
         self.pinned: dict[str, JsonValue] = {}
         self.normalised: tuple[str, ...] = ()
         self.distrusted = False
+        self.made: FactoryMade | None = None
 
     def another(self) -> object:
         return object()

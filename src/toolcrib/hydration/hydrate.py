@@ -20,7 +20,7 @@ from pydantic_core import to_json
 from toolcrib.errors import ErrorCode, Stage, ToolError
 from toolcrib.failures import log_raised
 from toolcrib.hydration.parse import Parsed, ParseFailure, parse_arguments, read_short
-from toolcrib.schema.derive.factories import FactoryValues
+from toolcrib.schema.derive.factories import FactoryValues, Pinned
 from toolcrib.schema.derive.roundtrip import TooMuchWorkError
 from toolcrib.schema.references import escape_pointer, remove_at
 from toolcrib.schema.validator import Validator
@@ -45,7 +45,7 @@ def hydrate(
     call: ToolCall,
     offered: Offer | Catalog | Tools,
     *,
-    pinned: Mapping[str, JsonValue] | None = None,
+    pinned: Pinned = None,
     on_exception: Callable[[ToolCall, BaseException], None] | None = None,
 ) -> HydrationResult:
     """Check one call against what was offered, and build the tool's instance. Runs nothing.
@@ -78,7 +78,7 @@ def hydrate(
     if isinstance(parsed, ParseFailure):
         return _reject(call, started, parsed.code, parsed.message, definition=tool.definition)
     judged = parsed if offer is None else _restored(offer, tool, call, parsed)
-    before = FactoryValues.of_json(pinned) if pinned else None
+    before = FactoryValues.of_json(pinned) if isinstance(pinned, Mapping) else pinned
     undeclared = () if tool.definition.closed else _undeclared(tool, judged.value)
     made, errors, retryable = _built(call, tool, judged.value, before, on_exception)
     notes, validator = call.notes + judged.notes + undeclared, tool.validator
@@ -102,9 +102,12 @@ def hydrate(
     return Hydrated(call, tool.definition, canonical, provenance, building, made.defaults)
 
 
+_PINNED = (Mapping, FactoryValues, NoneType)
+
+
 def _check_options(pinned: object, on_exception: object) -> None:
     """Raise TypeError, naming the option that is of a wrong type."""
-    check_type("pinned", pinned, (Mapping, NoneType), "a mapping, `Hydrated.building.pinned`")
+    check_type("pinned", pinned, _PINNED, "a mapping, `Hydrated.building.pinned`")
     if not callable(on_exception):
         check_type("on_exception", on_exception, NoneType, "a function")
 
@@ -141,6 +144,10 @@ class _Build(Veiled, msgspec.Struct, eq=False):
     @property
     def pinned(self) -> dict[str, JsonValue]:
         return {} if self._factory_values is None else self._factory_values.json()
+
+    @property
+    def made(self) -> FactoryValues | None:
+        return self._factory_values
 
     @property
     def distrusted(self) -> bool:

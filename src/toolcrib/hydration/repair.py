@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import re
 import time
-from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -20,11 +19,12 @@ from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.failures import log_raised
 from toolcrib.hydration.hydrate import hydrate
 from toolcrib.hydration.parse import Parsed, parse_arguments
+from toolcrib.schema.derive.factories import Pinned
 from toolcrib.threads import cancel_requests, is_stop
 from toolcrib.tools import Catalog, Tools
 from toolcrib.values.call import Hydrated, HydrationError, HydrationResult, Rejected, ToolCall
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonValue, encodable
+from toolcrib.values.json import encodable
 from toolcrib.values.message import ChatRequest, LLMClient, Message, Reply, Settings
 from toolcrib.values.offer import Offer
 from toolcrib.values.typed import names_wrong_types
@@ -104,7 +104,7 @@ async def repair(
     offered: Offer | Catalog | Tools,
     repairer: Repairer,
     *,
-    pinned: Mapping[str, JsonValue] | None = None,
+    pinned: Pinned = None,
 ) -> HydrationResult:
     """Repair a rejected call once, and judge the repaired text as if it had been sent.
 

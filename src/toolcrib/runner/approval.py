@@ -34,8 +34,16 @@ from toolcrib.tools import Catalog
 from toolcrib.tools.lock import CLOSED_NOW, closing_only
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.context import CallScope, RunTally
-from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Ask, Caller, Refuse
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.decision import (
+    Answer,
+    ApprovalRequest,
+    Approve,
+    Approver,
+    Ask,
+    Caller,
+    KeepingApprover,
+    Refuse,
+)
 from toolcrib.values.json import (
     JsonObject,
     canonical_json,
@@ -58,6 +66,10 @@ _BOUND = (
     "defaults",
 )
 _CALL = frozenset(("run_id", "call_id", "tool"))
+_ANEW = (
+    "A default factory makes another value now, or one that nobody can compare with the one that was"
+    " asked about: it has no JSON that gives it back."
+)
 _FILLERS = "\u115f\u1160\u2800\u3164\uffa0"  # letters, as Unicode has it, that nobody sees
 
 
@@ -203,7 +215,12 @@ def _checked_arguments(arguments: object) -> JsonObject:
         )
     try:
         parsed = parse_arguments(canonical_json(arguments))
-    except (TypeError, ValueError, RecursionError):
+    except RecursionError:
+        raise NotAnAnswer(
+            "edited arguments are nested too deep, or hold themselves, which is not JSON",
+            ErrorCode.INVALID_ARGUMENTS,
+        ) from None
+    except (TypeError, ValueError):
         raise NotAnAnswer(
             "edited arguments are not JSON: they hold NaN, an infinity, or what is no JSON value",
             ErrorCode.INVALID_ARGUMENTS,
@@ -267,6 +284,9 @@ def approved_call(
     what the author's code raises then. Raises Stopped."""
     if isinstance(answer, Refuse):
         raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
+    made = hydrated.building.made
+    if made is not None and made.lost:
+        raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _ANEW))
     if answer.arguments is None:
         return hydrated
     whole = unmasked(hydrated.definition, answer.arguments, hydrated.arguments)
@@ -297,10 +317,22 @@ def _asked_differently(request: ApprovalRequest, scope: CallScope) -> ApprovalRe
     return next(earlier, None)
 
 
-def lapsed_by_closing(stopped: Stopped, definition: ToolDefinition) -> Stopped:
-    """Say so where an approval does not fit any more because toolcrib states more of the very same
-    tool than it did when somebody was asked: nobody has swapped it."""
-    digest = stopped.asked_digest
+def keeping(approver: Approver | None, hydrated: Hydrated) -> Approver | None:
+    """Return an approver that keeps what default factories made for this call, if it can."""
+    pinned = hydrated.building.pinned
+    if not pinned or not isinstance(approver, KeepingApprover):
+        return approver
+    ask = approver.ask_keeping
+    return lambda request: ask(request, pinned)
+
+
+def explained(stopped: Stopped, hydrated: Hydrated) -> Stopped:
+    """Say why an approval does not fit any more where nobody has changed anything: a default factory
+    made another value, or toolcrib states more of the very same tool than when somebody was asked."""
+    made = hydrated.building.made
+    if made is not None and made.anew and stopped.error.code is ErrorCode.APPROVAL_MISMATCH:
+        return Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _ANEW))
+    definition, digest = hydrated.definition, stopped.asked_digest
     if not digest or digest == definition.digest or not closing_only(definition, digest):
         return stopped
     return Stopped(CallError.of(stopped.error.code, f"The approval has lapsed: {CLOSED_NOW}."))

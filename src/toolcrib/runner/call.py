@@ -21,14 +21,20 @@ import asyncio
 import inspect
 import logging
 import time
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.failures import log_over_time
 from toolcrib.hydration import Repairer, repair
-from toolcrib.runner.approval import answer_to, approval_request, approved_call, lapsed_by_closing
+from toolcrib.runner.approval import (
+    answer_to,
+    approval_request,
+    approved_call,
+    explained,
+    keeping,
+)
 from toolcrib.runner.executor import Executor, ToolPlan
 from toolcrib.runner.idempotency import (
     AlreadyCompleted,
@@ -43,6 +49,7 @@ from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, se
 from toolcrib.runner.recorder import CallFacts, Recorder, SinkResult
 from toolcrib.runner.running import CALLING, Calling, Limiter, leave_call, taint
 from toolcrib.runner.stopped import NotRecorded, Reporter, Stopped, as_failure, rejection
+from toolcrib.schema.derive.factories import Pinned
 from toolcrib.threads import MOST_LEFT_BEHIND, Work, cancel_requests
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected
@@ -57,6 +64,7 @@ from toolcrib.values.decision import (
     Deny,
     Refuse,
 )
+from toolcrib.values.json import Veiled
 from toolcrib.values.record import (
     FOR_RUN,
     LEFT_BEHIND,
@@ -134,13 +142,16 @@ class Recorded(msgspec.Struct, frozen=True):
     trouble: BaseException | None = None
 
 
-class Call(msgspec.Struct):
+class Call(Veiled, msgspec.Struct):
     """One call in a runner: `run` it, or `finalize` it with an outcome that it has without running."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("pinned",)
 
     setup: Setup
     facts: CallFacts
     context: PolicyContext
     scope: CallScope
+    pinned: Pinned = None  # what its default factories made before
     key: str = ""
     state: State = "arrived"
     value_json: bytes | None = None  # of the tool's value, when it has run
@@ -202,7 +213,8 @@ class Call(msgspec.Struct):
         """Repair the call if need be, and take it through all steps up to its tool's result."""
         setup, facts = self.setup, self.facts
         if repairer is not None and not facts.hydrated.success:
-            facts.take(await repair(facts.hydrated, setup.catalog, repairer))
+            repaired = repair(facts.hydrated, setup.catalog, repairer, pinned=self.pinned)
+            facts.take(await repaired)
             if cancel_requests() > cancels:
                 raise asyncio.CancelledError  # the repairer caught it
         hydrated, plan = self._plan(facts.hydrated)
@@ -361,7 +373,8 @@ class Call(msgspec.Struct):
         """Let the key go; a call that waits keeps what its default factories made."""
         hydrated, cache = self.facts.hydrated, self.setup.cache
         if isinstance(outcome, Waiting) and isinstance(hydrated, Hydrated):
-            cache.pin(self.key, hydrated.call, hydrated.building.pinned)
+            caller = self.context.caller.id
+            cache.pin(self.key, hydrated.call, caller, hydrated.building.made)
         cache.release(self.key)
 
     async def _recorded(self, outcome: Outcome, ledger: Ledger) -> Recorded:
@@ -488,11 +501,11 @@ class Call(msgspec.Struct):
             answer = await answer_to(
                 request,
                 self.scope,
-                setup.approver,
+                keeping(setup.approver, hydrated),
                 lambda raised: self._unanswered(hydrated, raised),
             )
         except Stopped as stopped:
-            raise lapsed_by_closing(stopped, hydrated.definition) from None
+            raise explained(stopped, hydrated) from None
         if answer is None:
             return Waiting(facts.record("waiting"), request)
         facts.approved_by = answer.by

@@ -29,10 +29,11 @@ import msgspec
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.runner.recorder import DONE, CallFacts, Recorder, SinkResult, to_the_end
 from toolcrib.runner.stopped import NOT_ITS_OWN, NotRecorded, Stopped, as_failure
+from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.threads import cancel_requests, is_stop
-from toolcrib.values.call import Hydrated, ToolCall
+from toolcrib.values.call import FactoryMade, Hydrated, ToolCall
 from toolcrib.values.decision import Caller
-from toolcrib.values.json import JsonValue, canonical_json, fresh
+from toolcrib.values.json import canonical_json, fresh
 from toolcrib.values.record import (
     CallError,
     Completed,
@@ -144,22 +145,25 @@ class IdempotencyCache:
         self._evicted: deque[str] = deque()
         self._bytes = 0
         self._lock = threading.Lock()
-        self.pins: dict[str, tuple[ToolCall, dict[str, JsonValue]]] = {}
+        self.pins: dict[str, tuple[ToolCall, str, FactoryValues]] = {}
 
-    def pin(self, key: str, call: ToolCall, pinned: dict[str, JsonValue]) -> None:
+    def pin(self, key: str, call: ToolCall, caller: str, pinned: FactoryMade | None) -> None:
         """Keep the values of default factories of a call that waits: they run once a call."""
-        if not pinned:
+        if not isinstance(pinned, FactoryValues):
             return
-        self.pins[key] = call, pinned
+        self.pins[key] = call, caller, pinned
         with self._lock:
             while len(self.pins) > self._limit:
                 del self.pins[next(iter(self.pins))]
 
-    def pinned(self, run_id: str, call: ToolCall) -> dict[str, JsonValue]:
+    def pinned(self, run_id: str, call: ToolCall, caller: str) -> FactoryValues | None:
         """Return the values that were pinned for this very call, if it waited here before."""
-        known, pinned = self.pins.get(key_of(run_id, call.id), (None, {}))
-        same = known is not None and (known.name, known.arguments) == (call.name, call.arguments)
-        return pinned if same else {}
+        known = self.pins.get(key_of(run_id, call.id))
+        if known is None:
+            return None
+        before, whose, pinned = known
+        same = (before.name, before.arguments, whose) == (call.name, call.arguments, caller)
+        return pinned.again() if same else None
 
     def claim(
         self, key: str, fingerprint: Fingerprint

@@ -10,14 +10,14 @@ import asyncio
 import inspect
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from typing import Any
 
 from msgspec.structs import replace
 
-from toolcrib.errors import ErrorCode, ToolcribError
+from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.hydration import Repairer, check_repairer, hydrate, repair
 from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
 from toolcrib.runner.call import Call, Setup
@@ -28,13 +28,13 @@ from toolcrib.runner.policy import Policy, counting, never_allowed, with_standar
 from toolcrib.runner.recorder import Recorder
 from toolcrib.runner.running import CALLING, Limiter
 from toolcrib.runner.stopped import NOT_ITS_OWN, ExceptionHook, Reporter, rejection
+from toolcrib.schema.derive.factories import Pinned
 from toolcrib.threads import Work
 from toolcrib.tools import Catalog, ToolLike, Tools
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.context import CallScope, PolicyContext, RunTally
-from toolcrib.values.decision import ANONYMOUS, Approver, Caller, Deny
+from toolcrib.values.decision import ANONYMOUS, Approver, Caller, Deny, KeepingApprover
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonValue
 from toolcrib.values.message import Plan
 from toolcrib.values.offer import Offer
 from toolcrib.values.origin import Origin, prompt_of
@@ -175,7 +175,7 @@ class ToolRunner:
         call: ToolCall,
         offer: Offer | None = None,
         *,
-        pinned: Mapping[str, JsonValue] | None = None,
+        pinned: Pinned = None,
     ) -> HydrationResult:
         """Check one call against what was offered, by default all tools; repair it once if allowed.
 
@@ -205,14 +205,23 @@ class ToolRunner:
             scope = CallScope(RunTally(started=time.monotonic()))
         else:
             check_type("scope", scope, CallScope, "a CallScope, or None")
+        setup = self._setup
         task = asyncio.current_task()
         cancels = 0 if task is None else task.cancelling()
-        hydrated = self._hydrated(call, scope) if isinstance(call, ToolCall) else call
+        pinned: Pinned = None
+        if not isinstance(call, ToolCall):
+            hydrated = call
+        else:
+            if setup.cache.pins:
+                pinned = setup.cache.pinned(scope.tally.run_id, call, caller.id)
+            if pinned is None and setup.approver is not None:
+                pinned = await self._kept(setup.approver, call, caller, scope)
+            hydrated = self._hydrated(call, pinned)
         parent = CALLING.get()
         if parent is not None and parent.tally.tainted:
             scope.tally.tainted = True
         facts = self._recorder.facts(hydrated, caller, scope, parent)
-        prepared = Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
+        prepared = Call(setup, facts, PolicyContext(caller, scope.tally), scope, pinned)
         return await prepared.run(task, cancels, None if hydrated is call else self._repairer)
 
     async def write_run(self, record: RunRecord) -> None:
@@ -307,19 +316,36 @@ class ToolRunner:
             with suppress(asyncio.CancelledError):  # once more; it is over when all of them are
                 await asyncio.gather(*tasks, return_exceptions=True)
             left = (
-                self._hydrated(call, scope) if isinstance(call, ToolCall) else call
+                self._hydrated(call) if isinstance(call, ToolCall) else call
                 for at, call in enumerate(given)
                 if at not in begun
             )
             await self.refuse_all(left, caller=caller, scope=scope, code=ErrorCode.CANCELLED)
             raise
 
-    def _hydrated(self, call: ToolCall, scope: CallScope) -> HydrationResult:
-        """Hydrate a call; one that waited here keeps the values of its factories."""
+    def _hydrated(self, call: ToolCall, pinned: Pinned = None) -> HydrationResult:
         setup = self._setup
-        cache = setup.cache
-        pinned = cache.pinned(scope.tally.run_id, call) if cache.pins else None
         return hydrate(call, setup.catalog, pinned=pinned, on_exception=setup.reporter.debug)
+
+    async def _kept(
+        self, approver: Approver, call: ToolCall, caller: Caller, scope: CallScope
+    ) -> Pinned:
+        """Return what was kept with the question about a call. Raises SourceError where its store
+        cannot be used, and CancelledError; the call has its record then."""
+        entry = self.catalog.by_name.get(call.name)
+        if entry is None or not entry.tool.has_factories:
+            return None
+        if not isinstance(approver, KeepingApprover):
+            return None
+        try:
+            return await approver.kept(scope.tally.run_id, call.id, caller.id) or None
+        except BaseException as raised:
+            if isinstance(raised, Exception) and not isinstance(raised, SourceError):
+                self._setup.reporter.raised(f"the approver of tool '{call.name}'", call, raised)
+                return None
+            refused = [self._hydrated(call)]
+            await self.refuse_all(refused, caller=caller, scope=scope, code=ErrorCode.CANCELLED)
+            raise
 
 
 def _look_at(future: asyncio.Future[Any]) -> None:

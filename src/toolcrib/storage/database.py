@@ -356,6 +356,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     # The conversation as it was before a turn; of what was written earlier nobody knows it.
     ("ALTER TABLE chat_turns ADD COLUMN before TEXT",),
+    ("ALTER TABLE approvals ADD COLUMN pinned TEXT NOT NULL DEFAULT ''",),
 )
 
 

@@ -234,7 +234,6 @@ class Tool(Generic[P, R]):
         "__weakref__",
         "_converting",
         "_fixed",
-        "_has_factories",
         "_original",
         "_target",
         "accepts",
@@ -244,6 +243,7 @@ class Tool(Generic[P, R]):
         "converters",
         "defaults",
         "definition",
+        "has_factories",
         "imported",
         "is_class",
         "needs",
@@ -286,7 +286,7 @@ class Tool(Generic[P, R]):
         self.takes_object = takes_object
         self._fixed = None if takes_object is not None else _fixed_values(self.defaults)
         readers = [takes_object, *self.converters.values()]
-        self._has_factories = any(
+        self.has_factories = any(
             isinstance(reader, TypedReader) and reader.has_factories for reader in readers
         ) or any(default.factory is not None for default in self.defaults.values())
         self.accepts = accepts
@@ -400,7 +400,7 @@ class Tool(Generic[P, R]):
                     places += (fixed.pointer,)
             return BuiltArguments(self._instance(arguments), canonical_bytes(arguments), places)
         found = Findings()
-        values = (before or FactoryValues()) if self._has_factories else None
+        values = (before or FactoryValues()) if self.has_factories else None
         if self.takes_object is not None:
             value, shown = _read(self.takes_object, arguments, None, found, values)
             instance = self._target(value)

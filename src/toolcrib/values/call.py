@@ -120,17 +120,28 @@ class Provenance(Veiled, msgspec.Struct, frozen=True, gc=False):
         return None if self.sent is None else fresh(self.sent)
 
 
+class FactoryMade(Protocol):
+    """The values that default factories made for one call. `anew` says that one ran again, since JSON
+    could not keep what it made, and `lost` that nothing shows whether this is the same value."""
+
+    anew: bool
+    lost: bool
+
+
 class Building(Protocol):
     """Builds the instances of one call; `sent` is what they are built from. `pinned` has, as JSON, what
     default factories made, which run once a call: by factory, in the order of their calls.
-    `normalised` points to what an author's own validator changed. `distrusted` says that the tool was
-    imported, and that nobody trusts it."""
+    `made` has the very values, for the same process. `normalised` points to what an author's own
+    validator changed. `distrusted` says that the tool was imported, and that nobody trusts it."""
 
     @property
     def sent(self) -> JsonObject: ...
 
     @property
     def pinned(self) -> dict[str, JsonValue]: ...
+
+    @property
+    def made(self) -> FactoryMade | None: ...
 
     @property
     def normalised(self) -> tuple[str, ...]: ...

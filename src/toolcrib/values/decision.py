@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Awaitable, Callable
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from toolcrib.errors import ErrorCode
-from toolcrib.values.json import JsonObject, Veiled, encodable
+from toolcrib.values.json import JsonObject, JsonValue, Veiled, encodable
 from toolcrib.values.typed import Checked
 
 
@@ -131,3 +131,22 @@ class Refuse(Checked, msgspec.Struct, frozen=True, tag="refuse"):
 
 Answer: TypeAlias = Approve | Refuse
 Approver: TypeAlias = Callable[[ApprovalRequest], Awaitable[Answer | None]]
+
+
+@runtime_checkable
+class KeepingApprover(Protocol):
+    """An approver that keeps, with each question, what default factories made for its call.
+
+    The same call, made again in another process, is then the call that was asked about. What is kept is
+    `Hydrated.building.pinned`; it may hold secrets.
+    """
+
+    async def ask_keeping(
+        self, request: ApprovalRequest, pinned: dict[str, JsonValue], /
+    ) -> Answer | None:
+        """Answer, as an approver does. `pinned` is kept where the question is new."""
+        ...
+
+    async def kept(self, run_id: str, call_id: str, caller: str, /) -> dict[str, JsonValue]:
+        """Return what was kept with the question about this call of this caller; {} for no question."""
+        ...

@@ -251,7 +251,10 @@ def test_what_is_no_json_is_shown_by_its_type(hint: Any, default: Any, kind: str
     assert made.value is default
     assert not made.is_json
     assert made.shown == {"default": kind}
-    assert made.for_call().value is default
+    own, taken_apart = made.for_call().value, (list, dict, deque, Login)
+    assert type(own) is type(default)
+    assert own == default
+    assert (own is default) is not isinstance(default, taken_apart)
 
 
 @dataclass

@@ -43,7 +43,14 @@ from toolcrib.schema.derive.adapters import Adapter, FlatAdapter, reader, whole_
 from toolcrib.schema.derive.cores import core_schemas, is_core, is_pydantics, parts_of
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.hints import show
-from toolcrib.schema.derive.plain import MISSING, WRITTEN, attributes_of, is_secret, plain_default
+from toolcrib.schema.derive.plain import (
+    MISSING,
+    WRITTEN,
+    attributes_of,
+    is_secret,
+    own_copy,
+    plain_default,
+)
 from toolcrib.schema.derive.reading import TypedReader
 from toolcrib.schema.derive.roundtrip import READ_FROM_TEXT, Differs
 from toolcrib.schema.guard import schema_text
@@ -114,9 +121,10 @@ class Default(msgspec.Struct, frozen=True, kw_only=True):
         if self.factory is not None:
             made = values.value(name, self.factory, _Parameter(read)) if values else self.factory()
             return default_of(made, _reader_of(read))
-        if not self.is_json or self.value.__class__ in STEADY:
+        if self.value.__class__ in STEADY:
             return self
-        return msgspec.structs.replace(self, value=copy.deepcopy(self.value))
+        own = copy.deepcopy(self.value) if self.is_json else own_copy(self.value)
+        return msgspec.structs.replace(self, value=own)
 
 
 class _Parameter(NamedTuple):

@@ -8,35 +8,30 @@ order. Reading is deterministic but for its factories: the same text asks for th
 same order, whatever unions, sets, texts of JSON and validators do meanwhile, and a validator sees each
 time what it saw the first time.
 
-In a saved run a value is stored as JSON, if its hint reads exactly that value from it: the same
+For another process a value is stored as JSON, if its hint reads exactly that value from it: the same
 classes, with the same attributes. What JSON does not give back (a connection, an object of a subclass)
-is made anew in another process, where the call runs only if its effective arguments are the same as
-before.
+is made `anew` there, where the call runs only if its effective arguments are the same as before. What
+these show by its type alone is `lost`: nobody can say whether it is the value that was asked about.
 """
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import is_dataclass
 from itertools import count
-from typing import Any, Protocol
-
-from pydantic import BaseModel
+from typing import Any, Protocol, TypeAlias
 
 from toolcrib.schema.derive.cores import definitions_of, rewritten
-from toolcrib.schema.derive.plain import MISSING, attributes_of, plain
+from toolcrib.schema.derive.plain import MISSING, held_by, is_object, own_copy, plain, plain_default
 from toolcrib.schema.derive.roundtrip import (
     ADDS_TOO_MUCH,
     MAX_ADDED,
+    Differs,
     TooMuchWorkError,
     weight_of_default,
 )
 from toolcrib.values.json import JsonValue
-
-_UNCHANGING = frozenset((str, int, float, bool, bytes, type(None)))
 
 
 class Codec(Protocol):
@@ -52,24 +47,21 @@ class Codec(Protocol):
 
 
 class _Value:
-    """Holds a value as it was when its factory had made it.
+    """Holds a value as it was when its factory had made it: a connection stays what it is."""
 
-    `MISSING` stands for one that cannot be copied, or that is no JSON: a connection stays what it is.
-    """
-
-    __slots__ = ("_codec", "_value")
+    __slots__ = ("_codec", "_is_json", "_value")
 
     def __init__(self, value: Any, codec: Codec, *, is_json: bool) -> None:
         self._codec = codec
-        copied = is_json or value.__class__ in _UNCHANGING  # as infinity is
-        self._value = _copied(value) if copied else MISSING
+        self._is_json = is_json
+        self._value = own_copy(value)
 
     def again(self, _codec: Codec) -> Any:
-        return _copied(self._value)
+        return own_copy(self._value)
 
     def json(self) -> list[JsonValue]:
         """Return the JSON of the value, in a list; an empty one where JSON does not give it back."""
-        if self._value is MISSING:
+        if not self._is_json:
             return []
         try:
             shown = self._codec.shown(self._value)
@@ -99,16 +91,18 @@ class _Saved:
 class FactoryValues:
     """The values that the default factories of one call made: by factory, in the order of asking.
 
-    `added` is what they weigh.
+    `added` is what they weigh. `anew` says that one that was made before had to be made anew, and
+    `lost` that nothing shows whether it is the same.
     """
 
-    __slots__ = ("_before", "_made", "_scope", "added")
+    __slots__ = ("_before", "_made", "_scope", "added", "anew", "lost")
 
     def __init__(self, before: Mapping[str, list[Any]] | None = None) -> None:
         self._before = {key: deque(stored) for key, stored in (before or {}).items()}
         self._made: dict[str, list[_Value]] = {}
         self._scope = ""
         self.added = 0
+        self.anew = self.lost = False
 
     @classmethod
     def of_json(cls, saved: Mapping[str, JsonValue]) -> FactoryValues:
@@ -121,7 +115,9 @@ class FactoryValues:
 
     def again(self) -> FactoryValues:
         """Return values that hand out what was stored here."""
-        return FactoryValues(self._made)
+        values = FactoryValues(self._made)
+        values.anew, values.lost = self.anew, self.lost
+        return values
 
     def value(self, key: str, make: Callable[[], Any], codec: Codec) -> Any:
         """Return the next value of a factory: what it made before, else what it makes now.
@@ -132,6 +128,8 @@ class FactoryValues:
         value = stored.popleft().again(codec) if stored else MISSING
         if value is MISSING:
             value = make()
+            self.anew = self.anew or stored is not None
+            self.lost = self.lost or (bool(self._before) and not _is_shown(value, codec))
         shown = _shown(value)
         self.added += weight_of_default(shown, factory=True)
         if self.added > MAX_ADDED:
@@ -155,6 +153,8 @@ class FactoryValues:
         return f"{self._scope}.{index}"
 
 
+Pinned: TypeAlias = Mapping[str, JsonValue] | FactoryValues | None
+"""What default factories made for a call before: as JSON, or, in the same process, the very values."""
 _CURRENT: ContextVar[FactoryValues | None] = ContextVar("_CURRENT", default=None)
 
 
@@ -221,21 +221,24 @@ def _shown(value: Any) -> Any:
         return MISSING
 
 
-def _copied(value: Any) -> Any:
-    if value is MISSING or value.__class__ in _UNCHANGING:
-        return value
+def _is_shown(value: Any, codec: Codec) -> bool:
+    """Return whether whoever looks at a call sees more of a value than its type."""
+    if plain_default(value) is MISSING:
+        return False
     try:
-        return copy.deepcopy(value)
+        return codec.shown(value) is not MISSING
+    except Differs:  # it is no value of its hint, and shown as it is
+        return True
     except Exception:  # noqa: BLE001  an author's class may raise anything
-        return MISSING
+        return False
 
 
 def _same(one: Any, other: Any) -> bool:
     """Return whether two values are of the same classes, with the same attributes, at any depth."""
     if one.__class__ is not other.__class__:
         return False
-    if isinstance(one, BaseModel) or (is_dataclass(one) and not isinstance(one, type)):
-        return _same(attributes_of(one), attributes_of(other))
+    if is_object(one):
+        return _same(held_by(one), held_by(other))
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_same(v, other[k]) for k, v in one.items())
     if isinstance(one, list | tuple | deque):

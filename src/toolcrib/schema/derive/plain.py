@@ -5,6 +5,7 @@ Attributes count, not what a class says of itself: secrets are opened, enums are
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
@@ -64,7 +65,7 @@ def plain(value: Any) -> Any:
         return plain(value.get_secret_value())
     if isinstance(value, dict):
         return _plain_object(value)
-    if isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type)):
+    if is_object(value):
         return _plain_object(attributes_of(value))
     if isinstance(value, list | tuple | deque | set | frozenset):
         items = [plain(item) for item in value]
@@ -88,17 +89,20 @@ def number_of(value: Any, shown: Any) -> Any:
 
 
 def attributes_of(value: Any) -> Any:
-    """Return all that an object holds, by the names that it is sent under, extras too.
+    """Return the fields of an object, by the names that they are sent under, and declared extras.
 
-    A RootModel is what it holds. Serializers, excluded fields and private attributes do not matter.
+    A RootModel is what it holds. Serializers and excluded fields do not matter. What else is in an
+    object (set by `__post_init__`, kept by a `cached_property`) is no argument, and nobody's to see.
     """
     if isinstance(value, BaseModel):
         if isinstance(value, classes_of("pydantic.root_model", "RootModel")):
             return value.root  # type: ignore[attr-defined]
-        sent_as = {n: field.validation_alias for n, field in type(value).model_fields.items()}
         held = {
-            alias if isinstance(alias := sent_as.get(name), str) else name: part
-            for name, part in value.__dict__.items()
+            alias if isinstance(alias := field.validation_alias, str) else name: value.__dict__[
+                name
+            ]
+            for name, field in type(value).model_fields.items()
+            if name in value.__dict__
         }
         return {**held, **(value.__pydantic_extra__ or {})}
     listed = {field.name: getattr(value, field.name, MISSING) for field in fields(value)}
@@ -106,11 +110,48 @@ def attributes_of(value: Any) -> Any:
 
 
 def extras_of(value: Any, named: Collection[str]) -> dict[str, Any]:
-    """Return what an object holds under other names than those of its fields."""
+    """Return what an object that its author opened holds under other names than its fields'."""
     if isinstance(value, BaseModel):
         return value.__pydantic_extra__ or {}
-    kept = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+    opened = getattr(type(value), "__pydantic_config__", {}).get("extra") == "allow"
+    kept = value if isinstance(value, dict) else getattr(value, "__dict__", {}) if opened else {}
     return {name: part for name, part in kept.items() if name not in named}
+
+
+def held_by(value: Any) -> Any:
+    """Return all that an object holds, declared or not, by name."""
+    kept = extras_of(value, ()) if isinstance(value, BaseModel) else attributes_of(value)
+    return {**kept, **getattr(value, "__dict__", {})}
+
+
+def is_object(value: Any) -> bool:
+    """Return whether a value is an object that pydantic takes apart."""
+    return isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type))
+
+
+def own_copy(value: Any) -> Any:
+    """Return a copy of what pydantic takes apart. All else in it (a sentinel, a connection) is passed
+    as the object that it is, and so is what its author's class does not let be copied."""
+    pending, seen = [value], dict[int, Any]()
+    memo: dict[int, Any] = {}  # what `deepcopy` takes for copied
+    while pending:
+        part = pending.pop()
+        if id(part) in seen:
+            continue
+        seen[id(part)] = part
+        if isinstance(part, dict):
+            pending += [*part.keys(), *part.values()]
+        elif isinstance(part, list | tuple | deque | set | frozenset):
+            pending += part
+        elif is_object(part):
+            private = getattr(part, "__pydantic_private__", None) or {}
+            pending += [*held_by(part).values(), *private.values()]
+        elif not isinstance(part, bytearray):
+            memo[id(part)] = part
+    try:
+        return copy.deepcopy(value, memo)
+    except Exception:  # noqa: BLE001  an author's class may raise anything
+        return value
 
 
 def holds_secret(value: Any) -> bool:
@@ -127,7 +168,7 @@ def holds_secret(value: Any) -> bool:
             pending += [*part.keys(), *part.values()]
         elif isinstance(part, list | tuple | deque | set | frozenset):
             pending += part
-        elif isinstance(part, BaseModel) or (is_dataclass(part) and not isinstance(part, type)):
+        elif is_object(part):
             pending.append(attributes_of(part))
     return False
 

@@ -31,7 +31,7 @@ from toolcrib.schema.derive.cores import (
     is_pydantics,
 )
 from toolcrib.schema.derive.factories import FactoryValues
-from toolcrib.schema.derive.plain import MISSING, extras_of, plain_default, same_json
+from toolcrib.schema.derive.plain import MISSING, extras_of, own_copy, plain_default, same_json
 from toolcrib.schema.derive.roundtrip import (
     ADDS_TOO_MUCH,
     MAX_ADDED,
@@ -251,8 +251,9 @@ class FieldsPart(Part):
             if item is MISSING or field.again is not None:
                 continue
             made[field.keys[0]] = shown = _shown_default(field.node, item)
-            if found.made and shown is not MISSING and item.__class__ not in _UNCHANGING:
-                self._set(value, field.name, copy.deepcopy(item))
+            if found.made and item.__class__ not in _UNCHANGING:
+                own = own_copy(item) if shown is MISSING else copy.deepcopy(item)
+                self._set(value, field.name, own)
         for name, item in self._extras_of(value).items():
             made[name] = _shown_default(self._extras, item)
         if any(shown is MISSING for shown in made.values()):
@@ -291,12 +292,12 @@ class FieldsPart(Part):
 def _default(field: FieldPart, value: Any, at: At, found: Findings) -> tuple[Any, Any]:
     """Show a value that was not sent, and note its place; also return one for this instance alone.
 
-    What is no JSON (a sentinel, a connection) stays the object that it is.
+    What pydantic does not take apart (a sentinel, a connection) stays the object that it is.
     """
     found.defaults.append(at)
     shown = _shown_default(field.node, value)
     if shown is MISSING:
-        return {"default": type(value).__name__}, value
+        return {"default": type(value).__name__}, own_copy(value)
     if value.__class__ in _UNCHANGING:
         return shown, value
     try:
