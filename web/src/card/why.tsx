@@ -45,7 +45,7 @@ function factsOf({ record, reply, turn }: Why): [name: string, value: string][] 
     ],
     ["Refused", text(record["refusal"])],
     ["Its reply", spent(reply)],
-    ["Whole answer", turn && turn.requests > 1 ? `${count(turn.requests, "replies")}: ${spent(turn)}` : ""],
+    ["Whole answer", turn && turn.requests > 1 ? [count(turn.requests, "replies"), spent(turn)].filter(Boolean).join(": ") : ""],
     ["Arguments", record["validated"] ? "checked against the tool's own schema" : ""],
     ["Repaired", record["repaired"] ? [text(record["repaired_by"]), list(record["notes"])].filter(Boolean).join(": ") : ""],
     ["Filled in", list(record["defaulted"])],
