@@ -144,7 +144,8 @@ async def test_several_texts_are_no_answer(answers: tuple[str, ...]) -> None:
     reply = Reply(Message.assistant("12"), "stop", answers=answers)
     client = ScriptedClient([reply, Reply(Message.assistant("07"), "stop", answers=("7",))])
     result = await Agent(client, output=int).run("go")
-    assert result.output == 7
+    assert (result.output, result.text) == (7, "7")
+    assert result.messages[-1].content == "07"
     assert "That is not the JSON value" in client.requests[1].messages[-1].content
 
 

@@ -92,6 +92,15 @@ async def test_what_is_not_visible_is_nowhere() -> None:
     assert turn["parts"][0]["result"] == {"kept": "yes"}
 
 
+async def test_a_refused_answer_and_the_accepted_one_are_two_parts() -> None:
+    turn = new_turn("t", "Ask")
+    view = TurnView(turn, nothing)
+    async with Agent(ScriptedClient(["9.5", "9"]), output=int).stream("go") as run:
+        async for event in run:
+            view.take(event)
+    assert [part["text"] for part in view.turn["parts"]] == ["9.5", "9"]
+
+
 async def test_a_large_result_is_cut_and_says_so() -> None:
     turn, _ = await shown(call("rows", count=20_000), "done")
     (card, _text) = turn["parts"]

@@ -299,6 +299,7 @@ class Run:
         self._limits = terms.limits
         self._settings = terms.settings
         self._output_type = terms.output
+        self._answer: str | None = None  # the text that was read last for a typed answer
         self._output: Any = None
         self._corrections = state.corrections
         self._emit, self._streaming = listener
@@ -436,6 +437,7 @@ class Run:
             return True
         answers = (reply.text,) if reply.answers is None else reply.answers
         if len(answers) == 1:
+            self._answer = answers[0]
             self._output, complaint = self._output_type.read(answers[0], reply.offer.output)
         else:
             said = f"{len(answers)} texts may each be it" if answers else "no text is marked as it"
@@ -584,6 +586,8 @@ class Run:
         if self._state_key is not None:
             state = state.signed(self._state_key)
         text = self._history.text
+        if status == "completed" and self._answer is not None:
+            text = self._answer
         return RunResult(
             status=status,
             text=text,

@@ -209,6 +209,7 @@ class TurnView:
         self._parts: list[Json] = turn["parts"]
         self._calls = {p["id"]: at for at, p in enumerate(self._parts) if p["kind"] == "call"}
         self._pieces: list[str] = []  # of the last part's text, which has not got them yet
+        self._speaks = False  # the last part is a text of a reply that has not ended
         self._questions: dict[str, Json] = {}  # by call, as long as the turn runs
 
     def snapshot(self) -> Json:
@@ -313,6 +314,7 @@ class TurnView:
 
     def _reply(self, event: ReplyFinished) -> list[Operation]:
         self._join()
+        self._speaks = False
         reply = {
             "turn": event.turn,
             "model": event.model,
@@ -330,10 +332,11 @@ class TurnView:
 
     def _say(self, kind: str, text: str) -> list[Operation]:
         text = encodable(text)
-        if self._parts and self._parts[-1]["kind"] == kind:
+        if self._speaks and self._parts and self._parts[-1]["kind"] == kind:
             self._pieces.append(text)
             at = str(len(self._parts) - 1)
             return [_operation("append-text", ["parts", at, "text"], text)]
+        self._speaks = True
         return [self._add({"kind": kind, "text": text})]
 
     def _add(self, part: Json) -> Operation:
