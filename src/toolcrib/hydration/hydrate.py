@@ -20,9 +20,9 @@ from pydantic_core import to_json
 from toolcrib.errors import ErrorCode, Stage, ToolError
 from toolcrib.failures import log_raised
 from toolcrib.hydration.parse import Parsed, ParseFailure, parse_arguments, read_short
-from toolcrib.schema.derive.factories import FactoryValues
-from toolcrib.schema.derive.roundtrip import TooMuchWorkError
-from toolcrib.schema.references import escape_pointer, remove_at
+from toolcrib.schema.derive.factories import AddedDefaults, FactoryValues
+from toolcrib.schema.derive.roundtrip import Noted, TooMuchWorkError
+from toolcrib.schema.references import escape_pointer, name_of, remove_at
 from toolcrib.schema.validator import Validator
 from toolcrib.tools import Catalog, Tool, Tools, tool_of
 from toolcrib.tools.component import BuiltArguments, NotAcceptedError, copy_of, value_faults
@@ -45,7 +45,7 @@ def hydrate(
     call: ToolCall,
     offered: Offer | Catalog | Tools,
     *,
-    pinned: Mapping[str, JsonValue] | None = None,
+    pinned: Mapping[str, JsonValue] | FactoryValues | None = None,
     on_exception: Callable[[ToolCall, BaseException], None] | None = None,
 ) -> HydrationResult:
     """Check one call against what was offered, and build the tool's instance. Runs nothing.
@@ -78,7 +78,7 @@ def hydrate(
     if isinstance(parsed, ParseFailure):
         return _reject(call, started, parsed.code, parsed.message, definition=tool.definition)
     judged = parsed if offer is None else _restored(offer, tool, call, parsed)
-    before = FactoryValues.of_json(pinned) if pinned else None
+    before = FactoryValues.of(pinned) if pinned else None
     undeclared = () if tool.definition.closed else _undeclared(tool, judged.value)
     made, errors, retryable = _built(call, tool, judged.value, before, on_exception)
     notes, validator = call.notes + judged.notes + undeclared, tool.validator
@@ -104,7 +104,7 @@ def hydrate(
 
 def _check_options(pinned: object, on_exception: object) -> None:
     """Raise TypeError, naming the option that is of a wrong type."""
-    check_type("pinned", pinned, (Mapping, NoneType), "a mapping, `Hydrated.building.pinned`")
+    check_type("pinned", pinned, (Mapping, FactoryValues, NoneType), "a mapping, `Hydrated.building.pinned`")
     if not callable(on_exception):
         check_type("on_exception", on_exception, NoneType, "a function")
 
@@ -188,6 +188,16 @@ def instance_of(hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
     if made.canonical != hydrated.canonical:
         raise OtherArguments("these are not the arguments that were decided on")
     return made.instance
+
+
+def added_to(hydrated: Hydrated) -> AddedDefaults:
+    """Return where each default of a call that has not run yet stands, and what its factories gave."""
+    building = hydrated.building
+    if not isinstance(building, _Build) or building._unseen is None:  # noqa: SLF001
+        raise OtherArguments("only a call that was hydrated, and has not run, is edited")
+    unseen, values = building._unseen, building._factory_values  # noqa: SLF001
+    parameters: list[Noted] = [((None, name_of(p)), None, None) for p in hydrated.defaults]
+    return AddedDefaults.of(unseen.noted or parameters, [] if values is None else values.asked)
 
 
 def _restored(offer: Offer, tool: Tool[..., Any], call: ToolCall, parsed: Parsed) -> Parsed:
