@@ -104,7 +104,12 @@ def hydrate(
 
 def _check_options(pinned: object, on_exception: object) -> None:
     """Raise TypeError, naming the option that is of a wrong type."""
-    check_type("pinned", pinned, (Mapping, FactoryValues, NoneType), "a mapping, `Hydrated.building.pinned`")
+    check_type(
+        "pinned",
+        pinned,
+        (Mapping, FactoryValues, NoneType),
+        "a mapping, `Hydrated.building.pinned`",
+    )
     if not callable(on_exception):
         check_type("on_exception", on_exception, NoneType, "a function")
 

@@ -36,8 +36,8 @@ _CHANGED = (
     "arguments. The call did not run."
 )
 _STANDS_FOR = (
-    "A default that is no JSON was put where it was not shown; what was shown is only its type. The call "
-    "did not run."
+    "A default that is no JSON was put where it was not shown: what was shown is only its type. The "
+    "call did not run."
 )
 
 
@@ -55,27 +55,27 @@ def edited_call(
     shown = _Shown(hydrated)
     sent, made = frozenset[Steps](), list[Made]()
     given: FactoryValues | None = None
-    rejected: Rejected | None = None
-    for _ in range(_READINGS):
+    rejected: Rejected | None = None  # of the edit itself, not of a default that had to be sent
+    for attempt in range(_READINGS):
         edit = _Edit(shown, edited, sent)
         values = given or FactoryValues(pool=edit.pool(made))
         read = hydrate(_call(hydrated, edit.arguments), catalog, pinned=values, on_exception=hook)
         made += [one for one in values.asked if one.source is None]
         if isinstance(read, Rejected):
-            rejected, given, more = rejected or read, None, edit.partly - sent
-            if not more and not (shown.changed and _is_valid(edited, hydrated, catalog, edit)):
-                return rejected
+            rejected = rejected if attempt else read
+            given, more = None, edit.partly - sent
         else:
-            result = _Read(read)
+            rejected, result = None, _Read(read)
             given = edit.in_their_places(result.added, made)
             stands = edit.stands(edit.expected, result.arguments, result, ())
             if given is None and stands and edit.is_known(result.added):
                 return read
-            more = frozenset() if stands else edit.others(result) - sent
-            given = None if more else given
+            more = frozenset() if stands or given is not None else edit.others(result) - sent
         if given is None and not more:
             break
         sent |= more
+    if rejected is not None and not (shown.changed and _is_valid(edited, hydrated, catalog, edit)):
+        return rejected
     raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _CHANGED))
 
 
@@ -119,7 +119,7 @@ class _Numbers:
 
 
 class _Item(NamedTuple):
-    """An item that was shown: its place, and what was sent for it, `_ABSENT` where that is not known."""
+    """An item that was shown: its place, and what was sent for it; `_ABSENT` where nobody knows."""
 
     at: Steps
     shown: Any
@@ -140,6 +140,7 @@ class _Shown:
         self.changed = frozenset(hydrated.building.normalised)
         self.marks, self.below, self.hidden = set[int](), set[Steps](), set[Steps]()
         self.items: dict[int, _Item | None] = {}
+        self.values: set[tuple[str, int]] = set()
         arguments = hydrated.arguments
         for at, origin in self.added.origins.items():
             value = _at_place(arguments, at)
@@ -155,6 +156,8 @@ class _Shown:
 
     def _sent(self, shown: Any, sent: Any, at: Steps) -> Any:
         """Return what was sent for a value, its parts where they were shown; defaults are absent."""
+        number = self.number(shown)
+        self.values.add((_name_of(at), number))
         if at in self.added.origins:
             return _ABSENT
         if self.is_changed(at):
@@ -170,11 +173,13 @@ class _Shown:
             made = shown if sent is _ABSENT else sent
             if made != shown:
                 self._note_texts(shown, made)
-        if isinstance(shown, dict | list) and made is not _ABSENT:
-            number = self.number(shown)
-            twice = number in self.items and at in self.hidden  # which of the two was moved?
-            if twice or number not in self.items:
-                self.items[number] = None if twice else _Item(at, shown, made)
+        if isinstance(shown, dict | list) and made is not _ABSENT and number != self.number(made):
+            known = self.items.get(number)
+            twice = number in self.items and (known is None or known.at != at)
+            if not twice:
+                self.items[number] = _Item(at, shown, made)
+            elif at in self.hidden:  # which of the two was moved?
+                self.items[number] = None
         return made
 
     def _items(self, shown: list[Any], sent: Any, at: Steps) -> list[Any]:
@@ -221,10 +226,10 @@ class _Read:
 class _Edit:
     """An edit, matched with what was shown.
 
-    `arguments` are what is sent for it, and `expected` what has to come of it: None for what was written
-    anew, which is as the tool's own validators have it. `taken` has the defaults that were left, by
-    their place now, but for those to be `sent`; `partly` are those in objects of which other parts were
-    edited. Raises Stopped where a mark stands for no default.
+    `arguments` are what is sent for it, and `expected` what has to come of it: None for what was
+    written anew, which is as the tool's own validators have it. `taken` has the defaults that were left,
+    by their place now, but for those to be `sent`; `partly` are those in objects of which other parts
+    were edited. Raises Stopped where a mark stands for no default.
     """
 
     def __init__(self, shown: _Shown, edited: JsonObject, sent: frozenset[Steps]) -> None:
@@ -250,7 +255,9 @@ class _Edit:
             return self._list(edited, was, at)
         inner, before = _json_in(edited), _json_in(was.shown)
         if inner is not None and before is not None:
+            taken, partly = self.taken.copy(), self.partly
             _, expected = self._matched(inner, _Item(_NOWHERE, before, _ABSENT), at)
+            self.taken, self.partly = taken, partly
             return self._written(edited), _InText(expected)
         return self._new(edited, at)
 
@@ -284,7 +291,9 @@ class _Edit:
                 before = gone.pop(self._number(part), None)
             if before is None:
                 value = self._new(part, place)
-            elif (*was.at, before) in origins and self._number(part) == self._number(was.shown[name]):
+            elif (*was.at, before) in origins and self._number(part) == self._number(
+                was.shown[name]
+            ):
                 item = _part(was, name)
                 value = self._left(item, place), _Left(self._number(part))
                 if not _is_mark(part):
@@ -327,9 +336,9 @@ class _Edit:
     def _new(self, edited: Any, at: Steps) -> tuple[Any, Any]:
         """Return what is sent for a value that was not here; an item that was shown may be moved."""
         if isinstance(edited, dict | list):
-            was = self._shown.items.get(self._number(edited))
-            if was is not None and self._number(was.sent) != self._number(was.shown):
-                return self._left(was, at), _Left(self._number(edited))
+            number = self._number(edited)
+            if self._is_moved(edited):
+                return self._left(cast("_Item", self._shown.items[number]), at), _Left(number)
         if isinstance(edited, dict):
             self._check_marks(edited)
             parts = {name: self._new(part, (*at, name)) for name, part in edited.items()}
@@ -338,7 +347,14 @@ class _Edit:
         if isinstance(edited, list):
             items = [self._new(part, (*at, index)) for index, part in enumerate(edited)]
             return [one[0] for one in items], _any_of([one[1] for one in items])
-        return self._written(edited), None
+        number = self._number(edited)
+        is_shown = (_name_of(at), number) in self._shown.values  # it may be what was left
+        return self._written(edited), _Left(number) if is_shown else None
+
+    def _is_moved(self, edited: Any) -> bool:
+        """Return whether this was shown somewhere, and is sent otherwise than it was shown."""
+        is_item = isinstance(edited, dict | list)
+        return is_item and self._shown.items.get(self._number(edited)) is not None
 
     def _written(self, edited: Any) -> Any:
         """Return a value that is sent as it was written, having looked for marks in it."""
@@ -367,7 +383,11 @@ class _Edit:
         for item in edited:
             same = free.get(self._number(item))
             places.append(same.pop() if same else None)
-        new = [at for at, place in enumerate(places) if place is None]
+        new = [
+            at
+            for at, place in enumerate(places)
+            if place is None and not self._is_moved(edited[at])
+        ]
         left = {at for same in free.values() for at in same}
         if len(new) * len(self._number) <= _MOST_COMPARED:
             pairs = [
@@ -391,13 +411,14 @@ class _Edit:
             parts = [*map(self._in_common, one, other)]
         else:
             return 0
-        return sum(parts) / (1 + len(one))
+        return sum(parts) / (1 + max(len(one), len(other)))
 
     def _origin(self, at: Steps | None) -> Made | None:
         """Return what a factory gave for the default that was left here, if it is not sent."""
         if at is None or at in self._sent or at not in self.taken:
             return None
-        return self._shown.added.origins[self.taken[at]]
+        origin = self._shown.added.origins[self.taken[at]]
+        return None if origin is UNKNOWN else origin
 
     def _nowhere(self) -> list[Made]:
         """Return what factories gave for no place that is known, as within what a validator made."""
@@ -409,7 +430,7 @@ class _Edit:
         what they gave for no known place, and what they `made` for this edit before."""
         for at in self.taken:
             origin = self._origin(at)
-            if origin is not None and origin is not UNKNOWN:
+            if origin is not None:
                 yield origin
         yield from self._nowhere()
         yield from (one for one in made if not one.has_data)
@@ -448,15 +469,12 @@ class _Edit:
         )
 
     def is_known(self, added: AddedDefaults) -> bool:
-        """Return whether each default that is shown by its type alone is known to be what it was."""
-        origins, arguments = self._shown.added.origins, self._shown.whole.shown
-        hidden = [
-            (at, was)
-            for at, was in self.taken.items()
-            if origins[was] is UNKNOWN and _is_mark(_at_place(arguments, was))
-        ]
-        as_many = len(added.asked) == len(self._shown.added.asked)
-        return not hidden or (as_many and all(at == was for at, was in hidden))
+        """Return whether what validators made of factories' values stands where it stood: nobody can
+        say which of those values is whose."""
+        origins = self._shown.added.origins
+        before = [at for at, origin in origins.items() if origin is UNKNOWN]
+        now = [at for at, origin in added.origins.items() if origin is UNKNOWN]
+        return before == now and all(self.taken.get(at, at) == at for at in now)
 
     def stands(self, expected: Any, read: Any, result: _Read, at: Steps) -> bool:
         """Return whether each value that was left was read as it was shown."""
@@ -476,7 +494,9 @@ class _Edit:
         return expected is None or isinstance(read, dict | list)
 
     def _items_stand(self, expected: list[Any], read: list[Any], result: _Read, at: Steps) -> bool:
-        if any((*at, index) not in result.added.origins for index in range(len(expected), len(read))):
+        if any(
+            (*at, index) not in result.added.origins for index in range(len(expected), len(read))
+        ):
             return False
         if len(expected) > len(read):
             return False
@@ -486,7 +506,9 @@ class _Edit:
         ):
             return True
         place = pointer_of(at)
-        if any(f"{one}/".startswith(f"{place}/") or place.startswith(one) for one in result.changed):
+        if any(
+            f"{one}/".startswith(f"{place}/") or place.startswith(one) for one in result.changed
+        ):
             return False
         left = list(read)  # a set is read in an order of its own
         for part in sorted(expected, key=lambda one: not isinstance(one, _Left)):
@@ -505,6 +527,11 @@ def _part(was: _Item, step: Any) -> _Item:
     elif isinstance(was.sent, list) and step < len(was.sent):
         sent = was.sent[step]
     return _Item((*was.at, step), was.shown[step], sent)
+
+
+def _name_of(at: Steps) -> str:
+    """Return the property that a place is, or that it is in a list of."""
+    return next((step for step in reversed(at) if isinstance(step, str)), "")
 
 
 def _by_factory(made: list[Made]) -> dict[int, deque[Made]]:
@@ -540,7 +567,11 @@ def _at_place(value: Any, at: Steps) -> Any:
 
 def _is_mark(value: Any) -> bool:
     """Return whether a default is shown by its type, being no JSON: that is no value to send."""
-    return isinstance(value, dict) and value.keys() == {"default"} and isinstance(value["default"], str)
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"default"}
+        and isinstance(value["default"], str)
+    )
 
 
 def _parts_of(value: Any) -> Iterator[Any]:

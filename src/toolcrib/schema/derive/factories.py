@@ -117,6 +117,7 @@ class Made(NamedTuple):
         return self.value if copied is MISSING else copied
 
 
+_COPIED = (list, tuple, deque, set, frozenset, dict)
 UNKNOWN: Any = object()
 """The origin of what a validator made of a factory's value: nobody can say which value it was."""
 
@@ -131,15 +132,24 @@ class AddedDefaults(NamedTuple):
     asked: Sequence[Made]
 
     @staticmethod
-    def of(noted: Iterable[Noted], asked: Sequence[Made]) -> AddedDefaults:
+    def of(noted: Sequence[Noted], asked: Sequence[Made]) -> AddedDefaults:
         known: dict[tuple[int, int], deque[Made]] = {}
         for made in asked:
             known.setdefault((id(made.factory), id(made.value)), deque()).append(made)
         origins: dict[tuple[str | int, ...], Made | None] = {}
         for at, value, factory in noted:
             same = known.get((id(factory), id(value)))
-            known_or_not = same.popleft() if same else UNKNOWN
-            origins[steps(at)] = None if factory is None else known_or_not
+            origin = same.popleft() if same else UNKNOWN
+            origins[steps(at)] = None if factory is None else origin
+        left = [made for same in known.values() for made in same]
+        for at, value, factory in noted if left else ():
+            # a list that `validate_default` has read is another one, which equals it
+            if origins[steps(at)] is UNKNOWN and isinstance(value, _COPIED):
+                alike = (one for one in left if one.factory is factory and _alike(one.value, value))
+                found = next(alike, None)
+                if found is not None:
+                    origins[steps(at)] = found
+                    left = [one for one in left if one is not found]
         return AddedDefaults(origins, asked)
 
 
@@ -292,6 +302,13 @@ def _copied(value: Any) -> Any:
         return copy.deepcopy(value)
     except Exception:  # noqa: BLE001  an author's class may raise anything
         return MISSING
+
+
+def _alike(one: Any, other: Any) -> bool:
+    try:
+        return _same(one, other)
+    except Exception:  # noqa: BLE001  an author's class may raise anything
+        return False
 
 
 def _same(one: Any, other: Any) -> bool:
