@@ -1,10 +1,10 @@
 """Each item of an edit has the values that were its own, in the one process that it was shown in.
 
 Items have what factories make (lists, dicts, times, UUIDs, numbers, random bytes, objects without
-JSON), a default that stands for "not given", and a text that a validator marks; they hold further items. Edits
-change, add, insert, remove, move, swap and copy them. For each item of an edit `_Edit` says where it
-came from, and so which values it has, which of them count as sent, and how often factories ran. A
-seeded sample runs with the other tests, 20,000 edits with TOOLCRIB_FUZZ=all.
+JSON), a default that stands for "not given", and a text that a validator marks; they hold further
+items. Edits change, add, insert, remove, move, swap and copy them. For each item of an edit `_Edit`
+says where it came from, and so which values it has, which of them count as sent, and how often
+factories ran. A seeded sample runs with the other tests, 20,000 edits with TOOLCRIB_FUZZ=all.
 """
 
 from __future__ import annotations
@@ -20,10 +20,21 @@ from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID, uuid4
 
-from pydantic import AfterValidator, BaseModel, Field
+import pytest
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Json
 from samples import sample
 
-from toolcrib import ALL, Allow, Approve, Completed, Hydrated, ToolCall, ToolRunner, tool
+from toolcrib import (
+    ALL,
+    Allow,
+    Approve,
+    Completed,
+    Failed,
+    Hydrated,
+    ToolCall,
+    ToolRunner,
+    tool,
+)
 from toolcrib.errors import ErrorCode
 
 SEEDS = 20_000
@@ -110,9 +121,9 @@ def a_tool(hint: Any, last: Any) -> Any:
 
 
 TOOLS = {
-    "models": (a_tool(list[Model], Model | None), Model),
-    "dataclasses": (a_tool(list[Data], Data | None), Data),
-    "mixed": (a_tool(list[Mixed], Mixed | None), Mixed),
+    "models": a_tool(list[Model], Model | None),
+    "dataclasses": a_tool(list[Data], Data | None),
+    "mixed": a_tool(list[Mixed], Mixed | None),
 }
 
 
@@ -312,24 +323,25 @@ async def edit_at_random(seed: int) -> tuple[str, list[str], str]:
     """Return how it ended, the kinds of changes, and what is wrong with it."""
     dice = random.Random(seed)  # noqa: S311  to be repeated
     kind = dice.choice(list(TOOLS))
-    subject, _ = TOOLS[kind]
     keys = itertools.count()
     sent = {
-        n: [an_item(dice, keys, 2, kind) for _ in range(dice.randrange(4))]
-        for n in ("todo", "done")
+        name: [an_item(dice, keys, 2, kind) for _ in range(dice.randrange(4))]
+        for name in ("todo", "done")
     }
     before: dict[str, Any] = {}
     told: list[_Edit] = []
 
     def policy(call: Hydrated, _context: Any) -> Allow:
         if not told:
-            arguments = call.building._unseen.instance.arguments
+            building: Any = call.building
+            arguments = building._unseen.instance.arguments
             for one in objects([*arguments["todo"], *arguments["done"]]):
                 before[one.key] = one, set(set_fields(one))
         return Allow()
 
     async def approver(request: Any) -> Approve:
-        edit = _Edit(dice, copy.deepcopy(request.arguments), is_one_class=kind != "mixed")
+        shown = copy.deepcopy(request.arguments)
+        edit = _Edit(dice, shown, is_one_class=kind != "mixed")
         told.append(edit)
         for _ in range(1 + dice.randrange(3)):
             edit.change_one()
@@ -337,27 +349,31 @@ async def edit_at_random(seed: int) -> tuple[str, list[str], str]:
         return Approve(by="grace", arguments=edit.whole | {"note": "n"})
 
     GOT.clear()
-    runner = ToolRunner([subject], policy=[policy], approver=approver)
+    runner = ToolRunner([TOOLS[kind]], policy=[policy], approver=approver)
     outcome = await runner.exec(ToolCall("c", "plan", json.dumps(sent)))
-    edit = told[0]
-    if not isinstance(outcome, Completed):
-        mismatch = outcome.error.code is ErrorCode.APPROVAL_MISMATCH
-        return (
-            ("refused", edit.kinds, outcome.error.message)
-            if mismatch
-            else ("failed", edit.kinds, f"{seed} {outcome.error}")
-        )
+    kinds = told[0].kinds
+    if isinstance(outcome, Completed):
+        found = wrong_with(told[0], before)
+        return ("wrong" if found else "ran"), kinds, f"{seed} {found}"
+    assert isinstance(outcome, Failed)
+    if outcome.error.code is ErrorCode.APPROVAL_MISMATCH:
+        return "refused", kinds, outcome.error.message
+    return "failed", kinds, f"{seed} {outcome.error}"
+
+
+def wrong_with(edit: _Edit, before: dict[str, Any]) -> list[str]:
+    """Return what is wrong with what ran of an edit."""
     found = []
     for name in ("todo", "done"):
         items, got = within(edit.whole[name]), objects(GOT[0][name])
         if [item["key"] for item in items] != [one.key for one in got]:
-            return "wrong", edit.kinds, f"{seed} {edit.whole} {GOT}"
+            return [f"{edit.whole} {GOT}"]
         for item, one in zip(items, got, strict=True):
             found += wrong_in(item, one, edit, before)
-    new = sum(id(i) not in edit.origin for i in edit.items())
+    new = sum(id(item) not in edit.origin for item in edit.items())
     if any(runs > new for runs in RUNS.values()):
         found.append(f"{new} new items and {RUNS}")
-    return ("wrong" if found else "ran"), edit.kinds, f"{seed} {found}"
+    return found
 
 
 async def test_each_item_of_an_edit_has_the_values_that_were_its_own() -> None:
@@ -365,3 +381,146 @@ async def test_each_item_of_an_edit_has_the_values_that_were_its_own() -> None:
     assert [each for each in ended if each[0] not in ("ran", "refused")] == []
     refused = [each for each in ended if each[0] == "refused"]
     assert len(refused) <= len(ended) / 50, Counter(tuple(kinds) for _, kinds, _ in refused)
+
+
+# --- single cases
+
+
+TAKEN: list[int] = []
+
+
+def taken() -> int:
+    TAKEN.append(1)
+    return 1000 + len(TAKEN)
+
+
+def a_list() -> list[int]:
+    return [taken()]
+
+
+def plus_one(number: int) -> int:
+    return number + 1
+
+
+class Read(BaseModel):
+    model_config = ConfigDict(validate_default=True)
+    k: str
+    ids: list[int] = Field(default_factory=a_list)
+
+
+class Raised(BaseModel):
+    model_config = ConfigDict(validate_default=True)
+    k: str
+    n: Annotated[int, AfterValidator(plus_one)] = Field(default_factory=taken)
+
+
+class Named(BaseModel):
+    k: str
+    ref: str = Field(default_factory=lambda data: f"{data['k']}-{taken()}")
+
+
+class Free(BaseModel):
+    k: str
+    limit: Any = NOT_GIVEN
+    n: int = Field(default_factory=taken)
+
+
+class Short(BaseModel):
+    a: str
+    n: int = Field(default_factory=taken)
+
+
+class Long(BaseModel):
+    a: str
+    b: int
+    n: int = Field(default_factory=taken)
+
+
+async def edited(hint: Any, sent: Any, change: Any) -> tuple[Any, Any]:
+    """Return the outcome of an edit, and what was shown."""
+
+    def keep(x: Any, note: str = "") -> str:
+        """Keep it."""
+        GOT.append({"x": x})
+        return "kept"
+
+    keep.__annotations__ = {"x": hint, "note": str, "return": str}
+    shown: list[Any] = []
+
+    async def approver(request: Any) -> Approve:
+        shown.append(copy.deepcopy(request.arguments["x"]))
+        return Approve(by="grace", arguments={"x": change(request.arguments["x"]), "note": "n"})
+
+    GOT.clear()
+    TAKEN.clear()
+    runner = ToolRunner([tool(visible=ALL, safe=False)(keep)], approver=approver)
+    return await runner.exec(ToolCall("c", "keep", json.dumps({"x": sent}))), shown[0]
+
+
+TWO = [{"k": "a"}, {"k": "b"}]
+
+
+@pytest.mark.parametrize("hint", [Read, Named, Free])
+@pytest.mark.parametrize(
+    ("change", "keys"),
+    [
+        (lambda x: x, "ab"),
+        (lambda x: [{"k": "n"}, *x], "nab"),
+        (lambda x: x[::-1], "ba"),
+        (lambda x: x[1:], "b"),
+        (lambda x: [{**x[0], "k": "z"}, x[1]], "zb"),
+    ],
+)
+async def test_a_value_that_a_factory_made_stays_with_its_item(
+    hint: Any, change: Any, keys: str
+) -> None:
+    outcome, shown = await edited(list[hint], TWO, change)
+    assert isinstance(outcome, Completed), outcome
+    got = GOT[0]["x"]
+    assert "".join(one.k for one in got) == keys
+    own = {item["k"]: item for item in shown} | {"z": shown[0]}
+    for one in got:
+        assert one.model_fields_set == {"k"}
+        name = next(name for name in ("ids", "ref", "n") if hasattr(one, name))
+        if one.k in own:
+            assert getattr(one, name) == own[one.k][name]
+        else:
+            assert getattr(one, name) not in [item[name] for item in shown]
+    assert len(TAKEN) == 2 + ("n" in keys) * (2 if hint is Named else 1)
+
+
+async def test_a_union_asks_for_values_that_nobody_gets() -> None:
+    sent = [{"a": "1"}, {"a": "2", "b": 1}]
+    outcome, shown = await edited(
+        list[Short | Long], sent, lambda x: [{"a": "n", "b": 2}, *x[::-1]]
+    )
+    assert isinstance(outcome, Completed), outcome
+    numbers = [one.n for one in GOT[0]["x"]]
+    assert numbers[1:] == [item["n"] for item in shown[::-1]]
+    assert numbers[0] not in numbers[1:]
+
+
+Text = Annotated[list[Free], Json()]
+
+
+@pytest.mark.parametrize(
+    ("hint", "sent", "change"),
+    [
+        (list[Raised], TWO, lambda x: x[::-1]),  # what a validator made of which number?
+        (list[Raised], TWO, lambda x: [{"k": "n"}, *x]),
+        (list[Free], TWO, lambda x: [*x, {"k": "c", "limit": x[0]["limit"]}]),
+        (list[Free], TWO, lambda x: [*x, {**x[0], "k": "c"}]),
+        (Text, json.dumps(TWO), lambda x: json.dumps(json.loads(x)[::-1])),
+    ],
+)
+async def test_what_nobody_can_tell_does_not_run(hint: Any, sent: Any, change: Any) -> None:
+    outcome, _ = await edited(hint, sent, change)
+    assert isinstance(outcome, Failed), GOT
+    assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
+    assert GOT == []
+
+
+async def test_what_is_shown_by_its_type_may_be_a_value() -> None:
+    outcome, _ = await edited(Any, {"default": "object"}, lambda x: [x, x])
+    assert isinstance(outcome, Completed), outcome
+    assert GOT == [{"x": [{"default": "object"}] * 2}]

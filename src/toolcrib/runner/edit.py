@@ -227,9 +227,9 @@ class _Edit:
     """An edit, matched with what was shown.
 
     `arguments` are what is sent for it, and `expected` what has to come of it: None for what was
-    written anew, which is as the tool's own validators have it. `taken` has the defaults that were left,
-    by their place now, but for those to be `sent`; `partly` are those in objects of which other parts
-    were edited. Raises Stopped where a mark stands for no default.
+    written anew, which is as the tool's own validators have it. `taken` has the defaults that were
+    left, by their place now, but for those to be `sent`; `partly` are those in objects of which other
+    parts were edited. Raises Stopped where a mark stands for no default.
     """
 
     def __init__(self, shown: _Shown, edited: JsonObject, sent: frozenset[Steps]) -> None:
