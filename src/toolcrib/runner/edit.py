@@ -9,7 +9,7 @@ for that item. What comes out is held against what was left; if it is another va
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
@@ -237,7 +237,7 @@ class _Edit:
         self._number = shown.number
         self._sent = sent
         self.taken: dict[Steps, Steps] = {}
-        self.partly: frozenset[Steps] = frozenset()
+        self.partly: set[Steps] = set()
         made, self.expected = self._matched(edited, shown.whole, ())
         self.arguments = cast("JsonObject", made)
 
@@ -255,7 +255,7 @@ class _Edit:
             return self._list(edited, was, at)
         inner, before = _json_in(edited), _json_in(was.shown)
         if inner is not None and before is not None:
-            taken, partly = self.taken.copy(), self.partly
+            taken, partly = self.taken.copy(), self.partly.copy()
             _, expected = self._matched(inner, _Item(_NOWHERE, before, _ABSENT), at)
             self.taken, self.partly = taken, partly
             return self._written(edited), _InText(expected)
@@ -297,7 +297,7 @@ class _Edit:
                 item = _part(was, name)
                 value = self._left(item, place), _Left(self._number(part))
                 if not _is_mark(part):
-                    self.partly |= {place}
+                    self.partly.add(place)
             else:
                 value = self._matched(part, _part(was, before), place)
             if value[0] is not _ABSENT:
@@ -399,6 +399,10 @@ class _Edit:
                 if common and places[at] is None and one in left:
                     places[at] = one
                     left.discard(one)
+        if len(edited) == len(shown):
+            for at in new:
+                if places[at] is None and at in left:
+                    places[at] = at
         return places
 
     def _in_common(self, one: Any, other: Any) -> float:
@@ -510,13 +514,20 @@ class _Edit:
             f"{one}/".startswith(f"{place}/") or place.startswith(one) for one in result.changed
         ):
             return False
-        left = list(read)  # a set is read in an order of its own
-        for part in sorted(expected, key=lambda one: not isinstance(one, _Left)):
-            same = (i for i, now in enumerate(left) if self.stands(part, now, result, _NOWHERE))
+        free = Counter(map(self._number, read))  # a set is read in an order of its own
+        free.subtract(part.number for part in expected if isinstance(part, _Left))
+        if min(free.values()) < 0:
+            return False
+        left = list(free.elements())
+        by_number = {self._number(now): now for now in read}
+        for part in expected:
+            if isinstance(part, _Left):
+                continue
+            same = (n for n in left if self.stands(part, by_number[n], result, _NOWHERE))
             found = next(same, None)
             if found is None:
                 return False
-            del left[found]
+            left.remove(found)
         return True
 
 

@@ -117,6 +117,7 @@ class Made(NamedTuple):
         return self.value if copied is MISSING else copied
 
 
+_MOST_COMPARED = 100  # values, for each place; where it would take more, its origin is unknown
 _COPIED = (list, tuple, deque, set, frozenset, dict)
 UNKNOWN: Any = object()
 """The origin of what a validator made of a factory's value: nobody can say which value it was."""
@@ -145,11 +146,10 @@ class AddedDefaults(NamedTuple):
         for at, value, factory in noted if left else ():
             # a list that `validate_default` has read is another one, which equals it
             if origins[steps(at)] is UNKNOWN and isinstance(value, _COPIED):
-                alike = (one for one in left if one.factory is factory and _alike(one.value, value))
-                found = next(alike, None)
-                if found is not None:
-                    origins[steps(at)] = found
-                    left = [one for one in left if one is not found]
+                for index, one in enumerate(left[:_MOST_COMPARED]):
+                    if one.factory is factory and _alike(one.value, value):
+                        origins[steps(at)] = left.pop(index)
+                        break
         return AddedDefaults(origins, asked)
 
 
