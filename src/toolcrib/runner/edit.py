@@ -63,7 +63,7 @@ def edited_call(
         made += [one for one in values.asked if one.source is None]
         if isinstance(read, Rejected):
             rejected = rejected if attempt else read
-            given, more = None, edit.partly - sent
+            given, more = None, frozenset(edit.partly) - sent
         else:
             rejected, result = None, _Read(read)
             given = edit.in_their_places(result.added, made)
