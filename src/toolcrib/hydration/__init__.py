@@ -1,6 +1,6 @@
 """Hydration: parse, resolve, validate and instantiate a tool call; repair its arguments once."""
 
-from toolcrib.hydration.hydrate import OtherArguments, hydrate, instance_of
+from toolcrib.hydration.hydrate import OtherArguments, added_to, hydrate, instance_of
 from toolcrib.hydration.parse import Parsed, ParseFailure, parse_arguments, parse_json
 from toolcrib.hydration.repair import (
     ModelRepairer,
@@ -20,6 +20,7 @@ __all__ = [
     "RepairRequest",
     "Repairer",
     "Sanitizer",
+    "added_to",
     "check_repairer",
     "hydrate",
     "instance_of",

@@ -20,9 +20,9 @@ from pydantic_core import to_json
 from toolcrib.errors import ErrorCode, Stage, ToolError
 from toolcrib.failures import log_raised
 from toolcrib.hydration.parse import Parsed, ParseFailure, parse_arguments, read_short
-from toolcrib.schema.derive.factories import FactoryValues, Pinned
-from toolcrib.schema.derive.roundtrip import TooMuchWorkError
-from toolcrib.schema.references import escape_pointer, remove_at
+from toolcrib.schema.derive.factories import AddedDefaults, FactoryValues, Pinned
+from toolcrib.schema.derive.roundtrip import Noted, TooMuchWorkError
+from toolcrib.schema.references import escape_pointer, name_of, remove_at
 from toolcrib.schema.validator import Validator
 from toolcrib.tools import Catalog, Tool, Tools, tool_of
 from toolcrib.tools.component import BuiltArguments, NotAcceptedError, copy_of, value_faults
@@ -195,6 +195,16 @@ def instance_of(hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
     if made.canonical != hydrated.canonical:
         raise OtherArguments("these are not the arguments that were decided on")
     return made.instance
+
+
+def added_to(hydrated: Hydrated) -> AddedDefaults:
+    """Return where each default of a call that has not run yet stands, and what its factories gave."""
+    building = hydrated.building
+    if not isinstance(building, _Build) or building._unseen is None:  # noqa: SLF001
+        raise OtherArguments("only a call that was hydrated, and has not run, is edited")
+    unseen, values = building._unseen, building._factory_values  # noqa: SLF001
+    parameters: list[Noted] = [((None, name_of(p)), None, None) for p in hydrated.defaults]
+    return AddedDefaults.of(unseen.noted or parameters, [] if values is None else values.asked)
 
 
 def _restored(offer: Offer, tool: Tool[..., Any], call: ToolCall, parsed: Parsed) -> Parsed:

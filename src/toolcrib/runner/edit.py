@@ -1,34 +1,43 @@
 """An approver's edit: the call that runs with other arguments than the model's, if that call stands.
 
 Rule: what an approver left as it was shown reaches the tool as it was shown, and what they wrote is
-read as if the model had sent it. An edit is written in the terms of the effective arguments, which have
-defaults, and what an author's validators made of values: read once more, those could become others. So
-wherever a value of an edit is one that was shown, that is sent again which was sent for it, and what is
-read must be that value. A call in which it is another one does not run.
+read as if the model had sent it. Each item of an edit is matched with the item that it was, if it was
+one. Of what was left, that is sent again which was sent for it: no default, and what an author's
+validators were given, not what they made of it. A factory gives each place the very value that it gave
+for that item. What comes out is held against what was left; if it is another value, nothing runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import repeat, zip_longest
+from collections import Counter, deque
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 
 from toolcrib.errors import ErrorCode
-from toolcrib.hydration import hydrate
+from toolcrib.hydration import added_to, hydrate
 from toolcrib.runner.stopped import ExceptionHook, Stopped
-from toolcrib.schema.references import read_text
+from toolcrib.schema.derive.factories import UNKNOWN, AddedDefaults, FactoryValues, Made
+from toolcrib.schema.references import pointer_of, read_text
 from toolcrib.tools import Catalog
-from toolcrib.values.call import Hydrated, HydrationResult
+from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.json import JsonObject, canonical_bytes, json_bytes
 from toolcrib.values.record import CallError
 
-_ABSENT: Final = object()
+Steps: TypeAlias = tuple[str | int, ...]
+_ABSENT: Final[Any] = object()  # what was not sent, or what nobody knows to be sent
+_PARTS: Final = object()  # expects parts of any kind, all of them written anew
+_NOWHERE: Final[Steps] = (-1,)
+_READINGS = 4
 _MOST_COMPARED = 50_000  # values; where it would take more, no item is taken for another one
 _CHANGED = (
-    "What the approver left as it was shown would be another value once the tool's own validators had "
-    "read the edited arguments. The call did not run."
+    "What the approver left as it was shown would be another value once the tool had read the edited "
+    "arguments. The call did not run."
+)
+_STANDS_FOR = (
+    "A default that is no JSON was put where it was not shown: what was shown is only its type. The "
+    "call did not run."
 )
 
 
@@ -37,46 +46,48 @@ def edited_call(
 ) -> HydrationResult:
     """Return the call with `edited` in place of its effective arguments; Rejected if they do not fit.
 
-    `hook` is given what the author's code raises. Raises Stopped where what was left as it was shown
-    would not run as it was shown.
+    A call is read again where its factories asked in another order than was thought, or where a default
+    that was left would be another one now: that is sent. `hook` is given what the author's code raises.
+    Raises Stopped where what was left as it was shown would not run as it was shown.
     """
     if canonical_bytes(edited) == hydrated.canonical:
         return hydrated
-    read: HydrationResult = hydrated
-    shown = _Shown.of(hydrated)
-    pinned, tried = hydrated.building.pinned, set[str]()
-    for at, arguments in enumerate(shown.ways_to_send(edited, hydrated)):
-        text = json_bytes(arguments).decode()
-        if text in tried:
-            continue
-        call = msgspec.structs.replace(hydrated.call, name=hydrated.definition.name, arguments=text)
-        read = hydrate(call, catalog, pinned=pinned, on_exception=hook)
-        if (
-            isinstance(read, Hydrated)
-            and shown.stands(edited, read.arguments)
-            and (at or not shown.gives_again(edited, read.arguments))
-        ):
-            return read
-        if at or not isinstance(read, Hydrated):
-            tried.add(text)
-        if not at:
-            pinned = _made_anew(read, hydrated)
-    if isinstance(read, Hydrated):
-        raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _CHANGED))
-    return read
+    shown = _Shown(hydrated)
+    sent, made = frozenset[Steps](), list[Made]()
+    given: FactoryValues | None = None
+    rejected: Rejected | None = None  # of the edit itself, not of a default that had to be sent
+    for attempt in range(_READINGS):
+        edit = _Edit(shown, edited, sent)
+        values = given or FactoryValues(pool=edit.pool(made))
+        read = hydrate(_call(hydrated, edit.arguments), catalog, pinned=values, on_exception=hook)
+        made += [one for one in values.asked if one.source is None]
+        if isinstance(read, Rejected):
+            rejected = rejected if attempt else read
+            given, more = None, frozenset(edit.partly) - sent
+        else:
+            rejected, result = None, _Read(read)
+            given = edit.in_their_places(result.added, made)
+            stands = edit.stands(edit.expected, result.arguments, result, ())
+            if given is None and stands and edit.is_known(result.added):
+                return read
+            more = frozenset() if stands or given is not None else edit.others(result) - sent
+        if given is None and not more:
+            break
+        sent |= more
+    if rejected is not None and not (shown.changed and _is_valid(edited, hydrated, catalog, edit)):
+        return rejected
+    raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _CHANGED))
 
 
-def _made_anew(read: HydrationResult, hydrated: Hydrated) -> dict[str, Any]:
-    """Return what default factories made for an edit beyond what they had made before."""
-    if not isinstance(read, Hydrated):
-        return {}
-    before = cast("dict[str, Any]", hydrated.building.pinned)
-    made = cast("dict[str, Any]", read.building.pinned)
-    return {key: values[len(before.get(key, ())) :] for key, values in made.items()}
+def _call(hydrated: Hydrated, arguments: JsonObject) -> ToolCall:
+    text, name = json_bytes(arguments).decode(), hydrated.definition.name
+    return msgspec.structs.replace(hydrated.call, name=name, arguments=text)
 
 
-_Value: TypeAlias = tuple[str, int]
-"""A value by its number, and the name of the property that it is, or that it is in a list of."""
+def _is_valid(edited: JsonObject, hydrated: Hydrated, catalog: Catalog, edit: _Edit) -> bool:
+    """Return whether an edit fits as it was written, though not with what its validators were given."""
+    values = FactoryValues(pool=edit.pool([]))
+    return hydrate(_call(hydrated, edited), catalog, pinned=values).success
 
 
 class _Numbers:
@@ -107,137 +118,296 @@ class _Numbers:
         return found[0]
 
 
-class _Shown(NamedTuple):
-    """What was shown: `left` are its values, and `changed` has what was sent for each of those that was
-    read as another one.
+class _Item(NamedTuple):
+    """An item that was shown: its place, and what was sent for it; `_ABSENT` where nobody knows."""
 
-    `names` are those of all properties: what stands under another name in an edit is known by its value
-    alone. `sets` are the properties with sets, which have an order of their own; `made` are the values
-    that default factories made.
+    at: Steps
+    shown: Any
+    sent: Any
+
+
+class _Shown:
+    """What was shown, and where it came from.
+
+    `below` are the places that hold a default, `hidden` those that hold one that a factory made and no
+    JSON shows. `changed` are the places whose value an author's validator made, `marks` the values that
+    stand for a default by its type, and `items` what is sent otherwise than it was shown.
     """
 
-    number: _Numbers
-    left: frozenset[_Value]
-    changed: Mapping[_Value, Any]
-    names: frozenset[str]
-    sets: frozenset[str]
-    made: frozenset[int]
+    def __init__(self, hydrated: Hydrated) -> None:
+        self.number = _Numbers()
+        self.added = added_to(hydrated)
+        self.changed = frozenset(hydrated.building.normalised)
+        self.marks, self.below, self.hidden = set[int](), set[Steps](), set[Steps]()
+        self.items: dict[int, _Item | None] = {}
+        self.values: set[tuple[str, int]] = set()
+        arguments = hydrated.arguments
+        for at, origin in self.added.origins.items():
+            value = _at_place(arguments, at)
+            above = [at[:depth] for depth in range(len(at) + 1)]
+            self.below.update(above)
+            if _is_mark(value):
+                self.marks.add(self.number(value))
+                self.hidden.update(above if origin is not None else ())
+        self.whole = _Item((), arguments, self._sent(arguments, hydrated.building.sent, ()))
 
-    @staticmethod
-    def of(hydrated: Hydrated) -> _Shown:
-        left, changed, names = set[_Value](), dict[_Value, Any](), set[str]()
-        number = _Numbers()
+    def is_changed(self, at: Steps) -> bool:
+        return bool(self.changed) and pointer_of(at) in self.changed
 
-        def look(shown: Any, sent: Any, name: str) -> None:
-            names.add(name)
-            for value in ((name, number(shown)), ("", number(shown))):
-                left.add(value)
-                if value[1] != number(sent):
-                    changed[value] = sent
-            inner = _json_in(shown)
-            parts = shown if inner is None else inner
-            if isinstance(parts, dict):
-                was = sent if isinstance(sent, dict) else parts
-                for own, part in parts.items():
-                    look(part, was.get(own, part), own)
-            elif isinstance(parts, list):
-                before = sent if isinstance(sent, list) and len(sent) <= len(parts) else ()
-                for part, item in zip_longest(parts, before, fillvalue=_ABSENT):
-                    look(part, part if item is _ABSENT else item, name)
+    def _sent(self, shown: Any, sent: Any, at: Steps) -> Any:
+        """Return what was sent for a value, its parts where they were shown; defaults are absent."""
+        number = self.number(shown)
+        self.values.add((_name_of(at), number))
+        if at in self.added.origins:
+            return _ABSENT
+        if self.is_changed(at):
+            made = sent
+        elif isinstance(shown, dict):
+            was = sent if isinstance(sent, dict) else {}
+            names = (*(n for n in was if n in shown), *(n for n in shown if n not in was))
+            parts = ((n, self._sent(shown[n], was.get(n, _ABSENT), (*at, n))) for n in names)
+            made = {name: part for name, part in parts if part is not _ABSENT}
+        elif isinstance(shown, list):
+            made = self._items(shown, sent, at)
+        else:
+            made = shown if sent is _ABSENT else sent
+            if made != shown:
+                self._note_texts(shown, made)
+        if isinstance(shown, dict | list) and made is not _ABSENT and number != self.number(made):
+            known = self.items.get(number)
+            twice = number in self.items and (known is None or known.at != at)
+            if not twice:
+                self.items[number] = _Item(at, shown, made)
+            elif at in self.hidden:  # which of the two was moved?
+                self.items[number] = None
+        return made
 
-        look(hydrated.arguments, hydrated.building.sent, "")
-        sets = frozenset(_with_sets(hydrated.definition.input_schema))
-        pinned = cast("dict[str, Any]", hydrated.building.pinned)
-        made = frozenset(number(v) for each in pinned.values() for one in each for v in one)
-        return _Shown(number, frozenset(left), changed, frozenset(names), sets, made)
+    def _items(self, shown: list[Any], sent: Any, at: Steps) -> list[Any]:
+        was = deque(sent if isinstance(sent, list) and len(sent) <= len(shown) else ())
+        if len(was) == len(shown) and list(map(self.number, was)) != list(map(self.number, shown)):
+            bare = [self._sent(one, _ABSENT, (*at, index)) for index, one in enumerate(shown)]
+            numbers = [self.number(one) for one in bare if one is not _ABSENT]
+            if sorted(numbers) == sorted(map(self.number, was)):  # a set is shown in another order
+                by_number = {self.number(one): one for one in was}
+                was = deque(by_number[number] for number in numbers)
+        made = [
+            self._sent(one, was.popleft() if was else _ABSENT, (*at, index))
+            for index, one in enumerate(shown)
+        ]
+        return [one for one in made if one is not _ABSENT]  # the last fields of a NamedTuple
 
-    def ways_to_send(self, edited: JsonObject, hydrated: Hydrated) -> Iterator[JsonObject]:
-        """Yield arguments that may be read as the edited ones, the likeliest first.
+    def _note_texts(self, shown: Any, sent: Any) -> None:
+        """Note the marks of defaults that were added within a text of JSON."""
+        sent_marks = {self.number(one) for one in _marks_in(_json_in(sent))}
+        self.marks |= {self.number(one) for one in _marks_in(_json_in(shown))} - sent_marks
 
-        A default that was left as it was shown is not sent, so that it stays one. Where it would be
-        another one now, it is sent, that of a factory first: its values are given in the order of
-        asking, and an item may be asked for that was not there before. The last way is as written.
-        """
-        shown, sent = hydrated.arguments, hydrated.building.sent
-        single = {v: was for v, was in self.changed.items() if not isinstance(was, dict | list)}
-        yield self.sent_again(edited, shown, sent, kept=frozenset())
-        for changed, kept in ((single, self.made), (single, None), (dict[_Value, Any](), None)):
-            yield self._replace(changed=changed).sent_again(edited, shown, sent, kept=kept)
 
-    def _value(self, name: str, value: Any) -> _Value:
-        return name if name in self.names else "", self.number(value)
+class _Left(NamedTuple):
+    """Expects a value as it was shown."""
 
-    def sent_again(
-        self, edited: Any, shown: Any, sent: Any, name: str = "", *, kept: frozenset[int] | None
-    ) -> Any:
-        """Return what is sent for a value of an edit, its names in the order of what was sent.
+    number: int
 
-        Defaults that were left are not sent, but for those that are `kept`; None keeps all but marks.
-        """
-        value = self._value(name, edited)
-        if value in self.changed:
-            return self.changed[value]
+
+class _InText(NamedTuple):
+    """Expects this in a text of JSON."""
+
+    expected: Any
+
+
+class _Read:
+    """The call that was read of an edit."""
+
+    def __init__(self, read: Hydrated) -> None:
+        self.arguments = read.arguments
+        self.added = added_to(read)
+        self.changed = read.building.normalised
+
+
+class _Edit:
+    """An edit, matched with what was shown.
+
+    `arguments` are what is sent for it, and `expected` what has to come of it: None for what was
+    written anew, which is as the tool's own validators have it. `taken` has the defaults that were
+    left, by their place now, but for those to be `sent`; `partly` are those in objects of which other
+    parts were edited. Raises Stopped where a mark stands for no default.
+    """
+
+    def __init__(self, shown: _Shown, edited: JsonObject, sent: frozenset[Steps]) -> None:
+        self._shown = shown
+        self._number = shown.number
+        self._sent = sent
+        self.taken: dict[Steps, Steps] = {}
+        self.partly: set[Steps] = set()
+        made, self.expected = self._matched(edited, shown.whole, ())
+        self.arguments = cast("JsonObject", made)
+
+    def _matched(self, edited: Any, was: _Item, at: Steps) -> tuple[Any, Any]:
+        """Return what is sent for a value that stands for one that was shown, and what is expected."""
+        number = self._number(edited)
+        if number == self._number(was.shown):
+            left = self._left(was, at) if was.sent is not _ABSENT else self._written(edited)
+            return left, _Left(number)
+        if self._shown.is_changed(was.at):
+            was = was._replace(sent=_ABSENT)
+        if isinstance(edited, dict) and isinstance(was.shown, dict):
+            return self._object(edited, was, at)
+        if isinstance(edited, list) and isinstance(was.shown, list):
+            return self._list(edited, was, at)
+        inner, before = _json_in(edited), _json_in(was.shown)
+        if inner is not None and before is not None:
+            taken, partly = self.taken.copy(), self.partly.copy()
+            _, expected = self._matched(inner, _Item(_NOWHERE, before, _ABSENT), at)
+            self.taken, self.partly = taken, partly
+            return self._written(edited), _InText(expected)
+        return self._new(edited, at)
+
+    def _left(self, was: _Item, at: Steps) -> Any:
+        """Return what was sent for a value that was left, and note the defaults within it."""
+        if was.at in self._shown.added.origins:
+            self.taken[at] = was.at
+            return was.shown if at in self._sent else _ABSENT
+        if was.at not in self._shown.below or self._shown.is_changed(was.at):
+            return was.sent
+        if isinstance(was.shown, dict):
+            names = (*was.sent, *(name for name in was.shown if name not in was.sent))
+            parts = ((name, self._left(_part(was, name), (*at, name))) for name in names)
+            return {name: part for name, part in parts if part is not _ABSENT}
+        items = [self._left(_part(was, i), (*at, i)) for i in range(len(was.shown))]
+        return self._without_last(items, was.shown, at)
+
+    def _object(self, edited: dict[str, Any], was: _Item, at: Steps) -> tuple[Any, Any]:
+        known = was.sent if isinstance(was.sent, dict) else {}
+        origins = self._shown.added.origins
+        gone = {  # by their values: they may have other names now
+            self._number(part): name
+            for name, part in was.shown.items()
+            if name in known and name not in edited
+        }
+        made, expected = {}, {}
+        for name in (*(n for n in known if n in edited), *(n for n in edited if n not in known)):
+            part, place = edited[name], (*at, name)
+            before = name if name in was.shown else None
+            if before is None and known:
+                before = gone.pop(self._number(part), None)
+            if before is None:
+                value = self._new(part, place)
+            elif (*was.at, before) in origins and self._number(part) == self._number(
+                was.shown[name]
+            ):
+                item = _part(was, name)
+                value = self._left(item, place), _Left(self._number(part))
+                if not _is_mark(part):
+                    self.partly.add(place)
+            else:
+                value = self._matched(part, _part(was, before), place)
+            if value[0] is not _ABSENT:
+                made[name] = value[0]
+            expected[name] = value[1]
+        return made, expected
+
+    def _list(self, edited: list[Any], was: _Item, at: Steps) -> tuple[Any, Any]:
+        made, expected = [], []
+        for index, place in enumerate(self._places(edited, was)):
+            part, now = edited[index], (*at, index)
+            if place is None:
+                value = self._new(part, now)
+            else:
+                item = _part(was, place)
+                if item.at in self._shown.added.origins and self._number(part) == self._number(
+                    item.shown
+                ):
+                    value = self._left(item, now), _Left(self._number(part))
+                else:
+                    value = self._matched(part, item, now)
+            made.append(value[0])
+            expected.append(value[1])
+        return self._without_last(made, edited, at), expected
+
+    def _without_last(self, made: list[Any], edited: list[Any], at: Steps) -> list[Any]:
+        """Return the items of a list without defaults at its end; one before it has to be sent."""
+        while made and made[-1] is _ABSENT:
+            made.pop()
+        for index, part in enumerate(made):
+            if part is _ABSENT:
+                del self.taken[(*at, index)]
+                made[index] = self._written(edited[index])
+        return made
+
+    def _new(self, edited: Any, at: Steps) -> tuple[Any, Any]:
+        """Return what is sent for a value that was not here; an item that was shown may be moved."""
+        if isinstance(edited, dict | list):
+            number = self._number(edited)
+            if self._is_moved(edited):
+                return self._left(cast("_Item", self._shown.items[number]), at), _Left(number)
         if isinstance(edited, dict):
-            was = shown if isinstance(shown, dict) else {}
-            before = sent if isinstance(sent, dict) else was
-
-            def is_left_out(own: str) -> bool:
-                if own in before or own not in was:
-                    return False
-                number = self.number(edited[own])
-                is_kept = number in kept if kept is not None else not _is_mark(edited[own])
-                return number == self.number(was[own]) and not is_kept
-
-            names = (
-                *(own for own in before if own in edited),
-                *(o for o in edited if o not in before),
-            )
-            return {
-                own: self.sent_again(edited[own], was.get(own), before.get(own), own, kept=kept)
-                for own in names
-                if not is_left_out(own)
-            }
+            self._check_marks(edited)
+            parts = {name: self._new(part, (*at, name)) for name, part in edited.items()}
+            expected = _any_of({name: one[1] for name, one in parts.items()})
+            return {name: one[0] for name, one in parts.items()}, expected
         if isinstance(edited, list):
-            alike = isinstance(shown, list) and isinstance(sent, list) and len(shown) == len(sent)
-            places = self._places(edited, shown) if alike else repeat(None)
-            return [
-                self.sent_again(part, None, None, name, kept=kept)
-                if at is None
-                else self.sent_again(part, shown[at], sent[at], name, kept=kept)
-                for part, at in zip(edited, places)  # noqa: B905  the second may have no end
-            ]
+            items = [self._new(part, (*at, index)) for index, part in enumerate(edited)]
+            return [one[0] for one in items], _any_of([one[1] for one in items])
+        number = self._number(edited)
+        is_shown = (_name_of(at), number) in self._shown.values  # it may be what was left
+        return self._written(edited), _Left(number) if is_shown else None
+
+    def _is_moved(self, edited: Any) -> bool:
+        """Return whether this was shown somewhere, and is sent otherwise than it was shown."""
+        is_item = isinstance(edited, dict | list)
+        return is_item and self._shown.items.get(self._number(edited)) is not None
+
+    def _written(self, edited: Any) -> Any:
+        """Return a value that is sent as it was written, having looked for marks in it."""
+        if self._shown.marks:
+            for part in _parts_of(edited):
+                self._check_marks(part)
         return edited
 
-    def _places(self, edited: list[Any], shown: list[Any]) -> list[int | None]:
+    def _check_marks(self, part: Any) -> None:
+        if isinstance(part, dict) and self._number(part) in self._shown.marks:
+            raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _STANDS_FOR))
+
+    def _places(self, edited: list[Any], was: _Item) -> list[int | None]:
         """Return for each item of an edited list the place of the one that it was, if it was one.
 
         Those that are as they were shown are found wherever they are. Of the others each is taken for
-        the one that it has most in common with.
+        the one that it has most in common with, else for the one that was there if there are as many.
         """
+        shown = was.shown
+        if shown and (*was.at, len(shown) - 1) in self._shown.added.origins:  # a NamedTuple
+            return [index if index < len(shown) else None for index in range(len(edited))]
         free: dict[int, list[int]] = {}
         for at in reversed(range(len(shown))):
-            free.setdefault(self.number(shown[at]), []).append(at)
+            free.setdefault(self._number(shown[at]), []).append(at)
         places: list[int | None] = []
         for item in edited:
-            same = free.get(self.number(item))
+            same = free.get(self._number(item))
             places.append(same.pop() if same else None)
-        new = [at for at, place in enumerate(places) if place is None]
-        left = [at for same in free.values() for at in same]
-        if len(new) * len(self.number) > _MOST_COMPARED:
-            return places
-        pairs = [
-            (self._in_common(edited[at], shown[was]), at == was, at, was)
-            for at in new
-            for was in left
+        new = [
+            at
+            for at, place in enumerate(places)
+            if place is None and not self._is_moved(edited[at])
         ]
-        for common, _, at, was in sorted(pairs, key=lambda pair: pair[:2], reverse=True):
-            if common and places[at] is None and was not in places:
-                places[at] = was
+        left = {at for same in free.values() for at in same}
+        if len(new) * len(self._number) <= _MOST_COMPARED:
+            pairs = [
+                (self._in_common(edited[at], shown[was]), at == was, at, was)
+                for at in new
+                for was in left
+            ]
+            for common, _, at, one in sorted(pairs, key=lambda pair: pair[:2], reverse=True):
+                if common and places[at] is None and one in left:
+                    places[at] = one
+                    left.discard(one)
+        if len(edited) == len(shown):
+            for at in new:
+                if places[at] is None and at in left:
+                    places[at] = at
         return places
 
     def _in_common(self, one: Any, other: Any) -> float:
         """Return how much of one value is in another one, each part at its place."""
-        if self.number(one) == self.number(other):
+        if self._number(one) == self._number(other):
             return 1
         if isinstance(one, dict) and isinstance(other, dict):
             parts = [self._in_common(one[name], other[name]) for name in one if name in other]
@@ -245,68 +415,191 @@ class _Shown(NamedTuple):
             parts = [*map(self._in_common, one, other)]
         else:
             return 0
-        return sum(parts) / (1 + len(one))
+        return sum(parts) / (1 + max(len(one), len(other)))
 
-    def stands(self, edited: Any, read: Any, name: str = "") -> bool:
-        """Return whether each value of an edit that was shown was read as it is: one that was not sent
-        was shown, too. The others are as the tool's own validators have them.
-        """
-        value = self._value(name, edited)
-        if value[1] == self.number(read):
-            return True
-        if value in self.left:
+    def _origin(self, at: Steps | None) -> Made | None:
+        """Return what a factory gave for the default that was left here, if it is not sent."""
+        if at is None or at in self._sent or at not in self.taken:
+            return None
+        origin = self._shown.added.origins[self.taken[at]]
+        return None if origin is UNKNOWN else origin
+
+    def _nowhere(self) -> list[Made]:
+        """Return what factories gave for no place that is known, as within what a validator made."""
+        placed = {id(one) for one in self._shown.added.origins.values()}
+        return [one for one in self._shown.added.asked if id(one) not in placed]
+
+    def pool(self, made: list[Made]) -> Iterator[Made]:
+        """Yield what factories are to give: that of the defaults that were left, in their order, then
+        what they gave for no known place, and what they `made` for this edit before."""
+        for at in self.taken:
+            origin = self._origin(at)
+            if origin is not None:
+                yield origin
+        yield from self._nowhere()
+        yield from (one for one in made if not one.has_data)
+
+    def in_their_places(self, added: AddedDefaults, made: list[Made]) -> FactoryValues | None:
+        """Return values that give each place its own, None if they did; what was `made` for this edit
+        goes to the places that are new."""
+        at = {id(one): place for place, one in added.origins.items()}
+        before = {id(one) for one in self._shown.added.asked}
+        nowhere = _by_factory(self._nowhere())
+        wanted: list[Made | None] = []
+        for asked in added.asked:
+            place = at.get(id(asked))
+            own = _next(nowhere, asked) if place is None else self._origin(place)
+            if own is None and id(asked.source) not in before:
+                own = asked.source or asked
+            wanted.append(own)
+        pairs = list(zip(added.asked, wanted, strict=True))
+        if all(own is not None and _gave(asked, own) for asked, own in pairs):
+            return None
+        taken = {id(own) for own in wanted}
+        spare = _by_factory([m for m in made if not m.has_data and id(m) not in taken])
+        queues: dict[str, list[Made | None]] = {}
+        for asked, own in pairs:
+            queues.setdefault(asked.key, []).append(own or _next(spare, asked))
+        return FactoryValues(queues)
+
+    def others(self, result: _Read) -> frozenset[Steps]:
+        """Return the places of defaults that were left and are others now, but for marks."""
+        arguments = self._shown.whole.shown
+        return frozenset(
+            at
+            for at, was in self.taken.items()
+            if not _is_mark(value := _at_place(arguments, was))
+            and self._number(_at_place(result.arguments, at)) != self._number(value)
+        )
+
+    def is_known(self, added: AddedDefaults) -> bool:
+        """Return whether what validators made of factories' values stands where it stood: nobody can
+        say which of those values is whose."""
+        origins = self._shown.added.origins
+        before = [at for at, origin in origins.items() if origin is UNKNOWN]
+        now = [at for at, origin in added.origins.items() if origin is UNKNOWN]
+        return before == now and all(self.taken.get(at, at) == at for at in now)
+
+    def stands(self, expected: Any, read: Any, result: _Read, at: Steps) -> bool:
+        """Return whether each value that was left was read as it was shown."""
+        match expected:
+            case _Left():
+                return self._number(read) == expected.number
+            case _InText():
+                inner = _json_in(read)
+                return inner is not None and self.stands(expected.expected, inner, result, _NOWHERE)
+            case dict():
+                return isinstance(read, dict) and all(
+                    name in read and self.stands(part, read[name], result, (*at, name))
+                    for name, part in expected.items()
+                )
+            case list():
+                return isinstance(read, list) and self._items_stand(expected, read, result, at)
+        return expected is None or isinstance(read, dict | list)
+
+    def _items_stand(self, expected: list[Any], read: list[Any], result: _Read, at: Steps) -> bool:
+        if any(
+            (*at, index) not in result.added.origins for index in range(len(expected), len(read))
+        ):
             return False
-        if isinstance(edited, dict) and isinstance(read, dict):
-            return all(
-                own in read and self.stands(part, read[own], own) for own, part in edited.items()
-            )
-        if isinstance(edited, list) and isinstance(read, list):
-            if name in self.sets:
-                same = sorted(map(self.number, edited)) == sorted(map(self.number, read))
-                if same or not any(isinstance(part, dict | list) for part in edited):
-                    return same
-            return len(edited) <= len(read) and all(  # the last fields of a NamedTuple are defaults
-                self.stands(part, now, name) for part, now in zip(edited, read, strict=False)
-            )
-        if isinstance(edited, dict | list):
-            return False  # of what became of its parts nothing is known
-        inner, now = _json_in(edited), _json_in(read)
-        return inner is None or now is None or self.stands(inner, now, name)
+        if len(expected) > len(read):
+            return False
+        if all(
+            self.stands(part, now, result, (*at, index))
+            for index, (part, now) in enumerate(zip(expected, read, strict=False))
+        ):
+            return True
+        place = pointer_of(at)
+        if any(
+            f"{one}/".startswith(f"{place}/") or place.startswith(one) for one in result.changed
+        ):
+            return False
+        free = Counter(map(self._number, read))  # a set is read in an order of its own
+        free.subtract(part.number for part in expected if isinstance(part, _Left))
+        if min(free.values()) < 0:
+            return False
+        left = list(free.elements())
+        by_number = {self._number(now): now for now in read}
+        for part in expected:
+            if isinstance(part, _Left):
+                continue
+            same = (n for n in left if self.stands(part, by_number[n], result, _NOWHERE))
+            found = next(same, None)
+            if found is None:
+                return False
+            left.remove(found)
+        return True
 
-    def gives_again(self, edited: Any, read: Any) -> bool:
-        """Return whether a value that a factory made for one item was filled in at another one."""
-        if isinstance(edited, dict) and isinstance(read, dict):
-            return any(
-                self.gives_again(edited[own], part)
-                if own in edited
-                else self.number(part) in self.made
-                for own, part in read.items()
-            )
-        if isinstance(edited, list) and isinstance(read, list):
-            return any(map(self.gives_again, edited, read))
-        return False
+
+def _part(was: _Item, step: Any) -> _Item:
+    sent = _ABSENT
+    if isinstance(was.sent, dict):
+        sent = was.sent.get(step, _ABSENT)
+    elif isinstance(was.sent, list) and step < len(was.sent):
+        sent = was.sent[step]
+    return _Item((*was.at, step), was.shown[step], sent)
+
+
+def _name_of(at: Steps) -> str:
+    """Return the property that a place is, or that it is in a list of."""
+    return next((step for step in reversed(at) if isinstance(step, str)), "")
+
+
+def _by_factory(made: list[Made]) -> dict[int, deque[Made]]:
+    found: dict[int, deque[Made]] = {}
+    for one in made:
+        found.setdefault(id(one.factory), deque()).append(one)
+    return found
+
+
+def _next(made: dict[int, deque[Made]], asked: Made) -> Made | None:
+    same = made.get(id(asked.factory))
+    return same.popleft() if same else None
+
+
+def _gave(asked: Made, own: Made) -> bool:
+    return asked is own or (asked.source is not None and asked.source.value is own.value)
+
+
+def _any_of(expected: Any) -> Any:
+    parts = expected.values() if isinstance(expected, dict) else expected
+    return expected if any(part is not None and part is not _PARTS for part in parts) else _PARTS
+
+
+def _at_place(value: Any, at: Steps) -> Any:
+    """Return what stands at a place, None where nothing does."""
+    for step in at:
+        try:
+            value = value[step]
+        except (LookupError, TypeError):
+            return None
+    return value
 
 
 def _is_mark(value: Any) -> bool:
     """Return whether a default is shown by its type, being no JSON: that is no value to send."""
-    return isinstance(value, dict) and value.keys() == {"default"}
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"default"}
+        and isinstance(value["default"], str)
+    )
 
 
-def _with_sets(schema: Any, name: str = "") -> Iterator[str]:
-    """Yield the properties of a schema that are sets, or lists of them."""
-    if isinstance(schema, list):
-        for part in schema:
-            yield from _with_sets(part, name)
-    elif isinstance(schema, dict):
-        if schema.get("uniqueItems") is True:
-            yield name
-        properties = schema.get("properties")
-        for part in schema.values():
-            if part is properties and isinstance(properties, dict):
-                for own, below in properties.items():
-                    yield from _with_sets(below, own)
-            else:
-                yield from _with_sets(part, name)
+def _parts_of(value: Any) -> Iterator[Any]:
+    """Yield a value and all in it, in texts of JSON, too."""
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        yield part
+        if isinstance(part, str):
+            part = _json_in(part)
+            pending += [] if part is None else [part]
+        elif isinstance(part, dict | list):
+            pending += part.values() if isinstance(part, dict) else part
+
+
+def _marks_in(value: Any) -> Iterator[Any]:
+    return filter(_is_mark, _parts_of(value))
 
 
 def _json_in(text: Any) -> Any:

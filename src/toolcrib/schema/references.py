@@ -239,6 +239,11 @@ def pointer_of(steps: Sequence[str | int]) -> str:
     return "".join(f"/{escape_pointer(step)}" for step in steps)
 
 
+def name_of(pointer: str) -> str:
+    """Return the property that a JSON Pointer of one step points to."""
+    return pointer[1:].replace("~1", "/").replace("~0", "~")
+
+
 def remove_at(value: JsonValue, pointer: str) -> None:
     """Take out of a JSON value what is at a place."""
     node, found = _above(value, pointer)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, get_args
@@ -25,7 +25,7 @@ from toolcrib.schema import UNCHANGED_TYPES, Converter, Default, Validator, Vali
 from toolcrib.schema.derive.defaults import STEADY
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.reading import TypedReader
-from toolcrib.schema.derive.roundtrip import At, Differs, Findings, steps
+from toolcrib.schema.derive.roundtrip import At, Differs, Findings, Noted, steps
 from toolcrib.schema.references import pointer_of
 from toolcrib.tools.build import compile_schema
 from toolcrib.tools.capability import Need
@@ -142,16 +142,17 @@ class BuiltArguments(Veiled, msgspec.Struct, frozen=True):
 
     `canonical` are the effective arguments; `defaults` and `normalised` point into them: to what was
     not sent, and to what an author's own validator changed. `factory_values` is what default factories
-    made.
+    made, and `noted` the defaults with their values, where those are more than constants of parameters.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("instance", "canonical", "factory_values")
+    veiled: ClassVar[tuple[str, ...]] = ("instance", "canonical", "factory_values", "noted")
 
     instance: Any
     canonical: bytes
     defaults: tuple[str, ...] = ()
     normalised: tuple[str, ...] = ()
     factory_values: FactoryValues | None = None
+    noted: Sequence[Noted] = ()
 
 
 def copy_of(instance: Any) -> Any:
@@ -187,9 +188,10 @@ def _made(
     return BuiltArguments(
         instance,
         canonical,
-        tuple(pointer_of(steps(at)) for at in found.defaults),
+        tuple(pointer_of(steps(at)) for at, _, _ in found.defaults),
         tuple(pointer_of(steps(at)) for at in found.normalised),
         values,
+        found.defaults,
     )
 
 
@@ -462,8 +464,8 @@ class Tool(Generic[P, R]):
         for name, declared in self.defaults.items():
             if name in arguments:
                 continue
-            found.defaults.append((None, name))
             default = declared.for_call(name, values, self.converters.get(name))
+            found.defaults.append(((None, name), default.value, declared.factory))
             typed[name], shown[name] = default.value, default.shown
         return typed, shown
 

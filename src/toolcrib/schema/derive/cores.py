@@ -61,13 +61,14 @@ def holds_factory(core: Any) -> bool:
     return any("default_factory" in node for node in core_schemas(core))
 
 
-def has_factory(core: Any) -> bool:
-    """Return whether a field's default is made by a factory."""
+def factory_of(core: Any) -> Callable[..., Any] | None:
+    """Return the factory that makes a field's default, if one does."""
     while "default_factory" not in core:
         core = core.get("schema")
         if not isinstance(core, dict):
-            return False
-    return True
+            return None
+    made: Callable[..., Any] = core["default_factory"]
+    return made
 
 
 def is_pydantics(core: Any) -> bool:

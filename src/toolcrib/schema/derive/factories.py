@@ -17,10 +17,10 @@ these show by its type alone is `lost`: nobody can say whether it is the value t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import count
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from toolcrib.schema.derive.cores import definitions_of, rewritten
 from toolcrib.schema.derive.plain import MISSING, held_by, is_object, own_copy, plain, plain_default
@@ -28,7 +28,9 @@ from toolcrib.schema.derive.roundtrip import (
     ADDS_TOO_MUCH,
     MAX_ADDED,
     Differs,
+    Noted,
     TooMuchWorkError,
+    steps,
     weight_of_default,
 )
 from toolcrib.values.json import JsonValue
@@ -88,18 +90,83 @@ class _Saved:
             return MISSING
 
 
+class Made(NamedTuple):
+    """The very value that a factory gave when it was asked under `key`, not its JSON.
+
+    `source` is the `Made` that it came from, None where the factory has run; `has_data` says that the
+    factory was given the fields before its own.
+    """
+
+    key: str
+    factory: Callable[..., Any]
+    value: Any
+    kept: _Value
+    source: Made | None
+    has_data: bool
+
+    def again(self, codec: Codec) -> Any:
+        copied = self.kept.again(codec)
+        return self.value if copied is MISSING else copied
+
+
+_MOST_COMPARED = 100  # values, for each place; where it would take more, its origin is unknown
+_COPIED = (list, tuple, deque, set, frozenset, dict)
+UNKNOWN: Any = object()
+"""The origin of what a validator made of a factory's value: nobody can say which value it was."""
+
+
+class AddedDefaults(NamedTuple):
+    """The defaults of a call: the origin of each, by the steps that lead to it, and all that `asked`.
+
+    An origin is None for a constant, else what the factory gave for this very place.
+    """
+
+    origins: dict[tuple[str | int, ...], Made | None]
+    asked: Sequence[Made]
+
+    @staticmethod
+    def of(noted: Sequence[Noted], asked: Sequence[Made]) -> AddedDefaults:
+        known: dict[tuple[int, int], deque[Made]] = {}
+        for made in asked:
+            known.setdefault((id(made.factory), id(made.value)), deque()).append(made)
+        origins: dict[tuple[str | int, ...], Made | None] = {}
+        for at, value, factory in noted:
+            same = known.get((id(factory), id(value)))
+            origin = same.popleft() if same else UNKNOWN
+            origins[steps(at)] = None if factory is None else origin
+        left = [made for same in known.values() for made in same]
+        for at, value, factory in noted if left else ():
+            # a list that `validate_default` has read is another one, which equals it
+            if origins[steps(at)] is UNKNOWN and isinstance(value, _COPIED):
+                for index, one in enumerate(left[:_MOST_COMPARED]):
+                    if one.factory is factory and _alike(one.value, value):
+                        origins[steps(at)] = left.pop(index)
+                        break
+        return AddedDefaults(origins, asked)
+
+
 class FactoryValues:
     """The values that the default factories of one call made: by factory, in the order of asking.
 
-    `added` is what they weigh. `anew` says that one that was made before had to be made anew, and
-    `lost` that nothing shows whether it is the same.
+    `before` has them by the key of asking, `pool` by the author's factory, whoever asks it; None in a
+    list has the factory run. `asked` are all that were given, and `added` is what they weigh. `anew`
+    says that one that was made before had to be made anew, and `lost` that nothing shows whether it is
+    the same.
     """
 
-    __slots__ = ("_before", "_made", "_scope", "added", "anew", "lost")
+    __slots__ = ("_before", "_made", "_pool", "_scope", "added", "anew", "asked", "lost")
 
-    def __init__(self, before: Mapping[str, list[Any]] | None = None) -> None:
+    def __init__(
+        self,
+        before: Mapping[str, Iterable[Any]] | None = None,
+        pool: Iterable[Made] = (),
+    ) -> None:
         self._before = {key: deque(stored) for key, stored in (before or {}).items()}
+        self._pool: dict[int, deque[Any]] = {}
+        for one in pool:
+            self._pool.setdefault(id(one.factory), deque()).append(one)
         self._made: dict[str, list[_Value]] = {}
+        self.asked: list[Made] = []
         self._scope = ""
         self.added = 0
         self.anew = self.lost = False
@@ -119,22 +186,26 @@ class FactoryValues:
         values.anew, values.lost = self.anew, self.lost
         return values
 
-    def value(self, key: str, make: Callable[[], Any], codec: Codec) -> Any:
+    def value(self, key: str, factory: Callable[..., Any], codec: Codec, *data: Any) -> Any:
         """Return the next value of a factory: what it made before, else what it makes now.
 
         Raises TooMuchWorkError if all of them together are too much.
         """
-        stored = self._before.get(key)
-        value = stored.popleft().again(codec) if stored else MISSING
+        stored = self._before.get(key) or self._pool.get(id(factory))
+        source = stored.popleft() if stored else None
+        value = MISSING if source is None else source.again(codec)
         if value is MISSING:
-            value = make()
-            self.anew = self.anew or stored is not None
+            source, value = None, factory(*data)
+            self.anew = self.anew or key in self._before
             self.lost = self.lost or (bool(self._before) and not _is_shown(value, codec))
         shown = _shown(value)
         self.added += weight_of_default(shown, factory=True)
         if self.added > MAX_ADDED:
             raise TooMuchWorkError(ADDS_TOO_MUCH)
-        self._made.setdefault(key, []).append(_Value(value, codec, is_json=shown is not MISSING))
+        kept = _Value(value, codec, is_json=shown is not MISSING)
+        self._made.setdefault(key, []).append(kept)
+        given = source if isinstance(source, Made) else None
+        self.asked.append(Made(key, factory, value, kept, given, bool(data)))
         return value
 
     def reading(self, scope: str, read: Callable[[], Any]) -> Any:
@@ -188,7 +259,7 @@ def _asking(index: int, factory: Callable[..., Any], codec: Codec) -> Callable[.
         values = _CURRENT.get()
         if values is None:
             return factory(*data)
-        return values.value(values.scoped(index), lambda: factory(*data), codec)
+        return values.value(values.scoped(index), factory, codec, *data)
 
     return make
 
@@ -229,6 +300,13 @@ def _is_shown(value: Any, codec: Codec) -> bool:
         return codec.shown(value) is not MISSING
     except Differs:  # it is no value of its hint, and shown as it is
         return True
+    except Exception:  # noqa: BLE001  an author's class may raise anything
+        return False
+
+
+def _alike(one: Any, other: Any) -> bool:
+    try:
+        return _same(one, other)
     except Exception:  # noqa: BLE001  an author's class may raise anything
         return False
 

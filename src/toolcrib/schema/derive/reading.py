@@ -26,7 +26,7 @@ from toolcrib.schema.derive import constraints
 from toolcrib.schema.derive.cores import (
     choices_of,
     core_schemas,
-    has_factory,
+    factory_of,
     holds_factory,
     is_pydantics,
 )
@@ -86,7 +86,7 @@ class FieldPart(msgspec.Struct):
     name: str
     keys: tuple[str, ...]
     node: Part
-    factory: bool
+    factory: Callable[..., Any] | None
     again: Callable[[JsonValue], Any] | None
     default: Any
     required: bool
@@ -294,7 +294,7 @@ def _default(field: FieldPart, value: Any, at: At, found: Findings) -> tuple[Any
 
     What pydantic does not take apart (a sentinel, a connection) stays the object that it is.
     """
-    found.defaults.append(at)
+    found.defaults.append((at, value, field.factory))
     shown = _shown_default(field.node, value)
     if shown is MISSING:
         return {"default": type(value).__name__}, own_copy(value)
@@ -303,7 +303,7 @@ def _default(field: FieldPart, value: Any, at: At, found: Findings) -> tuple[Any
     try:
         return shown, copy.deepcopy(value)
     except Exception:
-        if field.factory:  # it was made for this call
+        if field.factory is not None:  # it was made for this call
             return shown, value
         raise
 
@@ -692,7 +692,7 @@ class _Planner:
             name=name,
             keys=tuple(known),
             node=self.plan(core, config),
-            factory=has_factory(core),
+            factory=factory_of(core),
             again=self._again(core, config) if said.get("init_only") else None,
             default=_constant_default(core),
             required=said.get("required", True),

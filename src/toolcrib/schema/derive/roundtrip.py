@@ -53,6 +53,8 @@ from toolcrib.schema.derive.plain import (
 from toolcrib.values.json import JsonValue, canonical_json, is_whole, json_bytes
 
 At: TypeAlias = "tuple[At, str | int] | None"
+Noted: TypeAlias = tuple[At, Any, Callable[..., Any] | None]
+"""A default that was not sent: its place, the value itself, and the factory that made it."""
 _MAX_OF_ONE_HASH = 100
 _ONE_OF_TWO = "the tool would take two of these items for one"
 _REREAD = "The arguments are nested too deep in what has to be read again. Send less."
@@ -95,8 +97,8 @@ class Findings:
     """Collects places that were not sent, and places that an author's validator changed.
 
     `defaults` point into what is shown, where the items of a set are sorted and keys have a canonical
-    form; `normalised` points into what was sent. `made` is True of a value that an author's validator
-    made.
+    form, and have the values themselves; `normalised` points into what was sent. `made` is True of a
+    value that an author's validator made.
     """
 
     __slots__ = ("added", "defaults", "known", "made", "normalised")
@@ -104,7 +106,7 @@ class Findings:
     def __init__(self, *, made: bool = False) -> None:
         self.made = made
         self.added = 0
-        self.defaults: list[At] = []
+        self.defaults: list[Noted] = []
         self.normalised: list[At] = []
         self.known: dict[tuple[int, int, int], Any] = {}
 
@@ -115,10 +117,11 @@ class Findings:
         """Show the defaults that were noted below one item of `at` below `step` of it."""
         depth = len(steps(at))
         for index in range(*noted.indices(len(self.defaults))):
+            was, value, factory = self.defaults[index]
             moved = at
-            for below in (step, *steps(self.defaults[index])[depth + 1 :]):
+            for below in (step, *steps(was)[depth + 1 :]):
                 moved = (moved, below)
-            self.defaults[index] = moved
+            self.defaults[index] = (moved, value, factory)
 
     def rewind(self, mark: tuple[int, int]) -> None:
         del self.defaults[mark[0] :]
