@@ -199,6 +199,7 @@ def instance_of(hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
 
 def added_to(hydrated: Hydrated) -> AddedDefaults:
     """Return where each default of a call that has not run yet stands, and what its factories gave."""
+    check_type("hydrated", hydrated, Hydrated, "a call that was hydrated")
     building = hydrated.building
     if not isinstance(building, _Build) or building._unseen is None:  # noqa: SLF001
         raise OtherArguments("only a call that was hydrated, and has not run, is edited")
