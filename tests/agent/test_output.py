@@ -11,7 +11,7 @@ from datetime import date
 from typing import Annotated, Any, NamedTuple, get_args
 
 import pytest
-from pydantic import AfterValidator, BaseModel, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, TypeAdapter, field_validator, model_validator
 from rows import each_row
 from servers.anthropic import anthropic_server
 from servers.bedrock import bedrock_server
@@ -397,3 +397,22 @@ async def test_the_text_of_a_value_error_does_not() -> None:
     assert "this value is not accepted" in told
     assert "hunter2" not in told
     assert "tool" not in told
+
+
+class Wanted(BaseModel):
+    n: int
+    note: str = "none"
+
+
+@each_row(
+    ("kind", "said"),
+    [(Wanted, '{"n": 1, "note": null}'), (int, '{"answer": 5}'), (list[str], '{"answer": ["a"]}')],
+)
+async def test_the_text_of_an_answer_is_in_the_terms_of_its_type(kind: Any, said: str) -> None:
+    """Also where the provider was held to a view, in which all is required, and an object."""
+    async with (
+        openai_server([said]) as server,
+        OpenAIClient("gpt-5", base_url=server.url, native_output=True) as client,
+    ):
+        result = await Agent(client, [], output=kind).run("go")
+    assert TypeAdapter(kind).validate_json(result.text) == result.output

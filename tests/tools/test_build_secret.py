@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from rows import each_row
 
+from toolcrib import ALL, Catalog, Completed, ToolCall, ToolRunner, get_definition, tool
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import references
 from toolcrib.tools.build import check_given, secret_properties
+from toolcrib.wire import encode_tools
 
 HIDDEN = {"type": "string", "writeOnly": True}
 
@@ -105,3 +108,30 @@ def test_a_tool_without_a_schema_takes_any_name() -> None:
 def test_names_that_are_no_parameters(named: Any) -> None:
     with pytest.raises(DefinitionError, match="tool 't': secret"):
         secrets({"properties": {"a": {}}}, named)
+
+
+class Login(BaseModel):
+    """Log in."""
+
+    user: str
+    pin: str = "canary-pin"
+
+    async def run(self) -> str:
+        return self.pin
+
+
+def login(user: str, pin: str = "canary-pin") -> str:
+    """Log in."""
+    return pin
+
+
+@pytest.mark.parametrize("target", [login, Login])
+async def test_no_definition_tells_the_default_of_a_secret(target: Any) -> None:
+    made = tool(visible=ALL, secret=["pin"], name="login")(target)
+    definition = get_definition(made)
+    assert "canary" not in definition.canonical()
+    assert "canary" not in str(encode_tools("openai-chat", Catalog([made])))
+    outcome = await ToolRunner([made]).exec(ToolCall("c", "login", '{"user": "ada"}'))
+    assert isinstance(outcome, Completed)
+    assert outcome.value == "canary-pin"
+    assert outcome.record.arguments == {"user": "ada", "pin": "***"}

@@ -36,7 +36,7 @@ from toolcrib.values.call import HydrationResult
 from toolcrib.values.context import ROUNDING, PolicyContext
 from toolcrib.values.decision import Answer
 from toolcrib.values.definition import HasDefinition
-from toolcrib.values.json import JsonValue, encodable
+from toolcrib.values.json import JsonValue, canonical_json, encodable
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
@@ -129,6 +129,15 @@ class OutputType:
             raise
         except BaseException:  # noqa: BLE001  an author's validator; its text may hold anything
             return None, _complaint(["it is not accepted"])
+
+    @staticmethod
+    def told(text: str, restorer: OutputRestorer | None) -> str:
+        """Return the text of an answer that was read, in the terms of its type."""
+        found = None if restorer is None else parse_json(_unfenced(text))
+        if restorer is None or found is None or isinstance(found, ParseFailure):
+            return text
+        restored = restorer.restore(found[0])
+        return text if restored == found[0] else canonical_json(restored)
 
     def _typed(self, value: JsonValue) -> Any:
         return value if self._converter is None else read_typed(self._converter, value, _ANSWER)
@@ -299,7 +308,7 @@ class Run:
         self._limits = terms.limits
         self._settings = terms.settings
         self._output_type = terms.output
-        self._answer: str | None = None  # the text that was read last for a typed answer
+        self._answer: str | None = None  # the text of a typed answer, as its type has it
         self._output: Any = None
         self._corrections = state.corrections
         self._emit, self._streaming = listener
@@ -437,8 +446,9 @@ class Run:
             return True
         answers = (reply.text,) if reply.answers is None else reply.answers
         if len(answers) == 1:
-            self._answer = answers[0]
-            self._output, complaint = self._output_type.read(answers[0], reply.offer.output)
+            restorer = reply.offer.output
+            self._output, complaint = self._output_type.read(answers[0], restorer)
+            self._answer = self._output_type.told(answers[0], restorer)
         else:
             said = f"{len(answers)} texts may each be it" if answers else "no text is marked as it"
             complaint = _complaint([said])

@@ -432,14 +432,28 @@ def with_secrets(
     return msgspec.structs.replace(definition, secret=secret)
 
 
+def without_secret_defaults(name: str, derived: CheckedSchema, secret: object) -> CheckedSchema:
+    """Return a derived schema that tells no default of the parameters that its author calls secret:
+    models, approvers and logs read it."""
+    properties: Any = derived.schema.get("properties", {})
+    named = secret if isinstance(secret, list | tuple) else ()
+    told = [one for one in named if isinstance(one, str) and "default" in properties.get(one, {})]
+    if not told:
+        return derived
+    schema: Any = json_copy(derived.text)
+    for one in told:
+        del schema["properties"][one]["default"]
+    return check_input(name, schema, derived=True)
+
+
 def with_defaults(
     definition: ToolDefinition, given: CheckedSchema | None, defaults: Mapping[str, Default]
 ) -> ToolDefinition:
     """Return the definition with the defaults that its schema does not tell,
-    so that its digest pins them."""
+    so that its digest pins them; a secret one by its type alone."""
     properties: Any = {} if given is None else given.schema.get("properties", {})
     hidden = {
-        name: default.shown
+        name: default.by_type() if name in definition.secret else default.shown
         for name, default in defaults.items()
         if not (default.is_json and _tells(properties.get(name), default.shown))
     }

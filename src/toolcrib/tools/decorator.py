@@ -43,6 +43,7 @@ from toolcrib.tools.build import (
     with_defaults,
     with_feature,
     with_secrets,
+    without_secret_defaults,
 )
 from toolcrib.tools.capability import interface_name
 from toolcrib.tools.component import ATTRIBUTE, Tool, ToolComponent, tool_of
@@ -325,14 +326,16 @@ def _define(
 ) -> tuple[ToolDefinition, dict[str, Any]]:
     name = check_name(default_name if options.name is None else options.name)
     given, checks = _input(name, signature, options, sole)
+    if given is not None and given.derived:
+        given = without_secret_defaults(name, given, options.secret)
     output = _output(name, signature, options)
     made = validators(name, given, output, options)
     checks["validator"], checks["output_validator"] = made
     if signature.streams:
         options = with_feature(options, "streaming")
     definition = build_definition(name, signature.description, given, output, options)
-    definition = with_defaults(definition, given, checks.get("defaults", {}))
     definition = with_secrets(definition, given, secret_parameters(_sent(signature, sole)))
+    definition = with_defaults(definition, given, checks.get("defaults", {}))
     check_examples(definition, checks["validator"])
     return definition, checks
 

@@ -107,6 +107,10 @@ class Default(msgspec.Struct, frozen=True, kw_only=True):
         shown: JsonValue = from_json(self.shown_json)  # keeps large integers whole
         return shown
 
+    def by_type(self) -> JsonValue:
+        """Return what stands for the value where nobody may see it."""
+        return {"default": type(self.value).__name__} if self.is_json else self.shown
+
     def for_call(
         self,
         name: str = "",
