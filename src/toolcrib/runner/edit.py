@@ -389,7 +389,7 @@ class _Edit:
             if place is None and not self._is_moved(edited[at])
         ]
         left = {at for same in free.values() for at in same}
-        if len(new) * len(self._number) <= _MOST_COMPARED:
+        if len(new) * max(len(left), len(self._number)) <= _MOST_COMPARED:
             pairs = [
                 (self._in_common(edited[at], shown[was]), at == was, at, was)
                 for at in new

@@ -100,7 +100,38 @@ class HasAny(BaseModel):
     x: dict[str, int] = {}
 
 
+class Stop(BaseModel):
+    kind: Literal["stop"]
+
+
+class Move(BaseModel):
+    kind: Literal["move"]
+    to: Choices | Settings | None = None
+
+
+class Group(BaseModel):
+    kind: Literal["group"]
+    step: Stop | Move
+
+
+class Steps(BaseModel):
+    kind: Literal["steps"]
+    steps: list[Move | Stop]
+
+
+TAGGED = [
+    {"kind": "move"},
+    {"kind": "move", "to": {"a": 1}},
+    {"kind": "group", "step": {"kind": "stop"}},
+    {"kind": "group", "step": {"kind": "move"}},
+]
+
 HONEST: dict[str, tuple[Any, list[Any]]] = {
+    "a class of two unions": (Group | Move, TAGGED),
+    "of three": (
+        Steps | Group | Move,
+        [*TAGGED, {"kind": "steps", "steps": [{"kind": "move"}, {"kind": "stop"}]}],
+    ),
     "a model": (Options | dict[str, int], [{"b": -5}, {"b": 1, "c": 2}, {"a": 1, "b": 2}, {}]),
     "the dictionary first": (dict[str, int] | Options, [{"b": -5}, {"a": 2}, {}]),
     "a dataclass": (Settings | dict[str, int], [{"b": -5}, {"a": 2}]),

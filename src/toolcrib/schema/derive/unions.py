@@ -128,11 +128,13 @@ class _Choosing:
         self._risky = risky
         self._generator = SchemaGenerator("validation")
         self._generator.derive([("", core)])
-        self._branches: list[Any] = []
+        self._branches: dict[
+            str, Any
+        ] = {}  # by their refs: pydantic repeats a class that it inlines
         made: Any = self._made(core)
-        self.core: Any = core_schema.definitions_schema(made, self._branches)
-        if made["type"] == "definitions":
-            self.core = {**made, "definitions": [*made["definitions"], *self._branches]}
+        shared = {node["ref"]: node for node in made.get("definitions", ())}
+        whole = made if made["type"] == "definitions" else core_schema.definitions_schema(made, [])
+        self.core: Any = {**whole, "definitions": list((shared | self._branches).values())}
 
     def _made(self, node: Any) -> Any:
         if isinstance(node, list | tuple):
@@ -169,7 +171,7 @@ class _Choosing:
         if branch["type"] == "definition-ref":
             return branch
         ref = branch.get("ref") or f"toolcrib:{len(self._branches)}"
-        self._branches.append({**branch, "ref": ref})
+        self._branches[ref] = {**branch, "ref": ref}
         return core_schema.definition_reference_schema(ref)
 
 

@@ -144,7 +144,7 @@ def _moved(schema: JsonObject) -> JsonObject:
 
 
 MAX_STEPS = 50_000  # pairs of a part of the schema and an object or array of the arguments
-MAX_PAIRS = 200_000  # of a subschema and a part of the arguments that validators meet, in one go
+MAX_PAIRS = 40_000  # of a subschema and a part of the arguments that validators meet, in one go
 _UNIONS = ("anyOf", "oneOf")
 
 
