@@ -182,8 +182,9 @@ async def test_what_was_tainted_stays_so_whatever_is_asked_anew(
     script: list[str], data: st.DataObject
 ) -> None:
     """However little ran: a turn that goes on from before a read is asked as the next one would be."""
-    made = {"say": [["Hi."]], "look": [call("look", order=1), "Read."]}
-    turns = [made.get(each, [call("pay", cents=5), "Paid."]) for each in script]
+    made: dict[str, list[Any]] = {"say": [["Hi."]], "look": [call("look", order=1), "Read."]}
+    made["pay"] = [call("pay", cents=5), "Paid."]
+    turns = [made[each] for each in script]
     read = "look" in script
     if read:  # then a payment waits for an answer: it has none in this test
         turns = [each for each, name in zip(turns, script, strict=True) if name != "pay"]
