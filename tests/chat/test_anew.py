@@ -6,15 +6,19 @@ import asyncio
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 from chat.chat_helpers import Page, page_of, serving
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rows import each_row
 
 from toolcrib import ALL, Agent, ToolRunner, tool
 from toolcrib.chat import chat_app
-from toolcrib.chat.view import line_of, new_turn
-from toolcrib.testing import ScriptedClient, call
+from toolcrib.chat.view import TurnView, line_of, new_turn
+from toolcrib.testing import ScriptedClient, call, cut
 
 PAID: list[int] = []
 
@@ -36,6 +40,13 @@ async def pay(cents: int) -> str:
 async def close(order: int) -> str:
     """Close."""
     return "closed"
+
+
+@tool(visible=ALL)
+async def wait() -> str:
+    """Wait for ever."""
+    await asyncio.Event().wait()
+    return "never"
 
 
 @pytest.fixture
@@ -160,6 +171,107 @@ async def test_of_two_that_ask_anew_at_once_one_is_told_that_it_is_busy(url: str
         assert all(status in (202, 404, 409) for status, _ in answers)
         await page.ended(turns=2)
         assert len(line_of(page.turns)) == 1
+
+
+@given(
+    script=st.lists(st.sampled_from(["say", "look", "pay"]), min_size=1, max_size=4),
+    data=st.data(),
+)
+@settings(deadline=None, max_examples=25)
+async def test_what_was_tainted_stays_so_whatever_is_asked_anew(
+    script: list[str], data: st.DataObject
+) -> None:
+    """However little ran: a turn that goes on from before a read is asked as the next one would be."""
+    made: dict[str, list[Any]] = {"say": [["Hi."]], "look": [call("look", order=1), "Read."]}
+    made["pay"] = [call("pay", cents=5), "Paid."]
+    turns = [made[each] for each in script]
+    read = "look" in script
+    if read:  # then a payment waits for an answer: it has none in this test
+        turns = [each for each, name in zip(turns, script, strict=True) if name != "pay"]
+    _, agent = scripted(*(reply for turn in turns for reply in turn), call("pay", cents=7), "End.")
+    async with page_of(chat_app(agent, store="sqlite://")) as page:
+        for at in range(len(turns)):
+            await page.ask(f"{at}")
+            await page.ended(turns=at + 1)
+        anew = data.draw(st.sampled_from(page.turns))["id"]
+        await page.ask("Pay 7.", instead_of=anew)
+        await page.ended("waiting" if read else "completed", len(turns) + 1)
+
+
+async def test_what_a_turn_that_broke_off_had_read_taints_what_is_asked_next(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer is in the conversation, and what a tool gave: also where it is asked anew."""
+    client, agent = scripted(
+        call("look", order=1), "Read.", call("pay", cents=7), "No.", call("pay", cents=7), "No."
+    )
+    app = chat_app(agent, store=url)
+    async with page_of(app) as page:
+        with monkeypatch.context() as failing:
+            failing.setattr(TurnView, "ended", lambda *_given: 1 / 0)
+            await page.ask("Look.")
+            await page.ended("failed")
+        await page.ask("Pay 7.")
+        await page.ended("waiting", 2)
+        assert "untouched" in said(client)
+        asked = page.calls()[0]["approval"]["id"]
+        await page.post(f"/{page.thread}/approvals/{asked}", {"decision": "deny"})
+        await page.ended(turns=2)
+        await page.ask("Pay 7.", instead_of=page.turns[0]["id"])
+        await page.ended("waiting", 3)
+
+
+@each_row(
+    "first",
+    [
+        cut(call("pay", cents=5)),
+        call("pay", cents="five"),
+        call("nope", cents=5),
+        [call("pay", cents="five"), call("nope", x=1), call("pay", cents=7)],
+    ],
+)
+async def test_a_call_that_never_ran_is_not_told_as_one_that_was_made(first: Any, url: str) -> None:
+    PAID.clear()
+    client, agent = scripted(first, "Hm.", "Anew.")
+    async with page_of(chat_app(agent, store=url)) as page:
+        await page.ask("Pay 5.")
+        await page.until(lambda state: state["turns"] and state["turns"][0]["status"] != "running")
+        await page.ask("Pay 7.", instead_of=page.turns[0]["id"])
+        await page.ended(turns=2)
+        lines = said(client).splitlines()
+        told = [line for line in lines if line.startswith(("pay", "nope", "[These calls"))]
+        assert [line for line in told if "it has run" in line] == (
+            ['pay {"cents":7}: it has run'] if PAID else []
+        )
+        assert len(told) == 2 * len(PAID)
+
+
+async def test_a_call_that_was_never_whole_is_not_told_of_a_turn_that_broke_off(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, agent = scripted([call("pay", cents="five"), call("pay", cents=7)], "Hm.", "On.")
+    async with page_of(chat_app(agent, store=url)) as page:
+        with monkeypatch.context() as failing:
+            failing.setattr(TurnView, "ended", lambda *_given: 1 / 0)
+            await page.ask("Pay.")
+            await page.ended("failed")
+        await page.ask("Go on.")
+        await page.ended(turns=2)
+        calls = [each for message in client.requests[-1].messages for each in message.tool_calls]
+        assert [each.arguments for each in calls] == ['{"cents":7}']
+
+
+async def test_who_asks_anew_while_that_runs_is_told_that_it_is_busy(url: str) -> None:
+    agent = Agent(ScriptedClient(["One.", call("wait")]), ToolRunner([wait]))
+    async with page_of(chat_app(agent, store=url)) as page:
+        await page.ask("First.")
+        await page.ended()
+        first = page.turns[0]["id"]
+        answers = await asyncio.gather(*(page.ask(f"{n}", instead_of=first) for n in range(5)))
+        refused = [body["error"]["code"] for status, body in answers if status != 202]
+        assert refused == ["busy"] * 4
+        await page.post(f"/{page.thread}/cancel")
+        await page.ended("cancelled", 2)
 
 
 def test_a_line_has_the_newest_version_of_each_question() -> None:

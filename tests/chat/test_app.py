@@ -191,6 +191,17 @@ async def test_a_run_is_given_once() -> None:
     await run.cancel()
 
 
+async def test_a_run_that_is_read_already_is_refused() -> None:
+    for whole in (False, True):
+        run = agent("Hi.").stream("Go.")
+        await anext(run)
+        if whole:
+            assert [event async for event in run]
+        with pytest.raises(ToolcribError, match="is read already"):
+            stream_response(run)
+        await run.cancel()
+
+
 # The description.
 
 

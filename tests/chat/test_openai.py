@@ -127,10 +127,21 @@ async def test_of_a_typed_agent_the_accepted_answer_is_said_alone(
         assert choices[-1]["finish_reason"] == finish
 
 
-async def test_a_typed_agent_that_waits_says_what_has_not_run() -> None:
+@each_row("output", [int, dict[str, str]])
+async def test_what_waits_is_no_answer_of_a_typed_agent(output: Any) -> None:
+    """It is told as a refusal, whole and streamed: the SDK does not parse it, nor does anybody."""
     turn = ["Well.", call("pay", cents=5)]
-    async with sdk(agent(turn, approver=answer_later, output=int)) as client:
-        assert (await said(client, stream=True)).startswith("This needs somebody's approval")
+    told = "This needs somebody's approval, which cannot be given here. It has not run: pay "
+    told += '{"cents": 5}'
+    waiting = agent(*[turn] * 2, approver=answer_later, output=output)
+    async with sdk(waiting) as client:
+        (choice,) = (await asked(client)).choices
+        assert (choice.message.content, choice.message.refusal) == (None, told)
+        assert choice.finish_reason == "stop"
+        choices = [chunk.choices[0] async for chunk in await asked(client, stream=True)]
+        assert "".join(each.delta.content or "" for each in choices) == ""
+        assert "".join(each.delta.refusal or "" for each in choices) == told
+        assert choices[-1].finish_reason == "stop"
 
 
 @each_row("stream", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,15 @@ from typing import Any
 import aiohttp
 import pytest
 from chat.chat_helpers import Page, page_of, serving
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rows import each_row
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from toolcrib import ALL, Agent, Caller, ToolRunner, tool
-from toolcrib.chat import ChatLimits, chat_app
+from toolcrib.chat import ChatLimits, bearer, chat_app, openai_routes
+from toolcrib.chat.ag_ui import ag_ui_route
 from toolcrib.testing import ScriptedClient, call
 
 RAN: list[str] = []
@@ -86,6 +92,7 @@ SENT: dict[str, tuple[str, Any, dict[str, str], str]] = {
     "too large a body": (SAY, {"text": "x" * 300_000}, {}, "413 too_large"),
     "another origin": (SAY, HI, {"origin": "https://evil.example"}, "403 wrong_origin"),
     "no origin at all": (SAY, HI, {"origin": "null"}, "403 wrong_origin"),
+    "an origin that is no address": (SAY, HI, {"origin": "http://["}, "403 wrong_origin"),
     "a form": (SAY, HI, {"content-type": "text/plain"}, "415 not_json"),
     "a thread that is not there": ("GET /thread_x", None, {}, "404 unknown_thread"),
     "a call that is not there": ("GET /{t}/calls/x", None, {}, "404 unknown_call"),
@@ -216,3 +223,78 @@ async def test_threads_are_their_owners(tmp_path: Path) -> None:
         assert exported[1]["thread"]["title"] == "100% sure_"
         assert (await page.post(f"/{page.thread}", method="DELETE"))[0] == 204
         assert (await page.get(f"/{page.thread}"))[0] == 404
+
+
+async def test_a_head_of_a_stream_ends_and_takes_no_place(tmp_path: Path) -> None:
+    app = app_of(tmp_path, limits=ChatLimits(streams=1))
+    async with serving(app) as base, aiohttp.ClientSession(headers=signed_in("ada")) as session:
+        page = Page(base, session)
+        url = f"{base}/threads/{(await page.post(''))[1]['id']}/stream"
+        reader, writer = await asyncio.open_connection(*base.removeprefix("http://").split(":"))
+        for _ in range(2):  # on one connection: the second is answered where the first has ended
+            path = url.removeprefix(base)
+            writer.write(f"HEAD {path} HTTP/1.1\r\nHost: x\r\nAuthorization: ada\r\n\r\n".encode())
+            async with asyncio.timeout(5):
+                head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200")
+            assert b"x-vercel-ai-data-stream: v1" in head
+        async with session.get(url) as answer:
+            assert answer.status == 200
+        writer.close()
+
+
+READ = ["origin", "host", "authorization", "content-type", "content-length", "last-event-id"]
+MORE = ["if-none-match", "accept", "cookie", "forwarded", "x-forwarded-for", "x-forwarded-host"]
+PIECES = ["http://", "[", "]", "@", "::1", ":", "99999", "\u2100", "localhost", "é", "%", "Bearer "]
+TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=5).map("".join)
+SENT_TO = [
+    ("GET", "/"),
+    ("GET", "/openapi.json"),
+    ("GET", "/threads"),
+    ("POST", "/threads/x/messages"),
+    ("POST", "/v1/chat/completions"),
+    ("GET", "/v1/models"),
+    ("POST", "/agent"),
+]
+
+
+@given(
+    headers=st.dictionaries(st.sampled_from([*READ, *MORE]), TEXTS, max_size=4),
+    sent=st.sampled_from(SENT_TO),
+    signs=st.booleans(),
+)
+@settings(deadline=None, max_examples=200)
+async def test_no_header_is_an_error_of_the_server(
+    headers: dict[str, str], sent: tuple[str, str], signs: bool
+) -> None:
+    """Whatever a header says is taken or refused, by every front, with a sign-in and without."""
+    agent, method, path = Agent(ScriptedClient(["hi"])), *sent
+    who = bearer("a token of this test's own") if signs else None
+    routes = [
+        *openai_routes(agent, authenticate=who),
+        ag_ui_route(agent, path="/agent", authenticate=who),
+    ]
+    chat = chat_app(agent, store="sqlite://", authenticate=who)
+    app = Starlette(routes=[*routes, Mount("/", chat)])
+    raw = [(name.encode(), text.encode("utf-8", "replace")) for name, text in headers.items()]
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "root_path": "",
+        "query_string": b"",
+        "headers": raw,
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+        "scheme": "http",
+    }
+    statuses: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        statuses.append(message.get("status", 200))
+
+    await app(scope, receive, send)  # type: ignore[arg-type]
+    assert statuses[0] < 500

@@ -259,7 +259,10 @@ _running: set[asyncio.Task[RunResult]] = set()
 
 
 class RunStream:
-    """Async iterable of events, ending with `Done`; async context manager; `await .result()`."""
+    """Async iterable of events, ending with `Done`; async context manager; `await .result()`.
+
+    `is_read` says that somebody has begun to read the events, or will.
+    """
 
     def __init__(
         self, drive: Callable[[Callable[[Event], None]], Coroutine[Any, Any, RunResult]]
@@ -267,6 +270,7 @@ class RunStream:
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._result: RunResult | None = None
         self._over = False
+        self.is_read = False
         self._ended: Callable[[RunResult | None], None] | None = None
         try:
             loop = asyncio.get_running_loop()
@@ -309,6 +313,7 @@ class RunStream:
         return self
 
     async def __anext__(self) -> Event:
+        self.is_read = True
         event = None if self._over else await self._events.get()
         if event is None:
             self._over = True

@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Sequence
 from decimal import Decimal
 from importlib.resources import files
 from typing import Annotated, Any, ClassVar, NamedTuple
-from weakref import WeakSet
 
 import msgspec
 
@@ -293,6 +292,9 @@ class _Chat:
     async def _stream(self, request: Request, caller: Caller) -> Response:
         changes = self._live.watch(_thread(request), caller.id)
         first = await anext(changes)
+        if request.method == "HEAD":  # the headers, and the end
+            await changes.aclose()
+            return streamed(changes, self._doors.limits.heartbeat)
         if self._streams.get(caller.id, 0) >= self._doors.limits.streams:
             await changes.aclose()
             raise ChatError(429, "too_many_streams", "close a page of this chat first")
@@ -479,9 +481,6 @@ def streamed(chunks: AsyncGenerator[Any, None], heartbeat: float) -> Response:
     return response
 
 
-_GIVEN: WeakSet[RunStream] = WeakSet()
-
-
 class _RunResponse(OfRun, DataStreamResponse):  # type: ignore[misc] # assistant_stream has no types
     """Gives the view of a run."""
 
@@ -506,9 +505,12 @@ def stream_response(run: RunStream, *, asked: str = "", heartbeat: float = 15.0)
     `asked`, `status`, `note`, `model`, `usage` and `parts`; it comes once, and then every change of it.
     Each call in it has ended before the turn has. If whoever reads leaves, the run is cancelled;
     `heartbeat` is how many seconds the stream may be silent. Who may ask is for your route to say.
-    Raises TypeError for other types, ToolcribError for a run that it was given before.
+    Raises TypeError for other types, ToolcribError for a run that it was given before, or whose events
+    somebody has begun to read.
     """
-    if run in _GIVEN:
-        raise ToolcribError("stream_response: this run was given before: its events are read once")
-    _GIVEN.add(run)
+    if run.is_read:
+        raise ToolcribError(
+            "stream_response: this run was given before, or is read already: its events are read once"
+        )
+    run.is_read = True
     return _RunResponse(run, asked, heartbeat)

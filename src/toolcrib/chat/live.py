@@ -399,42 +399,53 @@ class LiveThreads:
 
     async def _anew(self, stored: StoredThread, turn_id: str) -> AskedAnew:
         """Return the conversation as it was before a turn, and what ran since. Raises ChatError."""
-        line = [turn["id"] for turn in line_of(turn.view for turn in stored.turns)]
-        if turn_id not in line:
-            raise ChatError(404, "unknown_turn", "no question of this conversation has that id")
+        if turn_id not in {turn.id for turn in stored.turns}:
+            raise _unknown_turn()
         statuses = {turn.status for turn in stored.turns}
         if "running" in statuses:
             raise ChatError(409, "busy", "this thread is busy: its last run has not ended yet")
+        line = [turn["id"] for turn in line_of(turn.view for turn in stored.turns)]
+        if turn_id not in line:
+            raise _unknown_turn()
         if "waiting" in statuses:
             raise ChatError(409, "waiting", "a call waits for an answer: approve or deny it first")
         before = await self._store.before(turn_id)
         if before is None:
             raise ChatError(409, "unknown_before", "this was asked of an older version: ask below")
-        session = self._session(stored)
-        untrusted = any(message.untrusted for message in session.messages)
+        calls = {turn.id: await self._store.calls(turn.run_id) for turn in stored.turns}
+        heard = any(message.untrusted for message in self._session(stored).messages)
+        tainted = heard or any(map(self._read_others, calls.values()))
         session = self._session(msgspec.structs.replace(stored, session=before))
         known = {call_id for call_id, _ in told(session.messages)}
         stays = line[: line.index(turn_id)]
         done = [
-            self._done(part)
+            self._done(part, calls[turn.id].get(part["id"]))
             for turn in _since(stored.turns, turn_id, stays)
             for part in turn.view["parts"]
             if part["kind"] == "call" and not (turn.id in stays and part["id"] in known)
         ]
-        if any(done):
-            said = Message.user("\n".join((_DONE, *filter(None, done))))
-            said = msgspec.structs.replace(said, untrusted=untrusted)
+        made = [each for each in done if each]
+        if made or tainted:
+            said = Message.user("\n".join((_ANEW, *((_DONE, *made) if made else ()))))
+            said = msgspec.structs.replace(said, untrusted=tainted)
             session.messages = (*session.messages, said)
         return AskedAnew(turn_id, before, session.to_json(), len(stored.turns))
 
-    def _done(self, part: Json) -> str:
+    def _done(self, part: Json, record: ToolInvocationRecord | None) -> str:
         """Return what became of a call that a conversation does not have any more, so that the model
         does not make it again; nothing if it has not begun, or only read."""
         definition = self._definition(part["name"])
         reads = definition is not None and definition.annotations.read_only
-        if reads or part["state"] not in _BEGUN:
+        begun = part["state"] in _BEGUN and (record is None or _has_begun(record))
+        if reads or not begun:
             return ""
         return f"{part['name']} {canonical_json(part['arguments'] or {})}: {_BEGUN[part['state']]}"
+
+    def _read_others(self, calls: Mapping[str, ToolInvocationRecord]) -> bool:
+        """Return whether a call has begun that may have read untrusted content. Of a tool that nobody
+        here knows, who knows what it has read?"""
+        definitions = [self._definition(r.name) for r in calls.values() if _has_begun(r)]
+        return any(each is None or each.annotations.untrusted_output for each in definitions)
 
     def _opened(self, stored: StoredThread) -> _OpenThread:
         return self._open.setdefault(stored.id, _OpenThread(stored))
@@ -464,7 +475,10 @@ class LiveThreads:
         said: str | None = None
         try:
             session = self._session(stored)
-            session.messages = (*session.messages, *_told_of(shown.turn, calls, session.messages))
+            more = _told_of(shown.turn, calls, session.messages)
+            if self._read_others(calls):
+                more = [msgspec.structs.replace(message, untrusted=True) for message in more]
+            session.messages = (*session.messages, *more)
             said = session.to_json()
         except Exception:  # noqa: BLE001  whatever it is, the turn ends
             _log.exception("the conversation could not keep a turn")
@@ -552,10 +566,8 @@ def _since(turns: Sequence[StoredTurn], turn_id: str, stays: Collection[str]) ->
     return [turn for at, turn in enumerate(turns) if at >= first or turn.id in stays]
 
 
-_DONE = (
-    "[What follows was asked before in other words. These calls were made then; do not make them again"
-    " unless the user asks for it.]"
-)
+_ANEW = "[What follows was asked before in other words.]"
+_DONE = "[These calls were made then; do not make them again unless the user asks for it.]"
 _BEGUN = {
     "completed": "it has run",
     "failed": "it failed",
@@ -565,6 +577,14 @@ _BEGUN = {
 _NOT_BEGUN = "The run broke off before this call began: it has not run."
 
 
+def _unknown_turn() -> ChatError:
+    return ChatError(404, "unknown_turn", "no question of this conversation has that id")
+
+
+def _has_begun(record: ToolInvocationRecord) -> bool:
+    return record.idempotency_key != ""
+
+
 def _told_of(
     turn: Json, calls: Mapping[str, ToolInvocationRecord], before: Sequence[Message]
 ) -> list[Message]:
@@ -572,14 +592,15 @@ def _told_of(
     because nobody remembers it."""
     known = {call.id for message in before for call in message.tool_calls}
     shown = [part for part in turn["parts"] if part["kind"] == "call"]
-    made = [part for part in shown if part["id"] not in known]
+    whole = [part for part in shown if part["arguments"] is not None]  # of others nothing was asked
+    made = [part for part in whole if part["id"] not in known]
     messages = [] if known & {part["id"] for part in shown} else [Message.user(turn["asked"])]
     late = [f"{p['name']}: {_result(p, calls)}" for p in shown if p["id"] in known]
     if late:
         messages.append(Message.user("[what became of the calls that waited]\n" + "\n".join(late)))
     text = "".join(part["text"] for part in turn["parts"] if part["kind"] == "text")
     asked = tuple(
-        ToolCall(part["id"], part["name"], canonical_json(part["arguments"] or {})) for part in made
+        ToolCall(part["id"], part["name"], canonical_json(part["arguments"])) for part in made
     )
     if not asked:
         return [*messages, Message.assistant(text) if text else _STOPPED]

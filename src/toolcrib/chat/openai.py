@@ -2,8 +2,8 @@
 
 Rule: a client sees an answer, as text, and no calls: the tools are the server's, and so is whatever
 permits them. What a client says that was called, or approved, is context (`check_messages`). What was
-sent cannot be taken back: of a typed agent nothing is said but the answer that was accepted. A request
-for what is not done here is refused, not ignored.
+sent cannot be taken back: of a typed agent the content is nothing but the answer that was accepted, and
+what waits is told as a refusal. A request for what is not done here is refused, not ignored.
 """
 
 from __future__ import annotations
@@ -124,13 +124,16 @@ class _Completions:
                 rule = "is not taken: the tools and the form of the answer are the server's"
                 raise ChatError(400, "unsupported_parameter", f"{name} {rule}")
         run = begin(self._doors, self._agent, caller, asked.messages)
-        said = _answer(run, typed=self._agent.output is not str)
+        typed = self._agent.output is not str
+        said = _answer(run, typed=typed)
         id_, now = f"chatcmpl-{os.urandom(12).hex()}", int(time.time())
         head = {"id": id_, "model": self._model, "created": now}
         if asked.stream:
             usage = bool(asked.stream_options and asked.stream_options.include_usage)
             return RunEvents(
-                run, _chunks(run, said, head, usage=usage), self._doors.limits.heartbeat
+                run,
+                _chunks(run, said, head, usage=usage, typed=typed),
+                self._doors.limits.heartbeat,
             )
         try:
             async with leaving(request, run):
@@ -138,14 +141,21 @@ class _Completions:
                 result = await run.result()
         except ChatError as error:
             return _refused(error, ran=True)
-        message = {"role": "assistant", "content": text, "refusal": None}
+        refusal = _refusal(result) if typed else None
+        content = text if refusal is None else None
+        message = {"role": "assistant", "content": content, "refusal": refusal}
         choice = {"index": 0, "message": message, "finish_reason": _finish(result)}
         told = {"object": "chat.completion", "choices": [choice], "usage": _usage(result)}
         return JSONResponse(head | told)
 
 
 async def _chunks(
-    run: RunStream, said: AsyncGenerator[str, None], head: dict[str, Any], *, usage: bool
+    run: RunStream,
+    said: AsyncGenerator[str, None],
+    head: dict[str, Any],
+    *,
+    usage: bool,
+    typed: bool,
 ) -> AsyncGenerator[dict[str, Any] | str, None]:
     head = head | {"object": "chat.completion.chunk"}
 
@@ -157,6 +167,8 @@ async def _chunks(
         async for piece in said:
             yield chunk({"content": piece})
         result = await run.result()
+        if typed and (refusal := _refusal(result)) is not None:
+            yield chunk({"refusal": refusal})
         yield chunk({}, _finish(result))
         if usage:
             yield head | {"choices": [], "usage": _usage(result)}
@@ -178,12 +190,18 @@ async def _answer(run: RunStream, *, typed: bool) -> AsyncGenerator[str, None]:
                 said, gap = True, ""
             case ReplyFinished():
                 gap = "\n\n" if said else ""
-            case Done(result=result):
-                if typed and result.status == "completed":
+            case Done(result=result) if typed:
+                if result.status == "completed":
                     yield encodable(result.text)
-                for asked in result.pending:
-                    yield gap + _WAITS.format(asked.tool, shown_request(asked))
-                    gap = "\n\n"
+            case Done(result=result):
+                if (refusal := _refusal(result)) is not None:
+                    yield gap + refusal
+
+
+def _refusal(result: RunResult) -> str | None:
+    """Return what has not run, as nobody has answered yet; None where nothing waits."""
+    waits = [_WAITS.format(asked.tool, shown_request(asked)) for asked in result.pending]
+    return "\n\n".join(waits) if waits else None
 
 
 def _finish(result: RunResult) -> str:
