@@ -123,14 +123,14 @@ TAGGED = [
     {"kind": "move"},
     {"kind": "move", "to": {"a": 1}},
     {"kind": "group", "step": {"kind": "stop"}},
-    {"kind": "group", "step": {"kind": "move"}},
+    {"kind": "group", "step": {"kind": "move", "to": None}},
 ]
 
 HONEST: dict[str, tuple[Any, list[Any]]] = {
     "a class of two unions": (Group | Move, TAGGED),
     "of three": (
         Steps | Group | Move,
-        [*TAGGED, {"kind": "steps", "steps": [{"kind": "move"}, {"kind": "stop"}]}],
+        [*TAGGED, {"kind": "steps", "steps": [{"kind": "move", "to": {"a": 1}}, {"kind": "stop"}]}],
     ),
     "a model": (Options | dict[str, int], [{"b": -5}, {"b": 1, "c": 2}, {"a": 1, "b": 2}, {}]),
     "the dictionary first": (dict[str, int] | Options, [{"b": -5}, {"a": 2}, {}]),
