@@ -103,6 +103,8 @@ CLOSED: dict[str, dict[str, Any]] = {
     "a condition": PLAIN | {"if": {"required": ["cents"]}, "then": {}},
     "not": PLAIN | {"not": {"required": ["never"]}},
     "said by itself": PLAIN | {"additionalProperties": False},
+    "an open not": PLAIN | {"not": {"required": ["never"], "additionalProperties": True}},
+    "an open if": PLAIN | {"if": {"additionalProperties": True}, "then": {}},
 }
 OPENED: dict[str, dict[str, Any]] = {
     "true": PLAIN | {"additionalProperties": True},

@@ -203,9 +203,11 @@ def named_arguments(schema: JsonObject) -> NamedArguments | None:
     A parameter that it does not name is its author's, and no model may set it. None of a schema that
     opens itself in words: by `additionalProperties` or `unevaluatedProperties`.
     """
-    nodes = list(_about_arguments(References(schema), schema))
-    if any(node.get(key, False) is not False for node in nodes for key in _OTHERS):
+    references = References(schema)
+    opening = _about_arguments(references, schema, without=_ASKING)
+    if any(node.get(key, False) is not False for node in opening for key in _OTHERS):
         return None
+    nodes = list(_about_arguments(references, schema))
     names = {name for node in nodes for name in node.get("properties", ())}
     required: Any = schema.get("required", ())
     names.update(one for one in required if isinstance(one, str))  # what is none is refused later
@@ -226,6 +228,7 @@ def _kind(value: object) -> str:
 _MARKS = ('"writeOnly"', '"password"')  # no secret without one; most schemas have neither
 _REFS = ("$ref", "$dynamicRef")
 _OTHERS = ("additionalProperties", "unevaluatedProperties")
+_ASKING = frozenset(("not", "if"))  # what is under them lets nothing through
 
 
 def secret_properties(
@@ -267,8 +270,11 @@ def _hidden(schema: JsonObject, names: frozenset[str]) -> set[str]:
     return hidden
 
 
-def _about_arguments(references: References, schema: JsonObject) -> Iterator[dict[str, Any]]:
-    """Yield the subschemas that judge the arguments as a whole, the schema itself among them."""
+def _about_arguments(
+    references: References, schema: JsonObject, *, without: frozenset[str] = frozenset()
+) -> Iterator[dict[str, Any]]:
+    """Yield the subschemas that judge the arguments as a whole, the schema itself among them, but for
+    those under the keywords `without`."""
     stack: list[Any] = [schema]
     seen: set[int] = set()
     while stack:
@@ -280,7 +286,7 @@ def _about_arguments(references: References, schema: JsonObject) -> Iterator[dic
         stack += _led_to(references, node)
         stack += (
             child
-            for key in IN_PLACE.intersection(node)
+            for key in IN_PLACE.intersection(node) - without
             for _, child in children(None, key, node[key])
         )
 
