@@ -83,7 +83,7 @@ _BEGIN = """INSERT INTO audit_head (id, seq, hash, seal, format)
 _SET = """UPDATE audit_head SET seq = :seq, hash = :hash, format = :format, log_id = :log,
     first_seq = :first, keys_hash = :keys, tree_hash = :root, seal = :seal WHERE id = 1"""
 _SET_OLD = "UPDATE audit_head SET seq = :seq, hash = :hash, seal = :seal WHERE id = 1"
-_WRITTEN_OLD = f"""SELECT {ENTRY} FROM audit_entries JOIN (SELECT seal FROM audit_head
+_WRITTEN_OLD = f"""SELECT {ROW} FROM audit_entries JOIN (SELECT seal FROM audit_head
     WHERE id = 1 AND seq = :seq AND hash = :hash AND seal = :seal) AS head
     ON audit_entries.seq BETWEEN :oldest AND :seq ORDER BY seq"""  # noqa: S608  names of our own
 _WRITTEN = _WRITTEN_OLD.replace(
@@ -455,7 +455,8 @@ class Tail(CheckedLog):
         values = {**state.told(), "seal": self._seal.state(state)}
         self._transaction.execute_many(_SET_OLD if state.format == 1 else _SET, [values])
         written = _WRITTEN_OLD if state.format == 1 else _WRITTEN
-        self._transaction.require(entries, written, **values, oldest=entries[0][0])
+        rows = [tuple(e) + columns_of(each) for e, each in zip(entries, told, strict=True)]
+        self._transaction.require(rows, written, **values, oldest=entries[0][0])
         edge = self._tree.edge() if state.format > 1 else {}
         self._transaction.when_committed = lambda: self._seal.note(state, edge)
 
