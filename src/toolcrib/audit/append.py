@@ -494,7 +494,7 @@ def append(
             settled.add(at)
             if draft.claim or draft.told.code == UNKNOWN:
                 continue
-        if draft.settles and not draft.claim and _is_written(tail, draft):
+        if draft.settles and not draft.claim and _is_written(tail, draft, under):
             continue
         written.append(draft)
         under.setdefault(draft.asked.key, []).append(draft)
@@ -587,11 +587,14 @@ def _settled(tail: Tail, draft: NewEntry, before: Mapping[str, Sequence[NewEntry
     return any(kind & (CLAIMS if draft.claim else FINAL) for kind in kinds)
 
 
-def _is_written(tail: Tail, draft: NewEntry) -> bool:
-    """Return whether this very outcome is in the log, as it was given: the same text, under its key.
+def _is_written(tail: Tail, draft: NewEntry, before: Mapping[str, Sequence[NewEntry]]) -> bool:
+    """Return whether this very outcome is in the log, or comes `before` in the same batch, as it was
+    given: the same text, under its key.
 
     Where the key has nothing but its begin, as it mostly has, nothing is read.
     """
+    if any(other.text == draft.text for other in before.get(draft.asked.key, ())):
+        return True
     with suppress(SourceError):  # nobody can tell: it is written
         if any(kind != CLAIMS for kind in tail.kinds(draft.asked)):
             about = tail.about(draft.asked)
