@@ -80,7 +80,8 @@ class Work:
 
     _lock = threading.Lock()
     left_behind: ClassVar[int] = 0
-    """How many pieces of work go on in this process, though nobody waits for them any more."""
+    """How many pieces of work go on in this process, though nobody waits for them any more; also those
+    of which whoever wants to know has not yet heard how they ended."""
 
     def __init__(self) -> None:
         self._over = False
@@ -137,19 +138,32 @@ class Work:
             if self._over:
                 return
             self._over = True
-            Work.left_behind -= self._given_up
             heard = self._heard
             if self._given_up:
                 self._ending = ending
+            if heard is None:
+                Work.left_behind -= self._given_up
         if heard is not None:
-            heard(*ending)
+            self._tell(heard)
 
     def tell(self, heard: Callable[[Any, BaseException | None], None]) -> None:
-        """Call `heard` with how the work ended, given up as it is: in its thread, or here and now."""
+        """Call `heard` with how the work ended, given up as it is, in a thread of its own. The work is
+        counted until that is over, and the process does not end before."""
         with self._lock:
             self._heard, over = heard, self._over
+            Work.left_behind += over
         if over:
-            heard(*self._ending)
+            self._tell(heard)
+
+    def _tell(self, heard: Callable[[Any, BaseException | None], None]) -> None:
+        def tell() -> None:
+            try:
+                heard(*self._ending)
+            finally:
+                with self._lock:
+                    Work.left_behind -= 1
+
+        threading.Thread(target=tell, name="toolcrib-ended", daemon=False).start()
 
     @contextmanager
     def stopped_by(self, stop: Callable[[], None]) -> Iterator[None]:

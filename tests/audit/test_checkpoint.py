@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 from rows import each_row
 from samples import sample
 
+from toolcrib import run_sync
 from toolcrib.audit import (
     AuditLog,
     Checkpoint,
@@ -463,8 +464,55 @@ def test_who_keeps_checkpoints_is_not_async() -> None:
     async def keep(_note: str) -> None:
         raise AssertionError
 
-    with pytest.raises(TypeError, match="not async"):
-        Checkpoints(signing(), keep)
+    class Keeper:
+        async def __call__(self, _note: str) -> None:
+            raise AssertionError
+
+    for one in (keep, Keeper(), partial(keep)):
+        with pytest.raises(TypeError, match="not async"):
+            Checkpoints(signing(), one)
+
+
+async def test_what_has_to_be_awaited_is_not_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept: list[str] = []
+
+    async def keep(note: str) -> None:
+        kept.append(note)
+
+    def begins(note: str) -> object:
+        return keep(note)
+
+    given = Checkpoints(signing(), begins, every=1)
+    async with AuditLog(f"sqlite:///{tmp_path}/crib.db", checkpoints=given) as log:
+        await write_calls(log, range(2))
+    assert kept == []
+    assert (
+        "nothing was kept: keep is a folder's path, or a function that is not async" in caplog.text
+    )
+
+
+async def test_who_keeps_checkpoints_does_not_close_the_log_and_wait_for_itself(
+    tmp_path: Path,
+) -> None:
+    raised: list[str] = []
+
+    def keep(_note: str) -> None:
+        try:
+            run_sync(log.aclose())
+        except ToolcribError as error:
+            raised.append(str(error))
+
+    log = AuditLog(
+        f"sqlite:///{tmp_path}/crib.db", checkpoints=Checkpoints(signing(), keep, every=1)
+    )
+    async with asyncio.timeout(10):
+        await write_calls(log, range(2))
+        await log.aclose()
+    assert set(raised) == {
+        "a function that keeps checkpoints cannot close the log it keeps them of"
+    }
 
 
 async def test_in_a_folder_each_is_a_file_of_its_owners(tmp_path: Path) -> None:

@@ -359,6 +359,18 @@ async def test_an_unknown_outcome_whose_answer_was_lost_is_written_once(
         ]
 
 
+async def test_an_outcome_that_is_given_again_before_it_is_committed_is_written_once(
+    url: str,
+) -> None:
+    """As by another event loop, when the one that wrote it first has ended: both are in one batch."""
+    async with AuditLog(url) as log:
+        await log.begin(record(1, "started"))
+        told = [record(1)] * 5 + [record(1, "failed", error=UNKNOWN)] * 2
+        await asyncio.gather(*map(log.write, told))
+        assert [e.record for e in await log.entries()] == [record(1, "started"), record(1)]
+        assert (await log.verify()).ok
+
+
 async def test_other_sinks_that_fail_are_told_of_as_ever() -> None:
     class Broken:
         def write(self, _record: ToolInvocationRecord) -> None:

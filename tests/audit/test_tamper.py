@@ -24,7 +24,7 @@ from samples import WHOLE
 from toolcrib import ALL, ToolCall, ToolRunner, tool
 from toolcrib.audit import AuditEntry, AuditLog, Fault, Head, SigningKey, Verification, tree
 from toolcrib.audit.append import stored_state
-from toolcrib.audit.entry import COLUMNS, KINDS, NOTHING, Seal, Summary, kind_of, read_again
+from toolcrib.audit.entry import COLUMNS, KINDS, NOTHING, ROW, Seal, Summary, kind_of, read_again
 from toolcrib.audit.index import Index
 from toolcrib.errors import SourceError
 from toolcrib.storage import SqlDatabase, Transaction
@@ -497,6 +497,7 @@ SWALLOWED = {  # by table: the statement, whose rows a trigger leaves out, or ta
     "audit_entries": ("INSERT", "DELETE FROM audit_entries WHERE seq = new.seq"),
     "audit_head": ("UPDATE", "UPDATE audit_head SET seq = old.seq, seal = old.seal WHERE id = 1"),
 }
+SEALED = ("seq", "hash", "format", "log_id", "first_seq", "keys_hash", "tree_hash", "seal")
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -514,6 +515,19 @@ async def test_a_database_that_swallows_what_is_written_lets_no_call_run(
         if table in tables
     }
     await no_call_runs(log_url(path), partial(_run_there, path), triggers)
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [*(("audit_entries", name) for name in ROW.split(", ")), *(("audit_head", n) for n in SEALED)],
+)
+async def test_a_database_that_changes_a_column_of_what_is_written_lets_no_call_run(
+    path: Path, table: str, column: str
+) -> None:
+    when = "INSERT" if table == "audit_entries" else "UPDATE"
+    change = f"UPDATE {table} SET {column} = 7007 WHERE rowid = new.rowid"
+    trigger = f"AFTER {when} ON {table} BEGIN {change}; END"
+    await no_call_runs(log_url(path), partial(_run_there, path), {"changes": trigger})
 
 
 @pytest.mark.parametrize("what", ["seq > 8", "call_id = 'call_77'", "status <> 'started'"])
@@ -545,6 +559,7 @@ async def test_a_database_that_swallows_some_of_a_batch_takes_none_of_it(
         "BEFORE INSERT ON audit_entries FOR EACH ROW EXECUTE FUNCTION swallow()",
         "AFTER INSERT ON audit_entries FOR EACH ROW EXECUTE FUNCTION take_away()",
         "BEFORE INSERT ON audit_entries FOR EACH ROW EXECUTE FUNCTION mask()",
+        "BEFORE INSERT ON audit_entries FOR EACH ROW EXECUTE FUNCTION rename()",
         "BEFORE UPDATE ON audit_head FOR EACH ROW EXECUTE FUNCTION swallow()",
         """AFTER INSERT ON audit_entries DEFERRABLE INITIALLY DEFERRED
             FOR EACH ROW EXECUTE FUNCTION take_away()""",
@@ -558,6 +573,7 @@ async def test_a_server_that_swallows_what_is_written_lets_no_call_run(
         "swallow": "RETURN NULL;",
         "take_away": "DELETE FROM audit_entries WHERE seq = NEW.seq; RETURN NULL;",
         "mask": "NEW.record := '{}'; RETURN NEW;",
+        "rename": "NEW.tool := 'other'; RETURN NEW;",
     }
     async with AuditLog(url, key=KEY) as log:
         await write_calls(log, range(3))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +25,9 @@ from toolcrib import (
     tool,
 )
 from toolcrib.audit import AuditLog
-from toolcrib.runner.call import _ENDING_LATE
+from toolcrib.errors import SourceError
 from toolcrib.testing import MemorySink, ScriptedClient, call
+from toolcrib.values.record import ToolInvocationRecord
 
 CALL = ToolCall("call_1", "wire", "{}")
 
@@ -103,7 +106,7 @@ async def test_how_a_thread_ended_that_was_left_behind_is_added(
         go.set()
         assert await until_told(log, 3) == [*unknown, last]
         added = (await log.entries())[-1].record
-        await until(lambda: not _ENDING_LATE)
+        await until(lambda: not telling())
         assert (added.notes, added.idempotency_key) == (
             ("left_behind",),
             first.record.idempotency_key,
@@ -214,3 +217,187 @@ async def test_what_ended_in_time_is_not_unknown() -> None:
     outcome = await ToolRunner([wire]).exec(CALL)
     assert isinstance(outcome, Failed)
     assert (outcome.error.code, outcome.record.notes) == (ErrorCode.TIMEOUT, ())
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def telling() -> bool:
+    """Whether somebody is being told how a tool ended."""
+    return any(thread.name == "toolcrib-ended" for thread in threading.enumerate())
+
+
+class FullLog(AuditLog):
+    """A log that cannot write what has one of these statuses, of `CALL`, for want of room."""
+
+    refused: frozenset[str] = frozenset()
+    refusals = 0
+
+    async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        if record.id == CALL.id and record.status in self.refused:
+            self.refusals += 1
+            raise SourceError("the disk is full")
+        return await super().write(record)
+
+
+@pytest.mark.parametrize("unknown", [False, True], ids=["unknown", "unknown unwritten"])
+@pytest.mark.parametrize("others", [0, 1], ids=["kept", "evicted"])
+async def test_an_end_that_cannot_be_written_is_written_when_it_is_asked_for(
+    unknown: bool, others: int
+) -> None:
+    go = threading.Event()
+    f = tool(visible=ALL, timeout=0.02)(waits(go))
+
+    @tool(visible=ALL)
+    async def other() -> None:
+        """Do nothing."""
+
+    async with FullLog("sqlite://") as log:
+        runner = ToolRunner([f, other], sinks=[log], remember=1)
+        await runner.exec(ToolCall("first", "other", "{}"))
+        log.refused = frozenset({"completed", *["failed"] * unknown})
+        assert isinstance(await runner.exec(CALL), Failed)
+        for number in range(others):
+            await runner.exec(ToolCall(f"other {number}", "other", "{}"))
+        go.set()
+        await until(lambda: log.refusals == 1 + unknown and not telling())
+        log.refused = frozenset()
+        again = await runner.exec(CALL)
+        assert (again.record.status, again.record.notes) == ("completed", ("left_behind",))
+        entries = [e.record.status for e in await log.entries() if e.record.id == CALL.id]
+        assert entries == ["started", *["failed"] * (not unknown), "completed"]
+        assert (await log.verify()).ok
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+@each_row(
+    ("raises", "codes"),
+    [
+        (None, ("timeout", "cancelled")),  # the CancelledError that it was given
+        (asyncio.CancelledError(), ("timeout", "cancelled")),
+        (TimeoutError(), ("timeout", "tool_error")),
+        (ValueError(), ("tool_error", "tool_error")),
+    ],
+)
+async def test_a_task_that_was_left_behind_ends_as_one_that_ended_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+    cancelled: bool,
+    raises: BaseException | None,
+    codes: tuple[str, str],
+) -> None:
+    monkeypatch.setattr("toolcrib.runner.execute.GRACE", 0.02)
+    begun = asyncio.Event()
+
+    @tool(visible=ALL, timeout=30.0 if cancelled else 0.02)
+    async def wire(late: bool) -> int:
+        """Wire money, and clean up."""
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            go = asyncio.ensure_future(asyncio.sleep(0.1 if late else 0))
+            while not go.done():
+                try:
+                    await asyncio.shield(go)
+                except asyncio.CancelledError:
+                    continue
+            if raises is None:
+                raise
+            raise raises from None
+        return 7
+
+    async with AuditLog("sqlite://") as log:
+        runner = ToolRunner([wire], sinks=[log])
+        for late in ("false", "true"):
+            asked = ToolCall(late, "wire", f'{{"late": {late}}}')
+            running = asyncio.ensure_future(runner.exec(asked))
+            await begun.wait()
+            begun.clear()
+            if cancelled:
+                running.cancel()
+            await asyncio.wait([running])
+        expected = ("failed", codes[cancelled])
+        assert await until_told(log, 5) == [
+            ("started", ""),
+            expected,
+            ("started", ""),
+            ("failed", "outcome_unknown"),
+            expected,
+        ]
+        await until(lambda: not telling())
+        again = await runner.exec(asked)
+        assert isinstance(again, Failed)
+        assert again.error.code == codes[cancelled]
+
+
+async def test_work_that_a_thread_made_too_late_is_not_done_and_says_so() -> None:
+    go = threading.Event()
+
+    async def later() -> int:
+        return 7
+
+    @tool(visible=ALL, timeout=0.02)
+    def wire() -> object:
+        """Wire money, later."""
+        go.wait(30)
+        return later()
+
+    async with AuditLog("sqlite://") as log:
+        runner = ToolRunner([wire], sinks=[log])
+        await runner.exec(CALL)
+        go.set()
+        assert (await until_told(log, 3))[-1] == ("failed", "timeout")
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+@pytest.mark.parametrize("closes", [True, False], ids=["log closed", "loop ended"])
+def test_no_end_is_lost_whenever_the_loop_ends_or_the_log_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocking: bool, closes: bool
+) -> None:
+    monkeypatch.setattr("toolcrib.runner.execute.GRACE", 0.001)
+    chance = random.Random(7)  # noqa: S311
+
+    def wire(seconds: float) -> int:
+        """Wire money, late."""
+        time.sleep(seconds)
+        return 7
+
+    async def wire_async(seconds: float) -> int:
+        """Wire money, late."""
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            try:
+                await asyncio.sleep(0.001)
+            except asyncio.CancelledError:
+                continue
+        return 7
+
+    f = tool(name="wire", visible=ALL, timeout=0.005)(wire if blocking else wire_async)
+    url = f"sqlite:///{tmp_path}/crib.db"
+
+    async def once(number: int, log: AuditLog) -> None:
+        runner = ToolRunner([f], sinks=[log])
+        await runner.exec(ToolCall(str(number), "wire", '{"seconds": 0.02}'))
+        if closes:
+            while runner.left_behind > before:  # noqa: ASYNC110  as a program may
+                await asyncio.sleep(0)
+            await log.aclose()
+        else:
+            await asyncio.sleep(chance.uniform(0, 0.02))
+
+    runs = 30
+    log = AuditLog(url)
+    runner = ToolRunner([f], sinks=[log])
+    wait_until(lambda: runner.left_behind == 0, 30)  # of other tests
+    before = runner.left_behind
+    for number in range(runs):
+        log = AuditLog(url) if closes else log
+        asyncio.run(once(number, log))
+    wait_until(lambda: runner.left_behind <= before, 10)
+    found = asyncio.run(told(log))
+    assert found.count(("failed", "outcome_unknown")) == runs
+    assert found.count(("completed", "")) == runs
+    run_sync(log.aclose())

@@ -83,7 +83,7 @@ _BEGIN = """INSERT INTO audit_head (id, seq, hash, seal, format)
 _SET = """UPDATE audit_head SET seq = :seq, hash = :hash, format = :format, log_id = :log,
     first_seq = :first, keys_hash = :keys, tree_hash = :root, seal = :seal WHERE id = 1"""
 _SET_OLD = "UPDATE audit_head SET seq = :seq, hash = :hash, seal = :seal WHERE id = 1"
-_WRITTEN_OLD = f"""SELECT {ENTRY} FROM audit_entries JOIN (SELECT seal FROM audit_head
+_WRITTEN_OLD = f"""SELECT {ROW} FROM audit_entries JOIN (SELECT seal FROM audit_head
     WHERE id = 1 AND seq = :seq AND hash = :hash AND seal = :seal) AS head
     ON audit_entries.seq BETWEEN :oldest AND :seq ORDER BY seq"""  # noqa: S608  names of our own
 _WRITTEN = _WRITTEN_OLD.replace(
@@ -455,7 +455,8 @@ class Tail(CheckedLog):
         values = {**state.told(), "seal": self._seal.state(state)}
         self._transaction.execute_many(_SET_OLD if state.format == 1 else _SET, [values])
         written = _WRITTEN_OLD if state.format == 1 else _WRITTEN
-        self._transaction.require(entries, written, **values, oldest=entries[0][0])
+        rows = [tuple(e) + columns_of(each) for e, each in zip(entries, told, strict=True)]
+        self._transaction.require(rows, written, **values, oldest=entries[0][0])
         edge = self._tree.edge() if state.format > 1 else {}
         self._transaction.when_committed = lambda: self._seal.note(state, edge)
 
@@ -493,7 +494,7 @@ def append(
             settled.add(at)
             if draft.claim or draft.told.code == UNKNOWN:
                 continue
-        if draft.settles and not draft.claim and _is_written(tail, draft):
+        if draft.settles and not draft.claim and _is_written(tail, draft, under):
             continue
         written.append(draft)
         under.setdefault(draft.asked.key, []).append(draft)
@@ -586,11 +587,14 @@ def _settled(tail: Tail, draft: NewEntry, before: Mapping[str, Sequence[NewEntry
     return any(kind & (CLAIMS if draft.claim else FINAL) for kind in kinds)
 
 
-def _is_written(tail: Tail, draft: NewEntry) -> bool:
-    """Return whether this very outcome is in the log, as it was given: the same text, under its key.
+def _is_written(tail: Tail, draft: NewEntry, before: Mapping[str, Sequence[NewEntry]]) -> bool:
+    """Return whether this very outcome is in the log, or comes `before` in the same batch, as it was
+    given: the same text, under its key.
 
     Where the key has nothing but its begin, as it mostly has, nothing is read.
     """
+    if any(other.text == draft.text for other in before.get(draft.asked.key, ())):
+        return True
     with suppress(SourceError):  # nobody can tell: it is written
         if any(kind != CLAIMS for kind in tail.kinds(draft.asked)):
             about = tail.about(draft.asked)

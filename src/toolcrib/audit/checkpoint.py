@@ -41,6 +41,7 @@ from toolcrib.threads import renewed_in_children
 from toolcrib.values.decision import INVISIBLE
 from toolcrib.values.typed import came, check_each, check_type
 
+_NOT_ASYNC = "keep is a folder's path, or a function that is not async"
 _log = logging.getLogger("toolcrib.audit")
 _ED25519 = b"\1"  # the signature type of https://c2sp.org/signed-note
 _DASH = "— "
@@ -271,7 +272,7 @@ class Checkpoints:
     for a while, and when the log is closed; never for each record. `keep` is a folder, or is called
     with the note: bring it to where the log's owner cannot change it. Signing and keeping have a thread
     of their own, in which they may take their time: no record waits, what comes due meanwhile is one
-    checkpoint, the last, and closing the log waits for it.
+    checkpoint, the last, and closing the log waits for it. Each log has a `Checkpoints` of its own.
     """
 
     def __init__(
@@ -285,8 +286,9 @@ class Checkpoints:
         check_type("key", key, SigningKey | Path | str, "a SigningKey, or the path of its file")
         if not callable(keep):
             check_type("keep", keep, Path | str, "a folder's path, or a function")
-        if inspect.iscoroutinefunction(keep):  # nobody would await it, and nothing would be kept
-            raise TypeError("keep is a folder's path, or a function that is not async")
+        own = getattr(type(keep), "__call__", None)  # noqa: B004  of an object that is called
+        if inspect.iscoroutinefunction(keep) or inspect.iscoroutinefunction(own):
+            raise TypeError(_NOT_ASYNC)  # nobody would await it, and nothing would be kept
         check_type("every", every, int, "a number of records")
         check_type("seconds", seconds, float | int, "a number of seconds")
         if every < 1 or not seconds > 0:
@@ -331,6 +333,11 @@ class Checkpoints:
             except BaseException as error:  # noqa: BLE001  the records are kept
                 self._fail(error)
 
+    @property
+    def keeping(self) -> bool:
+        """Whether this thread is the one that signs and keeps, for which `close` would wait forever."""
+        return threading.current_thread() is self._keeper
+
     def close(self, grown: Callable[[int], tuple[int, bytes, bytes | None]]) -> None:
         """Sign what is new, or was signed and not kept, and wait until it is kept."""
         self._wait()
@@ -370,7 +377,11 @@ class Checkpoints:
                     self._keeper = None
                     return
             try:
-                self._keep(checkpoint.signed(self._key))
+                kept = self._keep(checkpoint.signed(self._key))
+                if inspect.isawaitable(kept):
+                    if inspect.iscoroutine(kept):
+                        kept.close()
+                    raise ToolcribError(f"nothing was kept: {_NOT_ASYNC}")
             except BaseException as error:  # noqa: BLE001  somebody's key or callback
                 with self._lock:
                     self._missed = True

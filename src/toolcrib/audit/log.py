@@ -390,7 +390,14 @@ class AuditLog(Closing):
         return self._writer.closed
 
     async def aclose(self) -> None:
-        """Wait for what is being written, sign a last checkpoint, and close the database."""
+        """Wait for what is being written, sign a last checkpoint, and close the database.
+
+        Raises ToolcribError in the function that keeps a checkpoint, since it would wait for itself.
+        """
+        if self._checkpoints is not None and self._checkpoints.keeping:
+            raise ToolcribError(
+                "a function that keeps checkpoints cannot close the log it keeps them of"
+            )
         await self._writer.aclose()
         if self._checkpoints is not None:
             await asyncio.to_thread(self._checkpoints.close, self._grown)

@@ -12,6 +12,9 @@ that state alone (`ENDS`). Every call that comes in has exactly one end.
 | unwritten | it ran before, and the ledger lacks its outcome | kept with the outcome | no      |
 | ended     | its outcome is settled                          |                       |         |
 
+A tool that was left behind ends when its call has: that leaves the same state as if it had ended in
+time, an outcome that the ledger lacks and that is written, or held until the call is asked for again.
+
 The caller gets the outcome that the ledger has: an outcome that cannot be written is unknown.
 """
 
@@ -20,7 +23,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
 import time
+from contextlib import suppress
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -35,9 +40,11 @@ from toolcrib.runner.approval import (
     explained,
     keeping,
 )
+from toolcrib.runner.execute import TimeLimitExceeded
 from toolcrib.runner.executor import Executor, ToolPlan
 from toolcrib.runner.idempotency import (
     AlreadyCompleted,
+    Fingerprint,
     IdempotencyCache,
     WriteAhead,
     fingerprint_of,
@@ -113,7 +120,8 @@ _BROKEN_OFF = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN, "The call was broken off by an error beside its tool."
 )
 _ENDED = (Completed, Failed)
-_ENDING_LATE: set[asyncio.Task[None]] = set()  # a loop holds its tasks weakly
+_LOOK = 0.05  # seconds in which is looked whether a loop has closed
+_HELD_UP = 10.0  # seconds that another's write of an unknown outcome may take
 _log = logging.getLogger("toolcrib.audit")
 
 
@@ -155,6 +163,9 @@ class Call(Veiled, msgspec.Struct):
     key: str = ""
     state: State = "arrived"
     value_json: bytes | None = None  # of the tool's value, when it has run
+    mark: Fingerprint = ("", "", None, "")  # with which it has claimed its key
+    late: Completed | Failed | None = None  # how its tool ended that was left behind
+    ended_late: bool = False
 
     async def run(
         self, task: asyncio.Task[Any] | None, cancels: int, repairer: Repairer | None
@@ -163,10 +174,11 @@ class Call(Veiled, msgspec.Struct):
 
         `task` is the one that runs, and `cancels` how often it had been asked to stop before.
         """
-        facts, body = self.facts, None
+        facts, body, asked = self.facts, None, False
         try:
             outcome = await self._outcome(cancels, repairer)
         except Stopped as stopped:
+            asked = cancel_requests() > cancels
             if stopped.left:
                 facts.notes += (LEFT_BEHIND,)
             outcome, body = facts.failed(stopped.error), stopped.body
@@ -189,7 +201,7 @@ class Call(Veiled, msgspec.Struct):
             outcome = await self.finalize(outcome)
         finally:
             if body is not None:
-                self._follow(body)
+                self._follow(body, asked=asked)
         if task is not None and task.cancelling() > cancels:
             raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
         return outcome
@@ -273,7 +285,8 @@ class Call(Veiled, msgspec.Struct):
     def _claim(self, hydrated: Hydrated) -> AlreadyCompleted | Literal["evicted"] | None:
         """Claim the call's key; return its outcome where it has run before. Raises Stopped."""
         key = key_of(self.scope.tally.run_id, hydrated.call.id)
-        earlier = self.setup.cache.claim(key, fingerprint_of(hydrated, self.context.caller))
+        self.mark = fingerprint_of(hydrated, self.context.caller)
+        earlier = self.setup.cache.claim(key, self.mark)
         if earlier is None:
             self.key = key
             self.state = NEXT[self.state]["claim"]
@@ -434,51 +447,71 @@ class Call(Veiled, msgspec.Struct):
             raise trouble
         return outcome
 
-    def _follow(self, body: Work) -> None:
-        """Have it recorded how a tool ended that was left behind, when it has."""
+    def _follow(self, body: Work, *, asked: bool) -> None:
+        """Have it recorded how a tool ended that was left behind, when it has. `asked` says that its
+        caller was cancelled; else it was out of time."""
         loop = asyncio.get_running_loop()
 
         def heard(value: Any, raised: BaseException | None) -> None:
-            def begin() -> None:
-                task = loop.create_task(self._end_late(value, raised))
-                _ENDING_LATE.add(task)
-                task.add_done_callback(_ENDING_LATE.discard)
+            over = threading.Event()
+            ending = self._end_late(value, raised, asked=asked)
+            tasks = []  # a loop holds its tasks weakly
 
-            try:
-                loop.call_soon_threadsafe(begin)
-            except RuntimeError:  # the loop has closed, and this is the tool's own thread
-                asyncio.run(self._end_late(value, raised))
+            async def in_loop() -> None:
+                try:
+                    await ending
+                finally:
+                    over.set()
+
+            with suppress(RuntimeError):  # the loop has closed
+                loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(in_loop())))
+            while not (over.wait(_LOOK) or loop.is_closed()):
+                if not threading.main_thread().is_alive():
+                    break  # the process ends, and nobody drives the loop
+            with suppress(ValueError):
+                ending.close()  # it may wait in a loop that has closed
+            if not self.ended_late:
+                asyncio.run(self._end_late(value, raised, asked=asked))
 
         body.tell(heard)
 
-    async def _end_late(self, value: Any, raised: BaseException | None) -> None:
+    async def _end_late(self, value: Any, raised: BaseException | None, *, asked: bool) -> None:
         """Add how the call ended, where its outcome was unknown: to the ledger, if that is open, and
-        to what this process remembers. Nobody waits for it."""
-        setup, facts, hydrated = self.setup, self.facts, self.facts.hydrated
-        ledger = setup.write_ahead.ledger
-        if not isinstance(hydrated, Hydrated) or getattr(ledger, "closed", False):
+        to what this process remembers. `ended_late` is set unless it was broken off."""
+        cache, ledger = self.setup.cache, self.setup.write_ahead.ledger
+        if self.late is None:
+            self.late = self._late(value, raised, asked=asked)
+        outcome, ends = self.late, time.monotonic() + _HELD_UP
+        while not cache.claim_ended(self.key, self.mark):  # the unknown outcome is being written
+            if time.monotonic() > ends:
+                return
+            await asyncio.sleep(_LOOK)
+        late = msgspec.structs.replace(self, state=NEXT["arrived"]["find unwritten"])
+        if ledger is None or getattr(ledger, "closed", False):
+            late._settle(outcome)  # noqa: SLF001  its own
+            self.ended_late = True
             return
-        plan = setup.executor.plans[hydrated.definition.name]
-        outcome: Completed | Failed
-        if raised is None:
-            if inspect.isawaitable(value):
-                return  # it made work that nobody does
-            outcome = self._checked(plan, value)
-        elif isinstance(raised, asyncio.CancelledError):
-            return  # it was cut short, and what it did is unknown
-        else:
-            stopped = setup.executor.ended(raised, plan, hydrated, cancels=0)
-            if not isinstance(stopped, Stopped):
-                return
-            outcome = facts.failed(stopped.error)
-        if ledger is not None:
-            written = await setup.recorder.write(ledger, outcome.record, facts)
-            if written.error is not None:
-                self._unrecorded(written.error)
-                return
-            if isinstance(written.given, ToolInvocationRecord) and written.given != outcome.record:
-                return  # another outcome was written first, and stands
-        setup.cache.replace(self.key, outcome, self.value_json)
+        recorded = await late._recorded(outcome, ledger)  # noqa: SLF001
+        self.ended_late = recorded.trouble is None
+
+    def _late(self, value: Any, raised: BaseException | None, *, asked: bool) -> Completed | Failed:
+        """Return the outcome of a tool that was left behind, as if it had ended so in time."""
+        facts, executor, hydrated = self.facts, self.setup.executor, self.facts.hydrated
+        assert isinstance(hydrated, Hydrated)  # noqa: S101  its tool has run
+        plan = executor.plans[hydrated.definition.name]
+        made = inspect.isawaitable(value)
+        if raised is None and not made:
+            return self._checked(plan, value)
+        if inspect.iscoroutine(value):
+            value.close()  # work that it made, and that nobody does any more
+        told = made or not plan.tool.blocking  # to stop: no thread can be
+        if told and not asked and isinstance(raised, asyncio.CancelledError | TimeoutError | None):
+            raised = TimeLimitExceeded()
+        if raised is not None and not (told and isinstance(raised, asyncio.CancelledError)):
+            ended = executor.ended(raised, plan, hydrated, cancels=cancel_requests())
+            if isinstance(ended, Stopped):
+                return facts.failed(ended.error)
+        return facts.failed(CallError.of(ErrorCode.CANCELLED))
 
     def _note_overrun(self, plan: ToolPlan, seconds: float, limit: float) -> None:
         """Note that a call was not ended by its time limit: something blocked the event loop."""

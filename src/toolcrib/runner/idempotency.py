@@ -230,18 +230,20 @@ class IdempotencyCache:
         finally:
             self._lock.release()
 
-    def replace(
-        self, key: str, outcome: Completed | Failed, value_json: bytes | None = None
-    ) -> None:
-        """Keep how a call ended after all in place of the outcome that is kept, if one still is."""
+    def claim_ended(self, key: str, fingerprint: Fingerprint) -> bool:
+        """Claim the key of a call whose tool has ended after all, whatever is known of it; False while
+        somebody else has it."""
         with self._lock:
             known = self._known.get(key)
-            if not isinstance(known, _KeptCall):
-                return
-            self._kept.remove(known)
-            self._bytes -= known.size
-            self._known[key] = _RunningCall(known.fingerprint)
-        self.keep(key, outcome, value_json)
+            if isinstance(known, _RunningCall):
+                return False
+            if isinstance(known, _KeptCall):
+                self._kept.remove(known)
+                self._bytes -= known.size
+            elif isinstance(known, _EvictedCall):
+                self._evicted.remove(key)
+            self._known[key] = _RunningCall(hash(fingerprint))
+        return True
 
 
 class WriteAhead:

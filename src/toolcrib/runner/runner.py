@@ -159,7 +159,8 @@ class ToolRunner:
 
     @property
     def left_behind(self) -> int:
-        """The number of calls in this process that were given up and still run, in threads or tasks.
+        """The number of calls in this process that were given up and still run, in threads or tasks, or
+        whose end is still to be written.
 
         With 100 of them no further tool is started: calls end as `not_runnable`.
         """
