@@ -448,7 +448,8 @@ class Run:
         if len(answers) == 1:
             restorer = reply.offer.output
             self._output, complaint = self._output_type.read(answers[0], restorer)
-            self._answer = self._output_type.told(answers[0], restorer)
+            if complaint is None:
+                self._answer = self._output_type.told(answers[0], restorer)
         else:
             said = f"{len(answers)} texts may each be it" if answers else "no text is marked as it"
             complaint = _complaint([said])

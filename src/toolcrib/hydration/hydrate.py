@@ -78,7 +78,7 @@ def hydrate(
     if isinstance(parsed, ParseFailure):
         return _reject(call, started, parsed.code, parsed.message, definition=tool.definition)
     judged = parsed if offer is None else _restored(offer, tool, call, parsed)
-    before = FactoryValues.of_json(pinned) if isinstance(pinned, Mapping) else pinned
+    before = None if pinned is None else FactoryValues.of(pinned)
     undeclared = () if tool.definition.closed else _undeclared(tool, judged.value)
     made, errors, retryable = _built(call, tool, judged.value, before, on_exception)
     notes, validator = call.notes + judged.notes + undeclared, tool.validator

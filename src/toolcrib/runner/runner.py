@@ -95,6 +95,7 @@ class ToolRunner:
         if repairer is not None:
             check_repairer(repairer)
         self._repairer = repairer
+        self._keeper = _keeper(approver)
         self._sinks = tuple(sinks)
         write_ahead = WriteAhead(sinks)
         self._recorder = Recorder(sinks, write_ahead.ledger)
@@ -145,6 +146,7 @@ class ToolRunner:
         check_approver(approver)
         made = copy(self)
         made._setup = replace(self._setup, approver=approver)  # noqa: SLF001  one's own copy
+        made._keeper = _keeper(approver)  # noqa: SLF001  one's own copy
         return made
 
     @property
@@ -215,8 +217,8 @@ class ToolRunner:
         else:
             if setup.cache.pins:
                 pinned = setup.cache.pinned(scope.tally.run_id, call, caller.id)
-            if pinned is None and setup.approver is not None:
-                pinned = await self._kept(setup.approver, call, caller, scope)
+            if pinned is None and self._keeper is not None:
+                pinned = await self._kept(self._keeper, call, caller, scope)
             hydrated = self._hydrated(call, pinned)
         parent = CALLING.get()
         if parent is not None and parent.tally.tainted:
@@ -329,17 +331,15 @@ class ToolRunner:
         return hydrate(call, setup.catalog, pinned=pinned, on_exception=setup.reporter.debug)
 
     async def _kept(
-        self, approver: Approver, call: ToolCall, caller: Caller, scope: CallScope
+        self, keeper: KeepingApprover, call: ToolCall, caller: Caller, scope: CallScope
     ) -> Pinned:
         """Return what was kept with the question about a call. Raises SourceError where its store
         cannot be used, and CancelledError; the call has its record then."""
         entry = self.catalog.by_name.get(call.name)
         if entry is None or not entry.tool.has_factories:
             return None
-        if not isinstance(approver, KeepingApprover):
-            return None
         try:
-            return await approver.kept(scope.tally.run_id, call.id, caller.id) or None
+            return await keeper.kept(scope.tally.run_id, call.id, caller.id) or None
         except BaseException as raised:
             if isinstance(raised, Exception) and not isinstance(raised, SourceError):
                 self._setup.reporter.raised(f"the approver of tool '{call.name}'", call, raised)
@@ -347,6 +347,11 @@ class ToolRunner:
             refused = [self._hydrated(call)]
             await self.refuse_all(refused, caller=caller, scope=scope, code=ErrorCode.CANCELLED)
             raise
+
+
+def _keeper(approver: Approver | None) -> KeepingApprover | None:
+    """Return the approver if it keeps what default factories made."""
+    return approver if isinstance(approver, KeepingApprover) else None
 
 
 def _look_at(future: asyncio.Future[Any]) -> None:

@@ -172,6 +172,10 @@ class FactoryValues:
         self.anew = self.lost = False
 
     @classmethod
+    def of(cls, pinned: Mapping[str, JsonValue] | FactoryValues) -> FactoryValues:
+        return pinned if isinstance(pinned, FactoryValues) else cls.of_json(pinned)
+
+    @classmethod
     def of_json(cls, saved: Mapping[str, JsonValue]) -> FactoryValues:
         """Return the values of a call that was saved; what is no part of one is made anew."""
         lists = {key: stored for key, stored in saved.items() if isinstance(stored, list)}
