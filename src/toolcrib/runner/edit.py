@@ -19,6 +19,7 @@ from toolcrib.errors import ErrorCode
 from toolcrib.hydration import added_to, hydrate
 from toolcrib.runner.stopped import ExceptionHook, Stopped
 from toolcrib.schema.derive.factories import UNKNOWN, AddedDefaults, FactoryValues, Made
+from toolcrib.schema.derive.plain import is_mark
 from toolcrib.schema.references import pointer_of, read_text
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
@@ -127,7 +128,7 @@ class _Item(NamedTuple):
 
 
 class _Shown:
-    """What was shown, and where it came from.
+    """Holds what was shown, and where each part of it came from.
 
     `below` are the places that hold a default, `hidden` those that hold one that a factory made and no
     JSON shows. `changed` are the places whose value an author's validator made, `marks` the values that
@@ -146,7 +147,7 @@ class _Shown:
             value = _at_place(arguments, at)
             above = [at[:depth] for depth in range(len(at) + 1)]
             self.below.update(above)
-            if _is_mark(value):
+            if is_mark(value):
                 self.marks.add(self.number(value))
                 self.hidden.update(above if origin is not None else ())
         self.whole = _Item((), arguments, self._sent(arguments, hydrated.building.sent, ()))
@@ -245,8 +246,8 @@ class _Edit:
         """Return what is sent for a value that stands for one that was shown, and what is expected."""
         number = self._number(edited)
         if number == self._number(was.shown):
-            left = self._left(was, at) if was.sent is not _ABSENT else self._written(edited)
-            return left, _Left(number)
+            known = was.sent is not _ABSENT or was.at in self._shown.added.origins
+            return self._left(was, at) if known else self._written(edited), _Left(number)
         if self._shown.is_changed(was.at):
             was = was._replace(sent=_ABSENT)
         if isinstance(edited, dict) and isinstance(was.shown, dict):
@@ -291,15 +292,10 @@ class _Edit:
                 before = gone.pop(self._number(part), None)
             if before is None:
                 value = self._new(part, place)
-            elif (*was.at, before) in origins and self._number(part) == self._number(
-                was.shown[name]
-            ):
-                item = _part(was, name)
-                value = self._left(item, place), _Left(self._number(part))
-                if not _is_mark(part):
-                    self.partly.add(place)
             else:
                 value = self._matched(part, _part(was, before), place)
+                if place in self.taken and (*was.at, before) in origins and not is_mark(part):
+                    self.partly.add(place)
             if value[0] is not _ABSENT:
                 made[name] = value[0]
             expected[name] = value[1]
@@ -312,13 +308,7 @@ class _Edit:
             if place is None:
                 value = self._new(part, now)
             else:
-                item = _part(was, place)
-                if item.at in self._shown.added.origins and self._number(part) == self._number(
-                    item.shown
-                ):
-                    value = self._left(item, now), _Left(self._number(part))
-                else:
-                    value = self._matched(part, item, now)
+                value = self._matched(part, _part(was, place), now)
             made.append(value[0])
             expected.append(value[1])
         return self._without_last(made, edited, at), expected
@@ -468,7 +458,7 @@ class _Edit:
         return frozenset(
             at
             for at, was in self.taken.items()
-            if not _is_mark(value := _at_place(arguments, was))
+            if not is_mark(value := _at_place(arguments, was))
             and self._number(_at_place(result.arguments, at)) != self._number(value)
         )
 
@@ -576,15 +566,6 @@ def _at_place(value: Any, at: Steps) -> Any:
     return value
 
 
-def _is_mark(value: Any) -> bool:
-    """Return whether a default is shown by its type, being no JSON: that is no value to send."""
-    return (
-        isinstance(value, dict)
-        and value.keys() == {"default"}
-        and isinstance(value["default"], str)
-    )
-
-
 def _parts_of(value: Any) -> Iterator[Any]:
     """Yield a value and all in it, in texts of JSON, too."""
     pending = [value]
@@ -599,7 +580,7 @@ def _parts_of(value: Any) -> Iterator[Any]:
 
 
 def _marks_in(value: Any) -> Iterator[Any]:
-    return filter(_is_mark, _parts_of(value))
+    return filter(is_mark, _parts_of(value))
 
 
 def _json_in(text: Any) -> Any:

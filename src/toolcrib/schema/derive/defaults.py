@@ -48,6 +48,7 @@ from toolcrib.schema.derive.plain import (
     WRITTEN,
     attributes_of,
     is_secret,
+    mark_of,
     own_copy,
     plain_default,
 )
@@ -109,7 +110,7 @@ class Default(msgspec.Struct, frozen=True, kw_only=True):
 
     def by_type(self) -> JsonValue:
         """Return what stands for the value where nobody may see it."""
-        return {"default": type(self.value).__name__} if self.is_json else self.shown
+        return mark_of(type(self.value)) if self.is_json else self.shown
 
     def for_call(
         self,
@@ -180,16 +181,13 @@ def _named(value: Any, read: TypedReader, otherwise: JsonValue) -> Any:
 
 
 def _without_json(value: Any) -> Default:
-    return Default(value=value, shown_json=_only_its_type(type(value)), is_json=False)
+    return Default(value=value, shown_json=canonical_json(mark_of(type(value))), is_json=False)
 
 
 def made_by(factory: Callable[[], Any]) -> Default:
     """Return the default of a parameter whose value is made for each call."""
-    return Default(value=None, shown_json=_only_its_type(factory), is_json=False, factory=factory)
-
-
-def _only_its_type(kind: Any) -> str:
-    return canonical_json({"default": getattr(kind, "__name__", type(kind).__name__)})
+    shown = canonical_json(mark_of(factory))
+    return Default(value=None, shown_json=shown, is_json=False, factory=factory)
 
 
 def read_default(given: Any, hint: Any, adapter: Adapter | None) -> Default:

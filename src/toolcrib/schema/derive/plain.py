@@ -25,7 +25,7 @@ from pydantic_core import (
     to_jsonable_python,
 )
 
-from toolcrib.values.json import canonical_json
+from toolcrib.values.json import JsonObject, canonical_json
 
 MISSING: Any = object()
 WRITTEN = (Fraction, PurePath, ZoneInfo)  # a text as JSON, which pydantic does not write of all
@@ -43,6 +43,20 @@ def classes_of(module: str, *names: str) -> tuple[type, ...]:
 def is_field(value: Any) -> bool:
     """Return whether a value is what pydantic's `Field(…)` gives."""
     return isinstance(value, classes_of("pydantic.fields", "FieldInfo"))
+
+
+def mark_of(kind: Any) -> JsonObject:
+    """Return the mark that is shown in place of a value: the name of its class, or of its factory."""
+    return {"default": getattr(kind, "__name__", type(kind).__name__)}
+
+
+def is_mark(value: Any) -> bool:
+    """Return whether a value may be a mark, which is no value to send."""
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"default"}
+        and isinstance(value["default"], str)
+    )
 
 
 def secrets() -> tuple[type, ...]:

@@ -31,7 +31,14 @@ from toolcrib.schema.derive.cores import (
     is_pydantics,
 )
 from toolcrib.schema.derive.factories import FactoryValues
-from toolcrib.schema.derive.plain import MISSING, extras_of, own_copy, plain_default, same_json
+from toolcrib.schema.derive.plain import (
+    MISSING,
+    extras_of,
+    mark_of,
+    own_copy,
+    plain_default,
+    same_json,
+)
 from toolcrib.schema.derive.roundtrip import (
     ADDS_TOO_MUCH,
     MAX_ADDED,
@@ -297,7 +304,7 @@ def _default(field: FieldPart, value: Any, at: At, found: Findings) -> tuple[Any
     found.defaults.append((at, value, field.factory))
     shown = _shown_default(field.node, value)
     if shown is MISSING:
-        return {"default": type(value).__name__}, own_copy(value)
+        return mark_of(type(value)), own_copy(value)
     if value.__class__ in _UNCHANGING:
         return shown, value
     try:
