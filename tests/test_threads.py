@@ -7,10 +7,10 @@ import gc
 import os
 import threading
 import weakref
-from collections.abc import Callable
 from contextvars import ContextVar
 
 import pytest
+from waiting import until
 
 from toolcrib.threads import MOST_IDLE, CallThread, Work, in_thread
 
@@ -20,11 +20,6 @@ NAME = "toolcrib-work"
 
 class Thing:
     """Something that can be referred to weakly."""
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():  # noqa: ASYNC110  a thread is waited for
-        await asyncio.sleep(0.001)
 
 
 async def test_one_thread_does_what_comes_one_after_the_other() -> None:

@@ -11,7 +11,7 @@ import stat
 import threading
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -28,6 +28,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
 from samples import sample
+from waiting import until
 
 from toolcrib import run_sync
 from toolcrib.audit import (
@@ -359,7 +360,7 @@ async def test_checkpoints_are_signed_every_so_often_and_on_close(url: str) -> N
         assert kept == []
         for calls, signed in ((range(4, 5), 1), (range(5, 10), 2)):
             await write_calls(log, calls)
-            await asyncio.wait_for(until(lambda n=signed: len(kept) == n), 10)  # type: ignore[misc]
+            await until(lambda n=signed: len(kept) == n)  # type: ignore[misc]
         await log.write(record(50))
     sizes = [Checkpoint.opened(note, signing().public).size for note in kept]
     assert sizes == [11, 21, 22]
@@ -380,7 +381,7 @@ async def test_a_checkpoint_is_signed_after_seconds_in_which_there_were_records(
         for after, signed in ((0, 0), (59, 0), (2, 1), (59, 1), (2, 2)):
             now[0] += after
             await log.write(record(int(now[0])))
-            await asyncio.wait_for(until(lambda n=signed: len(kept) >= n), 10)  # type: ignore[misc]
+            await until(lambda n=signed: len(kept) >= n)  # type: ignore[misc]
         # the number of entries at each: the log's own first one, and the records
         assert [Checkpoint.opened(note, signing().public).size for note in kept] == [4, 6]
 
@@ -393,13 +394,8 @@ async def test_a_checkpoint_is_signed_when_nothing_comes_for_a_while(
     given = Checkpoints(signing(), kept.append, every=10_000, seconds=3600)
     async with AuditLog("sqlite://", key=KEY, checkpoints=given) as log:
         await log.write(record(1))
-        await asyncio.wait_for(until(lambda: bool(kept)), 10)
+        await until(lambda: bool(kept))
     assert len(kept) == 1, "nothing was new when it was closed"
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():  # noqa: ASYNC110  a thread signs
-        await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("raised", [ValueError, asyncio.CancelledError, SystemExit])
@@ -430,7 +426,7 @@ async def test_no_record_waits_for_whoever_keeps_a_checkpoint(url: str) -> None:
     log = AuditLog(url, key=KEY, checkpoints=Checkpoints(signing(), keep, every=2))
     for n in range(5):
         await asyncio.wait_for(write_calls(log, range(n, n + 1)), 10)
-        await asyncio.wait_for(until(lambda: bool(at_once)), 10)
+        await until(lambda: bool(at_once))
     assert kept == []
     closing = asyncio.ensure_future(log.aclose())
     await asyncio.sleep(0.05)
@@ -453,7 +449,7 @@ async def test_what_was_not_kept_is_signed_again(more: int, url: str) -> None:
 
     async with AuditLog(url, checkpoints=Checkpoints(signing(), keep, every=2)) as log:
         await write_calls(log, range(1))
-        await asyncio.wait_for(until(failed.is_set), 10)
+        await until(failed.is_set)
         await write_calls(log, range(1, 1 + more))
     assert Checkpoint.opened(kept[-1], signing().public).size == 3 + 2 * more
 
@@ -594,7 +590,7 @@ async def test_a_log_that_was_put_back_is_not_signed_for(
     given = Checkpoints(signing(), kept.append, every=1)
     async with AuditLog(f"sqlite:///{path}", key=KEY, checkpoints=given) as log:
         await log.write(record(1))
-        await asyncio.wait_for(until(lambda: len(kept) == 1), 10)
+        await until(lambda: len(kept) == 1)
         recompute(path, KEY, lambda c: c.execute("UPDATE audit_entries SET at = 5.5 WHERE seq = 1"))
         with pytest.raises(SourceError, match="not the one that was open"):
             await log.write(record(2))

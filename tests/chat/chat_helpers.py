@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import uvicorn
+from waiting import until
 
+from toolcrib import ALL, CallContext, tool
 from toolcrib.chat.view import applied
 
 Json = dict[str, Any]
@@ -136,3 +142,101 @@ async def page_of(app: Any, **options: Any) -> AsyncIterator[Page]:
 
 
 Check = Callable[[Page], Awaitable[None]]
+
+RAN: list[Any] = []  # by `add` and `pay`
+
+
+@tool(visible=ALL)
+async def add(a: int, b: int) -> int:
+    """Add."""
+    RAN.append(a)
+    return a + b
+
+
+@tool(visible=ALL, safe=False)
+async def pay(cents: int) -> str:
+    """Pay."""
+    RAN.append(cents)
+    return f"paid {cents}"
+
+
+def endless_tool() -> tuple[Any, asyncio.Event, asyncio.Event]:
+    """Return a tool `endless` that does not return, and events: it has begun, it has ended."""
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    @tool(visible=ALL)
+    async def endless(ctx: CallContext) -> int:
+        """Wait."""
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return 1
+
+    return endless, begun, ended
+
+
+SERVER = """
+import asyncio, sys
+import uvicorn
+from toolcrib import ALL, Agent, ToolRunner, tool
+from toolcrib.chat import chat_app
+from toolcrib.testing import ScriptedClient, call
+
+url, ledger, asks = sys.argv[1:]
+
+@tool(visible=ALL, safe=asks == "no")
+async def pay(cents: int) -> str:
+    "Pay."
+    with open(ledger, "a") as file:
+        file.write(f"{cents}\\n")
+    await asyncio.Event().wait()
+
+@tool(visible=ALL)
+async def add(a: int, b: int) -> int:
+    "Add."
+    return a + b
+
+calls = [call("add", a=1, b=2), call("pay", cents=5)]
+agent = Agent(ScriptedClient([calls]), ToolRunner([pay, add], timeout=None))
+config = uvicorn.Config(chat_app(agent, store=url), port=0, log_level="error", lifespan="off")
+server = uvicorn.Server(config)
+
+async def main():
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    print(server.servers[0].sockets[0].getsockname()[1], flush=True)
+    await task
+
+asyncio.run(main())
+"""
+
+
+async def killed_thread(folder: Path, asks: str = "no") -> tuple[str, str]:
+    """Have a server killed while a call of a thread runs; return the database's URL and the thread.
+
+    The call has paid into the file `ledger` of the folder; where it `asks`, it was approved first.
+    """
+    url, ledger = f"sqlite:///{folder}/chat.db", folder / "ledger"
+    arguments = ("-c", SERVER, url, str(ledger), asks)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, stdout=asyncio.subprocess.PIPE
+    )
+    assert child.stdout is not None
+    port = int(await child.stdout.readline())
+    async with aiohttp.ClientSession() as session:
+        page = Page(f"http://127.0.0.1:{port}", session)
+        await page.open()
+        await page.ask("Pay five, please.")
+        if asks == "yes":
+            await page.ended("waiting")
+            asked = page.calls()[-1]["approval"]["id"]
+            await page.post(f"/{page.thread}/approvals/{asked}", {"decision": "approve"})
+        await page.until(lambda state: "'completed'" in repr(state["turns"]))
+        await until(ledger.exists, 20)
+        os.kill(child.pid, signal.SIGKILL)
+        await child.wait()
+        await page.close()
+        return url, page.thread

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from ag_ui import core
 from ag_ui_validate.pytest_plugin import assert_valid_agui
-from chat.chat_helpers import serving
+from chat.chat_helpers import RAN, add, endless_tool, pay, serving
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
@@ -20,7 +20,7 @@ from rows import each_row
 from starlette.applications import Starlette
 from starlette.requests import Request
 
-from toolcrib import ALL, Agent, CallContext, Caller, Limits, ToolRunner, tool
+from toolcrib import ALL, Agent, Caller, Limits, ToolRunner, tool
 from toolcrib.chat import ChatLimits
 from toolcrib.chat.ag_ui import ag_ui_route
 from toolcrib.chat.messages import LARGEST_ARGUMENTS, LARGEST_RESULT
@@ -32,21 +32,6 @@ from toolcrib.values.message import ChatRequest, StreamPart, TextPart
 
 Json = dict[str, Any]
 EVENT: TypeAdapter[Any] = TypeAdapter(core.Event)
-RAN: list[Any] = []
-
-
-@tool(visible=ALL)
-async def add(a: int, b: int) -> int:
-    """Add."""
-    RAN.append(a)
-    return a + b
-
-
-@tool(visible=ALL, safe=False)
-async def pay(cents: int) -> str:
-    """Pay."""
-    RAN.append(cents)
-    return f"paid {cents}"
 
 
 @tool(visible=ALL, read_only=True)
@@ -492,18 +477,7 @@ async def test_parts_and_asides_are_taken() -> None:
 
 
 async def test_a_client_that_leaves_cancels_its_run() -> None:
-    begun, ended = asyncio.Event(), asyncio.Event()
-
-    @tool(visible=ALL)
-    async def endless(ctx: CallContext) -> int:
-        """Wait."""
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-        return 1
-
+    endless, begun, ended = endless_tool()
     waiting = Agent(ScriptedClient([call("endless")]), [endless])
     async with client(waiting, limits=ChatLimits(runs=1)) as page:
         asking = asyncio.create_task(page.run(user()))

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from assistant_stream.assistant_stream_chunk import UpdateStateChunk
 from assistant_stream.serialization.data_stream import DataStreamEncoder
-from chat.chat_helpers import page_of, serving
+from chat.chat_helpers import endless_tool, page_of, serving
 from openapi_spec_validator import validate
 from rows import each_row
 from starlette.applications import Starlette
@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 
-from toolcrib import ALL, Agent, CallContext, Caller, Limits, ToolRunner, tool
+from toolcrib import ALL, Agent, Caller, Limits, ToolRunner, tool
 from toolcrib.agent import RunStream
 from toolcrib.approvals import answer_later
 from toolcrib.chat import chat_app, stream_response
@@ -149,18 +149,7 @@ async def test_what_is_sent_is_of_its_time_whoever_encodes_it_when() -> None:
 
 
 async def test_a_reader_that_leaves_cancels_the_run_and_a_silent_one_is_kept() -> None:
-    begun, ended = asyncio.Event(), asyncio.Event()
-
-    @tool(visible=ALL)
-    async def endless(ctx: CallContext) -> int:
-        """Wait."""
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-        return 1
-
+    endless, begun, ended = endless_tool()
     waiting = Agent(ScriptedClient([call("endless")]), [endless])
     runs: list[RunStream] = []
 

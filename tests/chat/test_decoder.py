@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
-import signal
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,8 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from chat.chat_helpers import Page, serving
-from chat.test_killed import SERVER
+from chat.chat_helpers import Page, killed_thread, serving
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -164,26 +160,10 @@ async def test_every_kind_of_event_is_read_as_it_was_meant(tmp_path: Path) -> No
 async def test_a_run_that_was_killed_and_gone_on_with_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, ledger = f"sqlite:///{tmp_path}/chat.db", tmp_path / "ledger"
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", SERVER, url, str(ledger), "no", stdout=asyncio.subprocess.PIPE
-    )
-    assert child.stdout is not None
-    port = int(await child.stdout.readline())
-    async with aiohttp.ClientSession() as session:
-        page = Page(f"http://127.0.0.1:{port}", session)
-        await page.open()
-        await page.ask("Pay five, please.")
-        await page.until(lambda state: "'completed'" in repr(state["turns"]))
-        async with asyncio.timeout(20):
-            while not ledger.exists():  # noqa: ASYNC110  another process makes it
-                await asyncio.sleep(0.02)
-        os.kill(child.pid, signal.SIGKILL)
-        await child.wait()
-        await page.close()
+    url, thread = await killed_thread(tmp_path)
     later = time.time() + threads.LEASE + 1
     monkeypatch.setattr(threads, "_now", lambda: later)
-    async with recorded(chat_app(agent("I see."), store=url), page.thread) as again:
+    async with recorded(chat_app(agent("I see."), store=url), thread) as again:
         assert "'unknown'" in repr(again.turns)
         monkeypatch.undo()
         await again.ask("And now?")

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
 import sqlite3
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -14,49 +10,13 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from chat.chat_helpers import Page, serving
+from chat.chat_helpers import Page, killed_thread, serving
 
 from toolcrib import ALL, Agent, Message, ToolRunner, tool
 from toolcrib.chat import chat_app, threads
 from toolcrib.errors import SourceError
 from toolcrib.testing import ScriptedClient
 from toolcrib.values.message import ChatRequest, StreamPart
-
-SERVER = """
-import asyncio, sys
-import uvicorn
-from toolcrib import ALL, Agent, ToolRunner, tool
-from toolcrib.chat import chat_app
-from toolcrib.testing import ScriptedClient, call
-
-url, ledger, asks = sys.argv[1:]
-
-@tool(visible=ALL, safe=asks == "no")
-async def pay(cents: int) -> str:
-    "Pay."
-    with open(ledger, "a") as file:
-        file.write(f"{cents}\\n")
-    await asyncio.Event().wait()
-
-@tool(visible=ALL)
-async def add(a: int, b: int) -> int:
-    "Add."
-    return a + b
-
-calls = [call("add", a=1, b=2), call("pay", cents=5)]
-agent = Agent(ScriptedClient([calls]), ToolRunner([pay, add], timeout=None))
-config = uvicorn.Config(chat_app(agent, store=url), port=0, log_level="error", lifespan="off")
-server = uvicorn.Server(config)
-
-async def main():
-    task = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    print(server.servers[0].sockets[0].getsockname()[1], flush=True)
-    await task
-
-asyncio.run(main())
-"""
 
 
 class Listening(ScriptedClient):
@@ -80,30 +40,7 @@ async def pay(cents: int) -> str:
 async def test_a_killed_server_forgets_no_call(
     asks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, ledger = f"sqlite:///{tmp_path}/chat.db", tmp_path / "ledger"
-    arguments = ("-c", SERVER, url, str(ledger), asks)
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, *arguments, stdout=asyncio.subprocess.PIPE
-    )
-    assert child.stdout is not None
-    port = int(await child.stdout.readline())
-    async with aiohttp.ClientSession() as session:
-        page = Page(f"http://127.0.0.1:{port}", session)
-        await page.open()
-        await page.ask("Pay five, please.")
-        if asks == "yes":
-            await page.ended("waiting")
-            asked = page.calls()[-1]["approval"]["id"]
-            await page.post(f"/{page.thread}/approvals/{asked}", {"decision": "approve"})
-        await page.until(lambda s: "'completed'" in repr(s["turns"]))
-        async with asyncio.timeout(20):
-            while not ledger.exists():  # noqa: ASYNC110  another process makes it
-                await asyncio.sleep(0.02)
-        os.kill(child.pid, signal.SIGKILL)
-        await child.wait()
-        await page.close()
-        thread = page.thread
-
+    url, thread = await killed_thread(tmp_path, asks)
     client = Listening(["I see."])
     app = chat_app(Agent(client, ToolRunner([pay])), store=url)
     async with serving(app) as base, aiohttp.ClientSession() as session:
@@ -120,7 +57,7 @@ async def test_a_killed_server_forgets_no_call(
         assert "Pay five, please." in said
         assert "what it did is not known" in said
         await page.close()
-    assert ledger.read_text() == "5\n"
+    assert (tmp_path / "ledger").read_text() == "5\n"
 
 
 async def test_a_turn_whose_beginning_the_database_does_not_keep_is_not_begun(

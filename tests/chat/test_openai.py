@@ -12,14 +12,14 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from chat.chat_helpers import serving
+from chat.chat_helpers import RAN, add, endless_tool, pay, serving
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from toolcrib import ALL, Agent, CallContext, Limits, ToolRunner, tool
+from toolcrib import ALL, Agent, Limits, ToolRunner, tool
 from toolcrib.approvals import answer_later
 from toolcrib.chat import ChatLimits, bearer, openai_routes
 from toolcrib.chat.openai import _NOTHING_ASKED
@@ -28,21 +28,6 @@ from toolcrib.testing import ScriptedClient, call
 
 TOKEN = "a-token-of-ours-x"
 HI = [{"role": "user", "content": "1 + 2?"}]
-RAN: list[int] = []
-
-
-@tool(visible=ALL)
-async def add(a: int, b: int) -> int:
-    """Add."""
-    RAN.append(a)
-    return a + b
-
-
-@tool(visible=ALL, safe=False)
-async def pay(cents: int) -> str:
-    """Pay."""
-    RAN.append(cents)
-    return "paid"
 
 
 def agent(*turns: object, **options: Any) -> Agent:
@@ -359,18 +344,7 @@ async def test_the_doors_are_those_of_the_chat() -> None:
 
 @each_row("stream", [False, True])
 async def test_a_client_that_leaves_cancels_its_run_and_frees_its_place(stream: bool) -> None:
-    begun, ended = asyncio.Event(), asyncio.Event()
-
-    @tool(visible=ALL)
-    async def endless(ctx: CallContext) -> int:
-        """Wait."""
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-        return 1
-
+    endless, begun, ended = endless_tool()
     waiting = Agent(ScriptedClient([call("endless"), "Hi."]), [endless], name="sums")
     async with sdk(waiting, limits=ChatLimits(runs=1)) as retrying:
         client = retrying.with_options(max_retries=0)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import pytest
 from rows import each_row
+from waiting import until
 
 from toolcrib import (
     ALL,
@@ -37,12 +38,6 @@ from toolcrib.testing import MemorySink
 from toolcrib.tools import capability, per_call
 
 CALL = ToolCall("call_0", "f", "{}")
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not true():  # noqa: ASYNC110  what is waited for happens in another thread
-            await asyncio.sleep(0.001)
 
 
 async def test_a_tool_that_blocks_the_event_loop_past_its_limit_is_noted(

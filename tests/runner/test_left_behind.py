@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from rows import each_row
+from waiting import until
 
 from toolcrib import (
     ALL,
@@ -30,12 +31,6 @@ from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.record import ToolInvocationRecord
 
 CALL = ToolCall("call_1", "wire", "{}")
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110  what is waited for happens in another thread
-            await asyncio.sleep(0.005)
 
 
 def waits(go: threading.Event, raises: BaseException | None = None) -> Callable[[], int]:
