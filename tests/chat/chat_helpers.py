@@ -160,6 +160,20 @@ async def pay(cents: int) -> str:
     return f"paid {cents}"
 
 
+@tool(visible=ALL)
+async def broken() -> str:
+    """Fail."""
+    raise RuntimeError("a secret")
+
+
+@tool(visible=ALL)
+async def endless(ctx: CallContext) -> str:
+    """Wait for ever."""
+    ctx.progress("at it")
+    await asyncio.Event().wait()
+    return ""
+
+
 def endless_tool() -> tuple[Any, asyncio.Event, asyncio.Event]:
     """Return a tool `endless` that does not return, and events: it has begun, it has ended."""
     begun, ended = asyncio.Event(), asyncio.Event()

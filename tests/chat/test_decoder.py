@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from chat.chat_helpers import Page, killed_thread, serving
+from chat.chat_helpers import Page, broken, endless, killed_thread, serving
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -54,20 +54,6 @@ async def echo(ctx: CallContext, said: str) -> list[Any]:
 async def pay(cents: int) -> str:
     """Pay."""
     return f"paid {cents}"
-
-
-@tool(visible=ALL)
-async def broken() -> str:
-    """Fail."""
-    raise RuntimeError("a secret")
-
-
-@tool(visible=ALL)
-async def endless(ctx: CallContext) -> str:
-    """Wait for ever."""
-    ctx.progress("at it")
-    await asyncio.Event().wait()
-    return ""
 
 
 def agent(*turns: object) -> Agent:

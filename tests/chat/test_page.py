@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from chat.browser import ask, browsing, violations
-from chat.chat_helpers import serving
+from chat.chat_helpers import broken, endless, serving
 from playwright.async_api import expect
 
-from toolcrib import ALL, Agent, CallContext, tool
+from toolcrib import ALL, Agent, tool
 from toolcrib.chat import bearer, chat_app
 from toolcrib.errors import ProviderError
 from toolcrib.pick import PickOptions
@@ -54,20 +54,6 @@ async def sales() -> dict[str, int]:
 async def hostile(times: int = 1) -> str:
     """Give what somebody else wrote."""
     return HOSTILE * times
-
-
-@tool(visible=ALL)
-async def broken() -> str:
-    """Fail."""
-    raise RuntimeError("a secret")
-
-
-@tool(visible=ALL)
-async def endless(ctx: CallContext) -> str:
-    """Wait for ever."""
-    ctx.progress("at it")
-    await asyncio.Event().wait()
-    return ""
 
 
 TOOLS = [refund, orders, sales, hostile, broken, endless]
