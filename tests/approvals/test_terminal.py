@@ -13,6 +13,7 @@ from typing import Any, TextIO
 import msgspec
 import pytest
 from rows import each_row
+from waiting import until
 
 from toolcrib import (
     ALL,
@@ -29,6 +30,7 @@ from toolcrib import (
 )
 from toolcrib.approvals import TerminalApprover, question, shown_arguments
 from toolcrib.errors import ErrorCode
+from toolcrib.threads import Work
 from toolcrib.values.context import CallScope, RunTally, ToolApproval
 from toolcrib.values.json import JsonObject, digest
 
@@ -235,23 +237,17 @@ async def test_a_question_that_was_given_up_leaves_the_next_line_alone(
     monkeypatch: pytest.MonkeyPatch, terminal: tuple[int, TextIO]
 ) -> None:
     master, source = terminal
-    approver = TerminalApprover(source=source)
+    approver, before = TerminalApprover(source=source), Work.left_behind
     task = asyncio.ensure_future(approver(request()))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.to_thread(_readers_gone)
+    await until(lambda: Work.left_behind == before)  # the thread that would have read
     os.write(master, b"for somebody else\n")
     assert source.readline() == "for somebody else\n"
     monkeypatch.setattr(sys, "stderr", Typist(master, b"yes\n"))
     assert isinstance(await approver(request()), Approve)
-
-
-def _readers_gone() -> None:
-    for thread in threading.enumerate():
-        if thread.name.startswith("toolcrib"):
-            thread.join(5)
 
 
 def test_one_approver_serves_several_loops() -> None:
