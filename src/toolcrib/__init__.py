@@ -41,8 +41,7 @@ if TYPE_CHECKING:
         Refuse,
     )
     from toolcrib.values.definition import ALL, ToolDefinition
-    from toolcrib.values.message import Message, Reply, Usage
-    from toolcrib.values.offer import Offer
+    from toolcrib.values.message import Message, Offer, Reply, Usage
     from toolcrib.values.record import Completed, Failed, ToolInvocationRecord, Waiting
     from toolcrib.values.run import (
         ApprovalRequested,
@@ -150,8 +149,7 @@ _NAMES = {
     "values.context": "CallContext PolicyContext",
     "values.decision": "Allow ApprovalRequest Approve Approver Ask Caller Deny Refuse",
     "values.definition": "ALL ToolDefinition",
-    "values.message": "Message Reply Usage",
-    "values.offer": "Offer",
+    "values.message": "Message Offer Reply Usage",
     "values.record": "Completed Failed ToolInvocationRecord Waiting",
     "values.run": (
         "ApprovalRequested Done Event Limits ReasoningDelta ReplyFinished RunError RunResult "

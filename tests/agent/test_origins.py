@@ -36,8 +36,7 @@ from toolcrib.testing import MemorySink, ScriptedClient, call, openai_server
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import digest
 from toolcrib.values.message import Image, Usage
-from toolcrib.values.origin import Candidate
-from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.record import Candidate, ToolInvocationRecord
 
 ADA = Caller("ada", ("support",))
 

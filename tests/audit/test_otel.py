@@ -41,8 +41,7 @@ from toolcrib.runner import CallScope
 from toolcrib.testing import ScriptedClient
 from toolcrib.testing import call as script
 from toolcrib.values.context import RunTally
-from toolcrib.values.origin import Candidate, Origin
-from toolcrib.values.record import CallError, Sink, ToolInvocationRecord
+from toolcrib.values.record import CallError, Candidate, Origin, Sink, ToolInvocationRecord
 
 CANARY = "canary-5d21"
 

@@ -15,7 +15,7 @@ from toolcrib.audit import log as audit_log
 from toolcrib.audit.entry import read_again
 from toolcrib.audit.verify import checked_to_prune
 from toolcrib.errors import SourceError, ToolcribError
-from toolcrib.values.origin import Attachment
+from toolcrib.values.record import Attachment
 
 
 async def test_the_oldest_go_and_the_rest_still_verifies(url: str) -> None:

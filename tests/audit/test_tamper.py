@@ -28,7 +28,7 @@ from toolcrib.audit.entry import COLUMNS, KINDS, NOTHING, ROW, Seal, Summary, ki
 from toolcrib.audit.index import Index
 from toolcrib.errors import SourceError
 from toolcrib.storage import SqlDatabase, Transaction
-from toolcrib.values.origin import Attachment
+from toolcrib.values.record import Attachment
 
 KEY = "a key"
 SEED = 20_261_122

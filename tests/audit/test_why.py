@@ -25,8 +25,14 @@ from toolcrib.audit import AuditFilter, AuditLog, verify_jsonl
 from toolcrib.errors import ErrorCode, SourceError
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import CallScope, RunTally
-from toolcrib.values.origin import Attachment, Candidate, Choice, Origin
-from toolcrib.values.record import Outcome, ToolInvocationRecord
+from toolcrib.values.record import (
+    Attachment,
+    Candidate,
+    Choice,
+    Origin,
+    Outcome,
+    ToolInvocationRecord,
+)
 
 ADA = Caller("ada", ("support", "refunds"))
 

@@ -45,8 +45,7 @@ from toolcrib.tools import per_call
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest
 from toolcrib.values.json import to_plain
-from toolcrib.values.origin import Origin
-from toolcrib.values.record import Outcome
+from toolcrib.values.record import Origin, Outcome
 
 FROZEN = Path(__file__).with_name("frozen_calls.json")
 GRACE = Caller("grace", ("admin",))

@@ -44,9 +44,9 @@ from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve
 from toolcrib.values.json import JsonValue
-from toolcrib.values.origin import Candidate
 from toolcrib.values.record import (
     CallError,
+    Candidate,
     RecordStatus,
     ToolInvocationRecord,
     raw_json,

@@ -17,8 +17,7 @@ from toolcrib.hydration import hydrate
 from toolcrib.testing import MemorySink, ScriptedClient, call, openai_server, raw_call
 from toolcrib.values.call import PayloadRef
 from toolcrib.values.message import ChatRequest, Message, Plan
-from toolcrib.values.origin import prompt_of
-from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.record import ToolInvocationRecord, prompt_of
 
 RAN: list[int] = []
 CANARY = "canary-77"

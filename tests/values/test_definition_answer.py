@@ -11,8 +11,7 @@ from toolcrib import ALL, ToolCall, tool
 from toolcrib.clients.local.client import tell
 from toolcrib.errors import DefinitionError
 from toolcrib.values.definition import stated
-from toolcrib.values.message import Message
-from toolcrib.values.offer import Offer
+from toolcrib.values.message import Message, Offer
 
 
 class Value(TypedDict):

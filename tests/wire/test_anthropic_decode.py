@@ -14,8 +14,15 @@ from samples import sample
 
 from toolcrib.errors import ClientError, OverloadedError, ProviderError, WireError
 from toolcrib.values.definition import PlainTool, ToolDefinition
-from toolcrib.values.message import ArgumentsPart, Message, ProviderState, Reply, TextPart, Usage
-from toolcrib.values.offer import Offer
+from toolcrib.values.message import (
+    ArgumentsPart,
+    Message,
+    Offer,
+    ProviderState,
+    Reply,
+    TextPart,
+    Usage,
+)
 from toolcrib.wire import ChatRequest, decode, decoder, encode
 
 Call = tuple[str, str, str]

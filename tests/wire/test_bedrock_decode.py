@@ -29,12 +29,12 @@ from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
     Message,
+    Offer,
     ProviderState,
     Reply,
     TextPart,
     Usage,
 )
-from toolcrib.values.offer import Offer
 from toolcrib.wire import decode, decoder, encode
 from toolcrib.wire.framing import Event, FrameStream
 

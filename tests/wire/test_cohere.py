@@ -16,6 +16,7 @@ from toolcrib.values.message import (
     ChatRequest,
     Image,
     Message,
+    Offer,
     ProviderState,
     ReasoningPart,
     Reply,
@@ -24,7 +25,6 @@ from toolcrib.values.message import (
     ToolChoice,
     Usage,
 )
-from toolcrib.values.offer import Offer
 from toolcrib.wire import COHERE, Memo, decode, decoder, encode
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

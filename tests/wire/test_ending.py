@@ -8,8 +8,7 @@ import msgspec
 import pytest
 from rows import each_row
 
-from toolcrib.values.message import FinishReason, ProviderState, Usage
-from toolcrib.values.offer import Offer
+from toolcrib.values.message import FinishReason, Offer, ProviderState, Usage
 from toolcrib.wire import ANTHROPIC, WIRES, Wire
 from toolcrib.wire.calls import CallAssembler, Ending
 

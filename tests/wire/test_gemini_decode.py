@@ -18,13 +18,13 @@ from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
     Message,
+    Offer,
     ProviderState,
     ReasoningPart,
     Reply,
     TextPart,
     Usage,
 )
-from toolcrib.values.offer import Offer
 from toolcrib.wire import decode, decoder, encode
 
 Call = tuple[str, str, str]

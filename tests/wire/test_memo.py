@@ -10,8 +10,7 @@ import pytest
 from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
 from toolcrib.values.message import ChatRequest, Message
-from toolcrib.wire import WIRES, Memo, encode
-from toolcrib.wire import request as request_module
+from toolcrib.wire import WIRES, Memo, base, encode
 from toolcrib.wire.forms import encoded as encoded_tools
 
 TOOLS: Any = ({"name": "f", "input_schema": {"type": "object"}},)
@@ -163,7 +162,7 @@ def test_the_same_tools_in_another_list_are_not_encoded_again(
         made.append(given)
         return encoded_tools(*given)
 
-    monkeypatch.setattr(request_module, "encoded", counting)
+    monkeypatch.setattr(base, "encoded", counting)
     for _ in range(3):
         encode(wire, ChatRequest(asked, (*TOOLS,)), model="m", memo=memo)
     assert len(made) == 1

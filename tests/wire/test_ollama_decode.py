@@ -16,13 +16,13 @@ from toolcrib.errors import ClientError, ProviderError, WireError
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import (
     ArgumentsPart,
+    Offer,
     ProviderState,
     ReasoningPart,
     Reply,
     TextPart,
     Usage,
 )
-from toolcrib.values.offer import Offer
 from toolcrib.wire import OLLAMA, decode, decoder
 
 Call = tuple[str, str, str]

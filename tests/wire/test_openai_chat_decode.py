@@ -25,12 +25,12 @@ from toolcrib.errors import (
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import (
     ArgumentsPart,
+    Offer,
     ReasoningPart,
     Reply,
     TextPart,
     Usage,
 )
-from toolcrib.values.offer import Offer
 from toolcrib.wire import OPENAI_CHAT, decode, decoder, framing
 
 Call = tuple[str, str, str]

@@ -16,8 +16,7 @@ import pytest
 
 from toolcrib.errors import ClientError, WireError
 from toolcrib.values.definition import PlainTool, ToolDefinition
-from toolcrib.values.message import ArgumentsPart, Reply, TextPart
-from toolcrib.values.offer import Offer
+from toolcrib.values.message import ArgumentsPart, Offer, Reply, TextPart
 from toolcrib.wire import OPENAI_CHAT, Decoder, decode, decoder
 
 Row = dict[str, Any]

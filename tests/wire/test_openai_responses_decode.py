@@ -15,8 +15,7 @@ from samples import sample
 
 from toolcrib.errors import ClientError, ErrorCode, ProviderError, WireError
 from toolcrib.values.definition import PlainTool, ToolDefinition
-from toolcrib.values.message import ArgumentsPart, ProviderState, Reply, TextPart, Usage
-from toolcrib.values.offer import Offer
+from toolcrib.values.message import ArgumentsPart, Offer, ProviderState, Reply, TextPart, Usage
 from toolcrib.wire import OPENAI_RESPONSES, decode, decoder
 
 Call = tuple[str, str, str]

@@ -11,7 +11,7 @@ from wire.test_whole import OFFER, STREAMS
 
 from toolcrib.values.call import PayloadRef
 from toolcrib.values.definition import PlainTool, ToolDefinition
-from toolcrib.values.offer import Offer
+from toolcrib.values.message import Offer
 from toolcrib.wire import OPENAI_CHAT, WIRES, decode, decoder
 from toolcrib.wire.decoding import MAX_KEPT
 

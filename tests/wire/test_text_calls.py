@@ -15,8 +15,7 @@ from wire.text_calls_cases import CASES, CUT, PARIS, TEXTS, Case, hermes
 from wire.text_calls_helpers import OFFER, calls_in, chat_body, offer_of, read
 
 from toolcrib.errors import RequestError
-from toolcrib.values.message import Reply
-from toolcrib.values.offer import Offer
+from toolcrib.values.message import Offer, Reply
 from toolcrib.wire import OPENAI_CHAT, SYNTAXES, TextSyntax, decode, decoder
 from toolcrib.wire.text_calls import Cursor, FoundCalls
 from toolcrib.wire.text_calls.decoder import Scanner

@@ -19,8 +19,7 @@ from toolcrib.errors import ErrorCode, WireError
 from toolcrib.hydration import hydrate
 from toolcrib.values.call import Rejected
 from toolcrib.values.definition import PlainTool, ToolDefinition
-from toolcrib.values.message import Reply
-from toolcrib.values.offer import Offer
+from toolcrib.values.message import Offer, Reply
 from toolcrib.wire import OPENAI_CHAT, WIRES, Wire, decode, decoder
 from toolcrib.wire.calls import Ending
 

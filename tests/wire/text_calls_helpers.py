@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from toolcrib.values.definition import PlainTool, ToolDefinition
-from toolcrib.values.message import Reply
-from toolcrib.values.offer import Offer
+from toolcrib.values.message import Offer, Reply
 from toolcrib.wire import OPENAI_CHAT, TextSyntax, Wire, decode
 
 WEATHER = {

@@ -24,8 +24,7 @@ from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.context import ToolApproval
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Ask, Caller
 from toolcrib.values.json import JsonObject, JsonValue, digest, encodable
-from toolcrib.values.message import Message, Reply
-from toolcrib.values.offer import Offer
+from toolcrib.values.message import Message, Offer, Reply
 from toolcrib.values.record import (
     FOR_RUN,
     CallError,

@@ -42,15 +42,15 @@ from toolcrib.values.message import (
     ChatRequest,
     LLMClient,
     Message,
+    Offer,
     OutputFormat,
+    OutputRestorer,
     ReasoningPart,
     Reply,
     Settings,
     TextPart,
 )
-from toolcrib.values.offer import Offer, OutputRestorer
-from toolcrib.values.origin import PEOPLE, Attachment, Choice, Origin, prompt_of
-from toolcrib.values.record import CallError, Waiting
+from toolcrib.values.record import PEOPLE, Attachment, CallError, Choice, Origin, Waiting, prompt_of
 from toolcrib.values.run import (
     Done,
     Event,

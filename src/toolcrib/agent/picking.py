@@ -24,10 +24,8 @@ from toolcrib.values.context import CallContext, PolicyContext
 from toolcrib.values.decision import Deny
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue
-from toolcrib.values.message import Message
-from toolcrib.values.offer import Offer
-from toolcrib.values.origin import Candidate, Choice
-from toolcrib.values.record import Completed, Outcome
+from toolcrib.values.message import Message, Offer
+from toolcrib.values.record import Candidate, Choice, Completed, Outcome
 
 # `Toolbox`: what one run offers to its model. Within a run it only grows, and at its end.
 #

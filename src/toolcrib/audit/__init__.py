@@ -10,7 +10,7 @@ from toolcrib.audit.checkpoint import (
 from toolcrib.audit.entry import AuditEntry, AuditFilter, Fault, Head, Verification
 from toolcrib.audit.log import AuditLog, verify_jsonl
 from toolcrib.audit.otel import OpenTelemetry
-from toolcrib.values.origin import Attachment, Candidate, Choice, Origin
+from toolcrib.values.record import Attachment, Candidate, Choice, Origin
 from toolcrib.values.run import RunRecord
 
 __all__ = [

@@ -67,8 +67,7 @@ from toolcrib.audit.index import Index
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import Transaction
 from toolcrib.threads import renewed_in_children
-from toolcrib.values.origin import Attachment
-from toolcrib.values.record import ToolInvocationRecord, earlier_key_of, standing
+from toolcrib.values.record import Attachment, ToolInvocationRecord, earlier_key_of, standing
 
 S = TypeVar("S")
 T = TypeVar("T")

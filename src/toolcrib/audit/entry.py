@@ -38,8 +38,13 @@ from toolcrib.values.json import (
     fresh,
     sha256_hex,
 )
-from toolcrib.values.origin import Attachment, AttachmentKind
-from toolcrib.values.record import NO_JSON, RecordStatus, ToolInvocationRecord
+from toolcrib.values.record import (
+    NO_JSON,
+    Attachment,
+    AttachmentKind,
+    RecordStatus,
+    ToolInvocationRecord,
+)
 from toolcrib.values.run import RunRecord
 from toolcrib.values.typed import Checked
 

@@ -54,8 +54,7 @@ from toolcrib.closing import Closing
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import OWNERS, SqlDatabase, Transaction, UnreachableError
 from toolcrib.values.json import keyed_digest
-from toolcrib.values.origin import Attachment
-from toolcrib.values.record import ToolInvocationRecord, standing
+from toolcrib.values.record import Attachment, ToolInvocationRecord, standing
 from toolcrib.values.run import RunRecord
 from toolcrib.values.typed import came, check_each, check_type
 

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from toolcrib.errors import ErrorCode, MissingExtraError
 from toolcrib.values.definition import offered_tools
 from toolcrib.values.json import encodable
-from toolcrib.values.origin import Origin
-from toolcrib.values.record import NO_JSON, ToolInvocationRecord
+from toolcrib.values.record import NO_JSON, Origin, ToolInvocationRecord
 from toolcrib.values.run import RunRecord
 
 if TYPE_CHECKING:

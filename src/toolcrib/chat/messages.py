@@ -16,7 +16,7 @@ from toolcrib.hydration import ParseFailure, parse_json
 from toolcrib.values.decision import Caller
 from toolcrib.values.json import canonical_json
 from toolcrib.values.message import Message
-from toolcrib.wire.openai_messages import FormError, MessageReader
+from toolcrib.wire.openai_chat import FormError, MessageReader
 
 LONGEST_ID: Final = 128
 """Characters of the id of a call, and of the name of a tool."""

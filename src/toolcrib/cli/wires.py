@@ -22,8 +22,7 @@ from toolcrib.errors import (
 )
 from toolcrib.schema.lower import Effect, Loss
 from toolcrib.values.json import to_plain
-from toolcrib.values.message import ChatRequest, Message, Reply
-from toolcrib.values.offer import Offer
+from toolcrib.values.message import ChatRequest, Message, Offer, Reply
 from toolcrib.wire import (
     FORMS,
     SYNTAXES,

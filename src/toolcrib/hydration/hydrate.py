@@ -37,7 +37,7 @@ from toolcrib.values.call import (
 )
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, encodable, fresh
-from toolcrib.values.offer import Offer
+from toolcrib.values.message import Offer
 from toolcrib.values.typed import check_type
 
 

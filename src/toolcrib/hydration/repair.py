@@ -25,8 +25,7 @@ from toolcrib.tools import Catalog, Tools
 from toolcrib.values.call import Hydrated, HydrationError, HydrationResult, Rejected, ToolCall
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import encodable
-from toolcrib.values.message import ChatRequest, LLMClient, Message, Reply, Settings
-from toolcrib.values.offer import Offer
+from toolcrib.values.message import ChatRequest, LLMClient, Message, Offer, Reply, Settings
 from toolcrib.values.typed import names_wrong_types
 
 _REPAIRABLE = frozenset((ErrorCode.INVALID_JSON, ErrorCode.INVALID_ARGUMENTS))

@@ -25,9 +25,9 @@ from toolcrib.values.context import CallScope
 from toolcrib.values.decision import Caller, Decision
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import canonical_json, keyed_digest
-from toolcrib.values.origin import Attachment
 from toolcrib.values.record import (
     NO_JSON,
+    Attachment,
     CallError,
     Failed,
     KeepsAttachments,

@@ -35,10 +35,8 @@ from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.context import CallScope, PolicyContext, RunTally
 from toolcrib.values.decision import ANONYMOUS, Approver, Caller, Deny, KeepingApprover
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.message import Plan
-from toolcrib.values.offer import Offer
-from toolcrib.values.origin import Origin, prompt_of
-from toolcrib.values.record import CallError, Outcome, Sink
+from toolcrib.values.message import Offer, Plan
+from toolcrib.values.record import CallError, Origin, Outcome, Sink, prompt_of
 from toolcrib.values.run import RunRecord
 from toolcrib.values.typed import check_each, check_type
 

@@ -22,14 +22,13 @@ from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
     Message,
+    Offer,
     Reply,
     StreamPart,
     TextPart,
     Usage,
 )
-from toolcrib.values.offer import Offer
-from toolcrib.values.origin import Attachment
-from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.record import Attachment, ToolInvocationRecord
 from toolcrib.values.run import RunRecord
 from toolcrib.values.typed import Checked, check_each, names_wrong_types
 

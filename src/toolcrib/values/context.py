@@ -11,8 +11,7 @@ import msgspec
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Answer, ApprovalRequest, Caller
 from toolcrib.values.json import JsonValue, Veiled
-from toolcrib.values.origin import Attachment, Choice, Origin
-from toolcrib.values.record import Outcome
+from toolcrib.values.record import Attachment, Choice, Origin, Outcome
 from toolcrib.values.typed import Checked
 
 ROUNDING: Final = 1 + 1e-9

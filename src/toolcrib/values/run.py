@@ -14,8 +14,7 @@ from toolcrib.values.context import RunTally
 from toolcrib.values.decision import ANONYMOUS, ApprovalRequest, Caller
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_json, keyed_digest
 from toolcrib.values.message import FinishReason, Message, Usage
-from toolcrib.values.origin import Choice, Origin
-from toolcrib.values.record import ToolInvocationRecord, state_of
+from toolcrib.values.record import Choice, Origin, ToolInvocationRecord, state_of
 from toolcrib.values.typed import Checked, check_type
 
 RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "cancelled"]

@@ -10,8 +10,7 @@ from toolcrib.wire.forms import ToolForm, ToolView
 from toolcrib.wire.gemini import GEMINI
 from toolcrib.wire.mistral import MISTRAL
 from toolcrib.wire.ollama import OLLAMA
-from toolcrib.wire.openai_chat import OPENAI_CHAT
-from toolcrib.wire.openai_messages import decode_messages
+from toolcrib.wire.openai_chat import OPENAI_CHAT, decode_messages
 from toolcrib.wire.openai_responses import OPENAI_RESPONSES
 from toolcrib.wire.registry import (
     FORMS,

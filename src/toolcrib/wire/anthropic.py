@@ -16,12 +16,25 @@ from toolcrib.values.message import (
     FinishReason,
     Image,
     Message,
+    Offer,
     Reply,
     ToolChoice,
     Usage,
 )
-from toolcrib.values.offer import Offer
-from toolcrib.wire.base import HttpRequest, Memo, Wire
+from toolcrib.wire.base import (
+    HttpRequest,
+    Memo,
+    SentTools,
+    Wire,
+    checked_choice,
+    extra_members,
+    http_request,
+    narrowed,
+    remembered_history,
+    remembered_tools,
+    sampling,
+    tools_member,
+)
 from toolcrib.wire.calls import (
     APART,
     CONTRADICTORY,
@@ -32,7 +45,7 @@ from toolcrib.wire.calls import (
     misplaced,
     says_why,
 )
-from toolcrib.wire.decoding import decoding_by
+from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning, show_text
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.forms import (
     VERY_LARGE,
@@ -47,20 +60,6 @@ from toolcrib.wire.forms import (
 )
 from toolcrib.wire.history import History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import counted, dumped, mended, parsed, same_json
-from toolcrib.wire.request import (
-    Parts,
-    SentTools,
-    checked_choice,
-    extra_members,
-    http_request,
-    narrowed,
-    remembered_history,
-    remembered_tools,
-    sampling,
-    show_reasoning,
-    show_text,
-    tools_member,
-)
 
 # The content blocks of an assistant's message: assembled, kept to be sent back, and sent back.
 #

@@ -17,14 +17,30 @@ from toolcrib.values.message import (
     FinishReason,
     Image,
     Message,
+    Offer,
     Reply,
     ToolChoice,
     Usage,
 )
-from toolcrib.values.offer import Offer
 from toolcrib.wire.anthropic import CLAUDES, DIALECT, STRICT_DIALECT
 from toolcrib.wire.anthropic import TOOLS as ANTHROPIC_TOOLS
-from toolcrib.wire.base import HttpRequest, Memo, Wire
+from toolcrib.wire.base import (
+    HttpRequest,
+    Memo,
+    SentTools,
+    Wire,
+    bearer,
+    checked_choice,
+    extra_members,
+    http_request,
+    narrowed,
+    refuse_single_calls,
+    remembered_history,
+    remembered_tools,
+    sampling,
+    tools_member,
+    with_extra,
+)
 from toolcrib.wire.calls import (
     APART,
     CONTRADICTORY,
@@ -35,7 +51,7 @@ from toolcrib.wire.calls import (
     misplaced,
     says_why,
 )
-from toolcrib.wire.decoding import decoding_by
+from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning, show_text
 from toolcrib.wire.forms import (
     NameRule,
     OutputForm,
@@ -48,23 +64,6 @@ from toolcrib.wire.forms import (
 from toolcrib.wire.framing import FrameStream
 from toolcrib.wire.history import EncodedList, History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import counted, dumped, mended, parsed
-from toolcrib.wire.request import (
-    Parts,
-    SentTools,
-    bearer,
-    checked_choice,
-    extra_members,
-    http_request,
-    narrowed,
-    refuse_single_calls,
-    remembered_history,
-    remembered_tools,
-    sampling,
-    show_reasoning,
-    show_text,
-    tools_member,
-    with_extra,
-)
 
 # The content blocks of a model's message: assembled, kept to be sent back, and sent back.
 #

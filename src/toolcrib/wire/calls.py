@@ -47,11 +47,11 @@ from toolcrib.values.message import (
     ArgumentsPart,
     FinishReason,
     Message,
+    Offer,
     ProviderState,
     Reply,
     Usage,
 )
-from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.failure import safe_text
 from toolcrib.wire.json_text import (

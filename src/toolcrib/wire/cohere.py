@@ -10,11 +10,24 @@ import orjson
 from toolcrib.errors import WireError
 from toolcrib.schema.lower import Dialect
 from toolcrib.values.json import JsonObject
-from toolcrib.values.message import ChatRequest, FinishReason, Message, Reply, Usage
-from toolcrib.values.offer import Offer
-from toolcrib.wire.base import HttpRequest, Memo, Wire
+from toolcrib.values.message import ChatRequest, FinishReason, Message, Offer, Reply, Usage
+from toolcrib.wire.base import (
+    HttpRequest,
+    Memo,
+    SentTools,
+    Wire,
+    bearer,
+    checked_choice,
+    http_request,
+    narrowed,
+    refuse_single_calls,
+    remembered_history,
+    remembered_tools,
+    settings_members,
+    tools_member,
+)
 from toolcrib.wire.calls import APART, CallAssembler, Ending, misplaced, says_why
-from toolcrib.wire.decoding import decoding_by
+from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning, show_text
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.forms import (
     VERY_LARGE,
@@ -28,21 +41,6 @@ from toolcrib.wire.forms import (
 from toolcrib.wire.history import EncodedList, SentCall, dumps
 from toolcrib.wire.json_text import counted, mended
 from toolcrib.wire.openai_chat import ChatHistory, call_form
-from toolcrib.wire.request import (
-    Parts,
-    SentTools,
-    bearer,
-    checked_choice,
-    http_request,
-    narrowed,
-    refuse_single_calls,
-    remembered_history,
-    remembered_tools,
-    settings_members,
-    show_reasoning,
-    show_text,
-    tools_member,
-)
 
 # The messages of a request to Cohere: OpenAI's, but for what its service says of them in refusing.
 #

@@ -10,20 +10,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 import orjson
 
 from toolcrib.errors import ClientError, WireError
 from toolcrib.values.call import PayloadRef
-from toolcrib.values.message import Reply
-from toolcrib.values.offer import Offer
+from toolcrib.values.json import JsonObject
+from toolcrib.values.message import Offer, Piece, ReasoningPart, Reply, TextPart
 from toolcrib.wire.base import MAX_BYTES, MAX_STREAM_BYTES, Decoder, MakeDecoder, Wire
+from toolcrib.wire.calls import Ending
 from toolcrib.wire.failure import reported_error, safe_text
 from toolcrib.wire.framing import Event, EventStream
-from toolcrib.wire.json_text import parsed
-from toolcrib.wire.request import Builder, Frames, MakeBuilder, Parts, QuickBuilder
+from toolcrib.wire.json_text import mended, parsed
 
 MAX_KEPT = 256 * 1024
 """The most that `Reply.events` keeps of a stream (bytes)."""
@@ -35,6 +35,66 @@ _ALIVE = (b"ping", b"heartbeat", b"keepalive", b"keep-alive")
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _HEAVY = frozenset(("choices", "candidates", "content", "output", "message", "response", "delta"))
+
+
+Parts: TypeAlias = list[Piece]
+
+
+def show_text(text: str, said: list[str], parts: Parts) -> None:
+    """Add a piece of the answer's text to what was said before it, and to what can be shown."""
+    said.append(text)
+    parts.append(TextPart(mended(text)))
+
+
+def show_reasoning(text: object, parts: Parts) -> None:
+    """Add what the model lets us read of its reasoning, if it is text: it decides nothing."""
+    if isinstance(text, str) and text:
+        parts.append(ReasoningPart(mended(text)))
+
+
+class Builder(Protocol):
+    """The reply under construction. Every method may raise ClientError, which ends the reply."""
+
+    ending: Ending
+
+    @property
+    def known(self) -> bool:
+        """Whether anything was there that only this wire sends."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the provider has said, in its own way, that no event follows."""
+
+    def body(self, body: JsonObject, data: bytes) -> None:
+        """Take a whole body; `data` are its bytes."""
+
+    def event(self, event: JsonObject, data: bytes, name: bytes, parts: Parts) -> None:
+        """Take one event of a stream, and add what can be shown of it to `parts`."""
+
+    def finish(self, *, ended: bool, raw: Any) -> Reply:
+        """Return the reply. `ended` is whether the provider said that this was all of it."""
+
+
+@runtime_checkable
+class QuickBuilder(Builder, Protocol):
+    """A builder that can read most events of its wire from their bytes, which saves half the time."""
+
+    def fast(self, data: bytes, parts: Parts) -> bool:
+        """Take an event by the fast path; False if that did nothing, and `event` is due."""
+
+
+class MakeBuilder(Protocol):
+    def __call__(self, wire: Wire, /, *, offer: Offer, ids: str) -> Builder: ...
+
+
+class Frames(Protocol):
+    """Cuts a stream into events; `foreign` counts lines that belong to none."""
+
+    foreign: int
+
+    def feed(self, data: bytes) -> list[Event]: ...
+
+    def close(self) -> Event | None: ...
 
 
 def decoding_by(

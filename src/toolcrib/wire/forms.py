@@ -21,8 +21,7 @@ from toolcrib.schema.references import subschemas
 from toolcrib.schema.validator import Validator, compile_validator
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue, sha256_hex
-from toolcrib.values.message import ChatRequest
-from toolcrib.values.offer import ArgumentRestorer, Offer
+from toolcrib.values.message import ArgumentRestorer, ChatRequest, Offer
 from toolcrib.values.remembered import remembered
 
 # Names that a provider accepts, for tools whose own names it would refuse.

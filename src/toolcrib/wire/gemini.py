@@ -20,12 +20,25 @@ from toolcrib.values.message import (
     FinishReason,
     Image,
     Message,
+    Offer,
     Reply,
     ToolChoice,
     Usage,
 )
-from toolcrib.values.offer import Offer
-from toolcrib.wire.base import HttpRequest, Memo, Wire
+from toolcrib.wire.base import (
+    HttpRequest,
+    Memo,
+    Wire,
+    checked_choice,
+    extra_members,
+    http_request,
+    refuse_single_calls,
+    remembered_history,
+    remembered_tools,
+    sampling,
+    tools_member,
+    with_extra,
+)
 from toolcrib.wire.calls import (
     APART,
     CONTRADICTORY,
@@ -36,7 +49,7 @@ from toolcrib.wire.calls import (
     member_of,
     says_why,
 )
-from toolcrib.wire.decoding import decoding_by
+from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning, show_text
 from toolcrib.wire.forms import (
     VERY_LARGE,
     NameRule,
@@ -50,20 +63,6 @@ from toolcrib.wire.forms import (
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import counted, dumped, mended, parsed, same_json
 from toolcrib.wire.partial_args import PartialArguments
-from toolcrib.wire.request import (
-    Parts,
-    checked_choice,
-    extra_members,
-    http_request,
-    refuse_single_calls,
-    remembered_history,
-    remembered_tools,
-    sampling,
-    show_reasoning,
-    show_text,
-    tools_member,
-    with_extra,
-)
 
 # The parts of a model's content: kept to be sent back, and sent back.
 #

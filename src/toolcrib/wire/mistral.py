@@ -11,15 +11,13 @@ from typing import Any
 import msgspec
 
 from toolcrib.values.json import JsonObject
-from toolcrib.values.message import Message
-from toolcrib.values.offer import Offer
+from toolcrib.values.message import Message, Offer
 from toolcrib.wire.base import Wire
-from toolcrib.wire.decoding import decoding_by
+from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning
 from toolcrib.wire.history import IdRule, SentCall
 from toolcrib.wire.openai_chat import OPENAI_CHAT, ChatHistory
 from toolcrib.wire.openai_chat import OUTPUT as CHAT_OUTPUT
 from toolcrib.wire.openai_chat_reply import ChatReply
-from toolcrib.wire.request import Parts, show_reasoning
 
 
 class MistralHistory(ChatHistory):

@@ -17,14 +17,30 @@ from toolcrib.values.message import (
     FinishReason,
     Image,
     Message,
+    Offer,
     Reply,
     ToolChoice,
     Usage,
 )
-from toolcrib.values.offer import Offer
-from toolcrib.wire.base import HttpRequest, Memo, Wire
+from toolcrib.wire.base import (
+    HttpRequest,
+    Memo,
+    SentTools,
+    Wire,
+    bearer,
+    checked_choice,
+    extra_members,
+    http_request,
+    narrowed,
+    refuse_single_calls,
+    remembered_history,
+    remembered_tools,
+    sampling,
+    tools_member,
+    with_extra,
+)
 from toolcrib.wire.calls import NATURAL, CallAssembler, Ending, member_of, says_why
-from toolcrib.wire.decoding import decoding_by
+from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning, show_text
 from toolcrib.wire.forms import (
     NameRule,
     OutputForm,
@@ -37,23 +53,6 @@ from toolcrib.wire.forms import (
 from toolcrib.wire.framing import LineStream
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
 from toolcrib.wire.json_text import counted, mended, parsed
-from toolcrib.wire.request import (
-    Parts,
-    SentTools,
-    bearer,
-    checked_choice,
-    extra_members,
-    http_request,
-    narrowed,
-    refuse_single_calls,
-    remembered_history,
-    remembered_tools,
-    sampling,
-    show_reasoning,
-    show_text,
-    tools_member,
-    with_extra,
-)
 
 # The messages of an Ollama request: arguments are objects, a result names the tool that gave it.
 

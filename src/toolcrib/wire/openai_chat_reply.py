@@ -13,10 +13,10 @@ from toolcrib.errors import WireError
 from toolcrib.values.call import ToolCall
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
+    Offer,
     Reply,
     Usage,
 )
-from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.calls import (
     CONTRADICTORY,
@@ -28,9 +28,9 @@ from toolcrib.wire.calls import (
     member_of,
     says_why,
 )
+from toolcrib.wire.decoding import Parts, show_reasoning, show_text
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import cached, counted, mended, parsed, same_json
-from toolcrib.wire.request import Parts, show_reasoning, show_text
 
 # Errors and usage, which a chunk or a body has next to its choices.
 #

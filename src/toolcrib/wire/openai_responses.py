@@ -17,15 +17,10 @@ from toolcrib.values.message import (
     Message,
     ToolChoice,
 )
-from toolcrib.wire.base import HttpRequest, Memo, Wire
-from toolcrib.wire.decoding import decoding_by
-from toolcrib.wire.forms import NameRule, ShownAnswer, ShownTool, ToolForm, asked_output, described
-from toolcrib.wire.history import History, IdRule, SentCall, SentResult
-from toolcrib.wire.json_text import mended
-from toolcrib.wire.openai_chat import DIALECT, LONG_DESCRIPTION, NAMES, STRICT_DIALECT
-from toolcrib.wire.openai_chat import OUTPUT as CHAT_OUTPUT
-from toolcrib.wire.openai_responses_reply import CALLS, ResponsesReply, message_text
-from toolcrib.wire.request import (
+from toolcrib.wire.base import (
+    HttpRequest,
+    Memo,
+    Wire,
     bearer,
     checked_choice,
     http_request,
@@ -34,6 +29,13 @@ from toolcrib.wire.request import (
     settings_members,
     tools_member,
 )
+from toolcrib.wire.decoding import decoding_by
+from toolcrib.wire.forms import NameRule, ShownAnswer, ShownTool, ToolForm, asked_output, described
+from toolcrib.wire.history import History, IdRule, SentCall, SentResult
+from toolcrib.wire.json_text import mended
+from toolcrib.wire.openai_chat import DIALECT, LONG_DESCRIPTION, NAMES, STRICT_DIALECT
+from toolcrib.wire.openai_chat import OUTPUT as CHAT_OUTPUT
+from toolcrib.wire.openai_responses_reply import CALLS, ResponsesReply, message_text
 
 # The input of a response: messages, calls and results are items of one list, on one level.
 #

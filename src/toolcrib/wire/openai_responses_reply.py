@@ -12,19 +12,16 @@ from toolcrib.errors import WireError
 from toolcrib.values.call import ToolCall
 from toolcrib.values.message import (
     ArgumentsPart,
+    Offer,
     Reply,
     TextPart,
     Usage,
 )
-from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.calls import CONTRADICTORY, NATURAL, CallAssembler, Ending, member_of, says_why
+from toolcrib.wire.decoding import Parts, show_reasoning
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import cached, counted, is_object, mended, parsed, same_json
-from toolcrib.wire.request import (
-    Parts,
-    show_reasoning,
-)
 
 # The output items of a response, assembled from its events.
 #

@@ -16,8 +16,15 @@ from toolcrib.errors import (
 from toolcrib.values.call import ToolCall
 from toolcrib.values.definition import HasDefinition, PlainTool, ToolDefinition
 from toolcrib.values.json import JsonObject
-from toolcrib.values.message import ChatRequest, Image, Message, OutputFormat, Reply, ToolChoice
-from toolcrib.values.offer import Offer
+from toolcrib.values.message import (
+    ChatRequest,
+    Image,
+    Message,
+    Offer,
+    OutputFormat,
+    Reply,
+    ToolChoice,
+)
 from toolcrib.values.typed import names_wrong_types
 from toolcrib.wire.anthropic import ANTHROPIC
 from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire, as_offered

@@ -54,13 +54,13 @@ from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
     Message,
+    Offer,
     Reply,
     Settings,
     StreamPart,
     TextPart,
     Usage,
 )
-from toolcrib.values.offer import Offer
 from toolcrib.values.remembered import remembered
 from toolcrib.values.typed import names_wrong_types
 

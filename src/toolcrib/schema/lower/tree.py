@@ -14,7 +14,7 @@ import msgspec
 
 from toolcrib.schema.references import REFS, ROLES, References, Role, escape_pointer, subschemas
 from toolcrib.values.json import JsonObject
-from toolcrib.values.offer import ArgumentRestorer
+from toolcrib.values.message import ArgumentRestorer
 
 
 def _with_role(*roles: Role) -> frozenset[str]:

@@ -23,8 +23,7 @@ import msgspec
 
 from toolcrib.values.call import ToolCall
 from toolcrib.values.json import canonical_text
-from toolcrib.values.message import Piece, Reply, TextPart
-from toolcrib.values.offer import Offer
+from toolcrib.values.message import Offer, Piece, Reply, TextPart
 from toolcrib.wire.base import Decoder
 from toolcrib.wire.calls import unlisted
 from toolcrib.wire.json_text import SPACE, Settled

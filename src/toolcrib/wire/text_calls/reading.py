@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 
 from toolcrib.schema.references import References
 from toolcrib.values.json import JsonObject
-from toolcrib.values.offer import Offer
+from toolcrib.values.message import Offer
 from toolcrib.wire.json_text import SPACE, Settled, is_object, settled
 
 _T = TypeVar("_T")
