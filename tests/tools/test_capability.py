@@ -13,7 +13,7 @@ from rows import each_row
 from toolcrib import ALL, CallContext, Catalog, Injected, ToolRunner, capability, tool
 from toolcrib.errors import BindingError, DefinitionError
 from toolcrib.tools import Need, PerCall, per_call, tool_of
-from toolcrib.tools.capability import interface_name, interface_of, is_context, need_of
+from toolcrib.tools.capability import interface_name, is_context, need_of
 
 
 @capability
@@ -182,14 +182,15 @@ def test_needs_are_no_parameters_of_the_model(
     ids=str,
 )
 def test_what_is_injected(hint: Any, interface: type | None) -> None:
-    assert interface_of(hint) is interface
+    need = need_of("x", hint)
+    assert (None if need is None else need.interface) is interface
 
 
 def test_a_subclass_of_a_capability_is_none_by_itself() -> None:
     class Other(Clock, Protocol):
         pass
 
-    assert interface_of(Other) is None
+    assert need_of("x", Other) is None
 
 
 def test_the_context_is_known_by_its_type() -> None:

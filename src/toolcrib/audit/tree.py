@@ -1,4 +1,4 @@
-"""The Merkle tree over the entries: a proof of one entry, or of one size in a later one, is short.
+"""The Merkle tree over the entries: a proof of one entry is short.
 
 Hashes are those of RFC 9162, section 2.1: SHA-256 of 0x00 and an entry's text (`entry.leaf`), or of
 0x01 and two hashes. The text is without the links of the chain, so that whoever has the entry can
@@ -74,21 +74,6 @@ class Tree:
                 proof.append(self._range(low, middle))
                 low = middle
         return proof[::-1]
-
-    def consistency(self, old: int) -> list[bytes]:
-        """Return the proof that the first `old` leaves are those of an
-        earlier tree: RFC 9162, 2.1.4.1."""
-        proof = []
-        low, high, whole = 0, self.size, True
-        while old != high:
-            middle = low + _split(high - low)
-            if old <= middle:
-                proof.append(self._range(middle, high))
-                high = middle
-            else:
-                proof.append(self._range(low, middle))
-                low, whole = middle, False
-        return proof[::-1] if whole else [self._range(low, high), *proof[::-1]]
 
     def extend(self, leaves: Sequence[bytes]) -> None:
         """Add the hashes of further leaves."""
@@ -216,33 +201,6 @@ def root_of_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes]
             found = node_hash(found, sibling)
         at, last = at >> 1, last >> 1
     return found if last == 0 else None
-
-
-def consistent(old: int, new: int, roots: tuple[bytes, bytes], proof: Sequence[bytes]) -> bool:
-    """Return whether the tree of `new` leaves begins with that of `old` ones (RFC 9162, 2.1.4.2)."""
-    before, after = roots
-    if old == new:
-        return before == after and not proof
-    if not 0 < old < new:
-        return False
-    path = [before, *proof] if old & (old - 1) == 0 else list(proof)
-    at, last = old - 1, new - 1
-    while at & 1:
-        at, last = at >> 1, last >> 1
-    if not path:
-        return False
-    first = second = path[0]
-    for sibling in path[1:]:
-        if last == 0:
-            return False
-        if at & 1 or at == last:
-            first, second = node_hash(sibling, first), node_hash(sibling, second)
-            while not at & 1 and at:
-                at, last = at >> 1, last >> 1
-        else:
-            second = node_hash(second, sibling)
-        at, last = at >> 1, last >> 1
-    return last == 0 and first == before and second == after
 
 
 def _split(width: int) -> int:

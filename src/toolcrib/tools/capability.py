@@ -120,11 +120,6 @@ def need_of(parameter: str, hint: Any, default: Any = inspect.Parameter.empty) -
     return Need(parameter, interface, optional=True, default=default)
 
 
-def interface_of(hint: Any) -> type | None:
-    """Return the interface that a hint asks to be injected, or None for an ordinary parameter."""
-    return _asked_for(hint)[0]
-
-
 def _asked_for(hint: Any) -> tuple[type | None, bool]:
     """Return the interface, and whether None will do."""
     plain, takes_none = _without_none(hint)
