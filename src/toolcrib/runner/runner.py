@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from typing import Any
@@ -247,16 +247,7 @@ class ToolRunner:
             told = plan.reply
             origin = Origin(model=told.model, provider=told.provider, prompt_digest=digest)
             scope = CallScope(RunTally(), origin=origin)
-        trouble: BaseException | None = None
-        for hydrated in planned:
-            try:
-                await self._recorder.plan(hydrated, caller, scope)
-            except NOT_ITS_OWN:
-                raise
-            except BaseException as raised:  # noqa: BLE001  raised below
-                trouble = trouble or raised
-        if trouble is not None:
-            raise trouble
+        await _to_the_last(self._recorder.plan(hydrated, caller, scope) for hydrated in planned)
 
     async def refuse_all(
         self,
@@ -268,19 +259,14 @@ class ToolRunner:
     ) -> None:
         """Record calls that a limit of their run keeps from running, each for a reason of its own if
         it has one. Raises what a sink raises, and CancelledError, when all of them are recorded."""
-        trouble: BaseException | None = None
-        for call in calls:
+
+        async def refuse(call: HydrationResult) -> None:
             facts = self._recorder.facts(call, caller, scope, CALLING.get())
             refused = Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
             error = CallError.of(code) if call.success else rejection(call)
-            try:
-                await refused.finalize(facts.failed(error))
-            except NOT_ITS_OWN:
-                raise
-            except BaseException as raised:  # noqa: BLE001  raised below
-                trouble = trouble or raised
-        if trouble is not None:
-            raise trouble
+            await refused.finalize(facts.failed(error))
+
+        await _to_the_last(map(refuse, calls))
 
     async def exec_all(
         self,
@@ -391,6 +377,20 @@ def check_hook(hook: object) -> None:
     wrong = isinstance(hook, type) or inspect.iscoroutinefunction(hook) or not callable(hook)
     if hook is not None and wrong:
         raise ToolcribError("on_exception is a plain function: hook(call, raised)")
+
+
+async def _to_the_last(steps: Iterable[Awaitable[object]]) -> None:
+    """Wait for all of them, one after the other; then raise what the first that failed raised."""
+    trouble: BaseException | None = None
+    for step in steps:
+        try:
+            await step
+        except NOT_ITS_OWN:
+            raise
+        except BaseException as raised:  # noqa: BLE001  raised below
+            trouble = trouble or raised
+    if trouble is not None:
+        raise trouble
 
 
 def _check_seconds(name: str, value: object) -> None:
