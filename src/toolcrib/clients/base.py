@@ -2,10 +2,10 @@
 
 A call leaves a client only inside a whole `Reply`: a connection that breaks, or a stream that ends
 without saying so, is an error, and what had arrived by then is nothing but text on a screen. A request
+is made again only while nothing of its answer has been given away.
 
 Rule: a request has one time limit in all, for its attempts and the waits between them. A wait that
 would end after it is not begun.
-is made again only while nothing of its answer has been given away.
 """
 
 from __future__ import annotations

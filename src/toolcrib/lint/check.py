@@ -65,7 +65,7 @@ def check_form(
         for loss in view.losses:
             if not _of_no_use(form, loss, schema):
                 yield place, _fault(form, view, loss)
-    yield from _cut_alike(form, views)
+    yield from _cut_alike(views)
     most = _MOST_TOOLS.get(form.name)
     if most is not None and len(definitions) > most:
         yield (
@@ -115,7 +115,7 @@ def _of_no_use(form: ToolForm, loss: Loss, schema: JsonObject) -> bool:
     return isinstance(node, dict) and node.get(loss.keyword) is False
 
 
-def _cut_alike(form: ToolForm, views: Sequence[ToolView]) -> Iterator[tuple[int, RuleFault]]:
+def _cut_alike(views: Sequence[ToolView]) -> Iterator[tuple[int, RuleFault]]:
     """Yield names that would be one name, were it not for the hash at the end of their wire names."""
     seen: dict[str, str] = {}
     for place, view in enumerate(views):

@@ -78,23 +78,8 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 ATTRIBUTE = "__toolcrib_tool__"
-# What a copy of a tool shares, apart from its definition, its target and its original.
-_KEPT = (
-    "accepts",
-    "accepts_matching",
-    "blocking",
-    "context_parameter",
-    "converters",
-    "defaults",
-    "imported",
-    "is_class",
-    "needs",
-    "output_validator",
-    "streaming",
-    "subprocess",
-    "takes_object",
-    "validator",
-)
+_ANEW = ("definition", "has_factories")
+"""What a copy of a tool is given, or works out, anew; its target and its original are private."""
 
 
 class ToolComponent(ABC):
@@ -369,8 +354,9 @@ class Tool(Generic[P, R]):
         return self._but(validator=validator, output_validator=output_validator)
 
     def _but(self, **changes: Any) -> Tool[P, R]:
-        kept = {name: getattr(self, name) for name in _KEPT}
-        made: dict[str, Any] = {**kept, "original": self._original, **changes}
+        kept = (name for name in Tool.__slots__ if name[0] != "_" and name not in _ANEW)
+        made: dict[str, Any] = {name: getattr(self, name) for name in kept}
+        made |= {"original": self._original, **changes}
         return Tool(made.pop("definition", self.definition), self._target, **made)
 
     def _refuse_strangers(self, arguments: JsonObject, accepted: frozenset[str]) -> None:

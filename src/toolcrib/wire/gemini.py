@@ -364,7 +364,7 @@ class GeminiReply:
         given = member_of(member_of(candidate, "content", dict) or {}, "parts", list) or []
         if not all(isinstance(part, dict) for part in given):
             raise WireError("the content of a candidate is not a list of parts")
-        texts = _arguments(given, data, at) if any(map(_has_args, given)) else [""] * len(given)
+        texts = _arguments(data, at) if any(map(_has_args, given)) else [""] * len(given)
         for part, text in zip(given, texts, strict=True):
             if part.get("functionCall") is not None:
                 self._add_call(part, text, parts)
@@ -507,7 +507,7 @@ def _has_args(part: dict[str, Any]) -> bool:
     return isinstance(call, dict) and call.get("args") is not None
 
 
-def _arguments(parts: list[dict[str, Any]], data: bytes, at: int) -> list[str]:
+def _arguments(data: bytes, at: int) -> list[str]:
     """Return the arguments of each part's call, in the very bytes; empty where there are none."""
     try:
         content = _SLICES.decode(data).candidates[at].content
