@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from records import raw_json
 from servers.anthropic import anthropic_server
 from servers.gemini import gemini_server
 
@@ -46,7 +47,6 @@ from toolcrib.values.context import RunTally
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ChatRequest, Message
-from toolcrib.values.record import raw_json
 from toolcrib.wire import WIRES, encode
 
 PICK = PickOptions(max_candidates=2)

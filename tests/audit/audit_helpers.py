@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from records import raw_json
 
 from toolcrib.audit import AuditLog
 from toolcrib.errors import ErrorCode
 from toolcrib.values.decision import Allow
-from toolcrib.values.record import CallError, RecordStatus, ToolInvocationRecord, raw_json
+from toolcrib.values.record import CallError, RecordStatus, ToolInvocationRecord
 
 CANARY = "canary-5d1e"
 

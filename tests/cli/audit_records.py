@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from records import raw_json
+
 from toolcrib.audit import AuditLog
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.call import HydrationError
 from toolcrib.values.decision import Allow, Ask, Decision
-from toolcrib.values.record import CallError, ToolInvocationRecord, raw_json
+from toolcrib.values.record import CallError, ToolInvocationRecord
 
 NOON = 1_700_049_600.0  # 2023-11-15 12:00 UTC
 ALLOWED = Allow("nothing about this tool asks for more", "standard")

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from records import raw_json
 
 from toolcrib import (
     ALL,
@@ -49,7 +50,6 @@ from toolcrib.values.record import (
     Candidate,
     RecordStatus,
     ToolInvocationRecord,
-    raw_json,
     standing,
 )
 

@@ -12,7 +12,7 @@ import pytest
 
 from toolcrib import ALL, Completed, Failed, ToolCall, ToolRunner, run_sync, tool
 from toolcrib.errors import ErrorCode
-from toolcrib.runner.running import CALLING, Calling, Limiter, calling, leave_call
+from toolcrib.runner.running import CALLING, Calling, Limiter, leave_call
 from toolcrib.runner.stopped import Stopped
 from toolcrib.values.context import RunTally
 from toolcrib.values.record import Outcome
@@ -223,7 +223,7 @@ async def test_a_call_whose_loop_is_closed_takes_no_slot() -> None:
 async def test_a_call_within_a_slot_takes_none_that_it_would_give_back() -> None:
     limiter = Limiter(1)
     assert limiter.try_enter(False)
-    entered = Calling(RunTally(), "c", limiter, calling())
+    entered = Calling(RunTally(), "c", limiter, CALLING.get())
     CALLING.set(entered)
     try:
         assert await limiter.enter(False) is False

@@ -28,7 +28,7 @@ from toolcrib.agent.stream import Watch
 from toolcrib.errors import ClientError, DefinitionError, ErrorCode, ToolcribError, ToolError
 from toolcrib.hydration import ParseFailure, parse_json
 from toolcrib.runner import CallScope, ToolRunner
-from toolcrib.runner.running import calling, taint
+from toolcrib.runner.running import CALLING, taint
 from toolcrib.schema import Parameter, compile_validator, derive_input
 from toolcrib.threads import cancel_requests, is_stop
 from toolcrib.tools.component import NotAcceptedError, read_typed
@@ -386,7 +386,7 @@ class Run:
     async def _write_run(
         self, status: RunStatus | Literal["running"], limit: str | None = None
     ) -> None:
-        begins, parent, last = status == "running", calling(), self._origins.last
+        begins, parent, last = status == "running", CALLING.get(), self._origins.last
         messages = self._history.messages
         record = RunRecord(
             run_id=self._run_id,

@@ -68,16 +68,14 @@ def candidates_of(tools: Iterable[Any], filters: Filters, quota: Quota | None = 
     if quota is None:
         return _candidates(tools, filters)
     if isinstance(quota, Mapping):
-        return _candidates(tools, _without(filters, used_up(quota, ())))
+        return _candidates(tools, msgspec.structs.replace(filters, used_up=used_up(quota, ())))
     if not isinstance(tools, Catalog | tuple):
         tools = list(tools_in(tools))  # it may be read once only
     found = _candidates(tools, filters)
     spent = used_up(quota, [tool.get_definition().name for tool in found.tools])
-    return _candidates(tools, _without(filters, spent)) if spent else found
-
-
-def _without(filters: Filters, spent: frozenset[str]) -> Filters:
-    return msgspec.structs.replace(filters, used_up=spent)
+    if not spent:
+        return found
+    return _candidates(tools, msgspec.structs.replace(filters, used_up=spent))
 
 
 def _candidates(tools: Iterable[Any], filters: Filters) -> Candidates:

@@ -18,7 +18,7 @@ import msgspec
 
 from toolcrib.runner.execute import until_done
 from toolcrib.runner.output import masked_arguments, public_places, public_view
-from toolcrib.runner.running import Calling, calling
+from toolcrib.runner.running import CALLING, Calling
 from toolcrib.runner.stopped import NOT_ITS_OWN, as_failure, rejection
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.context import CallScope
@@ -313,7 +313,7 @@ class Recorder:
     async def plan(self, hydrated: HydrationResult, caller: Caller, scope: CallScope) -> None:
         """Write down, in every sink, a call that nobody is asked to run. It has no idempotency key, and
         so no ledger takes it for one that was begun. Raises what the first failing sink does."""
-        facts = self.facts(hydrated, caller, scope, calling())
+        facts = self.facts(hydrated, caller, scope, CALLING.get())
         if isinstance(hydrated, Hydrated):
             record = facts.record("planned")
         else:

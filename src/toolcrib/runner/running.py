@@ -42,11 +42,7 @@ class Calling(msgspec.Struct, gc=False):
 
 
 CALLING: ContextVar[Calling | None] = ContextVar("toolcrib_calling", default=None)
-
-
-def calling() -> Calling | None:
-    """Return the call whose tool is running here, if one is."""
-    return CALLING.get()
+"""The call whose tool is running here, if one is."""
 
 
 def leave_call(entered: Calling) -> None:
@@ -129,7 +125,7 @@ class Limiter:
 
     def _is_within(self) -> bool:
         """Return whether a tool that has a slot here makes the call, perhaps through another's tool."""
-        call = calling()
+        call = CALLING.get()
         while call is not None and (call.limiter is not self or call.left):
             call = call.outer
         return call is not None

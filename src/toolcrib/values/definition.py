@@ -263,7 +263,7 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
             **{name: canonical_text(text) for name, text in schemas if text is not None},
             "strict": canonical_json(self.strict),
             "tags": canonical_json(self.tags),
-            "annotations": _annotations_text(self.annotations),
+            "annotations": canonical_json(self.annotations.facts()),
             "visible": _visibility(self.visible),
             "model_visible": _visibility(self.model_visible),
             "secret": canonical_json(self.secret),
@@ -276,10 +276,6 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
 
 
 @lru_cache(maxsize=1024)
-def _annotations_text(annotations: Annotations) -> str:
-    return canonical_json(annotations.facts())
-
-
 def _visibility(paths: Visibility | None) -> str:
     return '"*"' if isinstance(paths, All) else canonical_json(paths)
 

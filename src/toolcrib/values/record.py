@@ -83,14 +83,6 @@ NO_JSON = msgspec.Raw(b"null")
 """The text of arguments and results that there are not."""
 
 
-def raw_json(value: JsonValue) -> msgspec.Raw:
-    """Return arguments, or a result, as the text that a record holds; None as `NO_JSON`.
-
-    Raises ValueError or TypeError for what is not JSON.
-    """
-    return NO_JSON if value is None else msgspec.Raw(canonical_json(value).encode())
-
-
 PEOPLE = ("system", "user")
 _MOST_EXCLUDED = 200
 _LONGEST_REASON = 300

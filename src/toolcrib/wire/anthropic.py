@@ -45,7 +45,7 @@ from toolcrib.wire.calls import (
     misplaced,
     says_why,
 )
-from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning, show_text
+from toolcrib.wire.decoding import Parts, counted, decoding_by, show_reasoning, show_text
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.forms import (
     VERY_LARGE,
@@ -59,7 +59,7 @@ from toolcrib.wire.forms import (
     described,
 )
 from toolcrib.wire.history import History, IdRule, SentCall, SentResult, dumps
-from toolcrib.wire.json_text import counted, dumped, mended, parsed, same_json
+from toolcrib.wire.json_text import dumped, mended, parsed, same_json
 
 # The content blocks of an assistant's message: assembled, kept to be sent back, and sent back.
 #

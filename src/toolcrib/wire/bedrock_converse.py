@@ -51,7 +51,7 @@ from toolcrib.wire.calls import (
     misplaced,
     says_why,
 )
-from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning, show_text
+from toolcrib.wire.decoding import Parts, counted, decoding_by, show_reasoning, show_text
 from toolcrib.wire.forms import (
     NameRule,
     OutputForm,
@@ -63,7 +63,7 @@ from toolcrib.wire.forms import (
 )
 from toolcrib.wire.framing import FrameStream
 from toolcrib.wire.history import EncodedList, History, IdRule, SentCall, SentResult, dumps
-from toolcrib.wire.json_text import counted, dumped, mended, parsed
+from toolcrib.wire.json_text import dumped, mended, parsed
 
 # The content blocks of a model's message: assembled, kept to be sent back, and sent back.
 #

@@ -27,7 +27,7 @@ from toolcrib.wire.base import (
     tools_member,
 )
 from toolcrib.wire.calls import APART, CallAssembler, Ending, misplaced, says_why
-from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning, show_text
+from toolcrib.wire.decoding import Parts, counted, decoding_by, show_reasoning, show_text
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.forms import (
     VERY_LARGE,
@@ -39,7 +39,7 @@ from toolcrib.wire.forms import (
     asked_output,
 )
 from toolcrib.wire.history import EncodedList, SentCall, dumps
-from toolcrib.wire.json_text import counted, mended
+from toolcrib.wire.json_text import mended
 from toolcrib.wire.openai_chat import ChatHistory, call_form
 
 # The messages of a request to Cohere: OpenAI's, but for what its service says of them in refusing.

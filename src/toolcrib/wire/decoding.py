@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -50,6 +50,20 @@ def show_reasoning(text: object, parts: Parts) -> None:
     """Add what the model lets us read of its reasoning, if it is text: it decides nothing."""
     if isinstance(text, str) and text:
         parts.append(ReasoningPart(mended(text)))
+
+
+def counted(usage: Mapping[str, Any], *keys: str) -> int:
+    """Return the sum of what is counted under these keys; what is no count,
+    or is not there, is nothing."""
+    counts = (usage.get(key) for key in keys)
+    return sum(n for n in counts if isinstance(n, int) and not isinstance(n, bool) and n > 0)
+
+
+def cached(usage: Mapping[str, Any], details: str) -> int:
+    """Return the input's tokens that were in the provider's cache, as OpenAI
+    counts them under `details`."""
+    counts = usage.get(details)
+    return counted(counts, "cached_tokens") if isinstance(counts, Mapping) else 0
 
 
 class Builder(Protocol):

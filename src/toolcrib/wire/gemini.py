@@ -49,7 +49,7 @@ from toolcrib.wire.calls import (
     member_of,
     says_why,
 )
-from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning, show_text
+from toolcrib.wire.decoding import Parts, counted, decoding_by, show_reasoning, show_text
 from toolcrib.wire.forms import (
     VERY_LARGE,
     NameRule,
@@ -61,7 +61,7 @@ from toolcrib.wire.forms import (
     described,
 )
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult, dumps
-from toolcrib.wire.json_text import counted, dumped, mended, parsed, same_json
+from toolcrib.wire.json_text import dumped, mended, parsed, same_json
 from toolcrib.wire.partial_args import PartialArguments
 
 # The parts of a model's content: kept to be sent back, and sent back.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -261,17 +260,3 @@ class Balance:
             else:
                 self._depth += 1 if mark in "[{" else -1
                 self._opened = True
-
-
-def counted(usage: Mapping[str, Any], *keys: str) -> int:
-    """Return the sum of what is counted under these keys; what is no count,
-    or is not there, is nothing."""
-    counts = (usage.get(key) for key in keys)
-    return sum(n for n in counts if isinstance(n, int) and not isinstance(n, bool) and n > 0)
-
-
-def cached(usage: Mapping[str, Any], details: str) -> int:
-    """Return the input's tokens that were in the provider's cache, as OpenAI
-    counts them under `details`."""
-    counts = usage.get(details)
-    return counted(counts, "cached_tokens") if isinstance(counts, Mapping) else 0

@@ -40,7 +40,7 @@ from toolcrib.wire.base import (
     with_extra,
 )
 from toolcrib.wire.calls import NATURAL, CallAssembler, Ending, member_of, says_why
-from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning, show_text
+from toolcrib.wire.decoding import Parts, counted, decoding_by, show_reasoning, show_text
 from toolcrib.wire.forms import (
     NameRule,
     OutputForm,
@@ -52,7 +52,7 @@ from toolcrib.wire.forms import (
 )
 from toolcrib.wire.framing import LineStream
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
-from toolcrib.wire.json_text import counted, mended, parsed
+from toolcrib.wire.json_text import mended, parsed
 
 # The messages of an Ollama request: arguments are objects, a result names the tool that gave it.
 

@@ -28,9 +28,9 @@ from toolcrib.wire.calls import (
     member_of,
     says_why,
 )
-from toolcrib.wire.decoding import Parts, show_reasoning, show_text
+from toolcrib.wire.decoding import Parts, cached, counted, show_reasoning, show_text
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.json_text import cached, counted, mended, parsed, same_json
+from toolcrib.wire.json_text import mended, parsed, same_json
 
 # Errors and usage, which a chunk or a body has next to its choices.
 #

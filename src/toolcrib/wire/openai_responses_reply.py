@@ -19,9 +19,9 @@ from toolcrib.values.message import (
 )
 from toolcrib.wire.base import Wire
 from toolcrib.wire.calls import CONTRADICTORY, NATURAL, CallAssembler, Ending, member_of, says_why
-from toolcrib.wire.decoding import Parts, show_reasoning
+from toolcrib.wire.decoding import Parts, cached, counted, show_reasoning
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.json_text import cached, counted, is_object, mended, parsed, same_json
+from toolcrib.wire.json_text import is_object, mended, parsed, same_json
 
 # The output items of a response, assembled from its events.
 #
