@@ -593,7 +593,7 @@ THREE = [*TWO, {"k": "c"}]
         (list[Job], THREE, lambda x: edit(x, 1, days=7)[1:], [1, 2]),
         (list[Job], THREE, lambda x: [x[2], *edit(x, 0, days=7)[:2]], [2, 0, 1]),
         (list[Job], TWO, lambda x: [*edit(x, 0, days=7), {"k": "n"}], [0, 1, 2]),
-        (list[Job], TWO, lambda x: edit(edit(x, 0, days=7), 1, days=8)[::-1], [0, 1]),
+        (list[Job], TWO, lambda x: edit(edit(x, 0, days=7), 1, days=8)[::-1], [1, 0]),
         (list[Job], TWO, lambda x: edit(edit(x, 0, k="n"), 1, k="m")[1:], REFUSED),
     ],
 )

@@ -21,7 +21,7 @@ from toolcrib.hydration import added_to, hydrate
 from toolcrib.runner.stopped import ExceptionHook, Stopped
 from toolcrib.schema.derive.factories import UNKNOWN, AddedDefaults, FactoryValues, Made
 from toolcrib.schema.derive.plain import is_mark
-from toolcrib.schema.references import pointer_of, read_text
+from toolcrib.schema.references import pointer_of, read_text, steps_of
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.json import JsonObject, canonical_bytes, json_bytes
@@ -79,7 +79,10 @@ def edited_call(
         if given is None and not more:
             break
         sent |= more
-    if rejected is not None and not (shown.changed and _is_valid(edited, hydrated, catalog, edit)):
+    if rejected is not None and not (
+        any(edit.was_left(error.path) for error in rejected.errors)
+        or (shown.changed and _is_valid(edited, hydrated, catalog, edit))
+    ):
         return rejected
     raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _CHANGED))
 
@@ -372,28 +375,44 @@ class _Edit:
 
         now = {step: self._number(part) for step, part in _steps(edited)}
         before = {step: self._number(part) for step, part in _steps(was.shown)}
-        places = _pairs(now, before, may_move, is_list=is_list)
+        found, copied = _pairs(now, before, may_move, is_list=is_list)
+        places = self._edited(edited, was, found, copied) | found | copied
         if was.at in self._shown.hidden:
             hidden = [step for step in before if (*was.at, step) in self._shown.hidden]
             _check_alike(hidden, now, before, places, is_list=is_list)
-        if is_list:
-            places |= self._recognised(edited, was, places)
         return {
             step: source
             for step, source in places.items()
             if now[step] == before[source] or not self._is_moved(edited[step])
         }
 
-    def _recognised(
-        self, edited: list[Any], was: _Item, places: Mapping[int, int]
-    ) -> dict[int, int]:
-        """Match items that were edited in a list that has another order or length now.
+    def _edited(
+        self, edited: Any, was: _Item, found: Mapping[Any, Any], copied: Mapping[Any, Any]
+    ) -> dict[Any, Any]:
+        """Match the parts that are not as they were shown.
 
-        An item is known by what no other one has, neither before nor now; where one is left, by
-        anything. Plain defaults, and values that no JSON shows, tell nothing.
+        In an object those were edited under their names, if what was there was not moved. In a list
+        the items are known by what they have, if all are; else they were edited between the same two
+        items, if as many are there; else those are known that can be.
         """
-        new = [step for step in range(len(edited)) if step not in places]
-        old = set(range(len(was.shown))) - set(places.values())
+        if isinstance(edited, dict):
+            gone = set(found.values())
+            return {name: name for name in edited if name in was.shown and name not in gone}
+        new = [step for step in range(len(edited)) if step not in found and step not in copied]
+        old = set(range(len(was.shown))) - set(found.values())
+        known = self._recognised(edited, was, new, old)
+        if len(known) == len(new) == len(old):
+            return known
+        between = _between(sorted(found.items()), len(edited), len(was.shown))
+        taken = set(between.values())
+        rest = {s: one for s, one in known.items() if s not in between and one not in taken}
+        return between | rest
+
+    def _recognised(
+        self, edited: list[Any], was: _Item, new: list[int], old: set[int]
+    ) -> dict[int, int]:
+        """Match items with those that they were by what no other item has, neither before nor now, and
+        the last one by anything. Plain defaults, and values that no JSON shows, tell nothing."""
         if not (new and old):
             return {}
         before: dict[tuple[str, int], set[int]] = {}
@@ -409,7 +428,7 @@ class _Edit:
         for part, steps in now.items():
             sources = before.get(part, set())
             if is_last and steps.issuperset(new) and sources >= old:
-                return {new[0]: old.pop()}
+                return {new[0]: min(old)}
             if len(steps) == len(sources) == 1:
                 found.setdefault(min(steps), set()).update(sources)
         sure = {step: one.pop() for step, one in found.items() if len(one) == 1}
@@ -489,6 +508,16 @@ class _Edit:
         now = [at for at, origin in added.origins.items() if origin is UNKNOWN]
         return before == now and all(self.taken.get(at, at) == at for at in now)
 
+    def was_left(self, pointer: str) -> bool:
+        """Return whether a place holds what was left as it was shown, or may be that."""
+        expected = self.expected
+        for step in steps_of(pointer):
+            if isinstance(expected, list) and step.isdecimal() and int(step) < len(expected):
+                expected = expected[int(step)]
+            elif isinstance(expected, dict):
+                expected = expected.get(step)
+        return isinstance(expected, _Left)
+
     def stands(self, expected: Any, read: Any, result: _Read, at: Steps) -> bool:
         """Return whether each value that was left was read as it was shown."""
         match expected:
@@ -553,13 +582,9 @@ def _pairs(
     may_move: Callable[[Any, Any], bool],
     *,
     is_list: bool,
-) -> dict[Any, Any]:
-    """Match the parts of an object or a list with those that were there, which have numbers.
-
-    A part with the number of the one at its place is that one, else one of that number that was moved
-    or copied from next to it. Any other was edited where it stood: under its name if what was there
-    has not moved; in a list whose order was kept, between the same two items, if as many are there.
-    """
+) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Match the parts of an object or a list that are as they were shown: those that are there once,
+    where they stood or where they were moved to, and copies of them."""
     stayed = _in_place(now, before, is_list=is_list)
     kept = set(stayed.values())
     free: dict[int, deque[Any]] = {}
@@ -577,13 +602,7 @@ def _pairs(
             moved[step] = sources.popleft()
         else:
             copied[step] = source
-    found = stayed | moved
-    if is_list:
-        edited = _between(sorted(found.items()), len(now), len(before))
-    else:
-        gone = set(moved.values())
-        edited = {name: name for name in now if name in before and name not in gone}
-    return edited | found | copied
+    return stayed | moved, copied
 
 
 def _in_place(
