@@ -387,13 +387,12 @@ class _Edit:
         }
 
     def _edited(
-        self, edited: Any, was: _Item, found: Mapping[Any, Any], copied: Mapping[Any, Any]
+        self, edited: Any, was: _Item, found: dict[Any, Any], copied: dict[Any, Any]
     ) -> dict[Any, Any]:
         """Match the parts that are not as they were shown.
 
         In an object those were edited under their names, if what was there was not moved. In a list
-        the items are known by what they have, if all are; else they were edited between the same two
-        items, if as many are there; else those are known that can be.
+        an item is known by what it has, else it was edited between the same two, if as many are there.
         """
         if isinstance(edited, dict):
             gone = set(found.values())
@@ -401,12 +400,7 @@ class _Edit:
         new = [step for step in range(len(edited)) if step not in found and step not in copied]
         old = set(range(len(was.shown))) - set(found.values())
         known = self._recognised(edited, was, new, old)
-        if len(known) == len(new) == len(old):
-            return known
-        between = _between(sorted(found.items()), len(edited), len(was.shown))
-        taken = set(between.values())
-        rest = {s: one for s, one in known.items() if s not in between and one not in taken}
-        return between | rest
+        return known | _between(sorted((found | known).items()), len(edited), len(was.shown))
 
     def _recognised(
         self, edited: list[Any], was: _Item, new: list[int], old: set[int]
