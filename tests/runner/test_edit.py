@@ -227,10 +227,11 @@ async def test_what_comes_back_as_it_was_shown_runs_as_it_was_shown(name: str) -
 
 
 async def test_random_edits() -> None:
-    """Of items that are in one another, and moved, and changed, it may not be known which was which."""
+    """Of an item that has lost its id, in a list that has become shorter or longer, nobody can tell
+    which one it was."""
     found = [await edit_at_random(seed) for seed in range(sample(SEEDS, part=50))]
     assert [each for each in found if each not in (None, REFUSED)] == []
-    assert found.count(REFUSED) <= len(found) / 500
+    assert found.count(REFUSED) <= len(found) / 40
 
 
 # --- single cases
@@ -315,8 +316,8 @@ MANY = [{"id": number, "phone": "1"} for number in range(300)]
     ids=["moved", "changed"],
 )
 async def test_of_many_items_each_is_found(change: Any) -> None:
-    """To compare each of so many with each other one would take too long; what is the same is found,
-    and of as many items as were shown each is the one that was there."""
+    """What is the same is found, the last one is the one that is left, and where nothing was moved each
+    is the one that was there."""
     outcome = await edited(a_tool(list[Patch]), MANY, change)
     assert isinstance(outcome, Completed), outcome
     patches = [patch.model_dump(exclude_unset=True) for patch in GOT[0]]

@@ -38,6 +38,7 @@ from toolcrib import (
 from toolcrib.errors import ErrorCode
 
 SEEDS = 20_000
+REFUSED = "refused"
 NOT_GIVEN: Any = object()
 RUNS: Counter[str] = Counter()
 NUMBERS = itertools.count(300)
@@ -524,3 +525,98 @@ async def test_what_is_shown_by_its_type_may_be_a_value() -> None:
     outcome, _ = await edited(Any, {"default": "object"}, lambda x: [x, x])
     assert isinstance(outcome, Completed), outcome
     assert GOT == [{"x": [{"default": "object"}] * 2}]
+
+
+LOCKS: list[Opaque] = []
+
+
+def a_lock() -> Opaque:
+    LOCKS.append(Opaque())
+    return LOCKS[-1]
+
+
+class Job(BaseModel):
+    k: str
+    note: str | None = None
+    days: int = 30
+    lock: Any = Field(default_factory=a_lock)
+
+
+class Pair(BaseModel):
+    main: Job
+    spare: Job | None = None
+
+
+def edit(x: Any, at: Any, **fields: Any) -> Any:
+    x[at].update(fields)
+    return x
+
+
+def swap(x: Any, one: Any, other: Any) -> Any:
+    x[one], x[other] = x[other], x[one]
+    return x
+
+
+def give_spare(x: Any) -> Any:
+    x[0]["spare"] = x[1].pop("spare")
+    return x
+
+
+def jobs_in(value: Any) -> list[Job]:
+    if isinstance(value, Job):
+        return [value]
+    parts = [value[name] for name in sorted(value)] if isinstance(value, dict) else value
+    parts = [value.main, value.spare] if isinstance(value, Pair) else parts
+    return [job for part in parts or () for job in jobs_in(part)]
+
+
+NAMED = {"x": {"k": "a"}, "y": {"k": "b"}}
+PAIRS = [{"main": {"k": "a"}}, {"main": {"k": "b"}, "spare": {"k": "c"}}]
+ALIKE = [{"k": "a", "note": None}, {"k": "a", "days": 30}, {"k": "b"}]
+THREE = [*TWO, {"k": "c"}]
+
+
+@pytest.mark.parametrize(
+    ("hint", "sent", "change", "locks"),
+    [
+        (dict[str, Job], NAMED, lambda x: swap(x, "x", "y"), [1, 0]),
+        (dict[str, Job], NAMED, lambda x: {"z": x["x"], "y": x["y"]}, [1, 0]),
+        (dict[str, Job], NAMED, lambda x: edit(x, "x", k="b", days=7), [0, 1]),
+        (dict[str, Job], NAMED, lambda x: {"x": x["y"], "y": {**x["y"], "k": "n"}}, REFUSED),
+        (list[Pair], PAIRS, give_spare, [0, 2, 1]),
+        (list[Pair], PAIRS, lambda x: [*x[:0:-1], {**x[0], "spare": x[1]["main"]}], [1, 2, 0, 1]),
+        (list[Job], ALIKE, lambda x: edit(x, 0, days=7), [0, 1, 2]),
+        (list[Job], ALIKE, lambda x: edit(x, 1, days=7), [0, 1, 2]),
+        (list[Job], ALIKE, lambda x: [{"k": "n"}, *x], [3, 0, 1, 2]),
+        (list[Job], ALIKE, lambda x: x[1:], REFUSED),
+        (list[Job], ALIKE, lambda x: [*x, x[0]], REFUSED),
+        (list[Job], THREE, lambda x: edit(x, 1, days=7)[1:], [1, 2]),
+        (list[Job], THREE, lambda x: [x[2], *edit(x, 0, days=7)[:2]], [2, 0, 1]),
+        (list[Job], TWO, lambda x: [*edit(x, 0, days=7), {"k": "n"}], [0, 1, 2]),
+        (list[Job], TWO, lambda x: edit(edit(x, 0, days=7), 1, days=8)[::-1], [1, 0]),
+        (list[Job], TWO, lambda x: edit(edit(x, 0, k="n"), 1, k="m")[1:], REFUSED),
+    ],
+)
+async def test_each_item_has_the_object_that_was_its_own(
+    hint: Any, sent: Any, change: Any, locks: Any
+) -> None:
+    LOCKS.clear()
+    outcome, _ = await edited(hint, sent, change)
+    if locks is REFUSED:
+        assert isinstance(outcome, Failed), GOT
+        assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
+        return
+    assert isinstance(outcome, Completed), outcome
+    assert [LOCKS.index(job.lock) for job in jobs_in(GOT[0]["x"])] == locks
+
+
+@pytest.mark.parametrize(
+    ("at", "first", "second"),
+    [(0, {"k", "note", "days"}, {"k", "days"}), (1, {"k", "note"}, {"k", "days"})],
+)
+async def test_of_items_that_read_alike_the_one_at_the_place_was_edited(
+    at: int, first: set[str], second: set[str]
+) -> None:
+    outcome, _ = await edited(list[Job], ALIKE, lambda x: edit(x, at, days=7))
+    assert isinstance(outcome, Completed), outcome
+    assert [job.model_fields_set for job in GOT[0]["x"]] == [first, second, {"k"}]

@@ -10,7 +10,8 @@ for that item. What comes out is held against what was left; if it is another va
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
@@ -20,7 +21,7 @@ from toolcrib.hydration import added_to, hydrate
 from toolcrib.runner.stopped import ExceptionHook, Stopped
 from toolcrib.schema.derive.factories import UNKNOWN, AddedDefaults, FactoryValues, Made
 from toolcrib.schema.derive.plain import is_mark
-from toolcrib.schema.references import pointer_of, read_text
+from toolcrib.schema.references import pointer_of, read_text, steps_of
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.json import JsonObject, canonical_bytes, json_bytes
@@ -31,10 +32,13 @@ _ABSENT: Final[Any] = object()  # what was not sent, or what nobody knows to be 
 _PARTS: Final = object()  # expects parts of any kind, all of them written anew
 _NOWHERE: Final[Steps] = (-1,)
 _READINGS = 4
-_MOST_COMPARED = 50_000  # values; where it would take more, no item is taken for another one
 _CHANGED = (
     "What the approver left as it was shown would be another value once the tool had read the edited "
     "arguments. The call did not run."
+)
+_ALIKE = (
+    "Items were shown alike that hold values which no JSON shows, and the edit does not say which of "
+    "them is which. The call did not run."
 )
 _STANDS_FOR = (
     "A default that is no JSON was put where it was not shown: what was shown is only its type. The "
@@ -75,7 +79,10 @@ def edited_call(
         if given is None and not more:
             break
         sent |= more
-    if rejected is not None and not (shown.changed and _is_valid(edited, hydrated, catalog, edit)):
+    if rejected is not None and not (
+        any(edit.was_left(error.path) for error in rejected.errors)
+        or (shown.changed and _is_valid(edited, hydrated, catalog, edit))
+    ):
         return rejected
     raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _CHANGED))
 
@@ -279,22 +286,15 @@ class _Edit:
     def _object(self, edited: dict[str, Any], was: _Item, at: Steps) -> tuple[Any, Any]:
         known = was.sent if isinstance(was.sent, dict) else {}
         origins = self._shown.added.origins
-        gone = {  # by their values: they may have other names now
-            self._number(part): name
-            for name, part in was.shown.items()
-            if name in known and name not in edited
-        }
+        places = self._places(edited, was)
         made, expected = {}, {}
         for name in (*(n for n in known if n in edited), *(n for n in edited if n not in known)):
             part, place = edited[name], (*at, name)
-            before = name if name in was.shown else None
-            if before is None and known:
-                before = gone.pop(self._number(part), None)
-            if before is None:
+            if name not in places:
                 value = self._new(part, place)
             else:
-                value = self._matched(part, _part(was, before), place)
-                if place in self.taken and (*was.at, before) in origins and not is_mark(part):
+                value = self._matched(part, _part(was, places[name]), place)
+                if place in self.taken and (*was.at, name) in origins and not is_mark(part):
                     self.partly.add(place)
             if value[0] is not _ABSENT:
                 made[name] = value[0]
@@ -302,13 +302,14 @@ class _Edit:
         return made, expected
 
     def _list(self, edited: list[Any], was: _Item, at: Steps) -> tuple[Any, Any]:
+        places = self._places(edited, was)
         made, expected = [], []
-        for index, place in enumerate(self._places(edited, was)):
-            part, now = edited[index], (*at, index)
-            if place is None:
-                value = self._new(part, now)
+        for index, part in enumerate(edited):
+            now = (*at, index)
+            if index in places:
+                value = self._matched(part, _part(was, places[index]), now)
             else:
-                value = self._matched(part, _part(was, place), now)
+                value = self._new(part, now)
             made.append(value[0])
             expected.append(value[1])
         return self._without_last(made, edited, at), expected
@@ -357,55 +358,86 @@ class _Edit:
         if isinstance(part, dict) and self._number(part) in self._shown.marks:
             raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _STANDS_FOR))
 
-    def _places(self, edited: list[Any], was: _Item) -> list[int | None]:
-        """Return for each item of an edited list the place of the one that it was, if it was one.
+    def _places(self, edited: Any, was: _Item) -> dict[Any, Any]:
+        """Return the names or indexes that the parts of an object or a list had; new ones have none.
 
-        Those that are as they were shown are found wherever they are. Of the others each is taken for
-        the one that it has most in common with, else for the one that was there if there are as many.
+        Raises Stopped where items were shown alike, with values that no JSON shows, and nobody can tell
+        which of them is which.
         """
-        shown = was.shown
-        if shown and (*was.at, len(shown) - 1) in self._shown.added.origins:  # a NamedTuple
-            return [index if index < len(shown) else None for index in range(len(edited))]
-        free: dict[int, list[int]] = {}
-        for at in reversed(range(len(shown))):
-            free.setdefault(self._number(shown[at]), []).append(at)
-        places: list[int | None] = []
-        for item in edited:
-            same = free.get(self._number(item))
-            places.append(same.pop() if same else None)
-        new = [
-            at
-            for at, place in enumerate(places)
-            if place is None and not self._is_moved(edited[at])
-        ]
-        left = {at for same in free.values() for at in same}
-        if len(new) * max(len(left), len(self._number)) <= _MOST_COMPARED:
-            pairs = [
-                (self._in_common(edited[at], shown[was]), at == was, at, was)
-                for at in new
-                for was in left
-            ]
-            for common, _, at, one in sorted(pairs, key=lambda pair: pair[:2], reverse=True):
-                if common and places[at] is None and one in left:
-                    places[at] = one
-                    left.discard(one)
-        if len(edited) == len(shown):
-            for at in new:
-                if places[at] is None and at in left:
-                    places[at] = at
-        return places
+        origins, is_list = self._shown.added.origins, isinstance(edited, list)
+        if is_list and (*was.at, len(was.shown) - 1) in origins:  # a NamedTuple
+            return {index: index for index in range(min(len(edited), len(was.shown)))}
 
-    def _in_common(self, one: Any, other: Any) -> float:
-        """Return how much of one value is in another one, each part at its place."""
-        if self._number(one) == self._number(other):
-            return 1
-        if isinstance(one, dict) and isinstance(other, dict):
-            parts = [self._in_common(one[name], other[name]) for name in one if name in other]
-        elif isinstance(one, list) and isinstance(other, list):
-            parts = [*map(self._in_common, one, other)]
-        else:
-            return 0
-        return sum(parts) / (1 + max(len(one), len(other)))
+        def may_move(step: Any, source: Any) -> bool:
+            renamed = step not in before and source not in now
+            is_item = is_list or isinstance(edited[step], dict | list)
+            return (is_item or renamed) and (*was.at, source) not in origins
+
+        now = {step: self._number(part) for step, part in _steps(edited)}
+        before = {step: self._number(part) for step, part in _steps(was.shown)}
+        found, copied = _pairs(now, before, may_move, is_list=is_list)
+        places = self._edited(edited, was, found, copied) | found | copied
+        if was.at in self._shown.hidden:
+            hidden = [step for step in before if (*was.at, step) in self._shown.hidden]
+            _check_alike(hidden, now, before, places, is_list=is_list)
+        return {
+            step: source
+            for step, source in places.items()
+            if now[step] == before[source] or not self._is_moved(edited[step])
+        }
+
+    def _edited(
+        self, edited: Any, was: _Item, found: dict[Any, Any], copied: dict[Any, Any]
+    ) -> dict[Any, Any]:
+        """Match the parts that are not as they were shown.
+
+        In an object those were edited under their names, if what was there was not moved. In a list
+        an item is known by what it has, else it was edited between the same two, if as many are there.
+        """
+        if isinstance(edited, dict):
+            gone = set(found.values())
+            return {name: name for name in edited if name in was.shown and name not in gone}
+        new = [step for step in range(len(edited)) if step not in found and step not in copied]
+        old = set(range(len(was.shown))) - set(found.values())
+        known = self._recognised(edited, was, new, old)
+        return known | _between(sorted((found | known).items()), len(edited), len(was.shown))
+
+    def _recognised(
+        self, edited: list[Any], was: _Item, new: list[int], old: set[int]
+    ) -> dict[int, int]:
+        """Match items with those that they were by what no other item has, neither before nor now, and
+        the last one by anything. Plain defaults, and values that no JSON shows, tell nothing."""
+        if not (new and old):
+            return {}
+        before: dict[tuple[str, int], set[int]] = {}
+        for source, item in enumerate(was.shown):
+            for part in self._telling(item, (*was.at, source)):
+                before.setdefault(part, set()).add(source)
+        now: dict[tuple[str, int], set[int]] = {}
+        for step, item in enumerate(edited):
+            for part in self._telling(item, _NOWHERE):
+                now.setdefault(part, set()).add(step)
+        is_last = len(new) == len(old) == 1
+        found: dict[int, set[int]] = {}
+        for part, steps in now.items():
+            sources = before.get(part, set())
+            if is_last and steps.issuperset(new) and sources >= old:
+                return {new[0]: min(old)}
+            if len(steps) == len(sources) == 1:
+                found.setdefault(min(steps), set()).update(sources)
+        sure = {step: one.pop() for step, one in found.items() if len(one) == 1}
+        claims = Counter(sure.values())
+        return {s: one for s, one in sure.items() if s in new and one in old and claims[one] == 1}
+
+    def _telling(self, value: Any, at: Steps, name: str = "") -> Iterator[tuple[str, int]]:
+        """Yield the parts of an item that may tell it from others: a property's name, and a number."""
+        for step, part in _steps(value):
+            number, place = self._number(part), (*at, step)
+            constant = self._shown.added.origins.get(place, _ABSENT) is None
+            if not constant and number not in self._shown.marks:
+                name = step if isinstance(step, str) else name
+                yield name, number
+                yield from self._telling(part, place, name)
 
     def _origin(self, at: Steps | None) -> Made | None:
         """Return what a factory gave for the default that was left here, if it is not sent."""
@@ -470,6 +502,16 @@ class _Edit:
         now = [at for at, origin in added.origins.items() if origin is UNKNOWN]
         return before == now and all(self.taken.get(at, at) == at for at in now)
 
+    def was_left(self, pointer: str) -> bool:
+        """Return whether a place holds what was left as it was shown, or may be that."""
+        expected = self.expected
+        for step in steps_of(pointer):
+            if isinstance(expected, list) and step.isdecimal() and int(step) < len(expected):
+                expected = expected[int(step)]
+            elif isinstance(expected, dict):
+                expected = expected.get(step)
+        return isinstance(expected, _Left)
+
     def stands(self, expected: Any, read: Any, result: _Read, at: Steps) -> bool:
         """Return whether each value that was left was read as it was shown."""
         match expected:
@@ -519,6 +561,96 @@ class _Edit:
                 return False
             left.remove(found)
         return True
+
+
+def _steps(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the parts of an object or a list with their names or indexes; others have none."""
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, list) else ()
+
+
+def _pairs(
+    now: Mapping[Any, int],
+    before: Mapping[Any, int],
+    may_move: Callable[[Any, Any], bool],
+    *,
+    is_list: bool,
+) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Match the parts of an object or a list that are as they were shown: those that are there once,
+    where they stood or where they were moved to, and copies of them."""
+    stayed = _in_place(now, before, is_list=is_list)
+    kept = set(stayed.values())
+    free: dict[int, deque[Any]] = {}
+    for source, number in before.items():
+        if source not in kept:
+            free.setdefault(number, deque()).append(source)
+    some = {number: source for source, number in before.items()}
+    moved, copied = dict[Any, Any](), dict[Any, Any]()
+    for step, number in now.items():
+        sources = free.get(number)
+        source = sources[0] if sources else some.get(number)
+        if step in stayed or source is None or not may_move(step, source):
+            continue
+        if sources:
+            moved[step] = sources.popleft()
+        else:
+            copied[step] = source
+    return stayed | moved, copied
+
+
+def _in_place(
+    now: Mapping[Any, int], before: Mapping[Any, int], *, is_list: bool
+) -> dict[Any, Any]:
+    """Match what is as it was where it was; in a list of another length, at its beginning and end."""
+    if not is_list or len(now) == len(before):
+        return {step: step for step, number in now.items() if before.get(step) == number}
+    shorter, more = min(len(now), len(before)), len(before) - len(now)
+    head = next((i for i in range(shorter) if now[i] != before[i]), shorter)
+    ends = range(len(now) - 1, len(now) - 1 - (shorter - head), -1)
+    tail = next((i for i in ends if now[i] != before[i + more]), len(now) - 1 - (shorter - head))
+    return {i: i for i in range(head)} | {i: i + more for i in range(tail + 1, len(now))}
+
+
+def _between(found: list[tuple[int, int]], now: int, before: int) -> dict[int, int]:
+    """Match the items between those that were found, if these are in their order."""
+    edges = [(-1, -1), *found, (now, before)]
+    if any(one[1] >= other[1] for one, other in pairwise(edges)):
+        return {}
+    return {
+        step: source
+        for one, other in pairwise(edges)
+        if other[0] - one[0] == other[1] - one[1]
+        for step, source in zip(
+            range(one[0] + 1, other[0]), range(one[1] + 1, other[1]), strict=True
+        )
+    }
+
+
+def _check_alike(
+    hidden: list[Any],
+    now: Mapping[Any, int],
+    before: Mapping[Any, int],
+    places: Mapping[Any, Any],
+    *,
+    is_list: bool,
+) -> None:
+    """Raise Stopped if one of several parts that were shown alike was copied, or left out of a list, or
+    if several of them have other names."""
+    alike: dict[int, list[Any]] = {}
+    for source in hidden:
+        alike.setdefault(before[source], []).append(source)
+    found: dict[int, list[Any]] = {}
+    for step, number in now.items():
+        if step in places:
+            found.setdefault(number, []).append((step, places[step]))
+    there = set(places.values())
+    for number, sources in alike.items():
+        taken = [source for _, source in found.get(number, ())]
+        renamed = sum(step != source for step, source in found.get(number, ()))
+        is_lost = not there.issuperset(sources) if is_list else renamed > 1
+        if len(sources) > 1 and (is_lost or len(taken) > len(set(taken))):
+            raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _ALIKE))
 
 
 def _part(was: _Item, step: Any) -> _Item:

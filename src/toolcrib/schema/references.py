@@ -256,7 +256,7 @@ def _above(value: JsonValue, pointer: str) -> tuple[JsonValue, tuple[str | int, 
     its steps. Raises LookupError, TypeError and ValueError where there is none."""
     node: Any = value
     found: list[str | int] = []
-    for token in _steps_of(pointer):
+    for token in steps_of(pointer):
         if found:
             node = node[found[-1]]
         if isinstance(node, str):
@@ -271,7 +271,8 @@ def read_text(text: str) -> Any:
     return jiter.from_json(text.encode(), allow_inf_nan=False, catch_duplicate_keys=True)
 
 
-def _steps_of(pointer: str) -> list[str]:
+def steps_of(pointer: str) -> list[str]:
+    """Return the tokens of a JSON Pointer, unescaped."""
     return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
 
 
