@@ -225,7 +225,10 @@ class Call(Veiled, msgspec.Struct):
         """Repair the call if need be, and take it through all steps up to its tool's result."""
         setup, facts = self.setup, self.facts
         if repairer is not None and not facts.hydrated.success:
-            repaired = repair(facts.hydrated, setup.catalog, repairer, pinned=self.pinned)
+            hook = setup.reporter.debug
+            repaired = repair(
+                facts.hydrated, setup.catalog, repairer, pinned=self.pinned, on_exception=hook
+            )
             facts.take(await repaired)
             if cancel_requests() > cancels:
                 raise asyncio.CancelledError  # the repairer caught it

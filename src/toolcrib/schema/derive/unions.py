@@ -25,6 +25,7 @@ from pydantic_core import SchemaValidator, core_schema
 from toolcrib.errors import SchemaError
 from toolcrib.schema.derive.adapters import Adapter, FlatAdapter
 from toolcrib.schema.derive.cores import (
+    CLASSES,
     NO_PARTS,
     choices_of,
     core_schemas,
@@ -271,7 +272,6 @@ def _size(value: Any) -> int:
 
 
 _UNIONS = frozenset(("union", "tagged-union"))
-_CLASSES = frozenset(("model-fields", "dataclass-args", "typed-dict"))
 _FREE = frozenset(("any", "dict", "ordered-dict", "counter", "defaultdict"))
 
 
@@ -281,7 +281,7 @@ def _is_risky(union: Any, shared: Mapping[str, Any]) -> bool:
     held = set[str]()
     for node in _held(union, shared):
         held.add("any" if _is_open(node) else node["type"])
-        classes, free = held & _CLASSES, held & _FREE
+        classes, free = held & CLASSES, held & _FREE
         if held & _UNIONS or (classes and free):
             return True
     return False
