@@ -190,11 +190,11 @@ class BranchChooser:
             n for n, branch in zip(self._names, self._branches, strict=True) if branch.may_be(value)
         ]
         if len(found) > 1:
-            _work.spend(_size(value) * len(found))
+            _work.spend(_nodes_in(value) * len(found))
             found = [n for n in found if self._branches[int(n)].accepts(value)]
         if len(found) == 1:
             return found[0]
-        _work.spend(_size(value) * len(self._names) * _TRIES)
+        _work.spend(_nodes_in(value) * len(self._names) * _TRIES)
         return _ANY
 
 
@@ -258,7 +258,7 @@ class _Branch:
         return node if isinstance(node, dict) else {}
 
 
-def _size(value: Any) -> int:
+def _nodes_in(value: Any) -> int:
     """Return the number of nodes of a JSON value."""
     count, pending = 0, [value]
     while pending:
