@@ -64,6 +64,7 @@ class ErrorCode(StrEnum):
     NO_SCHEMA = "no_schema"
     INVALID_ARGUMENTS = "invalid_arguments"
     INVALID_REPAIR = "invalid_repair"
+    UNUSABLE_TOOL = "unusable_tool"
     NOT_RUNNABLE = "not_runnable"
     DENIED = "denied"
     BUDGET_EXCEEDED = "budget_exceeded"
@@ -128,6 +129,11 @@ _CODES: dict[ErrorCode, CodeInfo] = {
     ),
     ErrorCode.INVALID_REPAIR: CodeInfo(
         Stage.VALIDATE, True, "The arguments could not be repaired. Send them again, valid."
+    ),
+    ErrorCode.UNUSABLE_TOOL: CodeInfo(
+        Stage.VALIDATE,
+        False,
+        "The tool cannot be used: its own code failed before it began. The arguments are not at fault.",
     ),
     ErrorCode.NOT_RUNNABLE: CodeInfo(Stage.RUN, False, "The tool is known but cannot be run here."),
     ErrorCode.DENIED: CodeInfo(Stage.POLICY, False, "The call is not permitted."),

@@ -15,7 +15,7 @@ import sysconfig
 from pathlib import Path
 from types import TracebackType
 
-from toolcrib.errors import MissingExtraError, ToolError
+from toolcrib.errors import MissingExtraError, SchemaError, ToolError
 
 LOGGER = logging.getLogger("toolcrib.tools")
 _MOST_FRAMES = 8
@@ -31,7 +31,7 @@ def log_raised(what: str, raised: BaseException) -> None:
     """Log that `what` (`tool 'pay'`) raised. An error with a text for the model says it elsewhere."""
     if isinstance(raised, ToolError | MissingExtraError):
         return
-    if isinstance(raised, Explained):
+    if isinstance(raised, Explained | SchemaError):
         LOGGER.warning("%s failed: %s", what, raised)
         return
     places = own_places(raised.__traceback__)

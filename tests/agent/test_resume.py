@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import msgspec
 import pytest
+from pydantic import AfterValidator
 
 from toolcrib import (
     ALL,
@@ -97,6 +99,66 @@ async def test_what_was_approved_is_not_what_was_put_in_its_place(
     changed = RunState.from_json(json.dumps(saved))
     with pytest.raises(SourceError, match=r"the saved state was changed: pending\[0\]\."):
         await agent([delete], "done").resume(changed, {question: Approve("grace")})
+    assert RAN == []
+
+
+class Line:
+    """A connection: JSON gives no such thing back."""
+
+
+FAILS: list[str] = []
+
+
+def connected() -> Line:
+    if FAILS:
+        raise ConnectionError("canary")
+    return Line()
+
+
+def still(path: str) -> str:
+    if FAILS:
+        raise ValueError("canary")
+    return path
+
+
+@tool(visible=ALL, safe=False, name="reach")
+@dataclass
+class Reach:
+    """Reach a path."""
+
+    path: str
+    line: Any = field(default_factory=connected)
+
+    async def run(self) -> None:
+        RAN.append(self.path)
+
+
+@tool(visible=ALL, safe=False)
+async def check(path: Annotated[str, AfterValidator(still)]) -> str:
+    """Check a path."""
+    RAN.append(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("one", "code", "logged"),
+    [
+        (Reach, "unusable_tool", "the default factory of 'line', raised ConnectionError at "),
+        (check, "invalid_arguments", ""),
+    ],
+)
+async def test_what_fails_when_a_run_goes_on_is_told_as_what_it_is(
+    one: Any, code: str, logged: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    FAILS.clear()
+    name = one.get_definition().name
+    first = await agent([one], call(name, path="x")).run("go")
+    state = RunState.from_json(first.state.to_json())
+    FAILS.append("it fails now")
+    result = await agent([one], "done").resume(state, {first.pending[0].id: Approve("grace")})
+    assert told(result) == code
+    assert "canary" not in str(result.messages)
+    assert logged in caplog.text
     assert RAN == []
 
 

@@ -287,7 +287,7 @@ WRONG: dict[str, tuple[str, str]] = {
     '{"messages": [{}, "canary"]}': ("messages[1]", "expected object"),
     '{"stream_options": {"include_usage": "canary"}}': ("stream_options.include_usage", "expected"),
     '{"n": true}': ("n", "expected int"),
-    '{"n": 1e999}': ("n", "another value"),
+    '{"n": 1e999}': ("n", "expected int"),
     '["canary"]': ("the body", "expected object"),
     '"canary - at `$.canary`"': ("the body", "expected object"),
     "{": ("the body", "valid JSON"),

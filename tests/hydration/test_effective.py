@@ -1550,7 +1550,7 @@ async def test_a_tool_error_from_a_validator_reaches_the_model_as_it_stands() ->
     assert outcome.error.message == "There is no order 1: ask for the orders first."
     other = await runner.exec(ToolCall("2", "take", '{"x": {"order": 2}}'))
     assert isinstance(other, Failed)
-    assert other.error.message == "the tool does not accept these arguments"
+    assert other.error.code is ErrorCode.UNUSABLE_TOOL
 
 
 async def test_a_tool_error_from_a_constructor_reaches_the_model_as_it_stands() -> None:

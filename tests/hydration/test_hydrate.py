@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from enum import Enum
 from typing import Annotated, Any, Protocol
@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from named import named
 from pydantic import AfterValidator, BaseModel, Field, model_validator
+from pydantic_core import SchemaError as CoreSchemaError
 from rows import each_row
 
 from toolcrib import (
@@ -29,9 +30,9 @@ from toolcrib import (
     hydrate,
     tool,
 )
-from toolcrib.errors import Stage
+from toolcrib.errors import SchemaError, Stage
 from toolcrib.hydration import OtherArguments, ParseFailure, instance_of, parse_arguments
-from toolcrib.values.call import CallFault, Provenance
+from toolcrib.values.call import CallFault, HydrationError, Provenance
 
 CANARY = "CANARY_c4e1"
 RAN: list[str] = []
@@ -379,9 +380,6 @@ def test_undeclared_keys_are_shown_as_stars() -> None:
 
 INSTANTIATE: list[tuple[str, Any, str, str]] = [
     ("search", {"query": CANARY}, "/query", "this value is not accepted (value_error)"),
-    ("search", {"query": "crash"}, "", "the tool does not accept these arguments"),
-    ("search", {"query": "panic"}, "", "the tool does not accept these arguments"),
-    ("Guarded", {"name": CANARY}, "", "the tool does not accept these arguments"),
     ("Plan", {"first": 2, "last": 1}, "", "this value is not accepted (value_error)"),
     ("Span", {"first": 2, "last": 3}, "/last", "this value is not accepted (value_error)"),
     ("Span", {"first": 4, "last": 2}, "", "this value is not accepted (value_error)"),
@@ -410,16 +408,26 @@ def test_what_only_the_authors_code_can_judge(
     assert not result.provenance.validated
 
 
-@each_row(("query", "kind"), [("crash", RuntimeError), ("panic", BaseException)])
-def test_what_the_authors_code_raised_is_given_to_the_hook_and_the_log(
-    query: str, kind: type[BaseException], caplog: pytest.LogCaptureFixture
+@each_row(
+    ("name", "arguments", "kind"),
+    [
+        ("search", {"query": "crash"}, RuntimeError),
+        ("search", {"query": "panic"}, BaseException),
+        ("Guarded", {"name": CANARY}, LookupError),
+    ],
+)
+def test_what_the_authors_code_raises_the_author_sees_and_no_model_is_accused(
+    name: str, arguments: Any, kind: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[tuple[ToolCall, BaseException]] = []
-    sent = call("search", {"query": query})
-    hydrate(sent, CATALOG, on_exception=lambda *told: seen.append(told))
+    sent = call(name, arguments)
+    result = hydrate(sent, CATALOG, on_exception=lambda *told: seen.append(told))
     assert [(one, type(raised)) for one, raised in seen] == [(sent, kind)]
-    assert "tool 'search', when it was given its arguments," in caplog.text
-    assert CANARY not in caplog.text
+    assert f"tool '{name}', when it was given its arguments," in caplog.text
+    (error,) = result.errors
+    code = ErrorCode.UNUSABLE_TOOL
+    assert error == HydrationError(Stage.INSTANTIATE, code, code.info.text)
+    assert CANARY not in caplog.text + repr(result.errors)
 
 
 @each_row("retryable", [None, True, False])
@@ -700,5 +708,128 @@ def test_whatever_a_validator_raises_the_call_is_refused(raised: type[BaseExcept
         """Take."""
 
     result = hydrate(ToolCall("c", "take", '{"x": 1}'), [tool(visible=ALL)(take)])
+    result = hydrate(ToolCall("c", "take", '{"x": 1}'), [tool(visible=ALL)(take)])
     assert isinstance(result, Rejected)
-    assert result.errors[0].code is ErrorCode.INVALID_ARGUMENTS
+    assert result.errors[0].code is ErrorCode.UNUSABLE_TOOL
+
+
+FAILS: list[BaseException] = []
+
+
+def made_now() -> Any:
+    raise FAILS[-1]
+
+
+class PanicError(BaseException):
+    """What a library in Rust raises, which is no Exception."""
+
+
+class Inner(BaseModel):
+    stamp: str = Field(default_factory=made_now, alias="at")
+
+
+@dataclass
+class Row:
+    inner: Inner | int
+    number: int = field(default_factory=made_now)
+
+
+class Around(BaseModel):
+    @model_validator(mode="wrap")
+    @classmethod
+    def looks(cls, sent: Any, read: Any) -> Any:
+        return read(sent)
+
+    stamp: int = Field(default_factory=made_now)
+
+
+@each_row("raised", [ValueError(CANARY), KeyError(CANARY), SystemExit(CANARY)])
+@each_row(
+    ("hint", "sent", "name"),
+    [
+        (None, {}, "number"),
+        (Inner, {}, "stamp"),
+        (list[Row], [{"inner": {}}], "stamp"),
+        (dict[str, Row], {"a": {"inner": 1}}, "number"),
+        (Around | Row, {}, "stamp"),
+    ],
+)
+def test_a_factory_that_raises_is_named_and_is_no_fault_of_what_was_sent(
+    hint: Any, sent: Any, name: str, raised: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    @tool(visible=ALL, name="take")
+    @dataclass
+    class Whole:
+        """Take."""
+
+        number: int = field(default_factory=made_now)
+
+        async def run(self) -> None:
+            """Never run."""
+
+    def take(x: Any) -> None:
+        """Take."""
+
+    take.__annotations__["x"] = hint
+    made = Whole if hint is None else tool(visible=ALL)(take)
+    FAILS.append(raised)
+    told: list[BaseException] = []
+    result = hydrate(
+        call("take", {} if hint is None else {"x": sent}),
+        [made],
+        on_exception=lambda _, raised: told.append(raised),
+    )
+    (error,) = result.errors
+    assert (error.stage, error.code) == (Stage.INSTANTIATE, ErrorCode.UNUSABLE_TOOL)
+    assert error.message == f"The tool cannot be used: the default of '{name}' could not be made."
+    assert told == [raised]
+    said = f"tool 'take', the default factory of '{name}', raised {type(raised).__name__} at "
+    assert caplog.records[-1].getMessage().startswith(said)
+    assert CANARY not in caplog.text + repr(result)
+
+
+@pytest.mark.parametrize("raised", [SchemaError("no"), CoreSchemaError("no"), PanicError("no")])
+@pytest.mark.parametrize("stage", ["validate", "instantiate"])
+def test_what_of_ours_fails_at_its_first_use_is_no_fault_of_what_was_sent(
+    stage: str,
+    raised: BaseException,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "object"}}, "required": ["x"]}
+
+    def take(x: Inner) -> None:
+        """Take."""
+
+    def fails(*_given: Any, **_options: Any) -> Any:
+        raise raised
+
+    made = tool(visible=ALL)(take)
+    if stage == "validate":
+        made = Catalog([{"name": "take", "input_schema": schema}]).by_name["take"].tool
+    patched = (
+        "validator.JsonSchemaValidator" if stage == "validate" else "derive.unions.SchemaValidator"
+    )
+    monkeypatch.setattr(f"toolcrib.schema.{patched}", fails)
+    told: list[BaseException] = []
+    for _ in range(2):
+        result = hydrate(
+            call("take", {"x": {}}), [made], on_exception=lambda _, raised: told.append(raised)
+        )
+        assert [(e.stage, e.code) for e in result.errors] == [(stage, ErrorCode.UNUSABLE_TOOL)]
+    assert told == [raised, raised]
+    assert "tool 'take', " in caplog.text
+
+
+@each_row("retryable", [None, True])
+def test_what_an_author_words_of_a_factory_is_told_as_the_tools(retryable: bool | None) -> None:
+    def take(x: Inner) -> None:
+        """Take."""
+
+    FAILS.append(ToolError("the clock is away", retryable=retryable))
+    result = hydrate(call("take", {"x": {}}), [tool(visible=ALL)(take)])
+    assert isinstance(result, Rejected)
+    assert [(e.code, e.message) for e in result.errors] == [
+        (ErrorCode.UNUSABLE_TOOL, "the clock is away")
+    ]
+    assert result.retryable is retryable

@@ -686,6 +686,79 @@ async def test_a_model_is_not_told_how_a_person_wrote_arguments_wrong() -> None:
     outcome = await ToolRunner([delete], approver=editor).exec(CALL)
     assert isinstance(outcome, Failed)
     assert outcome.error == CallError.of(ErrorCode.INVALID_ARGUMENTS)
+    assert "changed its arguments to ones that do not fit" in outcome.notice
+
+
+def no_longer(path: str) -> str:
+    if path == "raises":
+        raise KeyError(path)
+    return path if path == "a" else f"{path}!"
+
+
+@tool(visible=ALL, safe=False)
+def moves(path: Annotated[str, AfterValidator(no_longer)], to: str = "b", size: int = 0) -> str:
+    """Move a path."""
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "edited", "said"),
+    [
+        (None, None, False, ""),
+        ({"path": "a", "to": "b", "size": 0}, None, False, ""),
+        ({"path": "a", "to": "c"}, None, True, "It was made with: "),
+        ({"path": "a", "to": "/"}, ErrorCode.DENIED, True, "It was made with: "),
+        ({"path": "a", "to": 5}, ErrorCode.INVALID_ARGUMENTS, True, "do not fit"),
+        ({"path": float("inf")}, ErrorCode.INVALID_ARGUMENTS, True, "do not fit"),
+        ({"path": "raises"}, ErrorCode.UNUSABLE_TOOL, True, "arguments. It has not run."),
+        ({"path": "a", "to": {"default": "str"}}, ErrorCode.INVALID_ARGUMENTS, True, "do not fit"),
+        (Refuse("no", by="grace"), ErrorCode.APPROVAL_REFUSED, False, ""),
+    ],
+)
+async def test_edited_says_that_whoever_approved_gave_other_arguments_whether_they_ran_or_not(
+    arguments: Any, code: ErrorCode | None, edited: bool, said: str
+) -> None:
+    async def editor(_request: ApprovalRequest) -> Answer:
+        if isinstance(arguments, Refuse):
+            return arguments
+        return Approve("grace", arguments)
+
+    def no_root(hydrated: Hydrated, _context: PolicyContext) -> Deny | Ask:
+        return Deny("no root") if hydrated.arguments["to"] == "/" else Ask("it moves")
+
+    sink = MemorySink()
+    runner = ToolRunner([moves], policy=no_root, approver=editor, sinks=[sink])
+    outcome = await runner.exec(ToolCall("1", "moves", '{"path": "a"}'))
+    (record,) = sink.finished()
+    error = outcome.error if isinstance(outcome, Failed) else None
+    assert (error and error.code) == code
+    assert (record.approved_by, record.edited) == ("grace", edited)
+    assert isinstance(outcome, Completed | Failed)
+    assert said in outcome.notice
+    assert bool(outcome.notice) == edited
+
+
+async def test_an_edit_that_would_change_what_was_left_is_edited_too() -> None:
+    readings = itertools.count()
+
+    def another(path: str) -> str:
+        return f"{path}{next(readings)}"
+
+    @tool(visible=ALL, safe=False)
+    def numbers(path: Annotated[str, AfterValidator(another)], to: str = "b") -> str:
+        """Take a path that is another one each time."""
+        return path
+
+    async def editor(request: ApprovalRequest) -> Answer:
+        return Approve("grace", {**request.arguments, "to": "c"})
+
+    outcome = await ToolRunner([numbers], approver=editor).exec(
+        ToolCall("1", "numbers", '{"path": "x"}')
+    )
+    assert isinstance(outcome, Failed), outcome
+    assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
+    assert (outcome.record.approved_by, outcome.record.edited) == ("grace", True)
+    assert "do not fit" in outcome.notice
 
 
 async def test_who_wrote_a_validator_is_told_of_what_it_raised_about_edited_arguments() -> None:

@@ -20,7 +20,7 @@ from toolcrib import (
     hydrate,
     tool,
 )
-from toolcrib.errors import DefinitionError, ErrorCode, SchemaError
+from toolcrib.errors import DefinitionError, ErrorCode, SchemaError, Stage
 from toolcrib.schema import LazyValidator, Validator, Violation
 from toolcrib.tools import tool_of
 from toolcrib.tools.decorator import tool_from_dict
@@ -199,11 +199,19 @@ def test_a_factory_that_fails_now() -> None:
         look.validated_by(unwilling)
 
 
-def test_a_factory_that_fails_later_ends_as_a_rejection() -> None:
-    result = called(look.validated_by(unwilling, lazy=True), '{"a":1}')
+def test_a_factory_that_fails_later_is_told_to_the_author_and_not_as_the_models_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told: list[BaseException] = []
+    made = look.validated_by(unwilling, lazy=True)
+    sent = ToolCall("c", "look", '{"a":1}')
+    result = hydrate(sent, [made], on_exception=lambda _, raised: told.append(raised))
     assert isinstance(result, Rejected)
-    (error,) = result.errors
-    assert error.message == "the tool's own schema cannot be used"
+    assert [(e.stage, e.code) for e in result.errors] == [(Stage.VALIDATE, ErrorCode.UNUSABLE_TOOL)]
+    assert [type(raised) for raised in told] == [SchemaError]
+    said = "tool 'look', its validator, failed: no validator can be made (ValueError)"
+    assert said in caplog.text
+    assert "CANARY" not in caplog.text
     assert not result.provenance.validated
     assert result.provenance.validator == ValidatorInfo("unusable", "", 0.0)
 
@@ -230,30 +238,80 @@ class Broken(Small):
 
 @each_row("lazy", [False, True])
 @each_row(
-    ("how", "text", "count"),
+    ("how", "kind"),
     [
-        ("raises", "the validator failed", 1),
-        ("not a bool", "the validator failed", 1),
-        ("no answer", "the validator failed", 1),
-        ("no tuples", "the validator failed", 1),
-        ("endless", "small says no", 20),
+        ("raises", RecursionError),
+        ("not a bool", TypeError),
+        ("no answer", TypeError),
+        ("no tuples", ValueError),
+        ("no violations", ValueError),
     ],
 )
-async def test_a_validator_that_breaks_its_word_finds_nothing_valid(
-    lazy: bool, how: str, text: str, count: int
+async def test_a_validator_that_breaks_its_word_lets_nothing_run_and_accuses_no_model(
+    lazy: bool, how: str, kind: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
+    told: list[BaseException] = []
     factory = type(how, (Broken,), {"how": how})
     made = tool(visible=ALL)(look.__wrapped__).validated_by(factory, lazy=lazy)
     result = called(made, '{"a":1}')
     assert isinstance(result, Rejected)
-    assert [e.code for e in result.errors] == [ErrorCode.INVALID_ARGUMENTS] * count
-    assert result.errors[0].message.startswith(text)
+    assert [e.code for e in result.errors] == [ErrorCode.UNUSABLE_TOOL]
     assert result.provenance.validator is not None
     assert result.provenance.validator.name == "small"
-    ended = await ToolRunner([made]).exec(result.call, caller=Caller("ada"))
+    runner = ToolRunner([made], on_exception=lambda _, raised: told.append(raised))
+    ended = await runner.exec(result.call, caller=Caller("ada"))
     assert isinstance(ended, Failed)
-    assert (ended.error.code, ended.record.validated) == (ErrorCode.INVALID_ARGUMENTS, False)
-    assert "CANARY" not in repr((result.errors, ended))
+    assert (ended.error.code, ended.record.validated) == (ErrorCode.UNUSABLE_TOOL, False)
+    assert not ended.error.retryable
+    assert [type(raised) for raised in told] == [kind]
+    assert "tool 'look', its validator, raised" in caplog.text
+    assert "CANARY" not in repr((result.errors, ended)) + caplog.text
+
+
+@each_row("lazy", [False, True])
+def test_the_violations_of_a_validator_are_cut(lazy: bool) -> None:
+    factory = type("endless", (Broken,), {"how": "endless"})
+    result = called(look.validated_by(factory, lazy=lazy), '{"a":1}')
+    told = [(e.code, e.message) for e in result.errors]
+    assert told == [(ErrorCode.INVALID_ARGUMENTS, "small says no")] * 20
+
+
+@each_row("how", ["raises", "no answer", "no tuples"])
+async def test_a_validator_of_results_that_fails_is_told_to_the_author(
+    how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class OfResults(Small):
+        def is_valid(self, value: object, /) -> bool:
+            if self.schema["type"] == "object":
+                return True
+            broken: Validator = type(how, (Broken,), {"how": how})(self.schema)
+            return broken.is_valid(value)
+
+        def violations(self, value: object, /) -> tuple[Violation, ...]:
+            raise ValueError("CANARY")
+
+    told: list[BaseException] = []
+    made = look.validated_by(OfResults)
+    runner = ToolRunner([made], on_exception=lambda _, raised: told.append(raised))
+    ended = await runner.exec(ToolCall("c", "look", '{"a":1}'))
+    assert isinstance(ended, Failed)
+    assert ended.error.code is ErrorCode.INVALID_OUTPUT
+    assert [raised.__cause__ is not None for raised in told] == [True]
+    assert "tool 'look', the validator of its results, raised" in caplog.text
+    assert "CANARY" not in repr(ended) + caplog.text
+
+
+def test_a_validator_that_fails_on_an_example_is_found_when_the_tool_is_registered() -> None:
+    def broken(schema: JsonObject) -> Validator:
+        made: Validator = type("raises", (Broken,), {"how": "raises"})(schema)
+        return made
+
+    for factory in (broken, unwilling):
+        given = {"name": "x", "input_schema": SCHEMA, "input_examples": [{"a": 1}]}
+        with pytest.raises(
+            DefinitionError, match=r"no validator can be made|failed on the example"
+        ):
+            tool_from_dict(given, {}, (), factory=factory, lazy=True)
 
 
 def test_one_that_does_not_say_what_it_is_is_refused() -> None:

@@ -15,7 +15,7 @@ from typing import assert_never, cast
 import msgspec
 import orjson
 
-from toolcrib.errors import ApprovalError, ErrorCode, SourceError
+from toolcrib.errors import ApprovalError, ErrorCode, SourceError, Stage
 from toolcrib.hydration import ParseFailure, RepairRequest, hydrate, parse_arguments, repair
 from toolcrib.runner import ToolRunner, approval_request
 from toolcrib.runner.approval import approved_call, checked_answer, differing, request_id
@@ -421,7 +421,8 @@ def check_as_asked(state: RunState, calls: Sequence[HydrationResult]) -> None:
     """Raise SourceError, naming the field, unless the calls that wait are what `pending` shows.
 
     Of a tool whose definition is another one by now nothing else can be compared: its call ends as
-    `approval_mismatch`, as that of any tool that has changed.
+    `approval_mismatch`, as that of any tool that has changed. Nor can the arguments of one whose own
+    code fails now, or refuses them: its call ends as that, and nobody has changed anything.
     """
     waiting = {call.call.id: call for call in calls}
     for at, request in enumerate(state.pending):
@@ -459,7 +460,9 @@ def _differing(request: ApprovalRequest, call: HydrationResult, state: RunState)
         )
         return [] if fits else ["id" if shown else "arguments"]
     if not isinstance(call, Hydrated):
-        return ["arguments"]
+        why = call.errors[0]
+        says = why.stage is Stage.INSTANTIATE or why.code is ErrorCode.UNUSABLE_TOOL
+        return [] if says and shown else ["arguments"]
     asked = Ask(request.reason)
     again = approval_request(call, asked, caller=state.caller, run=state.tally)
     return differing(request, again)

@@ -428,9 +428,11 @@ def _stopped(record: ToolInvocationRecord) -> str:
     error, decided = record.error, _decided(record.decision)
     if error is None:
         return "the log does not say why"
+    unfit = error.stage in _BEFORE_ALL or error.code is ErrorCode.APPROVAL_MISMATCH
+    if record.edited and unfit:
+        return f"{record.approved_by} changed its arguments: {error_text(error)}"
     if error.stage in _BEFORE_ALL:
-        changed = f"{record.approved_by} changed its arguments: " if record.edited else ""
-        return f"{changed}{error_text(error)}"
+        return error_text(error)
     if isinstance(record.decision, Deny):
         return decided
     if error.code is ErrorCode.APPROVAL_REFUSED:

@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import NoneType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from toolcrib.errors import ErrorCode, Stage, ToolError
+from toolcrib.errors import ErrorCode, MissingExtraError, Stage, ToolError
 from toolcrib.failures import log_raised
 from toolcrib.hydration.parse import Parsed, ParseFailure, parse_arguments, read_short
-from toolcrib.schema.derive.factories import AddedDefaults, FactoryValues, Pinned
+from toolcrib.schema.derive.factories import AddedDefaults, FactoryFailed, FactoryValues, Pinned
 from toolcrib.schema.derive.roundtrip import Noted, TooMuchWorkError
 from toolcrib.schema.references import escape_pointer, name_of, remove_at
 from toolcrib.schema.validator import Validator
@@ -53,8 +53,9 @@ def hydrate(
     Tools that are no Offer and no Catalog are made a Catalog at each call. Each failure has its stage
     (`parse`, `resolve`, `validate`, `instantiate`), its code and, where it is about one value, a JSON
     Pointer into the arguments. `pinned` has what the default factories of this call made before
-    (`Hydrated.building.pinned`): they run once a call. `on_exception` is given what a constructor or a
-    validator raised that is no refusal of its arguments; that is logged in any case.
+    (`Hydrated.building.pinned`): they run once a call. What a constructor, a validator or a factory
+    raises that is no refusal of its arguments ends the call as `unusable_tool`; `on_exception` is given
+    it, and it is logged in any case.
     """
     if call.__class__ is not ToolCall:
         check_type("call", call, ToolCall, "a ToolCall")
@@ -113,7 +114,10 @@ def _check_options(pinned: object, on_exception: object) -> None:
 
 
 # What author's code says of arguments, for the model to correct: a ValueError or an AssertionError of
-# a validator is a ValidationError by then. All else that it raises is a failure, for the author to see.
+# a validator is a ValidationError by then. All else that it raises, and all that a default factory or
+# a validator of schemas raises, is a failure: the author sees it, and a model is never told that its
+# arguments are at fault.
+_Refusal: TypeAlias = ToolError | NotAcceptedError | ValidationError | TooMuchWorkError
 _REFUSALS = (ToolError, NotAcceptedError, ValidationError, TooMuchWorkError)
 
 
@@ -220,8 +224,13 @@ def _restored(offer: Offer, tool: Tool[..., Any], call: ToolCall, parsed: Parsed
     restored = restorer.restore(sent)
     if not isinstance(restored, dict) or restored == sent:
         return parsed
-    if validator.is_valid(sent) and not validator.is_valid(restored):
-        return parsed
+    try:
+        if validator.is_valid(sent) and not validator.is_valid(restored):
+            return parsed
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001, S110  it judges the call next, and fails again
+        pass
     return Parsed(restored, to_json(restored), (*parsed.notes, "restored"))
 
 
@@ -249,25 +258,58 @@ def _built(
 
     Return what was built, or errors, and whether the author said that the call may be made again.
     """
-    definition, validator = tool.definition, tool.validator
-    if validator is None or not validator.is_valid(arguments):
-        errors = _violations(validator, definition, arguments)
-        if errors:
-            return None, errors, None
+    definition, validator, stage = tool.definition, tool.validator, Stage.VALIDATE
     try:
+        if validator is None or not validator.is_valid(arguments):
+            errors = _violations(validator, definition, arguments)
+            if errors:
+                return None, errors, None
+        stage = Stage.INSTANTIATE
         made = tool.make(arguments, before)
+        if made.normalised:
+            stage = Stage.VALIDATE
+            if validator is not None and not validator.is_valid(_without(made)):
+                return made, tuple(_normalised(path) for path in made.normalised), None
     except KeyboardInterrupt:
         raise
     except BaseException as raised:  # noqa: BLE001  an author's code, or a panic in Rust
-        if not isinstance(raised, _REFUSALS):
-            log_raised(f"tool '{definition.name}', when it was given its arguments,", raised)
-            if on_exception is not None:
-                on_exception(call, raised)
-        retryable = raised.retryable if isinstance(raised, ToolError) else None
-        return None, _not_built(raised, arguments, definition), retryable
-    if made.normalised and validator is not None and not validator.is_valid(_without(made)):
-        return made, tuple(_normalised(path) for path in made.normalised), None
+        cause = raised.__cause__ if isinstance(raised, FactoryFailed) else raised
+        retryable = cause.retryable if isinstance(cause, ToolError) else None
+        if stage is Stage.VALIDATE or not isinstance(raised, _REFUSALS):
+            return None, _failed(call, tool, raised, stage, on_exception), retryable
+        return None, _refused(raised, arguments, definition), retryable
     return made, (), None
+
+
+def _failed(
+    call: ToolCall,
+    tool: Tool[..., Any],
+    raised: BaseException,
+    stage: Stage,
+    on_exception: Callable[[ToolCall, BaseException], None] | None,
+) -> tuple[HydrationError, ...]:
+    """Tell the author what their code, or ours, raised; return what the model is told, which is never
+    that its arguments are at fault."""
+    what = "its validator" if stage is Stage.VALIDATE else "when it was given its arguments"
+    said = ErrorCode.UNUSABLE_TOOL.info.text
+    if isinstance(raised, FactoryFailed):
+        what = f"the default factory of '{raised.field}'"
+        said = f"The tool cannot be used: the default of '{raised.field}' could not be made."
+        raised = raised.__cause__ or raised
+    log_raised(f"tool '{tool.definition.name}', {what},", raised)
+    if on_exception is not None:
+        on_exception(call, raised)
+    if isinstance(raised, MissingExtraError):
+        said = raised.advice
+    elif isinstance(raised, ToolError):
+        said = _text_of(raised) or said
+    return (HydrationError(stage, ErrorCode.UNUSABLE_TOOL, said),)
+
+
+def _text_of(raised: ToolError) -> str:
+    """Return what an author says to the model; nothing where it is no text."""
+    said: object = raised.safe_text
+    return encodable(said) if isinstance(said, str) else ""
 
 
 def _violations(
@@ -294,8 +336,8 @@ def _normalised(path: str) -> HydrationError:
     return HydrationError(Stage.INSTANTIATE, ErrorCode.INVALID_ARGUMENTS, text, path)
 
 
-def _not_built(
-    raised: BaseException, arguments: JsonObject, definition: ToolDefinition
+def _refused(
+    raised: _Refusal, arguments: JsonObject, definition: ToolDefinition
 ) -> tuple[HydrationError, ...]:
     """Return the errors of an author's own checks, which no schema can state.
 
@@ -304,15 +346,10 @@ def _not_built(
     """
     if isinstance(raised, TooMuchWorkError):
         return (_error(ErrorCode.TOO_LARGE, raised.text),)
-    if isinstance(raised, ToolError) and isinstance(raised.safe_text, str):
-        said = encodable(raised.safe_text)
+    if isinstance(raised, ToolError):
+        said = _text_of(raised) or ErrorCode.INVALID_ARGUMENTS.info.text
         return (HydrationError(Stage.INSTANTIATE, ErrorCode.INVALID_ARGUMENTS, said),)
-    if isinstance(raised, NotAcceptedError):
-        faults = raised.faults
-    elif isinstance(raised, ValidationError):
-        faults = value_faults(raised)
-    else:
-        faults = (((), "the tool does not accept these arguments"),)
+    faults = raised.faults if isinstance(raised, NotAcceptedError) else value_faults(raised)
     return tuple(
         HydrationError(
             Stage.INSTANTIATE,

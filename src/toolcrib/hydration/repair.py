@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 import time
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -104,11 +105,13 @@ async def repair(
     repairer: Repairer,
     *,
     pinned: Pinned = None,
+    on_exception: Callable[[ToolCall, BaseException], None] | None = None,
 ) -> HydrationResult:
     """Repair a rejected call once, and judge the repaired text as if it had been sent.
 
     A call that is not `repairable`, or that the repairer finds nothing to mend in, comes back as it
     was. A repair that fails is a `Rejected` with `invalid_repair` first, then what is still wrong.
+    `pinned` and `on_exception` are those of `hydrate`.
     Raises CancelledError, ToolcribError for what is no repairer, and nothing that one raises.
     """
     name = check_repairer(repairer)
@@ -124,9 +127,8 @@ async def repair(
         provenance = rejected.provenance
     else:
         text = str.__str__(text)  # a subclass of text may do as it likes
-        judged = hydrate(
-            msgspec.structs.replace(rejected.call, arguments=text), offered, pinned=pinned
-        )
+        again = msgspec.structs.replace(rejected.call, arguments=text)
+        judged = hydrate(again, offered, pinned=pinned, on_exception=on_exception)
         provenance = msgspec.structs.replace(
             judged.provenance,
             arguments=rejected.provenance.arguments,

@@ -133,12 +133,12 @@ def _rows(
             raise _Refused("NO_QUERY")
         columns = [_name(column[0]) for column in cursor.description]
         rows: list[list[Any]] = []
-        left = limits["result_bytes"] - _size(columns)
+        left = limits["result_bytes"] - _json_bytes(columns)
         if left < 0:
             raise _Refused("LARGE_ROW")
         for row in cursor:
             cells = [_cell(value) for value in row]
-            left -= _size(cells)
+            left -= _json_bytes(cells)
             if left < 0 and not rows:
                 raise _Refused("LARGE_ROW")
             if left < 0 or len(rows) == limits["rows"]:
@@ -169,9 +169,9 @@ def _described(database: sqlite3.Connection, limits: Answer) -> Answer:
             "columns": [],
         }
         described = {**table, "columns": list(_columns(database, name))}
-        if _size(described) > left:
+        if _json_bytes(described) > left:
             described, truncated = table, True
-        left -= _size(described)
+        left -= _json_bytes(described)
         if left < 0 or len(tables) == limits["rows"]:
             return {"tables": tables, "truncated": True}
         tables.append(described)
@@ -192,7 +192,7 @@ def _columns(database: sqlite3.Connection, table: str) -> Iterator[Answer]:
             yield column
 
 
-def _size(value: Any) -> int:
+def _json_bytes(value: Any) -> int:
     """Return the bytes of a cell as JSON in UTF-8, with a comma."""
     return len(json.dumps(value, ensure_ascii=False).encode()) + 1
 

@@ -46,6 +46,7 @@ from toolcrib.values.decision import (
 )
 from toolcrib.values.json import (
     JsonObject,
+    canonical_bytes,
     canonical_json,
     digest,
     encodable,
@@ -180,6 +181,14 @@ class NotAnAnswer(ApprovalError, Explained):  # noqa: N818  said of a value, not
     """Says that an answer is neither a yes nor a no. Its text holds no value, so a log may have it."""
 
 
+class NotArguments(NotAnAnswer):
+    """Says that what `by` put in place of a call's arguments can be no arguments."""
+
+    def __init__(self, message: str, by: str) -> None:
+        super().__init__(message, ErrorCode.INVALID_ARGUMENTS)
+        self.by = by
+
+
 def checked_answer(answer: object) -> Answer:
     """Return the answer, if it is one. Raises ApprovalError; the call ends with its `code`.
 
@@ -199,7 +208,9 @@ def checked_answer(answer: object) -> Answer:
     if not isinstance(answer.for_run, bool):
         raise NotAnAnswer("Approve(for_run=…) is True or False")
     arguments = answer.arguments
-    return Approve(by, None if arguments is None else _checked_arguments(arguments), answer.for_run)
+    return Approve(
+        by, None if arguments is None else _checked_arguments(arguments, by), answer.for_run
+    )
 
 
 def _shows(name: str) -> bool:
@@ -207,26 +218,23 @@ def _shows(name: str) -> bool:
     return any(unicodedata.category(c)[0] in "LNPS" and c not in _FILLERS for c in name)
 
 
-def _checked_arguments(arguments: object) -> JsonObject:
+def _checked_arguments(arguments: object, by: str) -> JsonObject:
     if not isinstance(arguments, dict):
-        raise NotAnAnswer(
-            f"edited arguments are a JSON object, not a {type(arguments).__name__}",
-            ErrorCode.INVALID_ARGUMENTS,
-        )
+        kind = type(arguments).__name__
+        raise NotArguments(f"edited arguments are a JSON object, not a {kind}", by)
     try:
         parsed = parse_arguments(canonical_json(arguments))
     except RecursionError:
-        raise NotAnAnswer(
-            "edited arguments are nested too deep, or hold themselves, which is not JSON",
-            ErrorCode.INVALID_ARGUMENTS,
+        raise NotArguments(
+            "edited arguments are nested too deep, or hold themselves, which is not JSON", by
         ) from None
     except (TypeError, ValueError):
-        raise NotAnAnswer(
+        raise NotArguments(
             "edited arguments are not JSON: they hold NaN, an infinity, or what is no JSON value",
-            ErrorCode.INVALID_ARGUMENTS,
+            by,
         ) from None
     if isinstance(parsed, ParseFailure):
-        raise NotAnAnswer(f"edited arguments: {parsed.message}", ErrorCode.INVALID_ARGUMENTS)
+        raise NotArguments(f"edited arguments: {parsed.message}", by)
     return parsed.value
 
 
@@ -270,10 +278,19 @@ async def answer_to(
     except ApprovalError as error:
         failed(error)
         told = str(error) if error.code is ErrorCode.APPROVAL_FAILED else None
-        raise Stopped(CallError.of(error.code, told)) from None
+        by = error.by if isinstance(error, NotArguments) else ""
+        raise Stopped(CallError.of(error.code, told), edited_by=by) from None
     if isinstance(answer, Approve) and request.expired():
         raise Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
     return answer
+
+
+def edit_of(hydrated: Hydrated, answer: Answer) -> JsonObject | None:
+    """Return what somebody put in place of the effective arguments of a call, None if nothing else."""
+    if isinstance(answer, Refuse) or answer.arguments is None:
+        return None
+    whole = unmasked(hydrated.definition, answer.arguments, hydrated.arguments)
+    return None if canonical_bytes(whole) == hydrated.canonical else whole
 
 
 def approved_call(
@@ -287,10 +304,8 @@ def approved_call(
     made = hydrated.building.made
     if made is not None and made.lost:
         raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _ANEW))
-    if answer.arguments is None:
-        return hydrated
-    whole = unmasked(hydrated.definition, answer.arguments, hydrated.arguments)
-    return edited_call(whole, hydrated, catalog, hook)
+    edit = edit_of(hydrated, answer)
+    return hydrated if edit is None else edited_call(edit, hydrated, catalog, hook)
 
 
 def _own_request(request: ApprovalRequest) -> ApprovalRequest:

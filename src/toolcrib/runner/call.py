@@ -37,6 +37,7 @@ from toolcrib.runner.approval import (
     answer_to,
     approval_request,
     approved_call,
+    edit_of,
     explained,
     keeping,
 )
@@ -225,7 +226,10 @@ class Call(Veiled, msgspec.Struct):
         """Repair the call if need be, and take it through all steps up to its tool's result."""
         setup, facts = self.setup, self.facts
         if repairer is not None and not facts.hydrated.success:
-            repaired = repair(facts.hydrated, setup.catalog, repairer, pinned=self.pinned)
+            hook = setup.reporter.debug
+            repaired = repair(
+                facts.hydrated, setup.catalog, repairer, pinned=self.pinned, on_exception=hook
+            )
             facts.take(await repaired)
             if cancel_requests() > cancels:
                 raise asyncio.CancelledError  # the repairer caught it
@@ -334,7 +338,7 @@ class Call(Veiled, msgspec.Struct):
             return facts.failed(checked.error)
         self.value_json = checked.text
         model, public, error = views(definition, checked)
-        notice = facts.notice() if facts.edited else ""
+        notice = facts.notice() if facts.edit == "taken" else ""
         return Completed(facts.record("completed", public, error), value, model, notice)
 
     async def _replay(self, outcome: Completed | Failed) -> Outcome:
@@ -538,14 +542,17 @@ class Call(Veiled, msgspec.Struct):
                 lambda raised: self._unanswered(hydrated, raised),
             )
         except Stopped as stopped:
+            if stopped.edited_by:
+                facts.approved_by, facts.edit = stopped.edited_by, "unfit"
             raise explained(stopped, hydrated) from None
         if answer is None:
             return Waiting(facts.record("waiting"), request)
         facts.approved_by = answer.by
         facts.refusal = answer.reason if isinstance(answer, Refuse) else ""
+        facts.edit = "none" if edit_of(hydrated, answer) is None else "unfit"  # until it is taken
         approved = approved_call(hydrated, answer, setup.catalog, setup.reporter.debug)
         if approved is not hydrated:
-            facts.edit(approved)
+            facts.take_edit(approved)
         if isinstance(approved, Rejected):
             raise Stopped(rejection(approved))
         again = self._decide(approved)  # the run may have spent more meanwhile

@@ -38,7 +38,7 @@ from toolcrib.runner.process import (
     Unguarded,
     frame,
 )
-from toolcrib.schema.derive.factories import FactoryValues
+from toolcrib.schema.derive.factories import FactoryFailed, FactoryValues
 from toolcrib.tools import Tool
 from toolcrib.tools.build import ToolOptions
 from toolcrib.tools.decorator import make_function_tool
@@ -126,6 +126,8 @@ def _answer(request: ProcessRequest, answers: _Answers) -> tuple[bytes, bytes]:
 
 
 def _ending(raised: BaseException) -> Ending:
+    if isinstance(raised, FactoryFailed) and raised.__cause__ is not None:
+        raised = raised.__cause__
     match raised:
         case ToolError() if isinstance(raised.safe_text, str):
             capability = isinstance(raised, CapabilityError)

@@ -24,7 +24,7 @@ from toolcrib.schema.derive.plain import is_mark
 from toolcrib.schema.references import pointer_of, read_text, steps_of
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
-from toolcrib.values.json import JsonObject, canonical_bytes, json_bytes
+from toolcrib.values.json import JsonObject, json_bytes
 from toolcrib.values.record import CallError
 
 Steps: TypeAlias = tuple[str | int, ...]
@@ -55,8 +55,6 @@ def edited_call(
     that was left would be another one now: that is sent. `hook` is given what the author's code raises.
     Raises Stopped where what was left as it was shown would not run as it was shown.
     """
-    if canonical_bytes(edited) == hydrated.canonical:
-        return hydrated
     shown = _Shown(hydrated)
     sent, made = frozenset[Steps](), list[Made]()
     given: FactoryValues | None = None

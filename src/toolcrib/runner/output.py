@@ -24,7 +24,7 @@ import orjson
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from toolcrib.errors import ErrorCode
-from toolcrib.failures import log_unusable
+from toolcrib.failures import log_raised, log_unusable
 from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter
 from toolcrib.schema.references import EACH, split_path
 from toolcrib.tools import Tool
@@ -121,10 +121,18 @@ def check_output(
     except BaseException:  # noqa: BLE001  to look at a value may be to run an author's code
         return not_json(value)
     validator = tool.output_validator
-    if validator is not None and not validator.is_valid(checked.value):
-        found = validator.violations(checked.value)
-        where = f"{found[0].path or 'the top'}: {found[0].message}" if found else "it is invalid"
-        return Unusable(where)
+    try:
+        if validator is not None and not validator.is_valid(checked.value):
+            found = validator.violations(checked.value)
+            said = f"{found[0].path or 'the top'}: {found[0].message}" if found else "it is invalid"
+            return Unusable(said)
+    except NOT_ITS_OWN:
+        raise
+    except BaseException as raised:  # noqa: BLE001  the author's validator, or a panic in Rust
+        log_raised(f"tool '{tool.definition.name}', the validator of its results,", raised)
+        failed = Unusable("the validator of its results failed")
+        failed.__cause__ = raised
+        return failed
     return checked
 
 

@@ -12,10 +12,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from hashlib import sha256
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
+from toolcrib.errors import ErrorCode
 from toolcrib.runner.execute import until_done
 from toolcrib.runner.output import masked_arguments, public_places, public_view
 from toolcrib.runner.running import CALLING, Calling
@@ -43,6 +44,7 @@ _LONGEST_NOTICE = 2_000
 _EDIT_REFUSED = (
     "Whoever approved this call changed its arguments to ones that do not fit. It has not run."
 )
+_EDIT_FAILED = "Whoever approved this call changed its arguments. It has not run."
 _NOT_OVER = frozenset({"started", "planned", "rejected"})  # nothing has run, or not to its end
 _MOST_ATTACHED = 10_000
 _OF_THIS_PROCESS = os.urandom(32)  # the key of digests where no ledger has one
@@ -72,7 +74,9 @@ class CallFacts(msgspec.Struct, gc=False):
     approved_by: str | None = None
     approval_id: str = ""
     refusal: str = ""
-    edited: bool = False
+    edit: Literal["none", "unfit", "taken"] = (
+        "none"  # what an approver put in place of the arguments
+    )
     key: str = ""
     notes: tuple[str, ...] = ()
 
@@ -83,12 +87,13 @@ class CallFacts(msgspec.Struct, gc=False):
         if isinstance(hydrated, Hydrated):
             self.shown, self.defaulted = public_view(hydrated)
 
-    def edit(self, hydrated: HydrationResult) -> None:
+    def take_edit(self, hydrated: HydrationResult) -> None:
         """Take a call whose arguments an approver changed; the digest stays that of what was sent, and
         so does what is shown if the change did not fit."""
         if isinstance(hydrated, Hydrated):
             self.take(hydrated)
-        self.hydrated, self.edited = hydrated, True
+            self.edit = "taken"
+        self.hydrated = hydrated
 
     def failed(self, error: CallError) -> Failed:
         return Failed(self.record("failed", error=error), error, self.notice())
@@ -96,10 +101,11 @@ class CallFacts(msgspec.Struct, gc=False):
     def notice(self) -> str:
         """Tell the model, if the arguments were edited, which ones the result belongs to."""
         hydrated = self.hydrated
-        if not self.edited:
+        if self.edit == "none":
             return ""
-        if not isinstance(hydrated, Hydrated):
-            return _EDIT_REFUSED
+        if self.edit == "unfit" or not isinstance(hydrated, Hydrated):
+            codes = {error.code for error in hydrated.errors}
+            return _EDIT_FAILED if ErrorCode.UNUSABLE_TOOL in codes else _EDIT_REFUSED
         ran = canonical_json(masked_arguments(hydrated.definition, hydrated.arguments))
         if len(ran) > _LONGEST_NOTICE:
             ran = f"{ran[:_LONGEST_NOTICE]} … ({len(ran)} characters)"
@@ -128,7 +134,7 @@ class CallFacts(msgspec.Struct, gc=False):
             decision=self.decision,
             approved_by=self.approved_by,
             approval_id=self.approval_id,
-            edited=self.edited,
+            edited=self.edit != "none",
             validated=provenance.validated,
             validator=provenance.validator,
             notes=provenance.notes + self.notes,

@@ -183,10 +183,11 @@ class ToolRunner:
         `pinned` has what default factories made of this call before.
         """
         offered = self.catalog if offer is None else offer
-        result = hydrate(call, offered, pinned=pinned, on_exception=self._setup.reporter.debug)
+        hook = self._setup.reporter.debug
+        result = hydrate(call, offered, pinned=pinned, on_exception=hook)
         if self._repairer is None or not isinstance(result, Rejected):
             return result
-        return await repair(result, offered, self._repairer, pinned=pinned)
+        return await repair(result, offered, self._repairer, pinned=pinned, on_exception=hook)
 
     async def exec(
         self,

@@ -53,7 +53,8 @@ class Reporter:
 class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline, never further
     """The call ends with `error`; `asked_digest` is that of the definition of an earlier question.
 
-    `left` is work of its tool that goes on, of which the tool's own `body` may be one.
+    `edited_by` is who approved it with what can be no arguments. `left` is work of its tool that goes
+    on, of which the tool's own `body` may be one.
     """
 
     def __init__(
@@ -61,12 +62,14 @@ class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline,
         error: CallError,
         asked_digest: str = "",
         *,
+        edited_by: str = "",
         left: bool = False,
         body: Work | None = None,
     ) -> None:
         super().__init__(error.code)
         self.error = error
         self.asked_digest = asked_digest
+        self.edited_by = edited_by
         self.left = left
         self.body = body
 

@@ -353,7 +353,7 @@ def _walked(part: Surveyed, step: Step, draft: Draft) -> list[Step]:
         role = _role_of(key)
         if role is None:
             if value.__class__ in _FEW:
-                count += _size(value)
+                count += _nodes_below(value)
             if key in COMPARED:
                 part.compared += weight * constants(key, value).most
             continue
@@ -455,7 +455,7 @@ def _check_other_draft(node: dict[str, Any], place: Place, draft: Draft) -> None
                 ) from None
 
 
-def _size(data: Any) -> int:
+def _nodes_below(data: Any) -> int:
     """Return the number of nodes below; its depth was checked before."""
     total = 0
     stack = [data]

@@ -257,7 +257,8 @@ _TOO_LONG = Violation("", "pattern", "the texts are too long for the patterns of
 class Validator(Protocol):
     """Declares what a pluggable validator has to do; `info` goes into the provenance of each call.
 
-    It changes nothing in a value. One that raises, or answers anything but True, finds it not valid.
+    It changes nothing in a value. Where one raises, or answers anything but True and False, it cannot
+    say: nothing runs, its author is told, and the call ends as `unusable_tool`.
     """
 
     @property
@@ -372,6 +373,9 @@ def is_plain(text: str, schema: dict[str, Any], inspected: Inspected) -> bool:
     return valid
 
 
+_UNUSABLE = ValidatorInfo("unusable", "", 0.0)  # of what cannot be compiled
+
+
 class DeferredValidator:
     """Does what `JsonSchemaValidator` does with a schema that `is_plain`, compiled at its first use."""
 
@@ -383,7 +387,12 @@ class DeferredValidator:
 
     @property
     def info(self) -> ValidatorInfo:
-        made = self._made or self._compiled()
+        try:
+            made = self._made or self._compiled()
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001  also a panic in Rust
+            return _UNUSABLE
         return made.info
 
     def is_valid(self, value: object, /) -> bool:
@@ -499,16 +508,13 @@ def _declared_names(schema: Any) -> Iterator[str]:
             stack += node
 
 
-# Validators of other makes, held to what the protocol promises: they judge, and never raise.
+# Validators of other makes, held to what the protocol promises.
 #
-# They fail closed: where one raises, or answers anything but True, the value is not valid.
-
-
-_FAILED = Violation("", "$schema", "the validator failed, so the value cannot be checked")
+# They fail closed, and never as a fault of the value: what one raises is raised.
 
 
 class ForeignValidator:
-    """A validator of others. Its `info` is read now, once."""
+    """A validator of others. Its `info` is read now, once. Raises TypeError for what is no answer."""
 
     __slots__ = ("_made", "info")
 
@@ -517,17 +523,14 @@ class ForeignValidator:
         self.info: ValidatorInfo = made.info
 
     def is_valid(self, value: object, /) -> bool:
-        try:
-            return self._made.is_valid(value) is True
-        except Exception:  # noqa: BLE001  code of others; its text may repeat the value
-            return False
+        answer: object = self._made.is_valid(value)
+        if isinstance(answer, bool):
+            return answer
+        raise TypeError(f"is_valid answers True or False; this is a {type(answer).__name__}")
 
     def violations(self, value: object, /) -> tuple[Violation, ...]:
-        try:
-            found = tuple(self._made.violations(value))[:MAX_VIOLATIONS]
-            return tuple(Violation(str(path), str(word), str(text)) for path, word, text in found)
-        except Exception:  # noqa: BLE001  likewise
-            return (_FAILED,)
+        found = tuple(self._made.violations(value))[:MAX_VIOLATIONS]
+        return tuple(Violation(str(path), str(word), str(text)) for path, word, text in found)
 
 
 def made_by(factory: ValidatorFactory, schema: JsonObject) -> Validator:
@@ -538,17 +541,14 @@ def made_by(factory: ValidatorFactory, schema: JsonObject) -> Validator:
 
 # A validator that is compiled at its first use; its schema is checked now.
 #
-# It fails closed: one that turns out not to compile finds every value invalid, and says why.
-
-
-_UNUSABLE = Violation("", "$schema", "the tool's own schema cannot be used")
+# It fails closed: one that turns out not to compile raises whenever it is asked.
 
 
 class LazyValidator:
     """Compiles `schema` with `factory` once, whichever thread comes first.
 
     Raises SchemaError at once for a schema that `check_schema` refuses, or whose keywords are not of
-    their form. `error` is why it could not be compiled, once that was tried.
+    their form; each later use raises `error`, if that is why it could not be compiled.
     """
 
     __slots__ = ("_factory", "_lock", "_made", "_text", "error")
@@ -565,24 +565,35 @@ class LazyValidator:
     @property
     def info(self) -> ValidatorInfo:
         """That of the compiled validator, which is compiled for it; `unusable` if it cannot be."""
-        made = self._compiled() if self._made is None else self._made
-        return ValidatorInfo("unusable", "", 0.0) if made is None else made.info
+        try:
+            made = self._made or self._compiled()
+        except SchemaError:
+            return _UNUSABLE
+        return made.info
 
     def is_valid(self, value: object, /) -> bool:
-        made = self._compiled() if self._made is None else self._made
-        return made is not None and made.is_valid(value)
+        made = self._made or self._compiled()
+        return made.is_valid(value)
 
     def violations(self, value: object, /) -> tuple[Violation, ...]:
-        made = self._compiled() if self._made is None else self._made
-        return (_UNUSABLE,) if made is None else made.violations(value)
+        made = self._made or self._compiled()
+        return made.violations(value)
 
-    def _compiled(self) -> Validator | None:
+    def _compiled(self) -> Validator:
         with self._lock:
-            if self._made is None and self.error is None:
+            if self._made is not None:
+                return self._made
+            if self.error is None:
                 try:
-                    self._made = made_by(self._factory, json_copy(self._text))
+                    made = made_by(self._factory, json_copy(self._text))
                 except SchemaError as error:
                     self.error = error
-                except Exception as error:  # noqa: BLE001  a factory of others; it fails closed
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:  # noqa: BLE001  a factory of others, or a panic in Rust
                     self.error = SchemaError(f"no validator can be made ({type(error).__name__})")
-            return self._made
+                    self.error.__cause__ = error
+                else:
+                    self._made = made
+                    return made
+            raise SchemaError(self.error.message, self.error.pointer) from self.error

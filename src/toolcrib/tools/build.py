@@ -579,12 +579,20 @@ def check_examples(definition: ToolDefinition, validator: Validator | None) -> N
     if validator is None:
         return
     for example in definition.examples:
-        if not validator.is_valid(example.arguments):
-            found = "; ".join(
-                f"{path or 'the top'}: {message}"
-                for path, _, message in validator.violations(example.arguments)
-            )
+        try:
+            if validator.is_valid(example.arguments):
+                continue
+            violations = validator.violations(example.arguments)
+        except SchemaError as error:
+            what = f"tool '{definition.name}', input_schema: {error.message}"
+            raise SchemaError(what, error.pointer) from None
+        except Exception as error:  # a validator of others
             raise DefinitionError(
-                f"tool '{definition.name}': the example {example.request[:60]!r} does not fit "
-                f"input_schema: {found}"
-            )
+                f"tool '{definition.name}': its validator failed on the example "
+                f"{example.request[:60]!r} ({type(error).__name__})"
+            ) from error
+        found = "; ".join(f"{path or 'the top'}: {message}" for path, _, message in violations)
+        raise DefinitionError(
+            f"tool '{definition.name}': the example {example.request[:60]!r} does not fit "
+            f"input_schema: {found}"
+        )

@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, TypeAlias, Typ
 
 import msgspec
 from pydantic import ValidationError
-from pydantic_core import SchemaError
 from pydantic_core.core_schema import ErrorType
 
 from toolcrib.errors import DefinitionError
@@ -190,7 +189,7 @@ def _read(
         raise NotAcceptedError(((steps(differs.at), differs.text),)) from None
     except ValidationError as error:
         raise NotAcceptedError(value_faults(error, *steps(at))) from None
-    except (ValueError, OverflowError, SchemaError):
+    except (ValueError, OverflowError):
         raise NotAcceptedError(((steps(at), "this value is not accepted"),)) from None
 
 

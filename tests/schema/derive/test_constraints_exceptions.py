@@ -53,7 +53,7 @@ class Positive:
 
     def __post_init__(self) -> None:
         if self.n < 0:
-            raise RuntimeError("not positive")
+            raise ValueError("not positive")
 
 
 @dataclass

@@ -43,6 +43,7 @@ def core_schemas(core: Any) -> Iterator[dict[str, Any]]:
         pending += parts_of(node)
 
 
+CLASSES = frozenset(("model-fields", "dataclass-args", "typed-dict"))
 # The members of a core schema that hold no core schemas of what is read.
 NO_PARTS = frozenset(
     ("cls", "config", "default", "expected", "function", "members", "metadata", "serialization")
@@ -69,6 +70,15 @@ def factory_of(core: Any) -> Callable[..., Any] | None:
             return None
     made: Callable[..., Any] = core["default_factory"]
     return made
+
+
+def fields_of(core: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a class, by the names that its author gave them."""
+    fields = core.get("fields") if core["type"] in CLASSES else None
+    if isinstance(fields, dict):
+        yield from fields.items()
+    elif isinstance(fields, list):
+        yield from ((field["name"], field) for field in fields)
 
 
 def is_pydantics(core: Any) -> bool:

@@ -121,10 +121,13 @@ class Default(msgspec.Struct, frozen=True, kw_only=True):
         """Return the default of one call, with a value that no other call shares.
 
         A factory asks `values`, under the name of its parameter; `read` reads what is sent for that.
-        Raises what a factory raises.
+        Raises FactoryFailed, without `values` what a factory raises.
         """
         if self.factory is not None:
-            made = values.value(name, self.factory, _Parameter(read)) if values else self.factory()
+            reader = _Parameter(read)
+            made = (
+                values.value(name, self.factory, reader, field=name) if values else self.factory()
+            )
             return default_of(made, _reader_of(read))
         if self.value.__class__ in STEADY:
             return self

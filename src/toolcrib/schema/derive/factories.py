@@ -22,7 +22,7 @@ from contextvars import ContextVar
 from itertools import count
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from toolcrib.schema.derive.cores import definitions_of, rewritten
+from toolcrib.schema.derive.cores import definitions_of, factory_of, fields_of, rewritten
 from toolcrib.schema.derive.plain import MISSING, held_by, is_object, own_copy, plain, plain_default
 from toolcrib.schema.derive.roundtrip import (
     ADDS_TOO_MUCH,
@@ -88,6 +88,17 @@ class _Saved:
             return codec(self._listed[0])
         except Exception:  # noqa: BLE001  the author's own code; the call will be another one
             return MISSING
+
+
+class FactoryFailed(Exception):  # noqa: N818  its cause is the failure
+    """The default factory of `field` raised `__cause__`.
+
+    It is no ValueError: a validator around the field would tell it as a fault of what was sent.
+    """
+
+    def __init__(self, field: str) -> None:
+        super().__init__(field)
+        self.field = field
 
 
 class Made(NamedTuple):
@@ -190,16 +201,18 @@ class FactoryValues:
         values.anew, values.lost = self.anew, self.lost
         return values
 
-    def value(self, key: str, factory: Callable[..., Any], codec: Codec, *data: Any) -> Any:
-        """Return the next value of a factory: what it made before, else what it makes now.
+    def value(
+        self, key: str, factory: Callable[..., Any], codec: Codec, *data: Any, field: str = ""
+    ) -> Any:
+        """Return the next value of the factory of `field`: what it made before, else what it makes now.
 
-        Raises TooMuchWorkError if all of them together are too much.
+        Raises FactoryFailed, and TooMuchWorkError if all of them together are too much.
         """
         stored = self._before.get(key) or self._pool.get(id(factory))
         source = stored.popleft() if stored else None
         value = MISSING if source is None else source.again(codec)
         if value is MISSING:
-            source, value = None, factory(*data)
+            source, value = None, _run(field, factory, *data)
             self.anew = self.anew or key in self._before
             self.lost = self.lost or (bool(self._before) and not _is_shown(value, codec))
         shown = _shown(value)
@@ -242,10 +255,14 @@ def replayable(core: Any, codec_of: Callable[[Any], Codec]) -> Any:
     number = count()
 
     def change(node: Any) -> Any:
+        for name, field in fields_of(node):
+            asking = factory_of(field)
+            if isinstance(asking, _Asking):
+                asking.field = asking.field or name
         if "default_factory" not in node:
             return node
         codec = _Lazy(lambda: codec_of(_with_definitions(node["schema"], whole)))
-        return {**node, "default_factory": _asking(next(number), node["default_factory"], codec)}
+        return {**node, "default_factory": _Asking(next(number), node["default_factory"], codec)}
 
     whole = rewritten(core, change)
     return whole
@@ -256,16 +273,32 @@ def _with_definitions(core: Any, whole: Any) -> Any:
     return {"type": "definitions", "schema": core, "definitions": shared} if shared else core
 
 
-def _asking(index: int, factory: Callable[..., Any], codec: Codec) -> Callable[..., Any]:
-    """Return a factory that asks, if a call is being read; it may take the fields before it."""
+class _Asking:
+    """A factory that asks, if a call is being read; it may take the fields before its own."""
 
-    def make(*data: Any) -> Any:
+    __slots__ = ("_codec", "_factory", "_index", "field")
+
+    def __init__(self, index: int, factory: Callable[..., Any], codec: Codec) -> None:
+        self._index = index
+        self._factory = factory
+        self._codec = codec
+        self.field = ""
+
+    def __call__(self, *data: Any) -> Any:
         values = _CURRENT.get()
         if values is None:
-            return factory(*data)
-        return values.value(values.scoped(index), factory, codec, *data)
+            return self._factory(*data)
+        key = values.scoped(self._index)
+        return values.value(key, self._factory, self._codec, *data, field=self.field)
 
-    return make
+
+def _run(field: str, factory: Callable[..., Any], *data: Any) -> Any:
+    try:
+        return factory(*data)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as raised:  # an author's code
+        raise FactoryFailed(field) from raised
 
 
 class _Lazy:

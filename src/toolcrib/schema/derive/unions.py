@@ -8,23 +8,25 @@ not declare.
 Rule: the schema chooses the branch before anything is converted. What needs no validator (the
 JSON type, the names of the properties, tags such as `kind: Literal["and"]`) leaves one branch of most
 unions; among several, the one whose schema accepts the value is taken. Only where several schemas
-accept it does pydantic try those unions as it would by itself. All of it is counted, in nodes of the
-value times branches, so that tries cannot multiply unnoticed: above MAX_WORK the conversion ends with
-TooMuchWorkError. An author's own discriminator stays as it is: it takes one branch already.
+accept it does pydantic try those unions as it would by itself, once for each value: what it took is
+known from then on, so that tries do not multiply (`_Trial`). All of it is counted, in nodes of the
+value times branches: above MAX_WORK the conversion ends with TooMuchWorkError. An author's own
+discriminator stays as it is: it takes one branch already.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
-from pydantic_core import SchemaValidator, core_schema
+from pydantic_core import SchemaValidator, ValidationError, core_schema, to_json
 
 from toolcrib.errors import SchemaError
 from toolcrib.schema.derive.adapters import Adapter, FlatAdapter
 from toolcrib.schema.derive.cores import (
+    CLASSES,
     NO_PARTS,
     choices_of,
     core_schemas,
@@ -43,6 +45,9 @@ MAX_WORK = 400_000
 
 _OUTSIDE = ("ref", "serialization", "metadata")
 _TRIES = 4  # pydantic tries each branch in two modes, and what it makes is thrown away
+_LOOKED_UP = 2  # a value is written as JSON to be found among those that are known
+_TEXT = 50  # bytes that are written as fast as a node
+_EMPTY = (list, dict, set)  # factories that nobody can notice
 _LISTED = 40  # constants that are compared with a value as fast as a branch is tried
 _ANY = "toolcrib: more than one branch"
 _TYPES: Mapping[type, tuple[str, ...]] = {
@@ -61,6 +66,7 @@ class _Work(threading.local):
     """Holds what is left of the budget of the conversion that this thread is in."""
 
     left = MAX_WORK
+    taken: dict[tuple[int, bytes], str] | None = None  # branches by union and value; of JSON alone
 
     def spend(self, units: int) -> None:
         self.left -= units
@@ -97,18 +103,21 @@ class BoundedValidator:
         self._risky = risky
 
     def validate_python(self, value: Any, *, strict: bool | None = None) -> Any:
-        return self._counted(lambda: self._validator.validate_python(value, strict=strict))
+        return self._counted(lambda: self._validator.validate_python(value, strict=strict), None)
 
     def validate_json(self, text: bytes, *, strict: bool | None = None) -> Any:
         """Raise TooMuchWorkError, and what a SchemaValidator raises."""
-        return self._counted(lambda: self._validator.validate_json(text, strict=strict))
+        return self._counted(lambda: self._validator.validate_json(text, strict=strict), {})
 
-    def _counted(self, validate: Callable[[], Any]) -> Any:
-        before, _work.left = _work.left, MAX_WORK
+    def _counted(
+        self, validate: Callable[[], Any], taken: dict[tuple[int, bytes], str] | None
+    ) -> Any:
+        before = _work.left, _work.taken
+        _work.left, _work.taken = MAX_WORK, taken
         try:
             return validate()
         finally:
-            _work.left = before
+            _work.left, _work.taken = before
 
     @cached_property
     def _validator(self) -> SchemaValidator:
@@ -126,6 +135,9 @@ class _Choosing:
 
     def __init__(self, core: Any, risky: set[int]) -> None:
         self._risky = risky
+        # a trial would call the author's factories once more
+        factories = (node.get("default_factory", list) for node in core_schemas(core))
+        self._is_tried = all(factory in _EMPTY for factory in factories)
         self._generator = SchemaGenerator("validation")
         self._generator.derive([("", core)])
         self._branches: dict[
@@ -134,7 +146,8 @@ class _Choosing:
         made: Any = self._made(core)
         shared = {node["ref"]: node for node in made.get("definitions", ())}
         whole = made if made["type"] == "definitions" else core_schema.definitions_schema(made, [])
-        self.core: Any = {**whole, "definitions": list((shared | self._branches).values())}
+        self._definitions = list((shared | self._branches).values())
+        self.core: Any = {**whole, "definitions": self._definitions}
 
     def _made(self, node: Any) -> Any:
         if isinstance(node, list | tuple):
@@ -154,7 +167,6 @@ class _Choosing:
         Its branches have labels: without, a validator's name would hold the names of all below it.
         """
         schemas = [self._generator.generate_inner(core) for core in choices_of(union)]
-        chooser = BranchChooser(schemas, self._generator.definitions)
         choices = [
             (self._named(choice[0]), choice[1])
             if isinstance(choice, tuple)
@@ -165,7 +177,14 @@ class _Choosing:
         tried = {key: part for key, part in made.items() if key not in _OUTSIDE}
         named: dict[Any, Any] = {str(number): core for number, (core, _) in enumerate(choices)}
         named[_ANY] = {**tried, "choices": choices}
+        trial = _Trial(named[_ANY], self) if self._is_tried else None
+        chooser = BranchChooser(schemas, self._generator.definitions, trial)
         return core_schema.tagged_union_schema(named, chooser.choose) | outside
+
+    def validator_of(self, core: Any) -> SchemaValidator:
+        """Return a validator of a part, with the definitions of all parts."""
+        whole = core_schema.definitions_schema(core, self._definitions)
+        return SchemaValidator(whole, _use_prebuilt=False)
 
     def _named(self, branch: Any) -> Any:
         if branch["type"] == "definition-ref":
@@ -175,26 +194,77 @@ class _Choosing:
         return core_schema.definition_reference_schema(ref)
 
 
-class BranchChooser:
-    """Finds which branch of a union a value is of: its number as text, or _ANY
-    if the schemas do not tell."""
+class _Trial:
+    """Has pydantic take a branch of a union, to know which one it is, and throws away what it makes."""
 
-    def __init__(self, branches: Sequence[Any], shared: Mapping[Any, Any]) -> None:
+    def __init__(self, union: Any, whole: _Choosing) -> None:
+        self._union = union
+        self._whole = whole
+
+    @cached_property
+    def _validator(self) -> SchemaValidator:
+        choices = [
+            (core_schema.no_info_after_validator_function(partial(_label, str(number)), core), name)
+            for number, (core, name) in enumerate(self._union["choices"])
+        ]
+        return self._whole.validator_of({**self._union, "choices": choices})
+
+    def taken(self, text: bytes) -> str | None:
+        """Return the branch that is taken; None if none of them is."""
+        try:
+            label: str = self._validator.validate_json(text, strict=True)
+        except ValidationError:
+            return None
+        return label
+
+
+def _label(label: str, _made: Any) -> str:
+    return label
+
+
+class BranchChooser:
+    """Finds which branch of a union a value is of: its number as text, or _ANY if nothing tells.
+
+    Where the schemas do not tell, the `trial` does, once for each value of a conversion. Of what no
+    branch takes the first that it may be says why.
+    """
+
+    def __init__(
+        self, branches: Sequence[Any], shared: Mapping[Any, Any], trial: _Trial | None = None
+    ) -> None:
         self._branches = [_Branch(schema, shared) for schema in branches]
         self._names = [str(number) for number in range(len(branches))]
+        self._trial = trial
 
     def choose(self, value: Any) -> str:
         _work.spend(len(self._names))
         found = [
             n for n, branch in zip(self._names, self._branches, strict=True) if branch.may_be(value)
         ]
-        if len(found) > 1:
-            _work.spend(_size(value) * len(found))
+        if len(found) == 1:
+            return found[0]
+        nodes = _nodes_in(value)
+        taken = None if self._trial is None else _work.taken
+        if taken is None:
+            return self._accepting(found, value, nodes)
+        key = id(self), to_json(value, inf_nan_mode="constants")
+        _work.spend(_LOOKED_UP * nodes + len(key[1]) // _TEXT)
+        if key not in taken:
+            taken[key] = self._accepting(found, value, nodes, key[1])
+        return taken[key]
+
+    def _accepting(
+        self, found: list[str], value: Any, nodes: int, text: bytes | None = None
+    ) -> str:
+        if found:
+            _work.spend(nodes * len(found))
             found = [n for n in found if self._branches[int(n)].accepts(value)]
         if len(found) == 1:
             return found[0]
-        _work.spend(_size(value) * len(self._names) * _TRIES)
-        return _ANY
+        _work.spend(nodes * len(self._names) * _TRIES)
+        if text is None or self._trial is None:
+            return _ANY
+        return self._trial.taken(text) or (found or self._names)[0]
 
 
 class _Branch:
@@ -257,7 +327,7 @@ class _Branch:
         return node if isinstance(node, dict) else {}
 
 
-def _size(value: Any) -> int:
+def _nodes_in(value: Any) -> int:
     """Return the number of nodes of a JSON value."""
     count, pending = 0, [value]
     while pending:
@@ -271,7 +341,6 @@ def _size(value: Any) -> int:
 
 
 _UNIONS = frozenset(("union", "tagged-union"))
-_CLASSES = frozenset(("model-fields", "dataclass-args", "typed-dict"))
 _FREE = frozenset(("any", "dict", "ordered-dict", "counter", "defaultdict"))
 
 
@@ -281,7 +350,7 @@ def _is_risky(union: Any, shared: Mapping[str, Any]) -> bool:
     held = set[str]()
     for node in _held(union, shared):
         held.add("any" if _is_open(node) else node["type"])
-        classes, free = held & _CLASSES, held & _FREE
+        classes, free = held & CLASSES, held & _FREE
         if held & _UNIONS or (classes and free):
             return True
     return False

@@ -242,7 +242,7 @@ class _Conversion:
         self._author = author
         self._out = out
         self._known: dict[tuple[int, int, _Nulls], _Converted] = {}
-        self._sizes: dict[int, int] = {}
+        self._containers: dict[int, int] = {}
         self._steps = 0
         self._pairs = 0
 
@@ -254,14 +254,14 @@ class _Conversion:
             self._known[key] = self._shaped(self._parts(node, value, set(), nulls), value)
         return self._known[key]
 
-    def _size(self, value: Any) -> int:
+    def _containers_in(self, value: Any) -> int:
         """Return how many objects and arrays a part is; shared ones count each time."""
         key = id(value)
-        if key not in self._sizes:
+        if key not in self._containers:
             inner = value.values() if isinstance(value, dict) else value
-            sizes = (self._size(item) for item in inner if isinstance(item, dict | list))
-            self._sizes[key] = 1 + sum(sizes)
-        return self._sizes[key]
+            inside = (self._containers_in(item) for item in inner if isinstance(item, dict | list))
+            self._containers[key] = 1 + sum(inside)
+        return self._containers[key]
 
     def _count(self, steps: int = 1) -> None:
         self._steps += steps
@@ -314,7 +314,7 @@ class _Conversion:
             return around
         best = self._best(found)
         first = best[0].converted.value
-        self._count(self._size(value) * (len(best) - 1))
+        self._count(self._containers_in(value) * (len(best) - 1))
         if any(one.converted.nulls or one.converted.value != first for one in best[1:]):
             chosen = self._judged(best, value)
         else:
@@ -349,7 +349,7 @@ class _Conversion:
 
     def _judged(self, found: list[_Alternative], value: Any) -> _Alternative:
         """Return the alternative under which the value is valid as it is, else as it comes out."""
-        self._count(self._size(value) * len(found))
+        self._count(self._containers_in(value) * len(found))
         for candidate in found:
             same = self._out or candidate.converted.value == value
             if same and self._accepts(candidate.branch, value):
