@@ -257,7 +257,7 @@ async def test_it_is_closed_whatever_the_tool_does(
     manager: Any, function: Any, code: ErrorCode, left: str
 ) -> None:
     log: list[Any] = []
-    made = tool(visible=ALL, description="It runs.", name="t", timeout=0.05)(function)
+    made = tool(visible=ALL, description="It runs.", name="t", timeout=0.25)(function)
     outcome, _ = await run(made, {Db: per_call(lambda: manager(log))})
     assert isinstance(outcome, Failed)
     assert outcome.error.code is code
