@@ -586,7 +586,7 @@ async def test_a_thread_that_is_left_behind_closes_what_it_opened_after_it_is_do
             super().__exit__(*details)  # type: ignore[arg-type]
             loop.call_soon_threadsafe(closed.set)
 
-    @tool(visible=ALL, name="t", timeout=0.05)
+    @tool(visible=ALL, name="t", timeout=0.25)
     def overruns(db: Db) -> int:
         """Go on."""
         go_on.wait(5)
