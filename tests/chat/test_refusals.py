@@ -84,6 +84,12 @@ SENT: dict[str, tuple[str, Any, dict[str, str], str]] = {
         {},
         "400 key_twice",
     ),
+    "an edit of a number that would be rounded to an integer": (
+        ANSWER,
+        '{"decision": "approve", "arguments": {"path": 9007199254740993.0}}',
+        {},
+        "422 invalid_body",
+    ),
     "a key twice in a message": (SAY, '{"text": "a", "text": "b"}', {}, "400 key_twice"),
     "an assistant's message": (SAY, {**HI, "role": "assistant"}, {}, "422 invalid_body"),
     "a tool's result": (SAY, {"tool_results": []}, {}, "422 invalid_body"),

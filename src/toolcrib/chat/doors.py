@@ -25,7 +25,7 @@ from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.failures import log_raised
 from toolcrib.runner import ToolRunner
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller
-from toolcrib.values.json import encodable
+from toolcrib.values.json import encodable, kept_apart
 from toolcrib.values.run import Done, Event, RunError, RunState
 from toolcrib.values.typed import Checked, check_each, check_type, names_wrong_types
 
@@ -186,12 +186,17 @@ class Doors:
         try:
             given = msgspec.json.decode(bytes(received), type=type_)
             json.loads(received, object_pairs_hook=_once)
+            rounded = kept_apart(bytes(received)) is not None
         except _KeyTwiceError:
             raise ChatError(400, "key_twice", "an object of the body has a key twice") from None
         except msgspec.ValidationError as error:
             raise ChatError(422, "invalid_body", _fault(error, type_)) from None
         except (ValueError, RecursionError):
             raise ChatError(422, "invalid_body", "the body is not valid JSON") from None
+        if rounded:  # an edit may mean its digits
+            raise ChatError(
+                422, "invalid_body", "a number of the body would be rounded to an integer"
+            )
         return given
 
     async def _who(self, request: Request) -> Caller | None:

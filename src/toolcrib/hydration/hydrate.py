@@ -80,7 +80,7 @@ def hydrate(
     judged = parsed if offer is None else _restored(offer, tool, call, parsed)
     before = None if pinned is None else FactoryValues.of(pinned)
     undeclared = () if tool.definition.closed else _undeclared(tool, judged.value)
-    made, errors, retryable = _built(call, tool, judged.value, before, on_exception)
+    made, errors, retryable = _built(call, tool, judged, before, on_exception)
     notes, validator = call.notes + judged.notes + undeclared, tool.validator
     if made is not None and made.normalised:
         notes = (*notes, "normalised")
@@ -222,7 +222,8 @@ def _restored(offer: Offer, tool: Tool[..., Any], call: ToolCall, parsed: Parsed
         return parsed
     if validator.is_valid(sent) and not validator.is_valid(restored):
         return parsed
-    return Parsed(restored, to_json(restored), (*parsed.notes, "restored"))
+    apart = None if parsed.apart is None else restorer.restore(parsed.apart)
+    return Parsed(restored, to_json(restored), (*parsed.notes, "restored"), apart)
 
 
 def _offered(name: str, offer: Offer) -> Tool[..., Any] | ErrorCode:
@@ -241,7 +242,7 @@ def _undeclared(tool: Tool[..., Any], arguments: JsonObject) -> tuple[str, ...]:
 def _built(
     call: ToolCall,
     tool: Tool[..., Any],
-    arguments: JsonObject,
+    parsed: Parsed,
     before: FactoryValues | None,
     on_exception: Callable[[ToolCall, BaseException], None] | None,
 ) -> tuple[BuiltArguments | None, tuple[HydrationError, ...], bool | None]:
@@ -249,7 +250,7 @@ def _built(
 
     Return what was built, or errors, and whether the author said that the call may be made again.
     """
-    definition, validator = tool.definition, tool.validator
+    definition, validator, arguments = tool.definition, tool.validator, parsed.value
     if validator is None or not validator.is_valid(arguments):
         errors = _violations(validator, definition, arguments)
         if errors:
@@ -267,7 +268,11 @@ def _built(
         return None, _not_built(raised, arguments, definition), retryable
     if made.normalised and validator is not None and not validator.is_valid(_without(made)):
         return made, tuple(_normalised(path) for path in made.normalised), None
-    return made, (), None
+    if parsed.apart is None:
+        return made, (), None
+    values = None if made.factory_values is None else made.factory_values.again()
+    apart = Parsed(parsed.apart, parsed.data)
+    return made, *_built(call, tool, apart, values, on_exception)[1:]
 
 
 def _violations(
