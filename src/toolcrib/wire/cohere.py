@@ -13,7 +13,15 @@ from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ChatRequest, FinishReason, Message, Reply, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
-from toolcrib.wire.calls import APART, CallAssembler, Ending, misplaced, says_why
+from toolcrib.wire.calls import (
+    APART,
+    NOWHERE,
+    CallAssembler,
+    Ending,
+    index_of,
+    misplaced,
+    says_why,
+)
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.forms import (
@@ -196,7 +204,9 @@ class CohereReply:
             return
         self.known = True
         self._calls.chunk += 1
-        index = event.get("index") if type(event.get("index")) is int else None
+        index = index_of(event.get("index"))
+        if index in (None, NOWHERE) and kind == "tool-call-end":
+            index = self._calls.astray()
         self._take_mark(kind, event.get("id"), index)
         delta = _object(event, "delta")
         message = _object(delta, "message")
