@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import json
 import re
+import unicodedata
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
@@ -233,6 +234,14 @@ def _digests_by(key: bytes) -> tuple[str, hmac.HMAC]:
 def encodable(text: str) -> str:
     """Return the text with `?` for lone surrogates, which no provider and no file can hold."""
     return text.encode("utf-8", "replace").decode()
+
+
+_FILLERS = "\u115f\u1160\u2800\u3164\uffa0"  # letters, as Unicode has it, that nobody sees
+
+
+def is_seen(text: str) -> bool:
+    """Return whether somebody who reads a text sees any of it."""
+    return any(unicodedata.category(c)[0] in "LNPS" and c not in _FILLERS for c in text)
 
 
 def digest(value: Any) -> str:
