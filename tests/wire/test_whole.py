@@ -203,7 +203,9 @@ def finished(text: str, **more: Any) -> Json:
     return {"type": "response.output_item.done", "output_index": 0, "item": item(text, **more)}
 
 
-def in_both(call: Json, where: str) -> bytes:
+def in_both(more: Any, where: str) -> bytes:
+    """A call that has something beside its function."""
+    call = piece(A, "f") | more
     return whole_body(call) if where == "a body" else sse(chunk(call), END, DONE)
 
 
@@ -421,7 +423,7 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode | None]] = {
         f"{wire}: {name}": (wire, data, CONTRADICTORY)
         for wire in ("openai-chat", "mistral")
         for name, data in {
-            f"{what} in {where}": in_both(piece(A, "f") | more, where)
+            f"{what} in {where}": in_both(more, where)
             for what, more in {
                 "a custom input that differs": {"custom": {"name": "f", "input": B}},
                 "a custom name that differs": {"custom": {"name": "g", "input": ""}},
