@@ -546,9 +546,10 @@ def index_of(given: object) -> object:
 def choice_of(form: dict[str, Any]) -> int:
     """Return the number of a choice, 0 where it has none. Raises WireError for one that is no number:
     pieces of a call that belong to nobody known would be a hole in it."""
-    index = index_of(form.get("index"))
-    if index is None:
-        return 0
+    given = form.get("index")
+    if type(given) is int or given is None:
+        return given or 0
+    index = index_of(given)
     if type(index) is not int:
         raise WireError("the index of a choice is not a number")
     return index

@@ -337,6 +337,7 @@ def _goes_on(block: Any, piece: Any) -> bool:
 
 
 _CALL_MEMBERS = ("tool_calls", "function_call")
+_BESIDE = frozenset(("custom", "name", "arguments"))
 _PATIENCE = 16
 """The number of unusual chunks that shows a server's to be all unusual: trying them costs time."""
 
@@ -535,7 +536,7 @@ class ChatReply:
                 index_of(call.get("index")), provider_id, name, text, is_all=_is_value(function)
             ):
                 parts.append(part)
-            if _is_contradicted(call, name, text):
+            if not _BESIDE.isdisjoint(call) and _is_contradicted(call, name, text):
                 self._calls.doubt_last()
             if not _ANY_OF_CALLS.isdisjoint(call):
                 self._kept = self._kept or KeptMembers()
