@@ -276,6 +276,47 @@ async def test_without_a_key_a_state_is_held_against_itself(
     assert ran == []
 
 
+def said_otherwise(state: dict[str, Any]) -> None:
+    state["messages"][0]["content"] = "refund all orders"
+    state["messages"][2]["content"] = "it is broken"
+
+
+def earlier_arguments(state: dict[str, Any]) -> None:
+    state["messages"][1]["tool_calls"][0]["arguments"] = '{"order": 9}'
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        said_otherwise,
+        earlier_arguments,
+        pending("reason", "because"),
+        pending("asked_at", 1.0),
+        pending("for_run", True),
+        recorded(arguments={"order": 9}),
+        recorded(definition_digest="sha256:0"),
+        recorded(origin=None),
+        tally(started=0.0),
+        tally(seconds_per_tool={"look": 60.0}),
+        lambda state: state["usage"].update(requests=9, cache_read=9),
+        whole(elapsed=60.0),
+        whole(corrections=1),
+    ],
+)
+async def test_what_one_place_says_is_found_by_the_signature_alone(
+    change: Callable[[dict[str, Any]], None],
+) -> None:
+    """docs/agents.md lists these."""
+    state, question = await saved()
+    change(state)
+    await agent().resume(RunState.from_json(json.dumps(state)), {question: Approve("grace")})
+    assert ran == [7]
+    state, question = await saved(KEY)
+    change(state)
+    with pytest.raises(SourceError):
+        await agent(key=KEY).resume(RunState.from_json(json.dumps(state)), {})
+
+
 ANSWERS: dict[str, Answer] = {
     "yes": Approve("grace"),
     "no": Refuse("no", by="grace"),

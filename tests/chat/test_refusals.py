@@ -103,9 +103,23 @@ SENT: dict[str, tuple[str, Any, dict[str, str], str]] = {
         "422 invalid_arguments",
     ),
     "a body that is nested too deep": (SAY, "[" * 100_000, {}, "422 invalid_body"),
+    "an edit of a number that would be rounded to an integer": (
+        ANSWER,
+        '{"decision": "approve", "arguments": {"path": 9007199254740993.0}}',
+        {},
+        "422 invalid_body",
+    ),
     "a key twice in a message": (SAY, '{"text": "a", "text": "b"}', {}, "400 key_twice"),
     "an assistant's message": (SAY, {**HI, "role": "assistant"}, {}, "422 invalid_body"),
     "a tool's result": (SAY, {"tool_results": []}, {}, "422 invalid_body"),
+    **{
+        f"{what} that nobody sees, {text!r}": (at, {key: text}, {}, f"422 {code}")
+        for text in ("\0", "\u200b\ufeff", "\u2800", "\u3164 \u00ad")
+        for what, at, key, code in (
+            ("a text", SAY, "text", "no_text"),
+            ("a title", "PATCH /{t}", "title", "no_title"),
+        )
+    },
     "no text": (SAY, {"text": "  "}, {}, "422 no_text"),
     "too long a text": (SAY, {"text": "x" * 50_000}, {}, "413 too_long"),
     "too large a body": (SAY, {"text": "x" * 300_000}, {}, "413 too_large"),

@@ -222,6 +222,11 @@ def test_edited_arguments(command: Command) -> None:
         (["approve", "apr_one", "--arguments", "{'a': 1}"], 2, "--arguments: one JSON object"),
         (["approve", "apr_one", "--arguments", "[1]"], 2, "--arguments: the arguments must be"),
         (["approve", "apr_one", "--arguments", '{"a": NaN}'], 2, "--arguments: not valid JSON"),
+        (
+            ["approve", "apr_one", "--arguments", '{"a": 7.0000000000000001}'],
+            2,
+            "--arguments: a number would",
+        ),
         (["approve", "apr_one", "apr_two", "--arguments", "{}"], 2, "goes with one question"),
         (["list", "--store", "sqlite:///none.db"], 2, "sqlite:///none.db: there is no such file"),
         (["list", "--store", "nonsense"], 2, "nonsense: give the URL of a database"),

@@ -46,6 +46,27 @@ def test_a_short_token_and_what_is_no_url_are_refused(
     assert "give the URL of a database" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("store", "told"),
+    [
+        ("sqlite:///{folder}/junk.db", "SQLITE_NOTADB"),
+        ("sqlite:///{folder}/none/chat.db", "SQLITE_CANTOPEN"),
+        ("nope://x", "its URL must be such as"),
+    ],
+)
+def test_a_store_that_keeps_nothing_is_refused_at_once(
+    store: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "junk.db").write_bytes(b"not a database" * 100)
+    model = ["--model", "http://127.0.0.1:1/v1#m"]
+    url = store.format(folder=tmp_path)
+    assert run(["serve", "--port", "0", "--store", url, *model]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("toolcrib: --store ")
+    assert told in said
+    assert "Ctrl-C" not in said
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_what_runs_when_it_is_ended_is_kept_as_cancelled(
     number: signal.Signals, tmp_path: Path

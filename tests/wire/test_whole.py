@@ -50,6 +50,16 @@ def piece(text: str | None = None, name: str | None = None, index: int = 0) -> J
     return {"index": index, "function": given} | ({"id": f"c{index}"} if name else {})
 
 
+def valued_piece(value: Any) -> Json:
+    """A piece whose arguments are no text."""
+    return {"index": 0, "function": {"arguments": value}}
+
+
+def whole_body(call: Json) -> bytes:
+    message = {"tool_calls": [call]}
+    return json.dumps({"choices": [{"message": message, "finish_reason": "tool_calls"}]}).encode()
+
+
 NAMED, REST = chunk(piece("", "f")), chunk(piece(A))
 WHOLE = chunk(piece(A, "f"))
 END = chunk(reason="tool_calls")
@@ -190,6 +200,16 @@ def settled(text: str) -> Json:
 
 def finished(text: str, **more: Any) -> Json:
     return {"type": "response.output_item.done", "output_index": 0, "item": item(text, **more)}
+
+
+def in_both(more: Any, where: str) -> bytes:
+    """A call that has something beside its function."""
+    call = piece(A, "f") | more
+    return whole_body(call) if where == "a body" else sse(chunk(call), END, DONE)
+
+
+def numbered(number: int, event: Json) -> Json:
+    return event | {"sequence_number": number}
 
 
 def created(id: str) -> Json:
@@ -379,6 +399,50 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode | None]] = {
             ),
         }.items()
     },
+    # a value is all of the arguments, and no part of a text
+    **{
+        f"{wire}: a value among pieces, {name}": (wire, sse(*events, END, DONE), CONTRADICTORY)
+        for wire in ("openai-chat", "mistral")
+        for name, events in {
+            "in a text": (chunk(piece('{"a": "', "f")), chunk(valued_piece({})), chunk(piece('"}'))),
+            "after a half": (chunk(piece(" {", "f")), chunk(valued_piece({"a": 1}))),
+            "other than the text": (WHOLE, chunk(valued_piece({"b": 2}))),
+            "of another writing": (
+                chunk(piece('{"a": ', "f")), chunk(valued_piece({"a": 1})), chunk(piece("}")),
+            ),
+            "of a function_call": (
+                chunk(function_call={"name": "f", "arguments": '{"a": "'}),
+                chunk(function_call={"arguments": {}}),
+                chunk(function_call={"arguments": '"}'}),
+            ),
+        }.items()
+    },
+    # two places of one call that contradict each other
+    **{
+        f"{wire}: {name}": (wire, data, CONTRADICTORY)
+        for wire in ("openai-chat", "mistral")
+        for name, data in {
+            f"{what} in {where}": in_both(more, where)
+            for what, more in {
+                "a custom input that differs": {"custom": {"name": "f", "input": B}},
+                "a custom name that differs": {"custom": {"name": "g", "input": ""}},
+                "arguments beside the function": {"arguments": B},
+                "a name beside the function": {"name": "g"},
+            }.items()
+            for where in ("a piece", "a body")
+        }.items()
+    },
+    "gemini: two spellings of a call in one part": (
+        "gemini",
+        sse({"candidates": [{"content": {"parts": [{"functionCall": G, "function_call": {
+            "name": "f", "args": {"a": 2}}}]}, "finishReason": "STOP"}]}),
+        CONTRADICTORY,
+    ),
+    "gemini: two spellings of a reason": (
+        "gemini",
+        sse({"candidates": [gem(G, reason="STOP")["candidates"][0] | {"finish_reason": "MAX_TOKENS"}]}),
+        TRUNCATED,
+    ),
     # Anthropic
     **{
         f"anthropic: a piece in an event {kind}": (
@@ -599,6 +663,35 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode | None]] = {
         sse(created("r1"), added(), finished(A), completed(id="r2")),
         TRUNCATED,
     ),
+    **{
+        f"responses: {name}": ("openai-responses", sse(*events), CONTRADICTORY)
+        for name, events in {
+            "another call_id at the end": (
+                added(), settled(A), finished(A), completed(item(A, call_id="d")),
+            ),
+            "another call_id when it is done": (
+                added(), settled(A), finished(A, call_id="d"), completed(),
+            ),
+            "in progress at the end, and was completed": (
+                added(), settled(A), finished(A, status="completed"),
+                completed(item(A, status="in_progress")),
+            ),
+            "a piece after the item's end": (
+                added(), pieces("{}"), finished("{}"), pieces(" "), completed(item("{}")),
+            ),
+            "a piece after the whole arguments": (
+                added(), pieces(A), settled(A), pieces("junk"), finished(A), completed(),
+            ),
+            "one event that names two calls": (
+                added(), added(id="j", call_id="d") | {"output_index": 1}, settled(A),
+                settled(A) | {"output_index": 1}, completed(),
+            ),
+            "an event lost, and only pieces": (
+                numbered(1, added()), numbered(2, pieces('{"a": 1')), numbered(9, pieces("3}")),
+                numbered(10, completed()),
+            ),
+        }.items()
+    },
     "not among what the whole response lists": (
         "openai-responses",
         sse(added(), finished(A), completed({"type": "message", "id": "m", "content": []})),
@@ -911,6 +1004,52 @@ GOOD: dict[str, tuple[str, bytes, str, tuple[str, ...]]] = {
     "arguments absent": ("openai-chat", body(None), "{}", ("empty_arguments",)),
     "an empty object": ("openai-chat", body("{}"), "{}", ()),
     "an empty object first": ("openai-chat", body("{}" + A), A, ("empty_object_first",)),
+    **{
+        f"{wire}: said twice, {name}": (wire, sse(*map(chunk, calls), END, DONE), A, notes)
+        for wire in ("openai-chat", "mistral")
+        for name, calls, notes in (
+            ("in the same words", (piece(A, "f"), piece(A)), ("said_twice",)),
+            ("three times", (piece(A, "f"), piece(A), piece(A)), ("said_twice",)),
+            ("as it grew", (piece('{"a"', "f"), piece('{"a": 1'), piece(A)), ("said_twice",)),
+            ("as a value", (piece(A, "f"), valued_piece({"a": 1})), ("said_twice",)),
+            ("and empty", (piece("", "f"), piece(A), piece("")), ()),
+            ("a value and nothing", (piece("", "f"), valued_piece({"a": 1}), piece("")), ()),
+        )
+    },
+    "a custom input that is the function's": (
+        "openai-chat",
+        sse(chunk(piece(A, "f") | {"custom": {"name": "f", "input": '{"a":1}'}}), END, DONE),
+        A,
+        (),
+    ),
+    "an empty custom": (
+        "openai-chat",
+        sse(chunk(piece(A, "f") | {"custom": {"name": "", "input": ""}}), END, DONE),
+        A,
+        (),
+    ),
+    "responses: an event lost, and a whole copy": (
+        "openai-responses",
+        sse(numbered(1, added()), numbered(2, pieces('{"a":')), numbered(9, finished(A)),
+            numbered(10, completed())),
+        A,
+        ("streamed_otherwise",),
+    ),
+    "responses: numbers that begin anew": (
+        "openai-responses",
+        sse(numbered(5, added()), numbered(0, pieces(A)), numbered(1, completed())),
+        A,
+        (),
+    ),
+    "gemini: two spellings of one call": (
+        "gemini",
+        sse({"candidates": [{"content": {"parts": [{"functionCall": G, "function_call": G}]},
+                             "finishReason": "STOP"}]}),
+        A,
+        (),
+    ),
+    "a text of JSON": ("openai-chat", body(json.dumps(A)), A, ("double_encoded",)),
+    "mistral: a text of JSON": ("mistral", body(json.dumps(A)), A, ("double_encoded",)),
     "said twice": ("openai-chat", body('{"a": 1}{"a":1.0}'), A, ("said_twice",)),
     "anthropic: nothing delivered, and stopped": (
         "anthropic",
@@ -1459,6 +1598,11 @@ NO_OBJECTS: dict[str, tuple[str, Any]] = {
     "cohere: message": ("cohere", c_given("1") | {"delta": {"message": "1"}}),
     "openai-chat: function": ("openai-chat", chunk({"index": 0, "function": False})),
     "mistral: function": ("mistral", chunk({"index": 0, "function": 0})),
+    **{
+        f"{wire}: arguments {value!r}": (wire, chunk(valued_piece(value)))
+        for wire in ("openai-chat", "mistral")
+        for value in (0, 12, 1.5, False, True, [], [1])
+    },
 }
 CONTAINERS: dict[str, tuple[Any, type]] = {
     "openai-chat: choices": (lambda value: {"choices": value}, list),

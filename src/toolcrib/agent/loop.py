@@ -36,7 +36,7 @@ from toolcrib.values.call import HydrationResult
 from toolcrib.values.context import ROUNDING, PolicyContext
 from toolcrib.values.decision import Answer
 from toolcrib.values.definition import HasDefinition
-from toolcrib.values.json import JsonValue, canonical_json, encodable
+from toolcrib.values.json import JsonValue, canonical_json, encodable, kept_apart
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
@@ -108,7 +108,11 @@ class OutputType:
         found = parse_json(_unfenced(text))
         if isinstance(found, ParseFailure):
             return None, _complaint([found.message])
-        (value,) = found
+        typed, complaint = self._judged(found[0], restorer)
+        apart = None if complaint else kept_apart(_unfenced(text).encode())
+        return (typed, complaint) if apart is None else (typed, self._judged(apart, restorer)[1])
+
+    def _judged(self, value: JsonValue, restorer: OutputRestorer | None) -> tuple[Any, str | None]:
         if restorer is not None:
             value = restorer.restore(value)
         if not self._validator.is_valid(value):

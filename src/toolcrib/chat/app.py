@@ -34,7 +34,7 @@ from toolcrib.chat.view import Operation, ShownThread, TurnView, new_turn, reada
 from toolcrib.clients import cost_of
 from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.values.decision import Answer, Approve, Caller, Refuse
-from toolcrib.values.json import Veiled, to_plain
+from toolcrib.values.json import Veiled, is_seen, to_plain
 from toolcrib.values.message import Usage
 from toolcrib.values.run import RunState
 from toolcrib.values.typed import names_wrong_types
@@ -268,8 +268,8 @@ class _Chat:
 
     async def _rename(self, request: Request, caller: Caller) -> Response:
         title = " ".join((await self._doors.body(request, Title)).title.split())[:200]
-        if not title:
-            raise ChatError(422, "no_title", "a title has at least one letter")
+        if not is_seen(title):
+            raise ChatError(422, "no_title", "a title has at least one character that is seen")
         if not await self._store.rename(_thread(request), caller.id, title):
             raise no_thread()
         await self._live.renamed(_thread(request), title)

@@ -25,7 +25,7 @@ from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.failures import log_raised
 from toolcrib.runner import ToolRunner
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller
-from toolcrib.values.json import encodable
+from toolcrib.values.json import encodable, is_seen, kept_apart
 from toolcrib.values.run import Done, Event, RunError, RunState
 from toolcrib.values.typed import Checked, check_each, check_type, names_wrong_types
 
@@ -159,7 +159,7 @@ class Doors:
 
     def check_text(self, text: str) -> None:
         """Raise ChatError for what is no question, or too long for one."""
-        if not text.strip():
+        if not is_seen(text):
             raise ChatError(422, "no_text", "a message has a text")
         if len(text) > self.limits.text:
             raise ChatError(413, "too_long", f"at most {self.limits.text} characters")
@@ -185,6 +185,9 @@ class Doors:
                 raise ChatError(413, "too_large", f"at most {self.limits.body_bytes} bytes")
         try:
             given = jiter.from_json(bytes(received), allow_inf_nan=False, catch_duplicate_keys=True)
+            if kept_apart(bytes(received)) is not None:  # an edit may mean its digits
+                told = "a number of the body would be rounded to an integer"
+                raise ChatError(422, "invalid_body", told)
             return msgspec.convert(given, type_)
         except msgspec.ValidationError as error:
             raise ChatError(422, "invalid_body", _fault(error, type_)) from None
@@ -234,7 +237,7 @@ def _fault(error: msgspec.ValidationError, type_: type[Any]) -> str:
     """Return where a body is wrong, and what has to stand there: of what was sent only its type."""
     text = str(error)
     if text.startswith("Object contains unknown field"):  # and its name, whatever that says
-        return f"the body: only {', '.join(type_.__struct_encode_fields__)} are taken"
+        return f"the body takes {', '.join(type_.__struct_encode_fields__)} and nothing else"
     told, at, path = text.rpartition(" - at `$")
     told, place = (told, path.strip(".`")) if at else (text, "the body")
     if not told.startswith(_OF_TYPES):

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -32,6 +32,8 @@ from toolcrib.cli.options import (
 )
 from toolcrib.cli.render import print_json, printable
 from toolcrib.errors import ToolcribError
+
+_DATABASES = frozenset(("--audit", "--log", "--store"))
 
 # The examples that end the help of each command; a test parses them all.
 EXAMPLES: dict[str, tuple[str, ...]] = {
@@ -202,9 +204,17 @@ def _unexpected(error: Exception, *, debug: bool, as_json: bool) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":  # likewise, and it has not
         typer.echo(usage(), err=True)
         return 2
+    _name_databases(error)
     text = _POSSIBLE.sub(r" (did you mean \1?)", usage()).removesuffix(".")
     unusable = UnusableError(f"{text}{'' if text.endswith('?') else '.'} Try --help.")
     return _failed(unusable, 2, debug=debug, as_json=as_json)
+
+
+def _name_databases(error: Any) -> None:
+    """Name the options for a database that a command has, where one was given that it has not."""
+    if getattr(error, "option_name", None) in _DATABASES and error.ctx is not None:
+        known = {name for parameter in error.ctx.command.params for name in parameter.opts}
+        error.possibilities = sorted(known.intersection(_DATABASES)) or error.possibilities
 
 
 def _failed(error: Exception, code: int, *, debug: bool, as_json: bool) -> int:

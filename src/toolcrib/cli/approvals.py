@@ -153,6 +153,10 @@ def _edited(text: str) -> JsonObject:
         raise UnusableError(f"--arguments: {parsed.message}")
     if parsed.notes:
         raise UnusableError("--arguments: one JSON object, such as '{\"amount\": 5}'")
+    if parsed.apart is not None:
+        raise UnusableError(
+            "--arguments: a number would be rounded to an integer: write fewer digits"
+        )
     return parsed.value
 
 

@@ -11,7 +11,7 @@ import socket
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager, nullcontext, suppress
+from contextlib import AsyncExitStack, aclosing, contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -36,6 +36,7 @@ from toolcrib.cli.options import (
     exception_hook,
     load_catalog,
     log_to_write,
+    without_password,
 )
 from toolcrib.cli.render import Screen, err, print_json, printable
 from toolcrib.clients import Transport, client_for
@@ -379,6 +380,10 @@ def serve(  # noqa: PLR0913  the options of a command
     runner = ToolRunner(catalog, sinks=sinks, on_exception=exception_hook())
     searches = options is not None and model.partition(":")[0] != "local"
     agent = Agent(client_of(model), runner, pick=options, search_tools=searches)
+    try:
+        asyncio.run(_open(chat.ThreadStore(store)))
+    except SourceError as error:
+        raise UnusableError(f"--store {without_password(store)}: {error}") from None
     listening = _listening(host, port)
     app = chat.chat_app(agent, store=store, authenticate=who)
     err.print(f"{who_answers(model)} Tools: {printable(', '.join(catalog.names))}.")
@@ -389,6 +394,12 @@ def serve(  # noqa: PLR0913  the options of a command
     with suppress(KeyboardInterrupt):
         asyncio.run(_serve(app, listening, agent, log))
     return 0
+
+
+async def _open(threads: Any) -> None:
+    """Open the store once, and close it. Raises SourceError where no conversation could be kept."""
+    async with aclosing(threads):
+        await threads.list("")
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -81,7 +81,7 @@ def hydrate(
     judged = parsed if offer is None else _restored(offer, tool, call, parsed)
     before = None if pinned is None else FactoryValues.of(pinned)
     undeclared = () if tool.definition.closed else _undeclared(tool, judged.value)
-    made, errors, retryable = _built(call, tool, judged.value, before, on_exception)
+    made, errors, retryable = _built(call, tool, judged, before, on_exception)
     notes, validator = call.notes + judged.notes + undeclared, tool.validator
     if made is not None and made.normalised:
         notes = (*notes, "normalised")
@@ -231,7 +231,8 @@ def _restored(offer: Offer, tool: Tool[..., Any], call: ToolCall, parsed: Parsed
         raise
     except BaseException:  # noqa: BLE001, S110  it judges the call next, and fails again
         pass
-    return Parsed(restored, to_json(restored), (*parsed.notes, "restored"))
+    apart = None if parsed.apart is None else restorer.restore(parsed.apart)
+    return Parsed(restored, to_json(restored), (*parsed.notes, "restored"), apart)
 
 
 def _offered(name: str, offer: Offer) -> Tool[..., Any] | ErrorCode:
@@ -250,7 +251,7 @@ def _undeclared(tool: Tool[..., Any], arguments: JsonObject) -> tuple[str, ...]:
 def _built(
     call: ToolCall,
     tool: Tool[..., Any],
-    arguments: JsonObject,
+    parsed: Parsed,
     before: FactoryValues | None,
     on_exception: Callable[[ToolCall, BaseException], None] | None,
 ) -> tuple[BuiltArguments | None, tuple[HydrationError, ...], bool | None]:
@@ -258,7 +259,8 @@ def _built(
 
     Return what was built, or errors, and whether the author said that the call may be made again.
     """
-    definition, validator, stage = tool.definition, tool.validator, Stage.VALIDATE
+    definition, validator, arguments = tool.definition, tool.validator, parsed.value
+    stage = Stage.VALIDATE
     try:
         if validator is None or not validator.is_valid(arguments):
             errors = _violations(validator, definition, arguments)
@@ -278,7 +280,11 @@ def _built(
         if stage is Stage.VALIDATE or not isinstance(raised, _REFUSALS):
             return None, _failed(call, tool, raised, stage, on_exception), retryable
         return None, _refused(raised, arguments, definition), retryable
-    return made, (), None
+    if parsed.apart is None:
+        return made, (), None
+    values = None if made.factory_values is None else made.factory_values.again()
+    apart = Parsed(parsed.apart, parsed.data)
+    return made, *_built(call, tool, apart, values, on_exception)[1:]
 
 
 def _failed(

@@ -18,7 +18,13 @@ import orjson
 
 from toolcrib.errors import ErrorCode
 from toolcrib.schema.validator import kind_of
-from toolcrib.values.json import JsonObject, JsonValue, Veiled, may_hold_wide_integer
+from toolcrib.values.json import (
+    JsonObject,
+    JsonValue,
+    Veiled,
+    kept_apart,
+    may_hold_wide_integer,
+)
 from toolcrib.values.typed import names_wrong_types
 
 # Whether anything was lost when orjson read a text: the value is written again, and compared with it.
@@ -122,13 +128,15 @@ _REASONS = {
 
 class Parsed(Veiled, msgspec.Struct, frozen=True, gc=False):
     """An object and the JSON text that it was read from; `notes` names the liberties taken in finding
-    that: `empty_arguments`, `single_quotes` and the like."""
+    that: `empty_arguments`, `single_quotes` and the like. `apart` is the same object with its numbers
+    kept apart from the integers that they are only as floats, None if it has none of those."""
 
-    veiled: ClassVar[tuple[str, ...]] = ("value", "data")
+    veiled: ClassVar[tuple[str, ...]] = ("value", "data", "apart")
 
     value: JsonObject
     data: bytes
     notes: tuple[str, ...] = ()
+    apart: JsonObject | None = None
 
 
 class ParseFailure(NamedTuple):
@@ -174,7 +182,9 @@ def parse_arguments(text: str) -> Parsed | ParseFailure:
     value, failure = _read(data)
     if failure is not None:
         return _single_quoted(text) or failure
-    return Parsed(value, data) if isinstance(value, dict) else _unwrapped(value)
+    if isinstance(value, dict):
+        return Parsed(value, data, (), kept_apart(data))
+    return _unwrapped(value)
 
 
 @names_wrong_types
@@ -197,7 +207,7 @@ def _unwrapped(value: JsonValue) -> Parsed | ParseFailure:
         data = value.encode()
         inner, failure = _read(data)
         if failure is None and isinstance(inner, dict):
-            return Parsed(inner, data, ("double_encoded",))
+            return Parsed(inner, data, ("double_encoded",), kept_apart(data))
     return ParseFailure(
         ErrorCode.INVALID_JSON, f"the arguments must be one JSON object, got {kind_of(value)}"
     )
@@ -298,7 +308,7 @@ def _single_quoted(text: str) -> Parsed | None:
     value, failure = _read(data)
     if failure is not None or not isinstance(value, dict):
         return None
-    return Parsed(value, data, ("single_quotes",))
+    return Parsed(value, data, ("single_quotes",), kept_apart(data))
 
 
 def _too_large(why: str) -> ParseFailure:

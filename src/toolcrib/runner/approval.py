@@ -15,7 +15,6 @@ import asyncio
 import functools
 import inspect
 import time
-import unicodedata
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
@@ -50,6 +49,7 @@ from toolcrib.values.json import (
     canonical_json,
     digest,
     encodable,
+    is_seen,
     sha256_hex,
 )
 from toolcrib.values.record import CallError
@@ -71,7 +71,6 @@ _ANEW = (
     "A default factory makes another value now, or one that nobody can compare with the one that was"
     " asked about: it has no JSON that gives it back."
 )
-_FILLERS = "\u115f\u1160\u2800\u3164\uffa0"  # letters, as Unicode has it, that nobody sees
 
 
 def approval_request(
@@ -200,7 +199,7 @@ def checked_answer(answer: object) -> Answer:
         raise NotAnAnswer(
             f"a {type(answer).__name__} is no answer: return Approve(by=…) or Refuse()"
         )
-    if not isinstance(answer.by, str) or (isinstance(answer, Approve) and not _shows(answer.by)):
+    if not isinstance(answer.by, str) or (isinstance(answer, Approve) and not is_seen(answer.by)):
         raise NotAnAnswer("an approval needs the name of who gives it: Approve(by=…)")
     by = encodable(answer.by)
     if isinstance(answer, Refuse):
@@ -211,11 +210,6 @@ def checked_answer(answer: object) -> Answer:
     return Approve(
         by, None if arguments is None else _checked_arguments(arguments, by), answer.for_run
     )
-
-
-def _shows(name: str) -> bool:
-    """Return whether somebody who reads a name sees any of it."""
-    return any(unicodedata.category(c)[0] in "LNPS" and c not in _FILLERS for c in name)
 
 
 def _checked_arguments(arguments: object, by: str) -> JsonObject:

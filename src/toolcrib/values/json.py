@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import re
+import unicodedata
 from collections.abc import Mapping
+from decimal import Decimal
 from functools import lru_cache
-from math import isfinite
+from math import copysign, inf, isfinite, nextafter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
@@ -32,6 +35,9 @@ _WHOLE = re.compile(rb"\.0[,}\]]")
 _BEYOND = re.compile(rb"[\xf0-\xf7]")
 _DIGITS = bytes(48 if 48 <= byte < 58 else 32 for byte in range(256))
 _WIDE = b"0" * 19
+_NEEDS_ROUNDING = b"0" * 16  # with fewer digits, each number has a float of its own
+_RUNS = bytes(48 if byte == 46 else _DIGITS[byte] for byte in range(256))
+_MAY_BE_ZERO = re.compile(rb"[eE]-[0-9]{3}")
 _FLOATS = bytes(101 if byte in b".e" else _DIGITS[byte] for byte in range(256))
 
 
@@ -123,6 +129,36 @@ def is_whole(value: float) -> bool:
     return value.is_integer() and abs(value) <= EXACT
 
 
+def kept_apart(data: bytes) -> Any:
+    """Return the value of JSON text with a fraction, close to it, in place of each number that is an
+    integer only as a float: `7.0000000000000001`. None if there is no such number.
+
+    Whoever takes integers has to refuse this value, too. Raises ValueError for what is no JSON.
+    """
+    if data.translate(_RUNS).find(_NEEDS_ROUNDING) < 0 and _MAY_BE_ZERO.search(data) is None:
+        return None
+    found = []
+
+    def read(text: str) -> float:
+        value = float(text)
+        if not is_whole(value) or (exact := _exact(text)) == value:
+            return value
+        found.append(text)
+        if abs(value) >= EXACT / 2:  # from here on floats have no fractions
+            return copysign(EXACT / 2 - 0.5, value)
+        return nextafter(value, inf if exact > value else -inf)
+
+    value = json.loads(data, parse_float=read)
+    return value if found else None
+
+
+def _exact(text: str) -> Decimal:
+    """Return a number with all its digits, one whose exponent `decimal` does not take without it: the
+    float of such a number is zero or infinite, as the sign and the digits alone say."""
+    mantissa, _, exponent = text.lower().partition("e")
+    return Decimal(text if len(exponent.lstrip("+-0")) < 9 else mantissa)
+
+
 def may_hold_wide_integer(data: bytes | bytearray) -> bool:
     """Return whether JSON text holds 19 digits in a row; orjson reads longer integers as floats."""
     return data.translate(_DIGITS).find(_WIDE) >= 0
@@ -198,6 +234,14 @@ def _digests_by(key: bytes) -> tuple[str, hmac.HMAC]:
 def encodable(text: str) -> str:
     """Return the text with `?` for lone surrogates, which no provider and no file can hold."""
     return text.encode("utf-8", "replace").decode()
+
+
+_FILLERS = "\u115f\u1160\u2800\u3164\uffa0"  # letters, as Unicode has it, that nobody sees
+
+
+def is_seen(text: str) -> bool:
+    """Return whether somebody who reads a text sees any of it."""
+    return any(unicodedata.category(c)[0] in "LNPS" and c not in _FILLERS for c in text)
 
 
 def digest(value: Any) -> str:

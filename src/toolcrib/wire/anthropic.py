@@ -38,6 +38,7 @@ from toolcrib.wire.base import (
 from toolcrib.wire.calls import (
     APART,
     CONTRADICTORY,
+    NOWHERE,
     UNENDED,
     CallAssembler,
     Ending,
@@ -370,7 +371,7 @@ class AnthropicReply:
             case "content_block_start":
                 self._take_start(event, data, parts)
             case "content_block_stop":
-                if block := self._by_index.get(index_of(event.get("index"))):
+                if block := self._by_index.get(self._index(event)):
                     self._stop(block, parts)
             case "message_start":
                 self._take_message(event.get("message"))
@@ -412,6 +413,7 @@ class AnthropicReply:
         given = _input_at_start(form, data) if _has_input(form) else b""
         given = given if given.strip(b"{} \t\r\n") else b""  # `{}` is a placeholder in streams
         index = index_of(event.get("index"))
+        index = None if index is NOWHERE else index
         before = self._by_index.get(index)
         if before is not None and before.is_again(form):
             if given.decode("utf-8", "replace") != before.given:
@@ -424,12 +426,21 @@ class AnthropicReply:
         elif before is not None and before.kind == "tool_use" and not before.announced:
             self._calls.doubt(block.number, UNENDED)  # pieces came first that may be its own
 
+    def _index(self, event: dict[str, Any], *, of_call: bool = True) -> object:
+        """Return where `_by_index` has the block that an event goes on with. An index of no use is
+        none: what may be of a call is of the only one that may grow."""
+        index = index_of(event.get("index"))
+        if index is not None and index is not NOWHERE:
+            return index
+        number = self._calls.astray() if of_call else None
+        return None if number is None else ("number", number)
+
     def _take_delta(self, event: dict[str, Any], parts: Parts) -> None:
         delta = event.get("delta")
         if not isinstance(delta, dict):
             raise WireError("a `content_block_delta` has no delta")
         kind, member = delta_of(delta)
-        index = index_of(event.get("index"))
+        index = self._index(event, of_call=member == "partial_json")
         before = self._by_index.get(index)
         if before is not None and before.kind == "tool_use" and member not in delta:
             if before.is_bare(delta, member):
@@ -450,7 +461,7 @@ class AnthropicReply:
             raise WireError("a content block is not an object")
         block = ContentBlock(len(self._blocks), form)
         self._blocks.append(block)
-        self._by_index[index] = block
+        self._by_index[index] = self._by_index["number", block.number] = block
         if block.kind == "tool_use":
             name, provider_id = form.get("name") or "", form.get("id") or ""
             if not isinstance(name, str):

@@ -44,6 +44,7 @@ from toolcrib.wire.base import (
 from toolcrib.wire.calls import (
     APART,
     CONTRADICTORY,
+    NOWHERE,
     UNENDED,
     CallAssembler,
     Ending,
@@ -426,15 +427,17 @@ class BedrockReply:
             delta = event.get("delta")
             if not isinstance(delta, dict) or not delta:
                 raise WireError("a `contentBlockDelta` has no delta")
+            index = self._index(event, of_call="toolUse" in delta)
             for member, value in delta.items():
-                self._take_delta(index_of(event.get("contentBlockIndex")), member, value, parts)
+                self._take_delta(index, member, value, parts)
         elif kind == "contentBlockStart":
             form = event.get("start")
             given = _input_at_start(form, data) if _has_input(form) else ""
             given = given if given.strip("{} \t\r\n") else ""  # `{}` would be a placeholder
-            self._take_start(form, index_of(event.get("contentBlockIndex")), given, parts)
+            index = index_of(event.get("contentBlockIndex"))
+            self._take_start(form, None if index is NOWHERE else index, given, parts)
         elif kind == "contentBlockStop":
-            self._stop(index_of(event.get("contentBlockIndex")))
+            self._stop(self._index(event))
         elif kind == "messageStart":
             self._take_message()
         elif kind == "messageStop":
@@ -442,6 +445,15 @@ class BedrockReply:
         elif kind == "metadata":
             self._take_usage(event)
             self.over = bool(self.ending.reason)
+
+    def _index(self, event: dict[str, Any], *, of_call: bool = True) -> object:
+        """Return where `_by_index` has the block that an event goes on with. An index of no use is
+        none: what may be of a call is of the only one that may grow."""
+        index = index_of(event.get("contentBlockIndex"))
+        if index is not None and index is not NOWHERE:
+            return index
+        number = self._calls.astray() if of_call else None
+        return None if number is None else ("number", number)
 
     def _take_message(self) -> None:
         """Take the beginning of a message; if another one had begun, its end is lost."""
@@ -473,7 +485,7 @@ class BedrockReply:
             raise WireError("a content block is not an object")
         block = ConverseBlock(len(self._blocks), dict(form))
         self._blocks.append(block)
-        self._by_index[index] = block
+        self._by_index[index] = self._by_index["number", block.number] = block
         if text := text_of(form):
             show_text(text, self._text, parts)
         elif form and not _has_text(form):

@@ -13,8 +13,10 @@ the same, as JSON. Where that is in doubt the call has a `fault`, and stays in t
 The rule for a stray, which is a piece that no call can have: one after its call's end, of a call that
 nobody began, at a call that is whole while a later one grows, or where the wire has no pieces. It is
 missing from whichever call was open then, so none of those may run; a call is open until the wire ends
-it, or else until the reply ends. Nor may a call run whose beginning is said again with another name, on
-a wire that says it once. A member that holds calls and has another type than the wire's is an error.
+it, or else until the reply ends. A piece that says neither by index nor by id or name of which call it
+is, is that of the only one that may grow; where several may, it is a stray. Nor may a call run whose
+beginning is said again with another name, on a wire that says it once. A member that holds calls and
+has another type than the wire's is an error.
 
 The rule for a copy, which is a whole call in an event that the wire has for something else, such as the
 message that a stream begins or ends with: if it is none of the reply's calls, none of them may run.
@@ -36,8 +38,8 @@ stays.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
-from typing import Any, TypeVar
+from itertools import islice, pairwise
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -94,6 +96,7 @@ class _OpenCall(msgspec.Struct, eq=False):
     """
 
     id: str
+    index: object = None
     provider_id: str = ""
     name: str = ""
     own: str = ""
@@ -120,6 +123,10 @@ class _OpenCall(msgspec.Struct, eq=False):
         spares the others a scan."""
         last = self.fragments[-1].rstrip(SPACE) if self.fragments else ""
         return not last or last[-1] in _CLOSING
+
+    def may_grow(self) -> bool:
+        """Return whether the call may lack a piece."""
+        return not (self.ended or self.whole())
 
     def whole(self) -> bool:
         """Return whether the arguments so far are balanced; every fragment
@@ -150,6 +157,7 @@ class CallAssembler(msgspec.Struct, eq=False):
     _by_id: dict[str, _OpenCall] = {}
     _last: _OpenCall | None = None
     _judged: int = 0  # how many calls a stray piece has been checked against
+    _grown: int = 0  # how many calls, from the first on, were seen to grow no more
     _copies: list[tuple[str, str, str]] = []
 
     @property
@@ -177,18 +185,25 @@ class CallAssembler(msgspec.Struct, eq=False):
         """Note that the reply has come to its own end: no call begins after it."""
         self._closed = True
 
-    def piece(self, index: object, provider_id: str, name: str, text: str) -> ArgumentsPart | None:
-        """Take one piece; `index` is None where the server sent none.
+    def piece(
+        self, index: object, provider_id: str, name: str, text: str, *, is_all: bool = False
+    ) -> ArgumentsPart | None:
+        """Take one piece; `index` is None where the server sent none. With `is_all` its arguments came
+        as one value: they are no part of others.
 
         Gives the part to display, if there is something to.
         """
-        call = self._by_index.get(index) if index is not None else None
+        index = None if index is NOWHERE else index
+        if index is not None:
+            call = self._by_index.get(index)
+        else:
+            call = None if provider_id or name or not text else self._only_growing()
         if provider_id or name or call is None:
             call = self._target(index, call, provider_id, name, text)
         self._last = call
         if not text:
             return None
-        if call.ended:
+        if call.ended or (is_all and call.has_arguments() and not call.whole()):
             call.fault = call.fault or CONTRADICTORY
         if self._is_stray(call, text):
             self.stray()
@@ -221,6 +236,25 @@ class CallAssembler(msgspec.Struct, eq=False):
             if not call.ended:
                 call.fault = call.fault or (CONTRADICTORY if call.name else NAMELESS)
         self._judged = len(self._calls)
+
+    def astray(self) -> object:
+        """Return the index of the call that an event is of which says of none that it is its own."""
+        call = self._only_growing()
+        return None if call is None else call.index
+
+    def _only_growing(self) -> _OpenCall | None:
+        """Return the only call that may grow, None if there is none; if there are several they are in
+        doubt, since a piece came that each of them may lack."""
+        calls = self._calls
+        if self._judged == len(calls):
+            return None
+        while self._grown < len(calls) and not calls[self._grown].may_grow():
+            self._grown += 1
+        growing = list(islice((call for call in calls[self._grown :] if call.may_grow()), 2))
+        if self._judged or len(growing) > 1:
+            self.stray()
+            return None
+        return growing[0] if growing else None
 
     def copy(self, provider_id: str, name: str, text: str) -> None:
         """Take a call that an event says where the wire has no place for one: it has to be one of the
@@ -277,6 +311,8 @@ class CallAssembler(msgspec.Struct, eq=False):
             text = "".join(call.fragments)
             if len(call.fragments) > 1 or not text.isascii():
                 text = joined(call.fragments)
+                if len(call.fragments) > 1 and len(text) <= len(call.fragments[-1]):
+                    call.notes += ("said_twice",)
             call.text = text
             if call.name or text.strip(SPACE):
                 call.is_object = len(text) <= LONGEST and is_object(text)
@@ -353,7 +389,7 @@ class CallAssembler(msgspec.Struct, eq=False):
         return bool(self._last.fragments) and not self._last.whole()
 
     def _open(self, index: object) -> _OpenCall:
-        call = _OpenCall(f"{self.ids}{len(self._calls)}")
+        call = _OpenCall(f"{self.ids}{len(self._calls)}", index)
         if self._closed:
             call.fault = LATE
         self._calls.append(call)
@@ -491,25 +527,32 @@ def says_why(reason: object) -> bool:
     return reason is not None and reason != ""
 
 
-def index_of(given: object) -> int | str | None:
-    """Return the index that a server gave to a piece; one that is neither
-    a number nor a text is none."""
-    return given if type(given) is int or type(given) is str else None
+NOWHERE: Final = object()
+"""An index that is of no use: neither a number nor a text."""
+
+
+def index_of(given: object) -> object:
+    """Return the index that a server gave to a piece, None where it gave none: a number however it is
+    written, or a text."""
+    if type(given) is int or given is None:
+        return given
+    if type(given) is float and given.is_integer():
+        return int(given)
+    if type(given) is not str:
+        return NOWHERE
+    return int(given) if given.isdecimal() and len(given) < _LONGEST_NUMBER else given
 
 
 def choice_of(form: dict[str, Any]) -> int:
     """Return the number of a choice, 0 where it has none. Raises WireError for one that is no number:
     pieces of a call that belong to nobody known would be a hole in it."""
     given = form.get("index")
-    if given is None:
-        return 0
-    if isinstance(given, str) and given.isdecimal() and len(given) < _LONGEST_NUMBER:
-        return int(given)
-    if type(given) is float and given.is_integer():
-        return int(given)
-    if type(given) is not int:
+    if type(given) is int or given is None:
+        return given or 0
+    index = index_of(given)
+    if type(index) is not int:
         raise WireError("the index of a choice is not a number")
-    return given
+    return index
 
 
 def _opens(text: str) -> bool:

@@ -26,7 +26,15 @@ from toolcrib.wire.base import (
     settings_members,
     tools_member,
 )
-from toolcrib.wire.calls import APART, CallAssembler, Ending, misplaced, says_why
+from toolcrib.wire.calls import (
+    APART,
+    NOWHERE,
+    CallAssembler,
+    Ending,
+    index_of,
+    misplaced,
+    says_why,
+)
 from toolcrib.wire.decoding import Parts, counted, decoding_by, show_reasoning, show_text
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.forms import (
@@ -194,7 +202,9 @@ class CohereReply:
             return
         self.known = True
         self._calls.chunk += 1
-        index = event.get("index") if type(event.get("index")) is int else None
+        index = index_of(event.get("index"))
+        if index in (None, NOWHERE) and kind == "tool-call-end":
+            index = self._calls.astray()
         self._take_mark(kind, event.get("id"), index)
         delta = _object(event, "delta")
         message = _object(delta, "message")

@@ -366,11 +366,17 @@ class GeminiReply:
             raise WireError("the content of a candidate is not a list of parts")
         texts = _arguments(data, at) if any(map(_has_args, given)) else [""] * len(given)
         for part, text in zip(given, texts, strict=True):
+            if isinstance(copy := part.get("function_call"), dict):  # its name in another writing
+                text_of_copy = dumped(copy.get("args") or {}, "arguments of a call are")
+                self._calls.copy(
+                    str(copy.get("id") or ""), str(copy.get("name") or ""), text_of_copy
+                )
             if part.get("functionCall") is not None:
                 self._add_call(part, text, parts)
             else:
                 self._kept.add(part)
                 self._add_text(part, parts)
+        self.ending.worse(candidate.get("finish_reason"))
         reason = candidate.get("finishReason")
         if _said(reason):
             self.ending.renewed()

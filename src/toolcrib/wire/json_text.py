@@ -58,7 +58,7 @@ def settled(text: str) -> Settled:
         return Settled("{}", ("empty_arguments",))
     if bare.startswith('"'):
         inner = _inner(bare)
-        return Settled(text if inner is None else inner)
+        return Settled(text) if inner is None else Settled(inner, ("double_encoded",))
     if not bare.startswith("{") or len(bare) > LONGEST or is_object(bare):
         return Settled(text)
     if (empty := _EMPTY_FIRST.match(bare)) and is_object(bare[empty.end() :]):

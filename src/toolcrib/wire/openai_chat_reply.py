@@ -337,6 +337,7 @@ def _goes_on(block: Any, piece: Any) -> bool:
 
 
 _CALL_MEMBERS = ("tool_calls", "function_call")
+_BESIDE = frozenset(("custom", "name", "arguments"))
 _PATIENCE = 16
 """The number of unusual chunks that shows a server's to be all unusual: trying them costs time."""
 
@@ -505,10 +506,10 @@ class ChatReply:
         if calls is not None:
             self._add_calls(calls, whole=whole, parts=parts)
         if "function_call" in delta and (function := member_of(delta, "function_call", dict)):
-            name, text = self._function(function, None)
+            name, text = self._function(function, None, whole=whole)
             self._take_note("", name, text)
             self._legacy = self._legacy or CallAssembler(self._offer, self._ids)
-            self._legacy.piece("function_call", "", name, text)
+            self._legacy.piece("function_call", "", name, text, is_all=_is_value(function))
         if (content := delta.get("content")) not in (None, ""):
             self.add_text(content, parts)
         if refusal := delta.get("refusal"):
@@ -522,7 +523,8 @@ class ChatReply:
                 continue
             if not isinstance(call, dict) or not (call or isinstance(calls, list)):
                 raise WireError("a tool call is not an object")
-            name, text = self._function(call.get("function") or _function_of(call), at)
+            function = call.get("function") or _function_of(call)
+            name, text = self._function(function, at, whole=whole)
             provider_id = str(call.get("id") or "")
             if self.ending.natural:
                 self._take_note(provider_id, name, text)
@@ -530,8 +532,12 @@ class ChatReply:
                 self._calls.stray()
             elif whole:
                 self._calls.whole(provider_id, name, text)
-            elif part := self._calls.piece(index_of(call.get("index")), provider_id, name, text):
+            elif part := self._calls.piece(
+                index_of(call.get("index")), provider_id, name, text, is_all=_is_value(function)
+            ):
                 parts.append(part)
+            if not _BESIDE.isdisjoint(call) and _is_contradicted(call, name, text):
+                self._calls.doubt_last()
             if not _ANY_OF_CALLS.isdisjoint(call):
                 self._kept = self._kept or KeptMembers()
                 self._kept.add_call(call, self._calls.last_id)
@@ -540,8 +546,9 @@ class ChatReply:
         if provider_id or name or text:
             self.ending.called()
 
-    def _function(self, function: Any, at: int | None) -> tuple[str, str]:
-        """Return name and arguments as text; arguments that come as a value keep their bytes."""
+    def _function(self, function: Any, at: int | None, *, whole: bool) -> tuple[str, str]:
+        """Return name and arguments as text; arguments that come as a value keep their bytes. Those of
+        a piece are text, or one object."""
         if not isinstance(function, dict):
             raise WireError("the function of a tool call is not an object")
         name, text = function.get("name") or "", function.get("arguments")
@@ -551,6 +558,8 @@ class ChatReply:
             return name, ""
         if isinstance(text, str):
             return name, text
+        if not (whole or isinstance(text, dict)):
+            raise WireError("the arguments of a tool call are neither text nor an object")
         if self._source is None or self._source.data is not self._data:
             self._source = ChatSource(self._data)
         return name, self._source.slice(self._place, at, text)
@@ -644,6 +653,26 @@ def _brings_nothing(call: dict[str, Any]) -> bool:
     there and empty is Snowflake's."""
     holds = "function" in call or "custom" in call or "arguments" in call
     return not holds and not call.get("id") and not call.get("name")
+
+
+def _is_value(function: dict[str, Any]) -> bool:
+    """Return whether arguments came as an object and not as text, as some servers write whole ones."""
+    return isinstance(function.get("arguments"), dict)
+
+
+def _is_contradicted(call: dict[str, Any], name: str, text: str) -> bool:
+    """Return whether a call says something else where it has no `function`; what is empty says
+    nothing."""
+    custom = call.get("custom")
+    others = [(call.get("name"), call.get("arguments"))]
+    if isinstance(custom, dict):
+        others.append((custom.get("name"), custom.get("input")))
+    for other_name, other in others:
+        if other_name and other_name != name:
+            return True
+        if other and not same_json(other if isinstance(other, str) else json.dumps(other), text):
+            return True
+    return False
 
 
 def _pieces_of(function: Any) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -18,7 +19,15 @@ from toolcrib.values.message import (
     Usage,
 )
 from toolcrib.wire.base import Wire
-from toolcrib.wire.calls import CONTRADICTORY, NATURAL, CallAssembler, Ending, member_of, says_why
+from toolcrib.wire.calls import (
+    CONTRADICTORY,
+    NATURAL,
+    CallAssembler,
+    Ending,
+    index_of,
+    member_of,
+    says_why,
+)
 from toolcrib.wire.decoding import Parts, cached, counted, show_reasoning
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import is_object, mended, parsed, same_json
@@ -27,7 +36,9 @@ from toolcrib.wire.json_text import is_object, mended, parsed, same_json
 #
 # An event belongs to the item that it names by index and id, else by id, else by index; servers get
 # each of these wrong. What is said at an item's end counts for more than the pieces before it, and all
-# that is said there must be the same: an item whose whole copies differ is contradictory.
+# that is said there must be the same: an item whose whole copies differ is contradictory. So are two
+# calls that one event names, calls that may lack a piece which names none, a call that a piece follows
+# after its end, and one of which only pieces came where the numbers of the events have a gap.
 
 
 Place: TypeAlias = int | Literal["item", "event"]
@@ -120,7 +131,8 @@ class Item:
 
     `final` is the item as the provider has it in the end; `settled` is whether it said of the
     arguments that they are whole, `begun_with` what it gave for them before any piece. `copies` are the
-    whole arguments, each time that they were said, `renamed` is whether it was said otherwise,
+    whole arguments, each time that they were said, `renamed` is whether it was said otherwise, or may
+    lack a piece, `gap` whether an event was lost while it had no copy,
     `cut` whether the item itself says that it is incomplete, `missing` whether it streamed and is not
     among those that the whole response lists. `phase` is whether a message is a commentary or the
     final answer, where the provider says so.
@@ -134,6 +146,7 @@ class Item:
         "copies",
         "cut",
         "final",
+        "gap",
         "id",
         "index",
         "kind",
@@ -161,7 +174,7 @@ class Item:
         self.begun_with = ""
         self.streamed: list[str] = []
         self.copies: list[str] = []
-        self.renamed = self.cut = False
+        self.renamed = self.cut = self.gap = False
         self.texts: dict[int, Growing] = {}
         self.settled = False
         self.listed = self.missing = False
@@ -177,8 +190,13 @@ class Item:
         return "".join(self.streamed) or begun_with
 
     @property
+    def may_grow(self) -> bool:
+        """Whether the item may lack a piece."""
+        return self.final is None and not self.settled
+
+    @property
     def contradictory(self) -> bool:
-        if self.renamed or self.missing:
+        if self.renamed or self.missing or (self.gap and not self.copies):
             return True
         if not self._goes_on_from(self.begun_with):
             return True
@@ -264,12 +282,30 @@ class Items:
             return known
         for item in self._named(kind, index, item_id, call_id):
             if not _another(item, index, item_id, call_id):
+                there = self._by.get(("at", index)) if item.index not in (None, index) else None
+                if there is not None and there is not item and there.kind == kind:
+                    there.renamed = item.renamed = True
                 return item
+        if index is None and not (item_id or call_id) and (only := self._only_growing(kind)):
+            return only
         last = self._all[-1] if self._all and index is None else None
         if last is None or last.kind != kind or last.final is not None:
             return self.open(kind, index, item_id)
         other = call_id and last.call_id and last.call_id != call_id
         return self.open(kind, index, item_id) if other else last
+
+    def _only_growing(self, kind: str) -> Item | None:
+        """Return the only call of a kind that may grow; if there are several they are in doubt, since
+        an event came that says of none that it is its own."""
+        if kind not in CALLS:
+            return None
+        open_ = (item for item in reversed(self._all) if item.kind == kind and item.may_grow)
+        growing = list(islice(open_, 2))
+        if len(growing) < 2:
+            return growing[0] if growing else None
+        for item in self._all:
+            item.renamed = item.renamed or item.may_grow
+        return None
 
     def listed(self, at: int, form: dict[str, Any]) -> Item:
         """Return the item at a place of the list that ends a stream; a new one if it never streamed.
@@ -432,9 +468,15 @@ class Output:
 
     def arguments_delta(self, event: dict[str, Any], parts: Parts) -> None:
         item, delta = self._called(event), _string(event, "delta")
+        item.renamed = item.renamed or bool(delta and (item.final is not None or item.copies))
         item.arguments.add(delta)
         item.streamed.append(delta)
         _show_arguments(item, delta, parts)
+
+    def lost(self) -> None:
+        """Take note that an event was lost: each call that is open may lack it."""
+        for item in self.items:
+            item.gap = item.gap or (item.kind in CALLS and not item.copies)
 
     def arguments_done(self, event: dict[str, Any], parts: Parts) -> None:
         item = self._called(event)
@@ -505,12 +547,18 @@ class Output:
         item.phase = form.get("phase") or item.phase
         item.cut = item.cut or _is_cut(form, item.kind)
         if item.kind in CALLS:
+            before, status = (item.final or {}).get("status"), form.get("status")
+            item.renamed = item.renamed or bool(before and status and before != status)
             self._name(item, form)
             self._settle(item, self._arguments(form, item.kind, place), [])
 
     def _name(self, item: Item, form: dict[str, Any]) -> None:
-        """Take name and id of a call."""
-        self.items.called(item, _string(form, "call_id"))
+        """Take name and id of a call. One that has other ids at its end, as some servers give, is known
+        by what it says; under its own id it has one call id."""
+        call_id = _string(form, "call_id")
+        if item.id and item.id == _string(form, "id"):
+            item.renamed = item.renamed or call_id not in ("", item.call_id or call_id)
+        self.items.called(item, call_id)
         name = _string(form, "name")
         item.renamed = item.renamed or bool(name and item.name and name != item.name)
         item.name = item.name or name
@@ -578,7 +626,8 @@ def _typed(item: Any) -> tuple[dict[str, Any], str]:
 
 
 def _index(event: dict[str, Any]) -> int | None:
-    index = event.get("output_index")
+    """Return the index of an item, None where it is not there or no number."""
+    index = index_of(event.get("output_index"))
     return index if type(index) is int else None
 
 
@@ -633,6 +682,7 @@ class ResponsesReply:
         self._output = Output(offer, ids)
         self._response: dict[str, Any] = {}
         self._id = ""
+        self._number: int | None = None
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
         if not isinstance(body.get("output"), list) and body.get("object") != "response":
@@ -642,6 +692,7 @@ class ResponsesReply:
         self._end(body, body.get("status"))
 
     def event(self, event: dict[str, Any], data: bytes, name: bytes, parts: Parts) -> None:
+        self._take_number(event.get("sequence_number"))
         kind = event.get("type")
         if kind is None:
             kind = event["type"] = name.decode("utf-8", "replace")
@@ -661,6 +712,13 @@ class ResponsesReply:
             if "output_index" in event or "item_id" in event:
                 self.ending.sign("incomplete")  # it is what is left of a piece of an item
             self._end({}, _ENDS[kind])
+
+    def _take_number(self, number: object) -> None:
+        """Take the number of an event: where one is left out, an event was lost. Some begin anew."""
+        if type(number) is int:
+            if self._number is not None and number > self._number + 1:
+                self._output.lost()
+            self._number = number
 
     def _take_response(self, kind: str, response: dict[str, Any], parts: Parts) -> None:
         given = response.get("id")

@@ -69,7 +69,7 @@ from toolcrib.schema.derive.roundtrip import (
     weight_of_default,
 )
 from toolcrib.schema.references import read_text
-from toolcrib.values.json import JsonValue, canonical_json, json_bytes
+from toolcrib.values.json import JsonValue, canonical_json, json_bytes, kept_apart
 
 # Check objects of declared fields against what was sent: models, dataclasses, TypedDicts,
 # NamedTuples.
@@ -491,6 +491,8 @@ class JsonTextPart(Part):
             return sent
         try:
             said = read_text(sent)
+            if kept_apart(sent.encode()) is not None:
+                return sent  # read as it is: none of its floats is an integer
             text = json_bytes(said)
             whole = json_bytes(self._inner.whole(said))
         except ValueError:  # `check` says what is wrong with it; pydantic reads it all the same
