@@ -53,7 +53,8 @@ class Reporter:
 class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline, never further
     """The call ends with `error`; `asked_digest` is that of the definition of an earlier question.
 
-    `left` is work of its tool that goes on, of which the tool's own `body` may be one.
+    `left` says that work of its tool goes on; the call is over when its `body` is, if it has one.
+    `late` says that it was stopped at its time limit, else its caller was cancelled.
     """
 
     def __init__(
@@ -63,12 +64,14 @@ class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline,
         *,
         left: bool = False,
         body: Work | None = None,
+        late: bool = False,
     ) -> None:
         super().__init__(error.code)
         self.error = error
         self.asked_digest = asked_digest
         self.left = left
         self.body = body
+        self.late = late
 
 
 class NotRecorded(Exception):  # noqa: N818  never leaves the pipeline: what was `raised` does
