@@ -119,7 +119,8 @@ def ask(*tools: str, reason: str = "somebody has to say yes to this tool") -> Po
 #
 # What a run has spent is in its tally, and goes on with it in another process. What a caller has spent
 # is kept here, in this process. An account is never dropped to save room: its caller would begin anew.
-# A call that was counted stays counted, even if another policy then keeps it from running.
+# A call is counted before its tool begins, so that calls cannot share a last allowance; if the tool
+# never begins, what was counted is given back.
 
 Per: TypeAlias = Literal["run", "tool", "caller"]
 Spent: TypeAlias = Callable[[ToolDefinition, PolicyContext], float]
@@ -208,7 +209,8 @@ def _limits(
 
 
 class _Budget:
-    """Nothing is ever given back, so what is denied now is denied for the rest of the run."""
+    """What is denied now is denied for the rest of the run: what ran is never given back. (What was
+    counted for a call that then did not begin is; until it does, it has what may be the last.)"""
 
     __name__ = "budget"
 
@@ -304,6 +306,14 @@ class _CallerBudget(_Budget):
             account.note(context.run)
             return None
 
+    def give_back(self, hydrated: Hydrated, context: PolicyContext) -> None:
+        if self._named and hydrated.definition.name not in self._named:
+            return
+        with self._lock:
+            account = self._accounts[context.caller.id]
+            account.calls -= 1
+            account.cost -= hydrated.definition.annotations.cost
+
     def settle(self, record: ToolInvocationRecord, context: PolicyContext) -> None:
         if self._named and record.name not in self._named:
             return
@@ -324,6 +334,7 @@ _NOTHING: Final = _Account()
 # starts a thread at a call and goes through all keys it ever saw (10,000 callers took half a core).
 
 RatePer: TypeAlias = Literal["all", "tool", "caller", "run"]
+_RunAndCall: TypeAlias = tuple[str, str]
 _WITHIN_RATE: Final = Allow("within the rate limit", "rate_limit")
 
 
@@ -347,7 +358,9 @@ class _RateLimit:
     __name__ = "rate_limit"
 
     def __init__(self, limit: str, per: RatePer, named: frozenset[str]) -> None:
-        self._item, self._limiter = _moving_window(limit)
+        self._windows = _Windows()
+        self._item, self._limiter = _moving_window(limit, self._windows)
+        self._counting = threading.Lock()
         self._per = per
         self._named = named
         text = f"the limit of {self._item.amount} calls in {self._item.get_expiry()} seconds"
@@ -363,8 +376,16 @@ class _RateLimit:
     def count(self, hydrated: Hydrated, context: PolicyContext) -> Deny | None:
         if self._named and hydrated.definition.name not in self._named:
             return None
-        free = self._limiter.hit(self._item, self._key(hydrated, context))
+        with self._counting:
+            self._windows.call = context.run.run_id, hydrated.call.id
+            free = self._limiter.hit(self._item, self._key(hydrated, context))
         return None if free else self._denial
+
+    def give_back(self, hydrated: Hydrated, context: PolicyContext) -> None:
+        if self._named and hydrated.definition.name not in self._named:
+            return
+        key = self._item.key_for(self._key(hydrated, context))
+        self._windows.give_back(key, (context.run.run_id, hydrated.call.id))
 
     def settle(self, record: ToolInvocationRecord, context: PolicyContext) -> None:
         """Do nothing: a call counts when it begins."""
@@ -389,32 +410,50 @@ class _Windows:
     """
 
     def __init__(self) -> None:
-        self._calls: dict[str, list[float]] = {}  # the key called last comes last
+        self.call: _RunAndCall = ("", "")  # the call that is counted next
+        self._calls: dict[
+            str, list[tuple[float, _RunAndCall]]
+        ] = {}  # the key called last comes last
         self._lock = threading.Lock()  # a runner may serve several loops, each in its thread
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         with self._lock:
             now = time.monotonic()
             calls = self._calls.get(key, [])
-            del calls[: bisect_right(calls, now - expiry)]
+            del calls[: bisect_right(calls, now - expiry, key=_when)]
             if len(calls) + amount > limit:
                 return False
-            calls.extend([now] * amount)
+            calls.extend([(now, self.call)] * amount)
             self._calls.pop(key, None)
             self._calls[key] = calls
-            while self._calls[oldest := next(iter(self._calls))][-1] <= now - expiry:
+            while self._calls[oldest := next(iter(self._calls))][-1][0] <= now - expiry:
                 del self._calls[oldest]
             return True
+
+    def give_back(self, key: str, call: _RunAndCall) -> None:
+        """Forget a call that did not begin. Of two that look alike the older one goes: the other holds
+        for longer, so that there is never one too many."""
+        with self._lock:
+            calls = self._calls.get(key, [])
+            found = next((at for at, (_, counted) in enumerate(calls) if counted == call), None)
+            if found is not None:
+                del calls[found]
+                if not calls:
+                    del self._calls[key]
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
         """Return when the window's first call was, and how many there were. Changes nothing."""
         now = time.monotonic()
         calls = self._calls.get(key, [])
-        first = bisect_right(calls, now - expiry)
-        return (calls[first] if first < len(calls) else now, len(calls) - first)
+        first = bisect_right(calls, now - expiry, key=_when)
+        return (calls[first][0] if first < len(calls) else now, len(calls) - first)
 
 
-def _moving_window(limit: str) -> tuple[Any, Any]:
+def _when(counted: tuple[float, _RunAndCall]) -> float:
+    return counted[0]
+
+
+def _moving_window(limit: str, windows: Any) -> tuple[Any, Any]:
     """Return the limit as the library reads it, and its strategy over a memory of our own."""
     try:
         from limits import parse_many
@@ -431,5 +470,4 @@ def _moving_window(limit: str) -> tuple[Any, Any]:
     if len(items) != 1:
         raise ToolcribError("rate_limit: one limit; for a second one, a second policy")
     Storage.register(_Windows)
-    windows: Any = _Windows()
     return items[0], MovingWindowRateLimiter(windows)

@@ -19,7 +19,7 @@ import asyncio
 import contextvars
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from queue import SimpleQueue
@@ -87,8 +87,37 @@ class Work:
         self._over = False
         self._given_up = False
         self._stops: list[Callable[[], None]] = []
+        self._then: list[Callable[[], None]] = []  # called when it is over
         self._ending: Ending = (None, None)
         self._heard: Callable[[Any, BaseException | None], None] | None = None
+
+    @staticmethod
+    def after(left: Sequence[Work], ending: Ending) -> Work:
+        """Return work that has been given up, and is over, with that ending, when all of this is."""
+        whole, works, lock = Work(), tuple(left), threading.Lock()
+        whole.give_up()
+        over_by_now = 0
+
+        def one_is_over() -> None:
+            nonlocal over_by_now
+            with lock:
+                over_by_now += 1
+                last = over_by_now == len(works)
+            if last:
+                whole.end(ending)
+
+        for work in works:
+            work.then(one_is_over)
+        return whole
+
+    def then(self, call: Callable[[], None]) -> None:
+        """Call it once the work is over; at once, if it is."""
+        with self._lock:
+            over = self._over
+            if not over:
+                self._then.append(call)
+        if over:
+            call()
 
     @classmethod
     def forget(cls) -> None:
@@ -138,13 +167,15 @@ class Work:
             if self._over:
                 return
             self._over = True
-            heard = self._heard
+            heard, then = self._heard, self._then
             if self._given_up:
                 self._ending = ending
             if heard is None:
                 Work.left_behind -= self._given_up
         if heard is not None:
             self._tell(heard)
+        for call in then:
+            call()
 
     def tell(self, heard: Callable[[Any, BaseException | None], None]) -> None:
         """Call `heard` with how the work ended, given up as it is, in a thread of its own. The work is
@@ -181,8 +212,18 @@ class Work:
 
 
 CURRENT: ContextVar[Work | None] = ContextVar("toolcrib_work", default=None)
-LEFT: ContextVar[list[Work] | None] = ContextVar("toolcrib_left", default=None)
-"""Where the work that is left behind here is listed: each call of a tool has a list of its own."""
+
+
+class LeftWork(list[Work]):
+    """The work that one call of a tool has left behind; `outer` is that of the call whose tool made
+    it."""
+
+    outer: LeftWork | None = None
+
+
+LEFT: ContextVar[LeftWork | None] = ContextVar("toolcrib_left", default=None)
+"""Where the work that is left behind here is listed: each call of a tool has a list of its own. Code
+that has a call's list, or one within it, in its context was begun by that call's tool."""
 
 
 @contextmanager

@@ -571,6 +571,17 @@ def test_a_number_is_an_id_and_an_entrys_has_its_own_option(
             assert toolcrib("audit", *command, *wrong).code == 2
 
 
+def test_an_id_may_be_empty(toolcrib: Toolcrib, tmp_path: Path) -> None:
+    SigningKey.generate("example.com/shop", tmp_path / "shop.key")
+    written(record("a", run_id=""), record("", run_id=""))
+    toolcrib("audit", "checkpoint", "one", "--signing-key", "shop.key")
+    story = json.loads(toolcrib("audit", "show", "", "--json").out)
+    assert [call["id"] for call in story["calls"]] == [""]
+    proof = toolcrib("audit", "prove", "", "--checkpoint", "one").out
+    assert proof == toolcrib("audit", "prove", "--entry", "2", "--checkpoint", "one").out != ""
+    assert toolcrib("audit", "show", "", "--entry", "1").code == 2
+
+
 def test_a_call_that_ends_while_it_is_told_is_no_changed_one(
     toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -847,7 +858,8 @@ UNUSABLE: list[tuple[list[str], int, str]] = [
     (["list", "--code", "open"], 2, "--code open: there are invalid_json"),
     (["list", "--limit", "0"], 2, "--limit"),
     (["show", "nothing"], 2, "there is no run and no call 'nothing' in it"),
-    (["show", ""], 2, "give either an ID or --entry N"),
+    (["show"], 2, "give either an ID or --entry N"),
+    (["show", ""], 2, "there is no run and no call '' in it"),
     (["verify", "--filtered"], 2, "--filtered is about an export: give --jsonl FILE"),
     (["verify", "--head", "7"], 2, "--head: give SEQ:HASH"),
     (["verify", "--jsonl", "no.jsonl"], 2, "--jsonl no.jsonl: No such file"),

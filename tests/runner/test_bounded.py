@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -469,3 +469,163 @@ async def test_a_tool_does_not_begin_when_what_it_is_given_caught_the_end(ends: 
     assert record.error is not None
     assert record.error.code == ends
     assert "begun" not in done
+
+
+class CleansUp:
+    """A tool's cleaning up, in some way that waits: it begins when the tool is told to stop."""
+
+    def __init__(self, way: str) -> None:
+        self.way, self.told, self.done = way, 0, False
+        self.begun, self.cleaning = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self) -> None:
+        self.begun.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            self.told += 1
+            self.cleaning.set()
+            try:
+                await self._clean()
+            except asyncio.CancelledError:
+                self.told += 1
+                raise
+            self.done = True
+            raise
+
+    async def _clean(self) -> None:
+        ends = time.monotonic() + 0.08
+        match self.way:
+            case "sleep":
+                await asyncio.sleep(0.08)
+            case "steps":
+                while time.monotonic() < ends:  # noqa: ASYNC110  as a tool may
+                    await asyncio.sleep(0)
+            case "task":
+                await asyncio.ensure_future(asyncio.sleep(0.08))
+            case "limit":
+                async with asyncio.timeout(60):
+                    await asyncio.sleep(0.08)
+            case "limit that is over":
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.08):
+                        await asyncio.sleep(60)
+            case "group that fails":
+                with suppress(ExceptionGroup):
+                    await failing_group()
+                await asyncio.sleep(0.08)
+            case "call":
+                inner = tool(visible=ALL, name="inner", description="Wait.")(self._inner)
+                assert isinstance(await ToolRunner([inner]).exec(INNER), Completed)
+            case "call that is too long":
+                inner = tool(visible=ALL, name="inner", description="Wait.", timeout=0.08)(
+                    wait_long
+                )
+                told = await ToolRunner([inner]).exec(INNER)
+                assert isinstance(told, Failed)
+                assert told.error.code is ErrorCode.TIMEOUT
+
+    async def _inner(self) -> None:
+        await asyncio.sleep(0.08)
+
+
+INNER = ToolCall("inner", "inner", "{}")
+WAYS = (
+    *("sleep", "steps", "task", "limit", "limit that is over", "group that fails"),
+    *("call", "call that is too long"),
+)
+STOPS: list[tuple[float, tuple[float, ...], ErrorCode]] = [
+    (60, (0.0,), ErrorCode.CANCELLED),
+    (0.03, (0.0,), ErrorCode.CANCELLED),  # the limit is over while it cleans up
+    (0.01, (), ErrorCode.TIMEOUT),
+    (60, (0.0, 0.03), ErrorCode.CANCELLED),  # whoever asks twice
+    (0.03, (0.0, 0.02, 0.05), ErrorCode.CANCELLED),
+    (0.01, (0.04,), ErrorCode.TIMEOUT),  # it is cancelled while it cleans up after the limit
+    (0.01, (0.04, 0.06), ErrorCode.TIMEOUT),
+]
+
+
+async def wait_long() -> None:
+    await asyncio.sleep(60)
+
+
+@each_row("way", WAYS)
+@each_row(("limit", "cancels", "code"), STOPS)
+async def test_a_tool_is_told_to_stop_once_and_why_first(
+    way: str, limit: float, cancels: tuple[float, ...], code: ErrorCode
+) -> None:
+    clean, sink = CleansUp(way), MemorySink()
+
+    @tool(visible=ALL, timeout=limit)
+    async def f() -> None:
+        """Clean up in the end."""
+        await clean()
+
+    running = asyncio.ensure_future(ToolRunner([f], sinks=[sink]).exec(CALL))
+    await clean.begun.wait()
+    began = time.monotonic()
+    for at in cancels:
+        await asyncio.sleep(max(0, began + at - time.monotonic()))
+        running.cancel()
+    with pytest.raises(asyncio.CancelledError) if cancels else nullcontext():
+        await running
+    (record,) = sink.records
+    assert (clean.told, clean.done) == (1, True)
+    assert record.error is not None
+    assert record.error.code is code
+
+
+async def test_a_tool_that_is_told_to_stop_has_the_grace_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("toolcrib.runner.execute.GRACE", 0.2)
+    go, sink = asyncio.Event(), MemorySink()
+
+    @tool(visible=ALL, timeout=0.02)
+    async def f() -> None:
+        """Go on, whoever says stop."""
+        while not go.is_set():
+            with suppress(asyncio.CancelledError):
+                await go.wait()
+
+    running = asyncio.ensure_future(ToolRunner([f], sinks=[sink]).exec(CALL))
+    began = time.monotonic()
+    while not running.done():
+        await asyncio.sleep(0.05)
+        running.cancel()
+    assert 0.2 <= time.monotonic() - began < 1
+    go.set()
+    assert [record.error and record.error.code for record in sink.records] == [
+        ErrorCode.OUTCOME_UNKNOWN
+    ]
+
+
+@each_row("asked", ["limit", "cancelled"])
+async def test_who_stops_a_tool_while_it_stops_itself_is_heard(asked: str) -> None:
+    """Its own timeout is over, it takes that back, and goes on: it is out of time, or cancelled."""
+    told: list[str] = []
+
+    @tool(visible=ALL, timeout=0.1 if asked == "limit" else 60)
+    async def f() -> None:
+        """Give up a wait, and take its time to."""
+        async with asyncio.timeout(0.02):
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                await asyncio.sleep(0.2)
+        told.append("went on")
+        await asyncio.sleep(60)
+
+    began = time.monotonic()
+    running = asyncio.ensure_future(ToolRunner([f]).exec(CALL))
+    if asked == "cancelled":
+        await asyncio.sleep(0.1)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    else:
+        outcome = await running
+        assert isinstance(outcome, Failed)
+        assert outcome.error.code is ErrorCode.TIMEOUT
+    assert told == ["went on"]
+    assert time.monotonic() - began < 3

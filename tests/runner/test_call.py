@@ -58,7 +58,8 @@ def test_the_text_on_top_says_what_the_table_does() -> None:
     }
     for state, end in call.ENDS.items():
         assert rows[state][3].strip().startswith(end.key)
-        assert rows[state][4].strip() == ("yes" if end.settles else "no")
+        counts = {"nothing": "no", "undone": "undone", "settled": "yes"}[end.counts]
+        assert rows[state][4].strip() == counts
 
 
 class Counts:
@@ -102,7 +103,7 @@ async def test_the_end_of_a_call_changes_what_its_state_says(state: str) -> None
     outcome = await runner.exec(asked, scope=scope)
     end = call.ENDS["begun" if state.startswith("begun") else state]  # type: ignore[index]
     assert isinstance(outcome, Completed if state == "begun" else Failed)
-    assert tally.calls == int(end.settles)
+    assert tally.calls == int(end.counts == "settled")
     assert tally.tainted is end.taints
     assert policy.open == 0
     policy.refuses = False

@@ -267,6 +267,84 @@ async def test_an_end_that_cannot_be_written_is_written_when_it_is_asked_for(
         assert (await log.verify()).ok
 
 
+@pytest.mark.parametrize("asked_again", [False, True], ids=["closed", "asked again"])
+async def test_an_end_is_counted_until_it_is_written(
+    monkeypatch: pytest.MonkeyPatch, asked_again: bool
+) -> None:
+    go = threading.Event()
+    f = tool(visible=ALL, timeout=0.02)(waits(go))
+    async with FullLog("sqlite://") as log:
+        runner = ToolRunner([f], sinks=[log])
+        before = runner.left_behind
+        await runner.exec(CALL)
+        log.refused = frozenset({"completed"})
+        go.set()
+        await until(lambda: log.refusals == 1 and not telling())
+        assert runner.left_behind == before + 1
+        assert (await runner.exec(CALL)).record.status == "failed"  # it cannot be written yet
+        assert runner.left_behind == before + 1
+        monkeypatch.setattr("toolcrib.runner.call.MOST_LEFT_BEHIND", before + 1)
+        other = await runner.exec(ToolCall("other", "wire", "{}"))
+        assert other.record.status == "completed"  # no thread is lost to what is only unwritten
+        log.refused = frozenset()
+        if asked_again:
+            assert (await runner.exec(CALL)).record.status == "completed"
+        else:
+            await log.aclose()
+        assert runner.left_behind == before
+
+
+@each_row(("cancelled", "ends"), [(False, "raises"), (False, "returns"), (True, "raises")])
+async def test_the_end_of_a_tool_whose_own_calls_were_left_behind_is_added(
+    cancelled: bool, ends: str
+) -> None:
+    go, begun = threading.Event(), asyncio.Event()
+    inner = tool(visible=ALL)(waits(go))
+
+    @tool(visible=ALL, timeout=60 if cancelled else 0.05)
+    async def pay() -> str:
+        """Pay by wire, twice."""
+        begun.set()
+        calls = [ToolCall(f"inner {number}", "wire", "{}") for number in range(2)]
+        try:
+            await runner.exec_all(calls)
+        except asyncio.CancelledError:
+            if ends == "raises":
+                raise
+        return "done"
+
+    async with AuditLog("sqlite://") as log:
+        runner = ToolRunner([inner, pay], sinks=[log])
+        before = runner.left_behind
+        outer = ToolCall("outer", "pay", "{}")
+        running = asyncio.ensure_future(runner.exec(outer))
+        await begun.wait()
+        if cancelled:
+            await asyncio.sleep(0.05)
+            running.cancel()
+        await asyncio.wait([running])
+        assert await ends_of(log, "outer") == ["started", "outcome_unknown"]
+        go.set()
+        await until(lambda: runner.left_behind == before)
+        for number in range(2):
+            assert await ends_of(log, f"inner {number}") == [
+                *("started", "outcome_unknown", "completed")
+            ]
+        late = "cancelled" if cancelled else "timeout"
+        assert await ends_of(log, "outer") == ["started", "outcome_unknown", late]
+        again = await ToolRunner([pay], sinks=[log]).exec(outer)
+        assert state(again.record) == late
+        assert (await log.verify()).ok
+
+
+def state(record: ToolInvocationRecord) -> str:
+    return record.status if record.error is None else str(record.error.code)
+
+
+async def ends_of(log: AuditLog, call_id: str) -> list[str]:
+    return [state(entry.record) for entry in await log.entries() if entry.record.id == call_id]
+
+
 @pytest.mark.parametrize("cancelled", [False, True])
 @each_row(
     ("raises", "codes"),

@@ -846,6 +846,27 @@ def test_what_cannot_be_meant_is_refused(options: dict[str, Any], told: str) -> 
         ToolRunner([f], **options)
 
 
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_what_a_sink_gives_is_nobodys(later: bool, ahead: bool) -> None:
+    taken: list[ToolInvocationRecord] = []
+
+    class Giving:
+        write_ahead = ahead
+
+        def write(self, record: ToolInvocationRecord) -> Any:
+            taken.append(record)
+
+            async def five() -> int:
+                return 5
+
+            return five() if later else 5
+
+    outcome = await ToolRunner(TOOLS, sinks=[Giving()]).exec(call_of("add", '{"a": 1, "b": 2}'))
+    assert isinstance(outcome, Completed)
+    assert taken[ahead:] == [outcome.record]
+
+
 async def test_sinks_that_can_be_read_only_once_are_told() -> None:
     sink = MemorySink()
     sinks: Any = (s for s in [sink])

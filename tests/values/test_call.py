@@ -97,6 +97,16 @@ def test_a_caller_is_text_that_a_log_can_hold(who: str, roles: tuple[str, ...]) 
     assert Caller("é😀", ("ä",)).id == "é😀"
 
 
+@pytest.mark.parametrize("field", ["id", "provider_id"])
+def test_the_ids_of_a_call_are_text_that_a_log_can_hold(field: str) -> None:
+    given: dict[str, Any] = {"id": "c1", "name": "look", "arguments": "{}"}
+    for _ in range(2):  # it is looked at again, though such a call was right before
+        with pytest.raises(ValueError, match=f"ToolCall: {field} holds a lone surrogate"):
+            ToolCall(**given | {field: "call_\ud800"})
+        assert getattr(ToolCall(**given | {field: "é😀"}), field) == "é😀"
+    assert ToolCall("c1", "a\ud800", "{}").name == "a\ud800"  # a model's: it names no tool
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"notes": (1,)}, {"notes": "note"}, {"complete": 1}, {"id": b"c1"}, {"fault": "cut"}],

@@ -509,8 +509,8 @@ def list_calls(  # noqa: PLR0913  the options of a command line
 @app.command("show")
 def show(
     wanted: Annotated[
-        str, typer.Argument(metavar="[ID]", help="A run's id, a call's, or both: RUN/CALL.")
-    ] = "",
+        str | None, typer.Argument(metavar="[ID]", help="A run's id, a call's, or both: RUN/CALL.")
+    ] = None,
     *,
     seq: EntryOption = None,
     log: LogOption = DATABASE,
@@ -525,8 +525,8 @@ def show(
     named = named_entry(wanted, seq)
 
     async def read(opened: AuditLog) -> tuple[list[CallStory], list[tuple[RunRecord, bool]]]:
-        if seq is not None:
-            return await whole_stories(opened, await _with_entry(opened, seq)), []
+        if wanted is None:
+            return await whole_stories(opened, await _with_entry(opened, seq or 0)), []
         entries = await _entries_of(opened, wanted)
         return await whole_stories(opened, entries), await opened.checked_runs(wanted)
 
@@ -536,7 +536,7 @@ def show(
     if as_json:
         print_json(
             {
-                "id": wanted,
+                "id": wanted or "",
                 "entry": seq,
                 "runs": [{**to_plain(run), "intact": intact} for run, intact in runs],
                 "calls": [_story(call) for call in calls],
@@ -553,9 +553,10 @@ async def _entries_of(log: AuditLog, wanted: str) -> list[AuditEntry]:
     """Return the entries of a run, of calls with that id, and of RUN/CALL.
 
     Ids are the provider's: one that looks like RUN/CALL hides nothing, and may have a slash itself.
-    One that is a number is an id, never an entry's number, which is another call's.
+    One that is a number is an id, never an entry's number, which is another call's. An empty one is a
+    call's: calls that no agent made have no run.
     """
-    filters = [AuditFilter(run_id=wanted), AuditFilter(call_id=wanted)]
+    filters = [AuditFilter(call_id=wanted), *[AuditFilter(run_id=wanted)] * (wanted != "")]
     slashes = [at for at, character in enumerate(wanted) if character == "/"]
     filters += [AuditFilter(run_id=wanted[:at], call_id=wanted[at + 1 :]) for at in slashes if at]
     entries = {entry.seq: entry for asked in filters for entry in await log.entries(asked)}

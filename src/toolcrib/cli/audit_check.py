@@ -141,8 +141,8 @@ def checkpoint(
 
 def prove(
     wanted: Annotated[
-        str, typer.Argument(metavar="[ID]", help="A call's id; none with --entry.")
-    ] = "",
+        str | None, typer.Argument(metavar="[ID]", help="A call's id; none with --entry.")
+    ] = None,
     file: FileArgument = None,
     *,
     seq: EntryOption = None,
@@ -155,13 +155,13 @@ def prove(
 ) -> None:
     """Write a proof that an entry is in the log of a checkpoint; `verify-inclusion` checks it."""
     if seq is not None and file is None and wanted:  # the only argument is where to
-        wanted, file = "", Path(wanted)
+        file, wanted = Path(wanted), None
     named = named_entry(wanted, seq)
     note = read_checkpoint("--checkpoint", kept)
 
     async def proved(audit: AuditLog) -> str:
-        if seq is not None:
-            return await audit.prove(seq, note)
+        if wanted is None:
+            return await audit.prove(seq or 0, note)
         last = await audit.last(wanted)
         if last is None:
             raise UnusableError(f"{without_password(log)}: there is no {named} in it")
@@ -170,7 +170,8 @@ def prove(
     proof = with_log(log_to_read(log, key_file), proved)
     _give(proof, file, Proof.parse, as_json=as_json)
     if as_json:
-        print_json({"log": without_password(log), "id": wanted, "entry": seq, "proof": proof})
+        about = {"log": without_password(log), "id": wanted or "", "entry": seq}
+        print_json({**about, "proof": proof})
 
 
 def check_inclusion(

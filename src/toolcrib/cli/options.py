@@ -411,14 +411,15 @@ def with_log(log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:
     return asyncio.run(opened())
 
 
-def named_entry(wanted: str, seq: int | None) -> str:
+def named_entry(wanted: str | None, seq: int | None) -> str:
     """Return what a command line names: an id, or an entry. Raises UnusableError unless it is one.
 
-    An id may be a number, too, so that an entry's number is given by an option of its own.
+    An id may be a number, too, so that an entry's number is given by an option of its own; and it may
+    be empty.
     """
-    if bool(wanted) == (seq is not None):
+    if (wanted is None) == (seq is None):
         raise UnusableError("give either an ID or --entry N")
-    if seq is not None:
+    if wanted is None:
         return f"entry {seq} of a call"
     number = wanted.isascii() and wanted.isdecimal()
     return f"run and no call '{wanted}'" + (f" (for an entry: --entry {wanted})" * number)

@@ -7,7 +7,7 @@ that state alone (`ENDS`). Every call that comes in has exactly one end.
 |-----------|-------------------------------------------------|-----------------------|---------|
 | arrived   | nothing that anybody else could notice          | not its own           | no      |
 | claimed   | its idempotency key is its own                  | released              | no      |
-| counted   | the policies and the run's tally have counted it| released              | yes     |
+| counted   | the policies and the run's tally have counted it| released              | undone  |
 | begun     | its tool was started                            | kept with the outcome | yes     |
 | unwritten | it ran before, and the ledger lacks its outcome | kept with the outcome | no      |
 | ended     | its outcome is settled                          |                       |         |
@@ -15,7 +15,10 @@ that state alone (`ENDS`). Every call that comes in has exactly one end.
 A tool that was left behind ends when its call has: that leaves the same state as if it had ended in
 time, an outcome that the ledger lacks and that is written, or held until the call is asked for again.
 
-The caller gets the outcome that the ledger has: an outcome that cannot be written is unknown.
+The caller gets the outcome that the ledger has: an outcome that cannot be written is unknown. What
+stands in the ledger is held against the call before it is told: nobody is told what became of another
+call under the same key. Of the two the one whose tool only read ends as `duplicate_call`; one that had
+claimed the key before it ran has the outcome that it had.
 """
 
 from __future__ import annotations
@@ -51,9 +54,17 @@ from toolcrib.runner.idempotency import (
     fingerprint_of,
     key_of,
     replayed,
+    same_call,
 )
 from toolcrib.runner.output import Unusable, check_output, report_unusable, views
-from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
+from toolcrib.runner.policy import (
+    CountingPolicy,
+    Policy,
+    count_all,
+    decide,
+    give_back_all,
+    settle_all,
+)
 from toolcrib.runner.recorder import CallFacts, Recorder, SinkResult
 from toolcrib.runner.running import CALLING, Calling, Limiter, leave_call, taint
 from toolcrib.runner.stopped import NotRecorded, Reporter, Stopped, as_failure, rejection
@@ -101,15 +112,15 @@ class End(msgspec.Struct, frozen=True):
     """Says what the end of a call changes: its idempotency key, policies' counts, the run's taint."""
 
     key: Literal["not its own", "released", "kept"]
-    settles: bool = False
+    counts: Literal["nothing", "undone", "settled"] = "nothing"
     taints: bool = False
 
 
 ENDS: dict[State, End] = {
     "arrived": End("not its own"),
     "claimed": End("released"),
-    "counted": End("released", settles=True),
-    "begun": End("kept", settles=True, taints=True),
+    "counted": End("released", counts="undone"),
+    "begun": End("kept", counts="settled", taints=True),
     "unwritten": End("kept"),
 }
 _NOT_RECORDED = "The tool ran, but what came of it could not be recorded. It is not run again."
@@ -122,7 +133,7 @@ _BROKEN_OFF = CallError.of(
 )
 _ENDED = (Completed, Failed)
 _LOOK = 0.05  # seconds in which is looked whether a loop has closed
-_HELD_UP = 10.0  # seconds that another's write of an unknown outcome may take
+_HELD_UP = 60.0  # seconds that another's write of an unknown outcome may take
 _log = logging.getLogger("toolcrib.audit")
 
 
@@ -175,14 +186,13 @@ class Call(Veiled, msgspec.Struct):
 
         `task` is the one that runs, and `cancels` how often it had been asked to stop before.
         """
-        facts, body, asked = self.facts, None, False
+        facts, body, late = self.facts, None, False
         try:
             outcome = await self._outcome(cancels, repairer)
         except Stopped as stopped:
-            asked = cancel_requests() > cancels
             if stopped.left:
                 facts.notes += (LEFT_BEHIND,)
-            outcome, body = facts.failed(stopped.error), stopped.body
+            outcome, body, late = facts.failed(stopped.error), stopped.body, stopped.late
         except GeneratorExit:  # the loop is gone: nothing can be awaited any more
             self._settle(facts.failed(CallError.of(ErrorCode.CANCELLED)))
             raise
@@ -202,7 +212,7 @@ class Call(Veiled, msgspec.Struct):
             outcome = await self.finalize(outcome)
         finally:
             if body is not None:
-                self._follow(body, asked=asked)
+                self._follow(body, late=late)
         if task is not None and task.cancelling() > cancels:
             raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
         return outcome
@@ -326,7 +336,10 @@ class Call(Veiled, msgspec.Struct):
         definition, tally = hydrated.definition, self.scope.tally
         if tally.approved and self.facts.approved_by is None:
             self._note_approval(hydrated)
-        tally.count(definition.name, definition.annotations.cost)
+        counted = self.scope.counted
+        counted[self.key] = made = counted.get(self.key, 0) + 1
+        if made == 1:
+            tally.count(definition.name, definition.annotations.cost)
         self.state = NEXT[self.state]["count"]
 
     def _checked(self, plan: ToolPlan, value: Any) -> Completed | Failed:
@@ -342,15 +355,19 @@ class Call(Veiled, msgspec.Struct):
         return Completed(facts.record("completed", public, error), value, model, notice)
 
     async def _replay(self, outcome: Completed | Failed) -> Outcome:
-        """Return the earlier outcome: its content is as untrusted as before, and it costs as much.
+        """Return the earlier outcome: its content is as untrusted as before, and its run has spent as
+        much as if it had run there, once.
 
         An outcome that the ledger lacks is written first.
         """
-        definition = self.facts.hydrated.definition
-        if definition is not None and definition.annotations.untrusted_output:
-            taint(self.scope.tally)
-        if not ENDS[self.state].settles and definition is not None:
-            self.scope.tally.count(definition.name, definition.annotations.cost)
+        definition, scope = self.facts.hydrated.definition, self.scope
+        if definition is not None:
+            if definition.annotations.untrusted_output:
+                taint(scope.tally)
+            key = key_of(scope.tally.run_id, self.facts.hydrated.call.id)
+            scope.counted[key] = made = scope.counted.get(key, 0) + 1
+            if made == 1:
+                scope.tally.count(definition.name, definition.annotations.cost)
         ledger = self.setup.write_ahead.ledger
         if self.state == "unwritten" and ledger is not None:
             self.facts.key = self.key
@@ -371,20 +388,32 @@ class Call(Veiled, msgspec.Struct):
         self.state = NEXT[self.state]["end"]
         if setup.write_ahead.ledger is None:
             stands = outcome
-        if end.key == "kept" and isinstance(outcome, _ENDED):
+        record, definition = outcome.record, self.facts.hydrated.definition
+        if end.key == "kept" and record.idempotency_key and isinstance(outcome, _ENDED):
             if isinstance(stands, _ENDED):
                 setup.cache.keep(self.key, stands, self.value_json if stands is outcome else None)
             else:
-                setup.cache.hold(self.key, outcome)
-        elif end.key == "released":
+                setup.cache.hold(self.key, outcome, late=self.late is not None)
+        elif end.key != "not its own":
             self._release(outcome)
-        record, definition = outcome.record, self.facts.hydrated.definition
         if end.taints and definition is not None and definition.annotations.untrusted_output:
             taint(self.scope.tally)
-        if end.settles and record.seconds is not None:
-            self.scope.tally.settle(record.name, record.seconds)
-        if end.settles and setup.counting:
-            settle_all(setup.counting, record, self.context)
+        if end.counts == "undone":
+            self._give_back(record)
+        elif end.counts == "settled":
+            if record.seconds is not None:
+                self.scope.tally.settle(record.name, record.seconds)
+            if setup.counting:
+                settle_all(setup.counting, record, self.context)
+
+    def _give_back(self, record: ToolInvocationRecord) -> None:
+        """Undo what was counted for a call whose tool never began: what is counted is what ran."""
+        hydrated, scope = self.facts.hydrated, self.scope
+        assert isinstance(hydrated, Hydrated)  # noqa: S101  it was counted
+        scope.counted[self.key] -= 1
+        if not scope.counted[self.key]:
+            scope.tally.give_back(hydrated.definition.name, hydrated.definition.annotations.cost)
+        give_back_all(self.setup.counting, hydrated, record, self.context)
 
     def _release(self, outcome: Outcome) -> None:
         """Let the key go; a call that waits keeps what its default factories made."""
@@ -408,11 +437,30 @@ class Call(Veiled, msgspec.Struct):
             return Recorded(unknown, None if unwritten else unknown.record, written.cancelled)
         known = written.given
         if isinstance(known, ToolInvocationRecord) and known != outcome.record:
-            stands = replayed(known)  # somebody else's was written first
-            self._settle(outcome, stands=stands)
-            return Recorded(stands, outcome.record if ran else None, written.cancelled)
+            if same_call(known, outcome.record):
+                stands = replayed(known)  # somebody else's was written first
+                self._settle(outcome, stands=stands)
+                return Recorded(stands, outcome.record if ran else None, written.cancelled)
+            if not (ran and self._claims()):
+                return await self._another(ledger, written)
         self._settle(outcome, stands=outcome)
         return Recorded(outcome, outcome.record, written.error or written.cancelled)
+
+    def _claims(self) -> bool:
+        """Return whether a ledger lets the call begin, and keeps its key for it from then on."""
+        definition = self.facts.hydrated.definition
+        return definition is not None and not definition.annotations.read_only
+
+    async def _another(self, ledger: Ledger, written: SinkResult) -> Recorded:
+        """End as `duplicate_call`, and have that written: another call ended under this key."""
+        self.facts.key = ""
+        outcome = self.facts.failed(CallError.of(ErrorCode.DUPLICATE_CALL))
+        try:
+            again = await self.setup.recorder.write(ledger, outcome.record, self.facts)
+        finally:
+            self._settle(outcome, stands=outcome)
+        trouble = again.error or again.cancelled or written.cancelled
+        return Recorded(outcome, outcome.record, trouble)
 
     def _unrecorded(self, raised: BaseException) -> Failed:
         """Return `outcome_unknown` for a call that ran and whose outcome could not be written."""
@@ -451,14 +499,14 @@ class Call(Veiled, msgspec.Struct):
             raise trouble
         return outcome
 
-    def _follow(self, body: Work, *, asked: bool) -> None:
-        """Have it recorded how a tool ended that was left behind, when it has. `asked` says that its
-        caller was cancelled; else it was out of time."""
+    def _follow(self, body: Work, *, late: bool) -> None:
+        """Have it recorded how a tool ended that was left behind, when it has. `late` says that it was
+        out of time; else its caller was cancelled."""
         loop = asyncio.get_running_loop()
 
         def heard(value: Any, raised: BaseException | None) -> None:
             over = threading.Event()
-            ending = self._end_late(value, raised, asked=asked)
+            ending = self._end_late(value, raised, late=late)
             tasks = []  # a loop holds its tasks weakly
 
             async def in_loop() -> None:
@@ -475,30 +523,30 @@ class Call(Veiled, msgspec.Struct):
             with suppress(ValueError):
                 ending.close()  # it may wait in a loop that has closed
             if not self.ended_late:
-                asyncio.run(self._end_late(value, raised, asked=asked))
+                asyncio.run(self._end_late(value, raised, late=late))
 
         body.tell(heard)
 
-    async def _end_late(self, value: Any, raised: BaseException | None, *, asked: bool) -> None:
+    async def _end_late(self, value: Any, raised: BaseException | None, *, late: bool) -> None:
         """Add how the call ended, where its outcome was unknown: to the ledger, if that is open, and
         to what this process remembers. `ended_late` is set unless it was broken off."""
         cache, ledger = self.setup.cache, self.setup.write_ahead.ledger
         if self.late is None:
-            self.late = self._late(value, raised, asked=asked)
+            self.late = self._late(value, raised, late=late)
         outcome, ends = self.late, time.monotonic() + _HELD_UP
         while not cache.claim_ended(self.key, self.mark):  # the unknown outcome is being written
             if time.monotonic() > ends:
                 return
             await asyncio.sleep(_LOOK)
-        late = msgspec.structs.replace(self, state=NEXT["arrived"]["find unwritten"])
+        ended = msgspec.structs.replace(self, state=NEXT["arrived"]["find unwritten"])
         if ledger is None or getattr(ledger, "closed", False):
-            late._settle(outcome)  # noqa: SLF001  its own
+            ended._settle(outcome)  # noqa: SLF001  its own
             self.ended_late = True
             return
-        recorded = await late._recorded(outcome, ledger)  # noqa: SLF001
+        recorded = await ended._recorded(outcome, ledger)  # noqa: SLF001
         self.ended_late = recorded.trouble is None
 
-    def _late(self, value: Any, raised: BaseException | None, *, asked: bool) -> Completed | Failed:
+    def _late(self, value: Any, raised: BaseException | None, *, late: bool) -> Completed | Failed:
         """Return the outcome of a tool that was left behind, as if it had ended so in time."""
         facts, executor, hydrated = self.facts, self.setup.executor, self.facts.hydrated
         assert isinstance(hydrated, Hydrated)  # noqa: S101  its tool has run
@@ -509,7 +557,7 @@ class Call(Veiled, msgspec.Struct):
         if inspect.iscoroutine(value):
             value.close()  # work that it made, and that nobody does any more
         told = made or not plan.tool.blocking  # to stop: no thread can be
-        if told and not asked and isinstance(raised, asyncio.CancelledError | TimeoutError | None):
+        if told and late and isinstance(raised, asyncio.CancelledError | TimeoutError | None):
             raised = TimeLimitExceeded()
         if raised is not None and not (told and isinstance(raised, asyncio.CancelledError)):
             ended = executor.ended(raised, plan, hydrated, cancels=cancel_requests())

@@ -2,8 +2,10 @@
 
 A tool's coroutine is driven in its caller's own task, so that `asyncio.timeout`, task groups and
 context variables in it work as ever; one that never suspends costs neither a task nor a timer. At its
-time limit, and when its caller is cancelled, CancelledError is raised in it, and it has GRACE seconds
-to end. One that goes on all the same is left behind in a task of its own, and its outcome is not known.
+time limit, and when its caller is cancelled, CancelledError is raised in it, once, and it has GRACE
+seconds to end. Whichever of the two was first is why it ended; what comes from outside meanwhile does
+not reach it, so that no clean-up is cut. (A timeout or a task group of its own does.) One
+that goes on all the same is left behind in a task of its own, and its outcome is not known.
 A thread cannot be killed either: a blocking tool that overruns is left behind in a thread of its own,
 which no later call uses and which does not keep the process alive.
 """
@@ -15,23 +17,29 @@ import gc
 import inspect
 import sys
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
+from contextlib import suppress
+from contextvars import Context, copy_context
 from functools import partial
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType, NoneType, coroutine
 from typing import Any, Protocol, TypeVar
 
-from toolcrib.threads import Ending, Work, cancel_requests, in_thread
+from toolcrib.threads import LEFT, Ending, LeftWork, Work, cancel_requests, in_thread
 from toolcrib.tools import Tool
 
 T = TypeVar("T")
 
 
 GRACE = 5.0  # seconds that a tool has to end when it was told to stop
-_ENDED_BY_CANCEL = (NoneType, asyncio.Future)  # cancelling a task waits for its code
 _left_behind: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
 
 
 class StillRunning(Exception):  # noqa: N818  an outcome; it never leaves the runner
-    """The tool was cancelled, did not end within the grace, and was left behind."""
+    """The tool was cancelled, did not end within the grace, and was left behind; `late` says that it
+    was out of time, before anybody cancelled its caller."""
+
+    def __init__(self, *, late: bool) -> None:
+        super().__init__()
+        self.late = late
 
 
 class TimeLimitExceeded(Exception):  # noqa: N818  an outcome; it never leaves the runner
@@ -66,10 +74,22 @@ async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
         raise _exit_of_its_own() from None
     deadline = _Deadline(work, seconds)
     try:
+        return await _bounded(work, pending, deadline)
+    finally:
+        if deadline.kept_back:
+            deadline.ask_again()
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)  # it comes here, and is raised by whoever asks the task
+
+
+async def _bounded(work: Coroutine[Any, Any, Any], pending: Any, deadline: _Deadline) -> Any:
+    try:
         value = await _driven(work, pending, deadline)
-    except (asyncio.CancelledError, TimeoutError):
+    except (asyncio.CancelledError, TimeoutError) as raised:
         if deadline.passed:
             raise TimeLimitExceeded from None
+        if deadline.kept_back and isinstance(raised, asyncio.CancelledError):
+            raise asyncio.CancelledError(*deadline.kept_back[-1]) from None  # says whose it is
         raise
     finally:
         deadline.disarm()
@@ -78,22 +98,50 @@ async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
     return value
 
 
+class _StopGate(asyncio.Future[None]):
+    """A future that a task waits for, and that knows in whose context it was cancelled: within the tool
+    that has the list `own`, or from outside."""
+
+    own: LeftWork | None = None
+    by: Context | None = None
+
+    def cancel(self, msg: Any = None) -> bool:
+        if not self.is_cancelled_within():
+            self.by = copy_context()
+        return super().cancel(msg)
+
+    def is_cancelled_within(self) -> bool:
+        left = None if self.by is None else self.by.get(LEFT)
+        while left is not None and left is not self.own:
+            left = left.outer
+        return left is not None
+
+
+_ENDED_BY_CANCEL = (NoneType, asyncio.Future, _StopGate)  # cancelling a task waits for its code
+
+
 class _Deadline:
     """Cancels a suspended tool at its time limit, and says when a cancelled tool used up its grace.
 
     `stopping` from the moment when CancelledError reached the tool on behalf of somebody outside of it
     until its grace is over. A task group or a timeout within the tool cancels the task, too, and takes
-    that back: the grace then ends without consequence.
+    that back: the grace then ends without consequence. A time limit that is over meanwhile is
+    `overdue`: it counts only if that was taken back. A request to stop that comes meanwhile is
+    `kept_back`, with its message: the task is asked again when that was taken back, or the tool has
+    ended. Until then it does not count, so that timeouts and calls in a clean-up are what they say.
     """
 
     __slots__ = (
         "_gate",
         "_grace",
+        "_left",
         "_limit",
         "_loop",
         "_requests",
         "_task",
         "_work",
+        "kept_back",
+        "overdue",
         "passed",
         "stopping",
     )
@@ -103,9 +151,12 @@ class _Deadline:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._requests = cancel_requests()
+        self._left = LEFT.get()
         self._limit = None if seconds is None else self._loop.call_later(seconds, self._pass)
         self._grace: asyncio.TimerHandle | None = None
-        self._gate: asyncio.Future[None] | None = None
+        self._gate: _StopGate | None = None
+        self.kept_back: list[tuple[Any, ...]] = []
+        self.overdue = False
         self.passed = False
         self.stopping = False
 
@@ -120,7 +171,7 @@ class _Deadline:
         """Return whether the tool waits through `until_done`, since cancelling may not end the wait."""
         if pending.__class__ in _ENDED_BY_CANCEL and not self.stopping:
             return False
-        return asyncio.isfuture(pending) and pending.get_loop() is self._loop
+        return pending is None or (asyncio.isfuture(pending) and pending.get_loop() is self._loop)
 
     def disarm(self) -> None:
         for timer in (self._limit, self._grace):
@@ -129,42 +180,86 @@ class _Deadline:
         if self.passed and self._task is not None and self._is_cancelled():
             self._task.uncancel()
 
-    def cancelled(self) -> None:
-        """Begin the grace if a CancelledError came because the task was cancelled."""
+    def cancelled(self, gate: _StopGate | None = None) -> bool:
+        """Return whether a CancelledError is for the tool; begin the grace if it came because the task
+        was cancelled. Within the grace it is for the tool only if it came from within the tool."""
         _take_back(self._work)
-        if self._is_cancelled():
-            self.stopping = True
-            if self._grace is not None:
-                self._grace.cancel()
-            self._grace = self._loop.call_later(GRACE, self._lapse)
+        if not self._is_cancelled():
+            return True
+        if self.stopping and self._is_cancelled(before=1):  # nobody took the earlier one back
+            return gate is None or gate.by is None or gate.is_cancelled_within()
+        self.stopping = True
+        if self._grace is not None:
+            self._grace.cancel()
+        self._grace = self._loop.call_later(GRACE, self._lapse)
+        return True
 
-    def until_done(self, pending: asyncio.Future[Any]) -> Generator[Any, Any, None]:
-        """Wait until `pending` is done or the grace is over. Raises CancelledError for the tool.
+    def until_done(self, pending: asyncio.Future[Any] | None) -> Generator[Any, Any, None]:
+        """Wait until `pending` is done (without one, for a turn of the loop) or the grace is over.
+        Raises CancelledError for the tool.
 
         The task waits for a future of ours: cancelling it returns at once, whatever `pending` does.
         """
+        if pending is None:
+            self._loop.call_soon(self._wake, None)
+            yield from self._gated(None)
+            return
         pending._asyncio_future_blocking = False  # noqa: SLF001  as a task does: it is waited for
         pending.add_done_callback(self._wake)
         try:
             while not pending.done() and not self.is_ignored():
-                self._gate = self._loop.create_future()
-                try:
-                    yield from self._gate
-                except asyncio.CancelledError as error:
-                    self.cancelled()
-                    if not pending.cancel(*error.args):
-                        raise
+                yield from self._gated(pending)
         finally:
-            self._gate = None
             pending.remove_done_callback(self._wake)
 
-    def _is_cancelled(self) -> bool:
-        return self._task is not None and self._task.cancelling() > self._requests
+    def _gated(self, pending: asyncio.Future[Any] | None) -> Generator[Any, Any, None]:
+        """Wait until something wakes this, and pass on a cancellation that is for the tool."""
+        gate = self._gate = _StopGate(loop=self._loop)
+        gate.own = self._left
+        try:
+            yield from gate
+        except asyncio.CancelledError as error:
+            if not self.cancelled(gate):
+                self._keep_back(error.args)
+                return
+            passed_on = False
+            if pending is not None:
+                by = copy_context() if gate.by is None else gate.by
+                passed_on = by.run(pending.cancel, *error.args)
+            if not passed_on:
+                raise
+        finally:
+            self._gate = None
+
+    def _is_cancelled(self, *, before: int = 0) -> bool:
+        """Return whether the task is asked to stop; also without the last requests, of this number."""
+        return self._task is not None and self._task.cancelling() - before > self._requests
 
     def _pass(self) -> None:
-        self.passed = True
+        self.overdue = self._is_cancelled()  # somebody was first
+        if not self.overdue:
+            self.passed = True
+            if self._task is not None:
+                self._task.cancel()
+
+    def catch_up(self) -> None:
+        """Stop a tool that was to be stopped while it was stopped by itself, if it took that back."""
+        if self.kept_back and not self._is_cancelled():
+            self.ask_again()
+        if self.overdue:
+            self._pass()
+
+    def ask_again(self) -> None:
+        """Ask the task to stop, as it was asked meanwhile."""
         if self._task is not None:
-            self._task.cancel()
+            for message in self.kept_back:
+                self._task.cancel(*message)
+        self.kept_back.clear()
+
+    def _keep_back(self, message: tuple[Any, ...]) -> None:
+        if self._task is not None:
+            self._task.uncancel()
+            self.kept_back.append(message)
 
     def _lapse(self) -> None:
         self._grace = None
@@ -186,12 +281,15 @@ def _driven(
     """
     while True:
         error: BaseException | None = None
+        if deadline.overdue or deadline.kept_back:
+            deadline.catch_up()
         try:
             if deadline.guards(pending):
                 yield from deadline.until_done(pending)
             else:
                 yield pending
         except GeneratorExit:  # the loop is gone, or whoever closed this goes on without it
+            deadline.kept_back.clear()
             work.close()
             raise
         except asyncio.CancelledError as cancelled:
@@ -201,7 +299,7 @@ def _driven(
             error = failed
         if error is None and deadline.is_ignored():
             _leave_behind(work, pending)
-            raise StillRunning
+            raise StillRunning(late=deadline.passed)
         try:
             pending = work.send(None) if error is None else work.throw(error)
         except StopIteration as finished:

@@ -39,7 +39,7 @@ from toolcrib.runner.execute import (
 from toolcrib.runner.output import MAX_RESULT_BYTES, Unusable, as_json, project, report_unusable
 from toolcrib.runner.process import run_in_process
 from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter, Stopped, safe_error
-from toolcrib.threads import LEFT, CallThread, Work, cancel_requests, is_stop
+from toolcrib.threads import LEFT, CallThread, LeftWork, Work, cancel_requests, is_stop
 from toolcrib.tools import Catalog, Entry, Need, PerCall, Tool, check_implements
 from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.context import CallContext, CallScope, Observer
@@ -134,7 +134,8 @@ class Executor:
         before = cancel_requests() if cancels is None else cancels
         watch = None
         outer = LEFT.get()
-        left: list[Work] = []
+        left = LeftWork()
+        left.outer = outer
         LEFT.set(left)
         try:
             instance = instance_of(hydrated, plan.tool)
@@ -197,13 +198,16 @@ class Executor:
         again = marks.idempotent or marks.read_only  # else it may have happened
         match raised:
             case StillRunning():
-                return _left_behind(left[-1] if left else None, again=again)
+                return _left_behind(left[-1] if left else None, again=again, late=raised.late)
             case TimeLimitExceeded() | asyncio.CancelledError() | CapabilityFailed() if (
                 left and not marks.read_only
             ):
                 self._tell(raised, call, what)
-                alone = plan.tool.blocking and not plan.made
-                return _left_behind(left[0] if alone else None, again=again)
+                late = isinstance(raised, TimeLimitExceeded)
+                stopped = late or cancel_requests() > cancels
+                return _left_behind(
+                    _body(raised, plan, left, stopped=stopped), again=again, late=late
+                )
             case TimeLimitExceeded():
                 return Stopped(CallError.of(ErrorCode.TIMEOUT, retryable=again))
             case asyncio.CancelledError():
@@ -233,10 +237,25 @@ class Executor:
             self._reporter.raised(f"a capability of {what}", call, raised.raised)
 
 
-def _left_behind(body: Work | None, *, again: bool) -> Stopped:
+def _left_behind(body: Work | None, *, again: bool, late: bool) -> Stopped:
     text = _STILL_RUNNING if again else _STILL_RUNNING + _LOOK_FIRST
     error = CallError.of(ErrorCode.OUTCOME_UNKNOWN, text, retryable=again)
-    return Stopped(error, left=True, body=body)
+    return Stopped(error, left=True, body=body, late=late)
+
+
+def _body(
+    raised: BaseException, plan: ToolPlan, left: Sequence[Work], *, stopped: bool
+) -> Work | None:
+    """Return the work with whose end the call is over; None where what was opened for it may undo it.
+
+    An async tool has ended itself as it was `stopped`, and only calls that it made go on.
+    """
+    if plan.made:
+        return None
+    if plan.tool.blocking:
+        return left[0]
+    own = RuntimeError("CancelledError was raised by the tool")
+    return Work.after(left, (None, raised if stopped else own))
 
 
 Exit: TypeAlias = Callable[[BaseException | None], Awaitable[object]]

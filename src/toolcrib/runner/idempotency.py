@@ -144,6 +144,7 @@ class IdempotencyCache:
         self._kept: deque[_KeptCall] = deque()
         self._evicted: deque[str] = deque()
         self._bytes = 0
+        self._unwritten: set[str] = set()
         self._lock = threading.Lock()
         self.pins: dict[str, tuple[ToolCall, str, FactoryValues]] = {}
 
@@ -194,12 +195,21 @@ class IdempotencyCache:
         return [key for key, call in self._known.copy().items() if isinstance(call, _RunningCall)]
 
     def release(self, key: str) -> None:
-        """Forget a key: its call did not begin."""
+        """Forget a key: its call did not begin, or the key is another call's."""
         del self._known[key]
+        self._unwritten.discard(key)
 
-    def hold(self, key: str, outcome: Completed | Failed) -> None:
-        """Keep the outcome of a call that has run, and that its ledger lacks; it is never evicted."""
+    def hold(self, key: str, outcome: Completed | Failed, *, late: bool = False) -> None:
+        """Keep the outcome of a call that has run, and that its ledger lacks; it is never evicted.
+        `late` says that it is the end of a tool that was left behind."""
         self._known[key] = _HeldCall(self._known[key].fingerprint, outcome)
+        if late:
+            self._unwritten.add(key)
+
+    @property
+    def unwritten(self) -> int:
+        """How many tools that were left behind have ended, and their ends could not be written yet."""
+        return len(self._unwritten)
 
     def keep(self, key: str, outcome: Completed | Failed, value_json: bytes | None = None) -> None:
         """Keep the outcome of a call that has run, with `value_json` in place of its value."""
@@ -216,6 +226,7 @@ class IdempotencyCache:
         fingerprint = known[key].fingerprint
         kept = _KeptCall(key, fingerprint, record, value_json, model_json, notice, size)
         known[key] = kept  # one step: another thread may ask
+        self._unwritten.discard(key)
         self._lock.acquire()  # `with` takes twice as long
         try:
             order.append(kept)
@@ -338,7 +349,7 @@ def _judged(
         raise NotRecorded(
             TypeError(f"a ledger gives a ToolInvocationRecord or None: this is a {kind}")
         )
-    if not _same(known, facts.record("started")):
+    if not same_call(known, facts.record("started")):
         raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
     if is_final(known):
         return AlreadyCompleted(replayed(known))
@@ -350,8 +361,11 @@ def _judged(
     raise Stopped(CallError.of(ErrorCode.OUTCOME_UNKNOWN))
 
 
-def _same(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
-    """Return whether two records under one key are of one call: the same tool, caller and arguments."""
+def same_call(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
+    """Return whether two records under one key are of one call: the same tool, caller and arguments.
+
+    Whatever stands under a key is held against the call before anybody is given it.
+    """
     return (
         known.definition_digest == asked.definition_digest
         and known.caller == asked.caller

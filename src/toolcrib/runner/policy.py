@@ -54,9 +54,12 @@ class CountingPolicy(Protocol):
         ...
 
     def settle(self, record: ToolInvocationRecord, context: PolicyContext, /) -> None:
-        """Settle a counted call that is over, whether it ran to its end or did not even begin.
+        """Settle a counted call that is over, whether it ran to its end or did not even begin; then
+        `record.seconds` is None.
 
-        What this raises is dropped: an outcome must not be lost over it.
+        What this raises is dropped: an outcome must not be lost over it. A policy may have one more
+        method, `give_back(hydrated, context)`, which is called before `settle` for a call that was
+        counted and never began.
         """
         ...
 
@@ -110,10 +113,13 @@ def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
 def counting(policies: Sequence[Policy]) -> tuple[CountingPolicy, ...]:
     """Return the policies that keep count. Raises ToolcribError for one that cannot count reliably."""
     for policy in policies:
-        methods = [getattr(policy, name, None) for name in ("count", "settle")]
-        if any(methods) and (not all(methods) or any(map(inspect.iscoroutinefunction, methods))):
+        methods = [getattr(policy, name, None) for name in ("count", "settle", "give_back")]
+        if any(methods) and (
+            not all(methods[:2]) or any(map(inspect.iscoroutinefunction, methods))
+        ):
             raise ToolcribError(
-                f"{_name(policy)}: a policy that counts has `count` and `settle`, and neither is async"
+                f"{_name(policy)}: a policy that counts has `count` and `settle`, and neither is async,"
+                " nor is its `give_back`, if it has one"
             )
     return tuple(policy for policy in policies if isinstance(policy, CountingPolicy))
 
@@ -165,8 +171,8 @@ def count_all(
 ) -> Deny | None:
     """Tell each policy that the call is about to run; return the Deny of one that refuses it.
 
-    None: whatever becomes of the call now, `settle_all` has to follow. A Deny: those that had counted
-    the call have been told that it is over.
+    None: whatever becomes of the call now, `settle_all` or `give_back_all` has to follow. A Deny: those
+    that had counted the call have been told that it is over.
     """
     for at, policy in enumerate(policies):
         try:
@@ -181,9 +187,28 @@ def count_all(
                 continue
             decision = _read(policy, answer)
             refused = decision if isinstance(decision, Deny) else _no_decision(policy)
-        settle_all(policies[:at], _refused(hydrated, context, refused), context)
+        give_back_all(policies[:at], hydrated, _refused(hydrated, context, refused), context)
         return refused
     return None
+
+
+def give_back_all(
+    policies: Iterable[CountingPolicy],
+    hydrated: Hydrated,
+    record: ToolInvocationRecord,
+    context: PolicyContext,
+) -> None:
+    """Tell each that a counted call is over, and never began."""
+    for policy in policies:
+        try:
+            give_back = getattr(policy, "give_back", None)
+            if give_back is not None:
+                give_back(hydrated, context)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as raised:  # noqa: BLE001  as in `settle_all`
+            log_raised(f"policy '{_name(policy)}'", raised)
+    settle_all(policies, msgspec.structs.replace(record, seconds=None), context)
 
 
 def settle_all(
@@ -203,8 +228,7 @@ def _refused(hydrated: Hydrated, context: PolicyContext, decision: Deny) -> Tool
     """Return the record of a counted call that does not run after all."""
     facts = Recorder((), None).facts(hydrated, context.caller, CallScope(context.run))
     facts.decision = decision
-    record = facts.failed(CallError.of(decision.code)).record
-    return msgspec.structs.replace(record, seconds=None)  # it took no time of the run's
+    return facts.failed(CallError.of(decision.code)).record
 
 
 def _read(policy: Policy, given: Any) -> Decision:

@@ -6,6 +6,7 @@ Records are made here and nowhere else, by keyword: a field that is added to the
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import re
 import time
@@ -291,9 +292,10 @@ class Recorder:
         written = await to_the_end(partial(sink.write, record))
         keeper = self._attached.get(id(sink))
         kept = keeper is None or keeper.generation == getattr(sink, "generation", None)
-        if attached is DONE and kept:
+        if kept and attached is DONE:
             return written
-        lost = await self.attach(sink, facts)
+        away = kept and written.error is not None  # it takes nothing just now
+        lost = DONE if away else await self.attach(sink, facts)
         return SinkResult(
             written.given,
             written.error or attached.error or lost.error,
@@ -378,14 +380,16 @@ def public_name(call: HydrationResult) -> str:
     return name if call.definition or _NAME.fullmatch(name) else "*"
 
 
-async def to_the_end(work: Callable[[], Awaitable[object] | None]) -> SinkResult:
-    """Begin something, and await it to its end: cancelling the caller, however often, must not
-    interrupt it."""
+async def to_the_end(work: Callable[[], Awaitable[object] | object]) -> SinkResult:
+    """Begin something, and await it to its end, if there is something to await: cancelling the caller,
+    however often, must not interrupt it."""
     cancelled = None
     try:
         pending = work()
         if pending is None:
             return DONE
+        if not inspect.isawaitable(pending):
+            return SinkResult(pending)
         future = asyncio.ensure_future(pending)
         cancelled = await until_done(future)
         given = future.result()

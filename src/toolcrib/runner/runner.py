@@ -162,9 +162,12 @@ class ToolRunner:
         """The number of calls in this process that were given up and still run, in threads or tasks, or
         whose end is still to be written.
 
-        With 100 of them no further tool is started: calls end as `not_runnable`.
+        With 100 that run no further tool is started: calls end as `not_runnable`. An end that the log
+        could not take counts, in this runner, until the call is made again, unless the log was closed.
         """
-        return Work.left_behind
+        ledger = self._setup.write_ahead.ledger
+        closed = ledger is None or getattr(ledger, "closed", False)
+        return Work.left_behind + (0 if closed else self._setup.cache.unwritten)
 
     def never_allows(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
         """Return the Deny that every call of this tool would get in the rest of a run, whatever its

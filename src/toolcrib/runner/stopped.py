@@ -53,8 +53,9 @@ class Reporter:
 class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline, never further
     """The call ends with `error`; `asked_digest` is that of the definition of an earlier question.
 
-    `edited_by` is who approved it with what can be no arguments. `left` is work of its tool that goes
-    on, of which the tool's own `body` may be one.
+    `edited_by` is who approved it with what can be no arguments. `left` says that work of its tool
+    goes on; the call is over when its `body` is, if it has one. `late` says that it was stopped at its
+    time limit, else its caller was cancelled.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline,
         edited_by: str = "",
         left: bool = False,
         body: Work | None = None,
+        late: bool = False,
     ) -> None:
         super().__init__(error.code)
         self.error = error
@@ -72,6 +74,7 @@ class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline,
         self.edited_by = edited_by
         self.left = left
         self.body = body
+        self.late = late
 
 
 class NotRecorded(Exception):  # noqa: N818  never leaves the pipeline: what was `raised` does

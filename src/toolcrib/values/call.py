@@ -55,9 +55,12 @@ class ToolCall(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
     * `streamed_otherwise`: its pieces said something else than the whole that followed them;
     * `after_end`: the provider sent more after it had said that this was the end;
     * `state_dropped`: what its reply brought to be sent back could not be saved, and is not sent back.
+
+    Raises ValueError for an id with a lone surrogate, which no log can hold.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("arguments",)
+    logged: ClassVar[tuple[str, ...]] = ("id", "provider_id")
 
     id: str
     name: str

@@ -76,6 +76,17 @@ class RunTally(Veiled, msgspec.Struct):
             self.cost += cost
             self.cost_per_tool[tool] = self.cost_per_tool.get(tool, 0.0) + cost
 
+    def give_back(self, tool: str, cost: float) -> None:
+        """Undo one `count`: the call's tool never began."""
+        self.calls -= 1
+        self.per_tool[tool] -= 1
+        if not self.per_tool[tool]:
+            del self.per_tool[tool]
+            self.cost -= self.cost_per_tool.pop(tool, 0.0)  # all of it: no rounding is left
+        elif cost:
+            self.cost -= cost
+            self.cost_per_tool[tool] -= cost
+
     def settle(self, tool: str, seconds: float) -> None:
         """Count a call that is over, after `seconds`."""
         self.seconds_per_tool[tool] = self.seconds_per_tool.get(tool, 0.0) + seconds
@@ -102,6 +113,7 @@ class CallScope(msgspec.Struct, frozen=True):
     `asked` are the requests of these answers, by id: a request lapses at its own time limit, and a call
     that has one does not run without an answer. `origin` is the turn that made the
     call, `choice` why its tools were on offer, and `attachments` the long texts that the two refer to.
+    `counted` says how often each call was made, by its key: the tally counts it once.
     """
 
     tally: RunTally
@@ -111,6 +123,7 @@ class CallScope(msgspec.Struct, frozen=True):
     origin: Origin | None = None
     choice: Choice | None = None
     attachments: tuple[Attachment, ...] = ()
+    counted: dict[str, int] = {}
 
     def was_asked(self, call: ToolCall) -> bool:
         """Return whether somebody was asked about this call, with whatever arguments."""

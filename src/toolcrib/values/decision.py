@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from toolcrib.errors import ErrorCode
-from toolcrib.values.json import JsonObject, JsonValue, Veiled, encodable
+from toolcrib.values.json import JsonObject, JsonValue, Veiled
 from toolcrib.values.typed import Checked
 
 
@@ -20,16 +20,10 @@ class Caller(Checked, msgspec.Struct, frozen=True, gc=False):
     Raises ValueError for text with a lone surrogate, which no log can hold.
     """
 
+    logged: ClassVar[tuple[str, ...]] = ("id", "roles")
+
     id: str
     roles: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, text in (("id", self.id), *(("roles", role) for role in self.roles)):
-            if not text.isascii() and text != encodable(text):
-                raise ValueError(
-                    f"Caller: {name} holds a lone surrogate, which no log can hold: decode it as UTF-8"
-                )
 
 
 ANONYMOUS = Caller("anonymous")

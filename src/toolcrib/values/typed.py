@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, wraps
 from typing import (
     Any,
+    ClassVar,
     Literal,
     NamedTuple,
     ParamSpec,
@@ -72,9 +73,10 @@ class _FieldKind(NamedTuple):
 
 class Checked:
     """A value whose fields are checked when it is made. Raises TypeError for one that is not of the
-    type that its class says."""
+    type that its class says, and ValueError for a lone surrogate in a field that is `logged`."""
 
     __slots__ = ()
+    logged: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         made: Any = self
@@ -83,10 +85,28 @@ class Checked:
         tuples = _FITTING.get(types_)
         if tuples is None:
             _check_fields(made, types_)
-            return
-        for at in tuples:
-            if values[at]:
-                _check_fields(made, types_)
+        else:
+            for at in tuples:
+                if values[at]:
+                    _check_fields(made, types_)
+        for name in self.logged:
+            value = getattr(made, name)
+            if value.__class__ is not str or not value.isascii():
+                _check_characters(made, name, value)
+
+
+def _check_characters(made: object, name: str, value: str | tuple[str, ...]) -> None:
+    owner = made.__class__.__name__
+    for text in (value,) if isinstance(value, str) else value:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            failure = (
+                f"{owner}: {name} holds a lone surrogate, which no log can hold: decode it as UTF-8"
+            )
+        else:
+            continue
+        raise ValueError(failure)
 
 
 _FITTING: dict[tuple[type, ...], tuple[int, ...]] = {}

@@ -26,7 +26,7 @@ from toolcrib.values.json import canonical_text
 from toolcrib.values.message import Offer, Piece, Reply, TextPart
 from toolcrib.wire.base import Decoder
 from toolcrib.wire.calls import unlisted
-from toolcrib.wire.json_text import SPACE, Settled
+from toolcrib.wire.json_text import SPACE, Settled, mended
 from toolcrib.wire.text_calls.quotes import Quotes, is_in_path
 from toolcrib.wire.text_calls.reading import (
     Asking,
@@ -497,7 +497,7 @@ class TextCallDecoder:
         given = call.arguments() if whole else Settled("".join(call.pieces))
         return ToolCall(
             id=f"{self._ids}{number}",
-            provider_id=call.provider_id,
+            provider_id=mended(call.provider_id),
             name=self._offer.own_name(call.name),
             arguments=given.text,
             complete=whole,

@@ -1,0 +1,249 @@
+"""What is counted is what ran: what was counted for a call whose tool never began is given back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from policies.policy_helpers import call_of, context_of
+from waiting import until
+
+from toolcrib import ALL, Allow, Completed, Deny, ErrorCode, ToolCall, ToolRunner, tool
+from toolcrib.audit import AuditLog
+from toolcrib.errors import ToolcribError
+from toolcrib.policies import budget, rate_limit
+from toolcrib.runner import CallScope
+from toolcrib.testing import MemorySink
+from toolcrib.values.call import Hydrated
+from toolcrib.values.context import PolicyContext, RunTally
+from toolcrib.values.record import ToolInvocationRecord
+
+RAN: list[int] = []
+LIMIT = 3
+LIMITS: dict[str, Callable[[], Any]] = {
+    "calls": lambda: budget(calls=LIMIT),
+    "cost": lambda: budget(cost=LIMIT * 0.1),
+    "calls of a tool": lambda: budget(calls=LIMIT, per="tool"),
+    "cost of a tool": lambda: budget(cost=LIMIT * 0.1, per="tool", only="pay"),
+    "calls of a caller": lambda: budget(calls=LIMIT, per="caller"),
+    "cost of a caller": lambda: budget(cost=LIMIT * 0.1, per="caller", only="pay"),
+    "rate": lambda: rate_limit(f"{LIMIT}/minute"),
+    "rate of a tool": lambda: rate_limit(f"{LIMIT}/minute", per="tool", only="pay"),
+}
+
+
+@tool(visible=ALL, cost=0.1)
+async def pay(n: int) -> int:
+    """Pay."""
+    RAN.append(n)
+    return n
+
+
+@tool(visible=ALL, exclusive=True)
+async def alone() -> int:
+    """Run alone, and wait."""
+    RAN.append(0)
+    await asyncio.sleep(60)
+    return 1
+
+
+class Away(MemorySink):
+    """It is to be told before a tool runs, and cannot be."""
+
+    write_ahead = True
+    away = False
+
+    def write(self, record: ToolInvocationRecord) -> None:
+        if self.away and record.status == "started":
+            raise OSError("the disk is full")
+        super().write(record)
+
+
+class Last:
+    """A policy that counts after the others, and refuses while it is told to."""
+
+    refuses = False
+
+    def __call__(self, _call: Hydrated, _context: PolicyContext) -> Allow:
+        return Allow()
+
+    def count(self, _call: Hydrated, _context: PolicyContext) -> Deny | None:
+        return Deny("no more") if self.refuses else None
+
+    def settle(self, record: ToolInvocationRecord, context: PolicyContext) -> None: ...
+
+
+class Crib:
+    """A runner with a limit, and calls in one run."""
+
+    def __init__(self, log: AuditLog, limit: Any) -> None:
+        self.log, self.sink, self.last = log, Away(), Last()
+        self.runner = ToolRunner([pay, alone], sinks=[log, self.sink], policy=[limit, self.last])
+        self.scope = CallScope(RunTally("run_1"))
+
+    async def pay(self, id_: str, n: int = 1) -> Any:
+        return await self.runner.exec(ToolCall(id_, "pay", f'{{"n": {n}}}'), scope=self.scope)
+
+    async def elsewhere(self, id_: str) -> None:
+        """Make a call in another process, of the same run."""
+        scope = CallScope(RunTally("run_1"))
+        await ToolRunner([pay], sinks=[self.log]).exec(
+            ToolCall(id_, "pay", '{"n": 1}'), scope=scope
+        )
+
+
+async def replayed(crib: Crib) -> None:
+    await crib.pay("ran")
+    for _ in range(LIMIT + 1):
+        assert (await crib.pay("ran")).replayed
+
+
+async def duplicate(crib: Crib) -> None:
+    await crib.pay("ran")
+    for _ in range(LIMIT + 1):
+        assert (await crib.pay("ran", 2)).error.code is ErrorCode.DUPLICATE_CALL
+
+
+async def duplicate_in_the_log(crib: Crib) -> None:
+    await crib.elsewhere("theirs")
+    for _ in range(LIMIT + 1):
+        assert (await crib.pay("theirs", 2)).error.code is ErrorCode.DUPLICATE_CALL
+
+
+async def not_written(crib: Crib) -> None:
+    crib.sink.away = True
+    for number in range(LIMIT + 1):
+        with pytest.raises(OSError, match="full"):
+            await crib.pay(f"away {number}")
+    crib.sink.away = False
+
+
+async def refused_by_another(crib: Crib) -> None:
+    crib.last.refuses = True
+    for number in range(LIMIT + 1):
+        assert (await crib.pay(f"refused {number}")).error.code is ErrorCode.DENIED
+    crib.last.refuses = False
+
+
+async def cancelled_while_it_waits_for_a_slot(crib: Crib) -> None:
+    running = asyncio.ensure_future(crib.runner.exec(ToolCall("alone", "alone", "{}")))
+    await until(lambda: RAN == [0])
+    waiting = [asyncio.ensure_future(crib.pay(f"waits {number}")) for number in range(LIMIT)]
+    await asyncio.sleep(0.01)
+    for task in (*waiting, running):
+        task.cancel()
+    await asyncio.wait([*waiting, running])
+
+
+NOT_BEGUN: list[tuple[Callable[[Crib], Awaitable[None]], int]] = [
+    (replayed, 1),
+    (duplicate, 1),
+    (duplicate_in_the_log, 0),
+    (not_written, 0),
+    (refused_by_another, 0),
+    (cancelled_while_it_waits_for_a_slot, 0),
+]
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize(
+    ("how", "ran"), NOT_BEGUN, ids=lambda given: getattr(given, "__name__", "")
+)
+async def test_what_never_began_costs_nothing(
+    how: Callable[[Crib], Awaitable[None]], ran: int, limit: str
+) -> None:
+    RAN.clear()
+    async with AuditLog("sqlite://") as log:
+        crib = Crib(log, LIMITS[limit]())
+        await how(crib)
+        mine = RAN.count(1) - (how is duplicate_in_the_log)
+        other = (
+            limit in ("calls of a caller", "rate") and how is cancelled_while_it_waits_for_a_slot
+        )
+        assert mine == ran
+        left = LIMIT - ran - other  # the call that ran alone is of the same caller
+        outcomes = [await crib.pay(f"new {number}") for number in range(LIMIT + 1)]
+        assert [isinstance(o, Completed) for o in outcomes] == [
+            number < left for number in range(LIMIT + 1)
+        ]
+        tally, counted = crib.scope.tally, LIMIT - other
+        assert (tally.calls, tally.per_tool) == (counted, {"pay": counted})
+        assert tally.cost == pytest.approx(0.1 * counted)
+        assert tally.cost_per_tool == {"pay": pytest.approx(0.1 * counted)}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+async def test_what_another_process_ran_is_its_runs_and_nobody_elses(limit: str) -> None:
+    """A run that goes on elsewhere has spent what it spent, once; of callers and rates each process
+    knows its own."""
+    async with AuditLog("sqlite://") as log:
+        crib = Crib(log, LIMITS[limit]())
+        await crib.elsewhere("theirs")
+        for _ in range(LIMIT + 1):
+            assert (await crib.pay("theirs")).replayed
+        assert (crib.scope.tally.calls, crib.scope.tally.per_tool) == (1, {"pay": 1})
+        left = LIMIT if "caller" in limit or "rate" in limit else LIMIT - 1
+        outcomes = [await crib.pay(f"new {number}") for number in range(LIMIT + 1)]
+        assert [isinstance(o, Completed) for o in outcomes] == [
+            number < left for number in range(LIMIT + 1)
+        ]
+
+
+async def test_a_policy_of_anybodys_is_told_of_what_never_began() -> None:
+    told: list[object] = []
+
+    class Counts(Last):
+        def count(self, call: Hydrated, _context: PolicyContext) -> None:
+            told.append(call.call.id)
+
+        def give_back(self, call: Hydrated, _context: PolicyContext) -> None:
+            told.append(f"back: {call.call.id}")
+
+        def settle(self, record: ToolInvocationRecord, _context: PolicyContext) -> None:
+            told.append(record.seconds is None)
+
+    class Fails(Counts):
+        def give_back(self, call: Hydrated, _context: PolicyContext) -> None:
+            raise ValueError
+
+    sink = Away()
+    sink.away = True
+    runner = ToolRunner([pay], sinks=[sink], policy=[Counts(), Fails()])
+    with pytest.raises(OSError, match="full"):
+        await runner.exec(ToolCall("c", "pay", '{"n": 1}'))
+    assert told == ["c", "c", "back: c", True, True]
+    sink.away = False
+    told.clear()
+    await runner.exec(ToolCall("c", "pay", '{"n": 1}'))
+    assert told == ["c", "c", False, False]
+
+
+def test_giving_back_is_not_async() -> None:
+    class Later(Last):
+        async def give_back(self, call: Hydrated, context: PolicyContext) -> None: ...
+
+    with pytest.raises(ToolcribError, match="nor is its `give_back`"):
+        ToolRunner([pay], policy=Later())
+
+
+def test_of_two_calls_that_look_alike_the_one_that_holds_longer_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One call under two runners: what is given back never lets one too many run in a minute."""
+    now = [0.0]
+    monkeypatch.setattr("toolcrib.policies.time.monotonic", lambda: now[0])
+    policy: Any = rate_limit("2/minute")
+    call, context = call_of("subject"), context_of(RunTally("r"))
+
+    def counted(at: float) -> bool:
+        now[0] = at
+        return policy.count(call, context) is None
+
+    assert [counted(0.0), counted(30.0), counted(40.0)] == [True, True, False]
+    policy.give_back(call, context)
+    assert [counted(50.0), counted(61.0), counted(91.0)] == [True, False, True]
+    for _ in range(5):  # more often than it was counted: of what is not there nothing goes
+        policy.give_back(call, context)
+    assert [counted(92.0), counted(93.0), counted(94.0)] == [True, True, False]
