@@ -570,7 +570,12 @@ def jobs_in(value: Any) -> list[Job]:
     return [job for part in parts or () for job in jobs_in(part)]
 
 
+def renumber(x: Any) -> Any:
+    return [{**job, "days": number} for number, job in enumerate(x, 1)]
+
+
 NAMED = {"x": {"k": "a"}, "y": {"k": "b"}}
+NUMBERED = [{"k": "a", "days": 1}, {"k": "b", "days": 2}, {"k": "c", "days": 3}]
 PAIRS = [{"main": {"k": "a"}}, {"main": {"k": "b"}, "spare": {"k": "c"}}]
 ALIKE = [{"k": "a", "note": None}, {"k": "a", "days": 30}, {"k": "b"}]
 THREE = [*TWO, {"k": "c"}]
@@ -593,6 +598,10 @@ THREE = [*TWO, {"k": "c"}]
         (list[Job], THREE, lambda x: edit(x, 1, days=7)[1:], [1, 2]),
         (list[Job], THREE, lambda x: [x[2], *edit(x, 0, days=7)[:2]], [2, 0, 1]),
         (list[Job], TWO, lambda x: [*edit(x, 0, days=7), {"k": "n"}], [0, 1, 2]),
+        (list[Job], NUMBERED, lambda x: renumber(x[1:]), [1, 2]),
+        (list[Job], NUMBERED, lambda x: renumber([{"k": "n"}, *x]), [3, 0, 1, 2]),
+        (list[Job], NUMBERED, lambda x: renumber([x[1], x[0], x[2]]), [1, 0, 2]),
+        (list[Job], NUMBERED[:2], lambda x: edit(x, 1, days=1, note="b")[1:], [1]),
         (list[Job], TWO, lambda x: edit(edit(x, 0, days=7), 1, days=8)[::-1], [1, 0]),
         (list[Job], TWO, lambda x: edit(edit(x, 0, k="n"), 1, k="m")[1:], REFUSED),
     ],
@@ -620,3 +629,32 @@ async def test_of_items_that_read_alike_the_one_at_the_place_was_edited(
     outcome, _ = await edited(list[Job], ALIKE, lambda x: edit(x, at, days=7))
     assert isinstance(outcome, Completed), outcome
     assert [job.model_fields_set for job in GOT[0]["x"]] == [first, second, {"k"}]
+
+
+class Priced(BaseModel):
+    k: str
+    price: Annotated[float, AfterValidator(lambda price: price * 1.5)] = 0
+
+
+@pytest.mark.parametrize(
+    ("sent", "change", "prices"),
+    [
+        ((8, 4), lambda x: edit(x, 1, price=7), [12, 10.5]),
+        ((8, 4), lambda x: edit(x, 1, price=12), [12, 18]),
+        ((8, 4), lambda x: [*x, {"k": "n", "price": 6}], [12, 6, 9]),
+        ((8, 4), lambda x: x[:1], [12]),
+        ((8, 4), lambda x: [*x, {"k": "n", "price": 12}][1:], [6, 12]),
+        ((8, 8), lambda x: [{"k": "n", "price": 12}], REFUSED),
+    ],
+)
+async def test_what_is_written_is_read_and_what_may_have_been_left_is_not(
+    sent: Any, change: Any, prices: Any
+) -> None:
+    lines = [{"k": f"k{price}", "price": price} for price in sent]
+    outcome, _ = await edited(list[Priced], lines, change)
+    if prices is REFUSED:
+        assert isinstance(outcome, Failed), GOT
+        assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
+        return
+    assert isinstance(outcome, Completed), outcome
+    assert [one.price for one in GOT[0]["x"]] == prices

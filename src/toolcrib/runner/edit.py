@@ -136,8 +136,9 @@ class _Shown:
     """Holds what was shown, and where each part of it came from.
 
     `below` are the places that hold a default, `hidden` those that hold one that a factory made and no
-    JSON shows. `changed` are the places whose value an author's validator made, `marks` the values that
-    stand for a default by its type, and `items` what is sent otherwise than it was shown.
+    JSON shows. `changed` are the places whose value an author's validator made, `values` how often each
+    text or number was shown, `marks` the values that stand for a default by its type, and `items` what
+    is sent otherwise than it was shown.
     """
 
     def __init__(self, hydrated: Hydrated) -> None:
@@ -146,8 +147,8 @@ class _Shown:
         self.changed = frozenset(hydrated.building.normalised)
         self.marks, self.below, self.hidden = set[int](), set[Steps](), set[Steps]()
         self.items: dict[int, _Item | None] = {}
-        self.values: set[tuple[str, int]] = set()
         arguments = hydrated.arguments
+        self.values = Counter(self.each(arguments, ""))
         for at, origin in self.added.origins.items():
             value = _at_place(arguments, at)
             above = [at[:depth] for depth in range(len(at) + 1)]
@@ -160,10 +161,16 @@ class _Shown:
     def is_changed(self, at: Steps) -> bool:
         return bool(self.changed) and pointer_of(at) in self.changed
 
+    def each(self, value: Any, name: str) -> Iterator[tuple[str, int]]:
+        """Yield each text, number and the like in a value: its property, and the number of it."""
+        if not isinstance(value, dict | list):
+            yield name, self.number(value)
+        for step, part in _steps(value):
+            yield from self.each(part, step if isinstance(step, str) else name)
+
     def _sent(self, shown: Any, sent: Any, at: Steps) -> Any:
         """Return what was sent for a value, its parts where they were shown; defaults are absent."""
         number = self.number(shown)
-        self.values.add((_name_of(at), number))
         if at in self.added.origins:
             return _ABSENT
         if self.is_changed(at):
@@ -244,13 +251,19 @@ class _Edit:
         self._sent = sent
         self.taken: dict[Steps, Steps] = {}
         self.partly: set[Steps] = set()
+        self._kept, self._lost = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
         made, self.expected = self._matched(edited, shown.whole, ())
+        self._lost = shown.values - self._kept
+        if self._lost:  # and what is written may be what is lost
+            self.taken, self.partly = {}, set()
+            made, self.expected = self._matched(edited, shown.whole, ())
         self.arguments = cast("JsonObject", made)
 
     def _matched(self, edited: Any, was: _Item, at: Steps) -> tuple[Any, Any]:
         """Return what is sent for a value that stands for one that was shown, and what is expected."""
         number = self._number(edited)
         if number == self._number(was.shown):
+            self._keep(edited, at)
             known = was.sent is not _ABSENT or was.at in self._shown.added.origins
             return self._left(was, at) if known else self._written(edited), _Left(number)
         if self._shown.is_changed(was.at):
@@ -266,6 +279,10 @@ class _Edit:
             self.taken, self.partly = taken, partly
             return self._written(edited), _InText(expected)
         return self._new(edited, at)
+
+    def _keep(self, edited: Any, at: Steps) -> None:
+        """Note that all of a value is as it was shown."""
+        self._kept.update(self._shown.each(edited, _name_of(at)))
 
     def _left(self, was: _Item, at: Steps) -> Any:
         """Return what was sent for a value that was left, and note the defaults within it."""
@@ -324,10 +341,10 @@ class _Edit:
 
     def _new(self, edited: Any, at: Steps) -> tuple[Any, Any]:
         """Return what is sent for a value that was not here; an item that was shown may be moved."""
-        if isinstance(edited, dict | list):
+        if self._is_moved(edited):
             number = self._number(edited)
-            if self._is_moved(edited):
-                return self._left(cast("_Item", self._shown.items[number]), at), _Left(number)
+            self._keep(edited, at)
+            return self._left(cast("_Item", self._shown.items[number]), at), _Left(number)
         if isinstance(edited, dict):
             self._check_marks(edited)
             parts = {name: self._new(part, (*at, name)) for name, part in edited.items()}
@@ -337,8 +354,8 @@ class _Edit:
             items = [self._new(part, (*at, index)) for index, part in enumerate(edited)]
             return [one[0] for one in items], _any_of([one[1] for one in items])
         number = self._number(edited)
-        is_shown = (_name_of(at), number) in self._shown.values  # it may be what was left
-        return self._written(edited), _Left(number) if is_shown else None
+        may_be_left = (_name_of(at), number) in self._lost
+        return self._written(edited), _Left(number) if may_be_left else None
 
     def _is_moved(self, edited: Any) -> bool:
         """Return whether this was shown somewhere, and is sent otherwise than it was shown."""
@@ -403,39 +420,41 @@ class _Edit:
     def _recognised(
         self, edited: list[Any], was: _Item, new: list[int], old: set[int]
     ) -> dict[int, int]:
-        """Match items with those that they were by what no other item has, neither before nor now, and
-        the last one by anything. Plain defaults, and values that no JSON shows, tell nothing."""
+        """Match items with those that they were by most of what no other item has, neither before nor
+        now; a text tells twice as much as a number. The last one is known by anything. Plain defaults,
+        and values that no JSON shows, tell nothing."""
         if not (new and old):
             return {}
-        before: dict[tuple[str, int], set[int]] = {}
+        origins = self._shown.added.origins
+        before: dict[Any, dict[int, bool]] = {}
         for source, item in enumerate(was.shown):
-            for part in self._telling(item, (*was.at, source)):
-                before.setdefault(part, set()).add(source)
-        now: dict[tuple[str, int], set[int]] = {}
-        for step, item in enumerate(edited):
-            for part in self._telling(item, _NOWHERE):
+            for part, at in self._telling(item, (*was.at, source)):
+                constant = origins.get(at, _ABSENT) is None
+                before.setdefault(part, {})[source] = constant
+        now: dict[Any, set[int]] = {}
+        for step in range(len(edited)):
+            for part, _ in self._telling(edited[step], _NOWHERE):
                 now.setdefault(part, set()).add(step)
         is_last = len(new) == len(old) == 1
-        found: dict[int, set[int]] = {}
+        votes: dict[tuple[int, int], int] = {}
         for part, steps in now.items():
-            sources = before.get(part, set())
-            if is_last and steps.issuperset(new) and sources >= old:
+            owners = before.get(part, {})
+            if is_last and steps.issuperset(new) and not owners.get(min(old), True):
                 return {new[0]: min(old)}
-            if len(steps) == len(sources) == 1:
-                found.setdefault(min(steps), set()).update(sources)
-        sure = {step: one.pop() for step, one in found.items() if len(one) == 1}
-        claims = Counter(sure.values())
-        return {s: one for s, one in sure.items() if s in new and one in old and claims[one] == 1}
+            if len(steps) == len(owners) == 1 and not any(owners.values()):
+                pair = min(steps), min(owners)
+                votes[pair] = votes.get(pair, 0) + part[2]
+        return {s: one for s, one in _most(votes).items() if s in new and one in old}
 
-    def _telling(self, value: Any, at: Steps, name: str = "") -> Iterator[tuple[str, int]]:
-        """Yield the parts of an item that may tell it from others: a property's name, and a number."""
+    def _telling(self, value: Any, at: Steps, name: str = "") -> Iterator[tuple[Any, Steps]]:
+        """Yield the parts of an item that may tell it from others, and where they are: a property, the
+        number of its value, and how much it tells."""
         for step, part in _steps(value):
             number, place = self._number(part), (*at, step)
-            constant = self._shown.added.origins.get(place, _ABSENT) is None
-            if not constant and number not in self._shown.marks:
-                name = step if isinstance(step, str) else name
-                yield name, number
-                yield from self._telling(part, place, name)
+            if number not in self._shown.marks:
+                below = f"{name}/{step}" if isinstance(step, str) else name
+                yield (below, number, 2 if isinstance(part, str) else 1), place
+                yield from self._telling(part, place, below)
 
     def _origin(self, at: Steps | None) -> Made | None:
         """Return what a factory gave for the default that was left here, if it is not sent."""
@@ -622,6 +641,20 @@ def _between(found: list[tuple[int, int]], now: int, before: int) -> dict[int, i
         for step, source in zip(
             range(one[0] + 1, other[0]), range(one[1] + 1, other[1]), strict=True
         )
+    }
+
+
+def _most(votes: Mapping[tuple[int, int], int]) -> dict[int, int]:
+    """Return the pairs that have more votes than any other pair with one of the two."""
+    best: dict[tuple[str, int], list[int]] = {}
+    for (step, source), number in votes.items():
+        for end in (("step", step), ("source", source)):
+            best.setdefault(end, []).append(number)
+    top = {end: max(those) if those.count(max(those)) == 1 else None for end, those in best.items()}
+    return {
+        step: source
+        for (step, source), number in votes.items()
+        if top["step", step] == number == top["source", source]
     }
 
 
