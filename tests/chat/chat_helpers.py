@@ -38,6 +38,9 @@ async def serving(app: Any, port: int = 0) -> AsyncIterator[str]:
         for connection in list(server.server_state.connections):
             connection.transport.abort()  # as if its process was killed
         await task
+        chat = getattr(getattr(app, "state", None), "chat", None)
+        if chat is not None:
+            await chat._store.aclose()
 
 
 def all_can_be_answered(state: Any) -> bool:

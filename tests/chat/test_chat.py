@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -62,10 +61,9 @@ async def endless(ctx: CallContext) -> int:
     return 1
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
+@pytest.fixture(autouse=True)
+def nothing_is_paid() -> None:
     PAID.clear()
-    return f"sqlite:///{tmp_path}/chat.db"
 
 
 def agent(*turns: object) -> Agent:
