@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import aiohttp
 from chat.browser import ask, browsing
@@ -61,9 +61,10 @@ async def monthly_sales(year: int) -> list[tuple[str, int]]:
 
 
 @tool(visible=ALL, untrusted_output=True)
-async def read_mail(order: int) -> str:
+async def read_mail(order: int) -> dict[str, Any]:
     """Read the mail about an order."""
-    return "A shade and two bulbs are missing."
+    missing = [{"part": "shade", "count": 1}, {"part": "bulb", "count": 2}]
+    return {"by": "Ada", "order": order, "subject": "", "missing": missing, "answered": None}
 
 
 @tool(visible=ALL)
