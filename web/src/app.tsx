@@ -59,6 +59,12 @@ export function App() {
   useEffect(() => {
     document.title = title ? `${title} · toolcrib` : "toolcrib";
   }, [title]);
+  useEffect(() => {
+    const wide = matchMedia("(min-width: 46.01rem)"); // a telephone that was turned: both fit
+    const close = () => wide.matches && setNarrowOpen(false);
+    wide.addEventListener("change", close);
+    return () => wide.removeEventListener("change", close);
+  }, []);
   const open = async () => {
     const made = await api.create();
     pick(made);

@@ -112,6 +112,7 @@ export function Thread({ id, state, connection, open, onNew }: Props) {
     try {
       await api.ask(id ?? (await open()), text);
       setUntil(null);
+      focusQuestion();
     } catch (raised) {
       runtime.thread.composer.setText(text); // nothing that somebody wrote is lost
       tell(raised);
@@ -136,6 +137,7 @@ export function Thread({ id, state, connection, open, onNew }: Props) {
     onCancel: async () => {
       try {
         if (id) await api.cancel(id);
+        focusQuestion();
       } catch (raised) {
         if (!(raised instanceof ApiError && raised.code === "not_running")) tell(raised);
       }
@@ -323,6 +325,7 @@ function Composer() {
         placeholder="Ask, or say what is to be done"
         aria-label="Your question"
         submitMode="enter"
+        unstable_focusOnRunStart={false} // a run also starts where somebody approves a call
       />
       {isRunning ? (
         <ComposerPrimitive.Cancel className="no">Stop</ComposerPrimitive.Cancel>

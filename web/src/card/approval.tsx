@@ -15,10 +15,12 @@ export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval 
   const [reason, setReason] = useState<string | null>(null);
   const card = useRef<HTMLElement>(null);
   const send = async (given: Parameters<typeof api.answer>[2]) => {
+    const call = card.current?.closest("article");
     setSending(true);
     try {
       await api.answer(thread, asked.id, given);
-      card.current?.closest("article")?.focus(); // the buttons go, the call stays
+      const at = document.activeElement;
+      if (at === document.body || call?.contains(at)) call?.focus(); // the buttons go, the call stays
     } catch (raised) {
       tell(raised);
     }
