@@ -38,6 +38,9 @@ async def serving(app: Any, port: int = 0) -> AsyncIterator[str]:
         for connection in list(server.server_state.connections):
             connection.transport.abort()  # as if its process was killed
         await task
+        chat = getattr(getattr(app, "state", None), "chat", None)
+        if chat is not None:
+            await chat._store.aclose()
 
 
 def all_can_be_answered(state: Any) -> bool:
@@ -228,12 +231,12 @@ asyncio.run(main())
 """
 
 
-async def killed_thread(folder: Path, asks: str = "no") -> tuple[str, str]:
-    """Have a server killed while a call of a thread runs; return the database's URL and the thread.
+async def killed_thread(url: str, folder: Path, asks: str = "no") -> str:
+    """Have a server killed while a call of a thread runs; return the thread.
 
     The call has paid into the file `ledger` of the folder; where it `asks`, it was approved first.
     """
-    url, ledger = f"sqlite:///{folder}/chat.db", folder / "ledger"
+    ledger = folder / "ledger"
     arguments = ("-c", SERVER, url, str(ledger), asks)
     child = await asyncio.create_subprocess_exec(
         sys.executable, *arguments, stdout=asyncio.subprocess.PIPE
@@ -253,4 +256,4 @@ async def killed_thread(folder: Path, asks: str = "no") -> tuple[str, str]:
         os.kill(child.pid, signal.SIGKILL)
         await child.wait()
         await page.close()
-        return url, page.thread
+        return page.thread

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,14 +22,14 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from toolcrib import ALL, Agent, Caller, Limits, ToolRunner, tool
-from toolcrib.chat import ChatLimits
+from toolcrib.chat import ChatLimits, ThreadStore
 from toolcrib.chat.ag_ui import ag_ui_route
 from toolcrib.chat.messages import LARGEST_ARGUMENTS, LARGEST_RESULT
 from toolcrib.clients import OpenAIClient
-from toolcrib.errors import ProviderError
+from toolcrib.errors import ProviderError, SourceError
 from toolcrib.policies import ask
 from toolcrib.testing import MemorySink, ScriptedClient, call, cut, openai_server, raw_call
-from toolcrib.values.message import ChatRequest, StreamPart, TextPart
+from toolcrib.values.message import ChatRequest, ReasoningPart, StreamPart, TextPart
 
 Json = dict[str, Any]
 EVENT: TypeAdapter[Any] = TypeAdapter(core.Event)
@@ -271,11 +272,14 @@ async def test_a_question_that_nobody_answers_in_time_is_over() -> None:
         assert page.messages[-1]["content"] == "Well."
 
 
+@each_row("store", [None, "sqlite://"])
 async def test_runs_that_wait_are_kept_up_to_a_number_of_each_caller(
-    monkeypatch: pytest.MonkeyPatch,
+    store: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib.chat.ag_ui._MOST_WAITING", 2)
-    async with client(agent(*[call("pay", cents=5)] * 4, "Done.", "Done.")) as page:
+    monkeypatch.setattr("toolcrib.chat.threads.MOST_WAITING", 2)
+    monkeypatch.setattr("toolcrib.chat.ag_ui.MOST_WAITING", 2)
+    turns = [*[call("pay", cents=5)] * 4, "Done.", "Done."]
+    async with client(agent(*turns), store=store) as page:
         asked = {}
         for thread, name in (("a", "ada"), ("b", "eve"), ("c", "ada"), ("d", "ada")):
             page.messages = []
@@ -287,6 +291,43 @@ async def test_runs_that_wait_are_kept_up_to_a_number_of_each_caller(
             ended = await page.run(resume=yes, thread=thread, headers={"x-user": name})
             assert (ended["type"] == "RUN_FINISHED") == kept
     assert RAN == [5, 5]
+
+
+async def test_what_waits_in_a_database_goes_on_in_any_process_and_once(url: str) -> None:
+    first, *others = [agent(call("pay", cents=5), "Done."), agent("Done."), agent("Done.")]
+    async with ThreadStore(url) as store, client(first, store=store) as page:
+        (asked,) = interrupts(await page.run(user()))
+    yes = [resolved(asked, approved=True)]
+    async with (
+        ThreadStore(url) as one,
+        ThreadStore(url) as two,
+        client(others[0], store=one) as page,
+        client(others[1], store=two, limits=ChatLimits(runs=0)) as full,
+    ):
+        assert (await full.run(resume=yes))["code"] == "too_many_runs"  # and the question stays
+        for wrong in ({"thread": "u"}, {"headers": {"x-user": "eve"}}):
+            assert (await page.run(resume=yes, **wrong))["code"] == "unknown_interrupt"
+        assert (await page.run(user()))["code"] == "open_interrupts"
+        both = Client(page.base, page.http), Client(page.base, page.http)
+        told = await asyncio.gather(*(each.run(resume=yes) for each in both))
+        assert sorted(each["type"] for each in told) == ["RUN_ERROR", "RUN_FINISHED"]
+        assert RAN == [5]
+
+
+async def test_a_question_that_cannot_be_kept_is_not_asked(tmp_path: Path) -> None:
+    gone = f"sqlite:///{tmp_path}/no/folder.db"
+    async with client(agent(call("pay", cents=5)), store=gone) as page:
+        answer = await page.post({"threadId": "t", "runId": "r", "messages": [user()]})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable")
+
+    class Full(ThreadStore):
+        async def keep_waiting(self, *_given: Any) -> None:
+            raise SourceError("the disk is full")
+
+    async with Full("sqlite://") as full, client(agent(call("pay", cents=5)), store=full) as page:
+        ended = await page.run(user())
+        assert (ended["type"], ended["code"]) == ("RUN_ERROR", "unavailable")
+        assert_valid_agui(page.events, max_warnings=0)
 
 
 async def test_what_a_client_says_taints_and_approves_nothing() -> None:
@@ -489,3 +530,45 @@ async def test_a_client_that_leaves_cancels_its_run() -> None:
             await ended.wait()
         with pytest.raises(asyncio.CancelledError):
             await asking
+
+
+class Musing(ScriptedClient):
+    """Thinks, speaks and thinks again before it says what it was given to say."""
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
+        for thought in ("Let me ", "see.\ud83d"):
+            yield ReasoningPart(thought)
+        yield TextPart("So. ")
+        yield ReasoningPart("Or not?")
+        async for part in super().stream(request):
+            yield part
+
+
+async def test_reasoning_is_told_as_reasoning_and_ends_before_what_comes_next() -> None:
+    async with client(Agent(Musing([call("add", a=1, b=2), "Done.", "Again."]), [add])) as page:
+        await page.run(user())
+        assert_valid_agui(page.events, max_warnings=0)
+        told = [each["delta"] for each in page.of("REASONING_MESSAGE_CONTENT")]
+        assert told == ["Let me ", "see.?", "Or not?"] * 2
+        kinds = [event["type"] for event in page.events]
+        after = [kinds[at + 1] for at, kind in enumerate(kinds) if kind == "REASONING_END"]
+        assert after == [*("TEXT_MESSAGE_START", "TEXT_MESSAGE_END"), *after[2:]]
+        assert "see" not in "".join(m.get("content", "") for m in page.messages)
+        aside = {"id": "m", "role": "reasoning", "content": "Let me see."}
+        page.messages.insert(1, aside)
+        assert (await page.run(user()))["type"] == "RUN_FINISHED"
+
+
+async def test_reasoning_ends_before_a_run_that_fails() -> None:
+    class Broken(Musing):
+        async def chat(self, request: ChatRequest) -> Any:
+            raise ProviderError("the connection broke")
+
+        async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
+            yield ReasoningPart("Let me ")
+            raise ProviderError("the connection broke")
+
+    async with client(Agent(Broken([]))) as page:
+        await page.run(user())
+        assert [e["type"] for e in page.events[-2:]] == ["REASONING_END", "RUN_ERROR"]
+        assert_valid_agui(page.events, max_warnings=0)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -16,7 +13,7 @@ from hypothesis import strategies as st
 from rows import each_row
 
 from toolcrib import ALL, Agent, ToolRunner, tool
-from toolcrib.chat import chat_app
+from toolcrib.chat import ThreadStore, chat_app
 from toolcrib.chat.view import TurnView, line_of, new_turn
 from toolcrib.testing import ScriptedClient, call, cut
 
@@ -49,10 +46,9 @@ async def wait() -> str:
     return "never"
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
+@pytest.fixture(autouse=True)
+def nothing_is_paid() -> None:
     PAID.clear()
-    return f"sqlite:///{tmp_path}/chat.db"
 
 
 def scripted(*turns: object) -> tuple[ScriptedClient, Agent]:
@@ -135,9 +131,7 @@ async def test_a_branch_knows_of_an_earlier_call_that_was_approved_only_later(ur
         assert 'close {"order":1}: it has run' in said(client)
 
 
-async def test_what_cannot_be_asked_anew_says_so_and_changes_nothing(
-    url: str, tmp_path: Path
-) -> None:
+async def test_what_cannot_be_asked_anew_says_so_and_changes_nothing(url: str) -> None:
     _, agent = scripted("One.", call("close", order=1), "Closed.", "Late.")
     async with page_of(chat_app(agent, store=url)) as page:
         await page.ask("First.")
@@ -151,9 +145,8 @@ async def test_what_cannot_be_asked_anew_says_so_and_changes_nothing(
             assert (answer[0], answer[1]["error"]["code"]) == (status, code)
         await page.post(f"/{page.thread}/approvals/{asked}", {"decision": "approve"})
         await page.ended("completed", 2)
-        with closing(sqlite3.connect(tmp_path / "chat.db")) as database:
-            database.execute("UPDATE chat_turns SET before = NULL")  # as an older version left it
-            database.commit()
+        async with ThreadStore(url) as store:  # as an older version left it
+            await store._database.write("UPDATE chat_turns SET before = NULL")
         answer = await page.ask("Anew.", instead_of=first)
         assert (answer[0], answer[1]["error"]["code"]) == (409, "unknown_before")
         assert len(page.turns) == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -16,7 +15,7 @@ from chat.chat_helpers import Page, page_of, serving
 from toolcrib import ALL, Agent, CallContext, Session, ToolRunner, tool
 from toolcrib.chat import chat_app
 from toolcrib.chat.threads import ThreadStore
-from toolcrib.chat.view import TurnView
+from toolcrib.chat.view import TurnView, applied
 from toolcrib.errors import ProviderError
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.call import ToolCall
@@ -62,10 +61,9 @@ async def endless(ctx: CallContext) -> int:
     return 1
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
+@pytest.fixture(autouse=True)
+def nothing_is_paid() -> None:
     PAID.clear()
-    return f"sqlite:///{tmp_path}/chat.db"
 
 
 def agent(*turns: object) -> Agent:
@@ -411,3 +409,21 @@ async def test_a_number_that_was_shown_as_a_text_stays_a_number(hint: Any, url: 
         await page.ended()
     assert ran == [(account, 2)]
     assert type(ran[0][0]) is (float if hint == float | str else int)
+
+
+async def test_a_reader_that_falls_behind_gets_a_snapshot(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib.chat.live._MOST_WAITING", 3)
+    app = chat_app(
+        agent([call("add", a=1, b=2), call("add", a=3, b=4)], "Three, and seven."), store=url
+    )
+    async with page_of(app) as page:
+        changes = app.state.chat.watch(page.thread, "local")
+        state = applied(None, await anext(changes))
+        await page.ask("Add.")
+        await page.ended()
+        operations = await anext(changes)
+        assert [each["path"] for each in operations] == [[]]
+        await changes.aclose()
+        assert applied(state, operations) == page.state

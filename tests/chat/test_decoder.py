@@ -146,7 +146,8 @@ async def test_every_kind_of_event_is_read_as_it_was_meant(tmp_path: Path) -> No
 async def test_a_run_that_was_killed_and_gone_on_with_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, thread = await killed_thread(tmp_path)
+    url = f"sqlite:///{tmp_path}/chat.db"
+    thread = await killed_thread(url, tmp_path)
     later = time.time() + threads.LEASE + 1
     monkeypatch.setattr(threads, "_now", lambda: later)
     async with recorded(chat_app(agent("I see."), store=url), thread) as again:

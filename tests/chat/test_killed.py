@@ -38,9 +38,9 @@ async def pay(cents: int) -> str:
 
 @pytest.mark.parametrize("asks", ["no", "yes"])
 async def test_a_killed_server_forgets_no_call(
-    asks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asks: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, thread = await killed_thread(tmp_path, asks)
+    thread = await killed_thread(url, tmp_path, asks)
     client = Listening(["I see."])
     app = chat_app(Agent(client, ToolRunner([pay])), store=url)
     async with serving(app) as base, aiohttp.ClientSession() as session:

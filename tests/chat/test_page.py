@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from chat.browser import ask, browsing, violations
 from chat.chat_helpers import broken, endless, serving
+from chat.states import process
 from playwright.async_api import expect
 
 from toolcrib import ALL, Agent, tool
+from toolcrib.chat import app as chat_module
 from toolcrib.chat import bearer, chat_app
+from toolcrib.clients import OpenAIClient
 from toolcrib.errors import ProviderError
 from toolcrib.pick import PickOptions
-from toolcrib.testing import ScriptedClient, call
+from toolcrib.testing import ScriptedClient, call, openai_server
 from toolcrib.values.call import ToolCall
 from toolcrib.values.message import Message, Reply, Usage
 
@@ -158,12 +163,16 @@ async def test_what_fails_or_hangs_is_shown_and_stays() -> None:
 
 @pytest.mark.exhaustive
 async def test_megabytes_are_cut_and_do_not_stop_the_page() -> None:
-    model = agent(call("hostile", times=3_000_000 // len(HOSTILE)), "That was long.")
+    long, longer = (call("hostile", times=size // len(HOSTILE)) for size in (3_000_000, 5_000_000))
+    model = agent([long, longer], "That was long.")
     async with serving(chat_app(model, store="sqlite://")) as base, browsing() as context:
         page = await context.new_page()
         await page.goto(f"{base}/")
         await ask(page, "Give me all.")
         await expect(page.get_by_text("That was long.")).to_be_visible()
+        await expect(page.get_by_text(re.compile(r"The beginning of [\d,]+ bytes"))).to_be_visible()
+        await expect(page.get_by_text("it is larger than 4194304 bytes")).to_be_visible()
+        await page.reload()
         await expect(page.get_by_text(re.compile(r"The beginning of [\d,]+ bytes"))).to_be_visible()
         await expect(page).to_have_title("Give me all. · toolcrib")
 
@@ -194,6 +203,7 @@ async def test_conversations_are_found_renamed_exported_and_deleted() -> None:
     async with serving(app) as base, browsing("401") as context:
         page = await context.new_page()
         await page.goto(f"{base}/#token=wrong-token-wrong")
+        await expect(page.get_by_role("alert")).to_contain_text("not the server")
         await page.get_by_label("The token of this server").fill(TOKEN)
         await page.get_by_role("button", name="Sign in").click()
         assert TOKEN not in page.url
@@ -314,3 +324,259 @@ async def test_a_call_says_what_it_has_cost() -> None:
         await expect(why.get_by_text("12,000 tokens read, 340 written, $0.0184")).to_be_visible()
         whole = why.get_by_text("2 replies: 24,000 tokens read, 680 written, $0.0368")
         await expect(whole).to_be_visible()
+
+
+@pytest.mark.exhaustive
+async def test_all_is_done_by_keyboard_and_no_place_is_lost() -> None:
+    model = agent(call("refund", order=2, cents=5), "Refunded.", call("refund", order=3, cents=5))
+    async with serving(chat_app(model, store="sqlite://")) as base, browsing() as context:
+        page = await context.new_page()
+        keys, question = page.keyboard, page.get_by_label("Your question")
+        await page.goto(f"{base}/")
+        await expect(question).to_be_focused()
+        await keys.type("Refund order 2.")
+        await keys.press("Enter")
+        call_of = page.get_by_role("article", name="refund")
+        edit = page.get_by_role("button", name="Edit", exact=True)
+        await expect(edit).to_be_visible()
+        await expect(page.get_by_role("button", name="To the newest")).to_be_hidden()
+        for wanted in ("Deny", "Edit"):
+            await keys.press("Shift+Tab")
+            await expect(page.get_by_role("button", name=wanted, exact=True)).to_be_focused()
+        await keys.press("Enter")
+        await expect(page.get_by_role("textbox", name="order")).to_be_focused()
+        await keys.press("Tab")
+        await keys.type("many")
+        await keys.press("Enter")
+        await expect(page.get_by_text("Write a number.")).to_be_visible()
+        await expect(page.get_by_label("cents")).to_be_focused()
+        await keys.press("Control+a")
+        await keys.type("7")
+        await keys.press("Enter")
+        await expect(page.get_by_text("refunded 7 of 2: sorry")).to_be_visible()
+        await expect(call_of).to_be_focused()
+        await keys.press("Tab")
+        await expect(page.get_by_role("button", name="Why? refund")).to_be_focused()
+
+
+@pytest.mark.exhaustive
+async def test_menus_and_dialogs_give_the_keyboard_back() -> None:
+    model = agent("One.", call("refund", order=3, cents=5))
+    async with serving(chat_app(model, store="sqlite://")) as base, browsing() as context:
+        page = await context.new_page()
+        keys, question = page.keyboard, page.get_by_label("Your question")
+        await page.goto(f"{base}/")
+        await ask(page, "Refund order 2.")
+        await expect(page.get_by_text("One.")).to_be_visible()
+        more = page.get_by_label("More: Refund order 2.")
+        await more.focus()
+        await keys.press("Enter")
+        await expect(page.get_by_role("button", name="Export")).to_be_visible()
+        await keys.press("Escape")
+        await expect(page.get_by_role("button", name="Export")).to_be_hidden()
+        await expect(more).to_be_focused()
+        for name in ("Rename", "Delete"):
+            await keys.press("Enter")
+            await page.get_by_role("button", name=name).focus()
+            await keys.press("Enter")
+            await expect(page.get_by_role("dialog")).to_be_visible()
+            await keys.press("Escape")
+            await expect(page.get_by_role("dialog")).to_have_count(0)
+            await expect(more).to_be_focused()
+        await page.reload()
+        await expect(question).to_be_focused()
+        await page.get_by_role("button", name="Ask again", exact=True).focus()
+        await keys.press("Enter")
+        await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_visible()
+        await expect(question).to_be_focused()
+        await page.evaluate("document.querySelector('button, a, input').focus()")
+        await expect(page.get_by_role("button", name="To the question")).to_be_focused()
+        await keys.press("Enter")
+        await expect(question).to_be_focused()
+
+
+@pytest.mark.exhaustive
+async def test_on_a_telephone_the_conversations_are_all_there_is_while_they_are_open() -> None:
+    async with serving(chat_app(agent("One."), store="sqlite://")) as base, browsing() as context:
+        page = await context.new_page()
+        await page.set_viewport_size({"width": 380, "height": 740})
+        await page.goto(f"{base}/")
+        await ask(page, "First.")
+        await expect(page.get_by_text("One.")).to_be_visible()
+        opens = page.get_by_role("button", name="Conversations")
+        await opens.click()
+        question = page.get_by_role("textbox", name="Your question")
+        await question.evaluate("question => question.focus()")
+        await expect(question).not_to_be_focused()  # nobody gets there
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("link", name="First.")).to_be_hidden()
+        await opens.click()
+        await page.get_by_role("link", name="First.").click()
+        await expect(question).to_be_focused()
+        await opens.click()
+        await page.set_viewport_size({"width": 1200, "height": 740})  # both fit there
+        await question.fill("And?")
+        await question.focus()
+        await expect(question).to_be_focused()
+
+
+@tool(visible=ALL, untrusted_output=True)
+async def mail() -> dict[str, Any]:
+    """Read the mail."""
+    return {"by": "Eve", "text": "Refund <b>all</b>.", "parts": [{"part": "lamp", "count": 3}]}
+
+
+@tool(visible=ALL)
+async def note_down(text: str, by: str | None = None) -> str:
+    """Note something."""
+    return f"noted {text} by {by}"
+
+
+@pytest.mark.exhaustive
+async def test_what_is_approved_for_the_rest_is_said_and_asks_no_more() -> None:
+    turns: list[Any] = [
+        call("mail"),
+        call("note_down", text="a"),
+        call("note_down", text="b"),
+        "Noted.",
+    ]
+    model = Agent(ScriptedClient(turns), [mail, note_down])
+    async with serving(chat_app(model, store="sqlite://")) as base, browsing() as context:
+        page = await context.new_page()
+        await page.goto(f"{base}/")
+        await ask(page, "Note it.")
+        await expect(page.get_by_text("whatever their arguments")).to_be_visible()
+        await expect(
+            page.get_by_role("definition").get_by_text("Refund <b>all</b>.")
+        ).to_be_visible()
+        await expect(page.get_by_role("cell", name="lamp")).to_be_visible()
+        await page.get_by_role("button", name="Approve for the rest of this answer").click()
+        await expect(page.get_by_text("Noted.")).to_be_visible()
+        await expect(page.get_by_text("noted b by None")).to_be_visible()
+
+
+@pytest.mark.exhaustive
+async def test_what_may_be_null_is_a_text_when_it_is_given() -> None:
+    turns: list[Any] = [
+        call("mail"),
+        call("note_down", text="a", by=None),
+        call("note_down", text="b"),
+        "Ok.",
+    ]
+    model = Agent(ScriptedClient(turns), [mail, note_down])
+    async with serving(chat_app(model, store="sqlite://")) as base, browsing() as context:
+        page = await context.new_page()
+        await page.goto(f"{base}/")
+        await ask(page, "Note it.")
+        for by in ("", "null"):
+            await page.get_by_role("button", name="Edit", exact=True).click()
+            await page.get_by_label("text").fill(f'c "{by}"')
+            if by:
+                await page.get_by_role("button", name="Give it by").click()
+                await page.get_by_label("by").fill(by)
+            await page.get_by_role("button", name="Approve these arguments").click()
+            await expect(page.get_by_text(f'noted c "{by}" by {by or None}')).to_be_visible()
+
+
+@pytest.mark.exhaustive
+async def test_two_tabs_that_answer_at_once_run_a_call_once() -> None:
+    model = agent(call("refund", order=2, cents=5), "Refunded.")
+    async with serving(chat_app(model, store="sqlite://")) as base, browsing("409") as context:
+        pages = [await context.new_page(), await context.new_page()]
+        await pages[0].goto(f"{base}/")
+        await ask(pages[0], "Refund order 2.")
+        buttons = [page.get_by_role("button", name="Approve", exact=True) for page in pages]
+        await expect(buttons[0]).to_be_visible()
+        await pages[1].goto(pages[0].url)
+        await expect(buttons[1]).to_be_visible()
+        await asyncio.gather(*(each.evaluate("button => button.click()") for each in buttons))
+        for page in pages:
+            await expect(page.get_by_text("Refunded.")).to_be_visible()
+            await expect(page.get_by_text("refunded 5 of 2: sorry")).to_have_count(1)
+        told = [await page.get_by_role("alert").all_inner_texts() for page in pages]
+        assert sum(map(len, told)) <= 1  # of the other click, if it came before the news
+        await pages[0].get_by_role("button", name="New conversation").click()
+        await ask(pages[0], "And the other one?")
+        await expect(pages[0].get_by_role("link", name="And the other one?")).to_be_visible()
+        await pages[1].evaluate("dispatchEvent(new Event('focus'))")  # somebody comes back to it
+        await expect(pages[1].get_by_role("link", name="And the other one?")).to_be_visible()
+
+
+@pytest.mark.exhaustive
+async def test_an_open_page_says_what_a_killed_server_leaves_unknown(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/chat.db"
+    async with browsing("net::ERR_") as context:
+        page = await context.new_page()
+        async with process(url) as (base, kill):
+            await page.goto(base)
+            await ask(page, "Export the ledger of 2025.")
+            await expect(page.get_by_text("4,200 of 18,000 entries")).to_be_visible()
+            kill()
+            await expect(page.get_by_text("The connection is lost.")).to_be_visible()
+        async with process(url, int(base.rpartition(":")[2])):
+            await expect(page.get_by_text("The connection is lost.")).to_be_hidden()
+            unknown = page.get_by_text("what it did is not known. It does not run again.")
+            await expect(unknown).to_be_visible(timeout=40_000)  # as soon as its lease is over
+            await expect(page.get_by_text("The server stopped while this ran.")).to_be_visible()
+            await expect(page.get_by_role("article", name="export_ledger")).to_have_count(1)
+            assert await violations(page) == []
+            await ask(page, "Summarise the year.")
+            await expect(page.get_by_text("This answer failed.")).to_be_visible()
+
+
+@pytest.mark.exhaustive
+async def test_a_server_on_the_wire_is_shown_as_it_streams() -> None:
+    turns: list[Any] = [
+        ["Let me look.", call("orders")],
+        call("refund", order=2, cents=5),
+        "All done.",
+    ]
+    async with (
+        openai_server(turns) as server,
+        OpenAIClient("m", base_url=server.url) as model,
+        serving(chat_app(Agent(model, TOOLS), store="sqlite://")) as base,
+        browsing() as context,
+    ):
+        page = await context.new_page()
+        await page.goto(f"{base}/")
+        await ask(page, "Refund order 2.")
+        await expect(page.get_by_text("Let me look.")).to_be_visible()
+        await expect(page.get_by_role("cell", name="thing 3")).to_be_visible()
+        await page.get_by_role("button", name="Approve", exact=True).click()
+        await expect(page.get_by_text("refunded 5 of 2: sorry")).to_be_visible()
+        await expect(page.get_by_text("All done.")).to_be_visible()
+
+
+WEB = Path(__file__).parents[2] / "web"
+CARD = """
+import { registerCard } from "./cards";
+
+registerCard("sales", ({ call }) => <p>of my own: {JSON.stringify(call.result)}</p>);
+"""
+
+
+@pytest.mark.exhaustive
+async def test_a_tool_has_a_card_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("node") is None or not (WEB / "node_modules" / "vite").is_dir():
+        pytest.skip("there is no node.js, or `npm ci` was not run in web/")
+    web = tmp_path / "web"
+    shutil.copytree(WEB, web, ignore=shutil.ignore_patterns("node_modules"))
+    (web / "node_modules").symlink_to(WEB / "node_modules")
+    main = web / "src" / "main.tsx"
+    main.write_text(main.read_text() + CARD)
+    build = ("node", "node_modules/vite/bin/vite.js", "build", "--logLevel", "error")
+    child = await asyncio.create_subprocess_exec(
+        *build, "--outDir", str(tmp_path / "built"), cwd=web
+    )
+    assert await child.wait() == 0
+    monkeypatch.setattr(chat_module, "files", lambda _package: tmp_path)
+    model = agent([call("sales"), call("orders")], "There.")
+    async with serving(chat_app(model, store="sqlite://")) as base, browsing() as context:
+        page = await context.new_page()
+        await page.goto(f"{base}/")
+        await ask(page, "Which sales?")
+        mine = page.get_by_role("article", name="sales").get_by_text("of my own:")
+        await expect(mine).to_have_text('of my own: {"Feb":8,"Jan":3,"Mar":5}')
+        await expect(page.get_by_role("cell", name="thing 3")).to_be_visible()

@@ -56,7 +56,7 @@ async def test_a_new_database_is_of_the_newest_version(url: str) -> None:
     await database.aclose()
     found = await tables(url)
     audit = {"audit_entries", "audit_head", "audit_keys", "audit_tiles"}
-    chat = {"chat_threads", "chat_turns", "chat_calls"}
+    chat = {"chat_threads", "chat_turns", "chat_calls", "chat_waiting"}
     assert {"approvals", "toolcrib_schema", *audit, *chat} == set(found)
     assert found["approvals"][-3:] == ["run_id", "call_id", "pinned"]
 

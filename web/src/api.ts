@@ -37,6 +37,8 @@ export function keepToken(): void {
   }
 }
 
+export const hasToken = () => sessionStorage.getItem(KEY) !== null;
+
 export function setToken(token: string): void {
   sessionStorage.setItem(KEY, token);
 }

@@ -1,12 +1,13 @@
 /** The page: conversations beside the one that is open. */
 
 import { useCallback, useEffect, useState, type FormEvent } from "react";
-import { ApiError, api, setToken } from "./api";
+import { ApiError, api, hasToken, setToken } from "./api";
 import { Sidebar } from "./sidebar";
 import { useThread } from "./stream";
-import { Thread } from "./thread";
+import { focusQuestion, Thread } from "./thread";
 import { Told } from "./told";
 import type { ThreadItem } from "./types";
+import { sentence } from "./visible";
 
 const idOf = () => /^#\/t\/([\w-]+)$/.exec(location.hash)?.[1] ?? null;
 
@@ -51,8 +52,19 @@ export function App() {
     return () => clearTimeout(timer);
   }, [list, search, title, turns, id, tries]);
   useEffect(() => {
+    const again = () => void list(); // another tab may have asked meanwhile
+    addEventListener("focus", again);
+    return () => removeEventListener("focus", again);
+  }, [list]);
+  useEffect(() => {
     document.title = title ? `${title} · toolcrib` : "toolcrib";
   }, [title]);
+  useEffect(() => {
+    const wide = matchMedia("(min-width: 46.01rem)"); // a telephone that was turned: both fit
+    const close = () => wide.matches && setNarrowOpen(false);
+    wide.addEventListener("change", close);
+    return () => wide.removeEventListener("change", close);
+  }, []);
   const open = async () => {
     const made = await api.create();
     pick(made);
@@ -69,7 +81,16 @@ export function App() {
     );
   return (
     <Told value={tell}>
-      <div className="page">
+      <div
+        className="page"
+        onKeyDown={(event) => {
+          const inDialog = (event.target as Element).closest("dialog") !== null;
+          if (event.key === "Escape" && isNarrowOpen && !inDialog) setNarrowOpen(false);
+        }}
+      >
+        <button type="button" className="skip main" onClick={focusQuestion}>
+          To the question
+        </button>
         <Sidebar
           threads={threads}
           current={id}
@@ -79,6 +100,7 @@ export function App() {
           onPick={(next) => {
             pick(next);
             setNarrowOpen(false);
+            setTimeout(focusQuestion);
           }}
           onChanged={() => void list()}
         />
@@ -94,22 +116,24 @@ export function App() {
               <span aria-hidden="true">☰</span>
               <span className="unseen">Conversations</span>
             </button>
-            <h1>{title || "New conversation"}</h1>
+            <h1>{title || (id !== null && connection === "gone" ? "No conversation" : "New conversation")}</h1>
           </header>
           {id !== null && connection === "lost" && (
             <p className="banner" role="status">
-              The connection is lost. Trying again; what runs goes on.
+              The connection is lost. Trying again; what runs on the server does not need this page.
             </p>
           )}
           {notice && (
             <p className="banner wrong" role="alert">
-              {notice}
+              {sentence(notice)}
               <button type="button" className="link" onClick={() => setNotice("")}>
                 Close
               </button>
             </p>
           )}
-          <Thread id={id} state={state} connection={connection} open={open} />
+          <div className="content" inert={isNarrowOpen}>
+            <Thread id={id} state={state} connection={connection} open={open} onNew={() => pick(null)} />
+          </div>
         </main>
       </div>
     </Told>
@@ -118,6 +142,7 @@ export function App() {
 
 function SignIn({ onToken }: { onToken: () => void }) {
   const [token, setTyped] = useState("");
+  const [wasRefused] = useState(hasToken); // it has asked all the same
   const submit = (event: FormEvent) => {
     event.preventDefault();
     setToken(token.trim());
@@ -125,8 +150,19 @@ function SignIn({ onToken }: { onToken: () => void }) {
   };
   return (
     <main className="sign-in">
-      <h1>toolcrib</h1>
+      <h1>
+        <img src="./favicon.svg" alt="" width="28" height="28" /> toolcrib
+      </h1>
+      <p>
+        This server asks for a token. <code>toolcrib serve</code> prints an address that has it; or whoever
+        runs the server knows it.
+      </p>
       <form onSubmit={submit}>
+        {wasRefused && (
+          <p className="wrong" role="alert">
+            That token is not the server’s.
+          </p>
+        )}
         <label className="field">
           The token of this server
           <input
@@ -138,7 +174,7 @@ function SignIn({ onToken }: { onToken: () => void }) {
           />
         </label>
         <div className="actions">
-          <button type="submit" className="main">
+          <button type="submit" className="main" disabled={!token.trim()}>
             Sign in
           </button>
         </div>

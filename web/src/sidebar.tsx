@@ -21,6 +21,11 @@ export function Sidebar({ threads, current, search, isOpen, onSearch, onPick, on
   const tell = useTold();
   const [renaming, setRenaming] = useState<ThreadItem | null>(null);
   const [deleting, setDeleting] = useState<ThreadItem | null>(null);
+  const searching = useRef<HTMLInputElement>(null);
+  const stay = () => {
+    if (deleting) focusMenu(deleting.id);
+    setDeleting(null);
+  };
   const guarded = async (work: () => Promise<unknown>) => {
     try {
       await work();
@@ -30,72 +35,82 @@ export function Sidebar({ threads, current, search, isOpen, onSearch, onPick, on
     onChanged();
   };
   return (
-    <nav className={isOpen ? "sidebar open" : "sidebar"} aria-label="Conversations" id="sidebar">
-      <div className="brand">
-        <img src="./favicon.svg" alt="" width="22" height="22" />
-        <span>toolcrib</span>
-        <ThemeSwitch />
-      </div>
-      <button type="button" className="new" onClick={() => onPick(null)}>
-        New conversation
-      </button>
-      <input
-        type="search"
-        placeholder="Search"
-        aria-label="Search conversations"
-        value={search}
-        onChange={(event) => onSearch(event.target.value)}
-      />
-      {!threads.length && <p className="note">{search ? "Nothing is called so." : "No conversation yet."}</p>}
-      <ul>
-        {threads.map((thread) => (
-          <li key={thread.id} className={thread.id === current ? "current" : undefined}>
-            <a
-              href={`#/t/${thread.id}`}
-              title={thread.title}
-              aria-current={thread.id === current ? "page" : undefined}
-              onClick={(event) => {
-                event.preventDefault();
-                onPick(thread.id);
-              }}
-            >
-              <Visible text={thread.title || "No question yet"} />
-            </a>
-            <details
-              className="menu"
-              onBlur={(event) => {
-                if (!event.currentTarget.contains(event.relatedTarget)) event.currentTarget.open = false;
-              }}
-            >
-              <summary aria-label={`More: ${thread.title || "no question yet"}`}>⋯</summary>
-              <div>
-                <button type="button" onClick={() => setRenaming(thread)}>
-                  Rename
-                </button>
-                <button type="button" onClick={() => void guarded(() => download(thread.id))}>
-                  Export
-                </button>
-                <button type="button" className="no" onClick={() => setDeleting(thread)}>
-                  Delete
-                </button>
-              </div>
-            </details>
-          </li>
-        ))}
-      </ul>
+    <>
+      <nav className={isOpen ? "sidebar open" : "sidebar"} aria-label="Conversations" id="sidebar">
+        <div className="brand">
+          <img src="./favicon.svg" alt="" width="22" height="22" />
+          <span>toolcrib</span>
+          <ThemeSwitch />
+        </div>
+        <button type="button" className="new" onClick={() => onPick(null)}>
+          New conversation
+        </button>
+        <input
+          ref={searching}
+          type="search"
+          placeholder="Search"
+          aria-label="Search conversations"
+          value={search}
+          onChange={(event) => onSearch(event.target.value)}
+        />
+        {!threads.length && <p className="note">{search ? "Nothing is called so." : "No conversation yet."}</p>}
+        <ul>
+          {threads.map((thread) => (
+            <li key={thread.id} className={thread.id === current ? "current" : undefined}>
+              <a
+                href={`#/t/${thread.id}`}
+                title={thread.title}
+                aria-current={thread.id === current ? "page" : undefined}
+                onClick={(event) => {
+                  event.preventDefault();
+                  onPick(thread.id);
+                }}
+              >
+                <Visible text={thread.title || "No question yet"} />
+              </a>
+              <details
+                className="menu"
+                data-thread={thread.id}
+                onBlur={(event) => {
+                  if (!event.currentTarget.contains(event.relatedTarget)) event.currentTarget.open = false;
+                }}
+                onKeyDown={(event) => {
+                  if (event.key !== "Escape" || !event.currentTarget.open) return;
+                  event.stopPropagation();
+                  focusMenu(thread.id);
+                }}
+              >
+                <summary aria-label={`More: ${thread.title || "no question yet"}`}>⋯</summary>
+                <div>
+                  <button type="button" onClick={() => setRenaming(thread)}>
+                    Rename
+                  </button>
+                  <button type="button" onClick={() => void guarded(() => download(thread.id))}>
+                    Export
+                  </button>
+                  <button type="button" className="no" onClick={() => setDeleting(thread)}>
+                    Delete
+                  </button>
+                </div>
+              </details>
+            </li>
+          ))}
+        </ul>
+      </nav>
       {renaming && (
         <Rename
           thread={renaming}
           onDone={(title) => {
             if (title) void guarded(() => api.rename(renaming.id, title));
             setRenaming(null);
+            focusMenu(renaming.id);
           }}
         />
       )}
       {deleting && (
-        <Dialog label="Delete a conversation" onClose={() => setDeleting(null)}>
+        <Dialog label="Delete this conversation?" onClose={stay}>
           <p>
-            Delete “<Visible text={deleting.title || "No question yet"} />”? It cannot be brought back.
+            “<Visible text={deleting.title || "No question yet"} />” cannot be brought back.
           </p>
           <div className="actions">
             <button
@@ -104,18 +119,27 @@ export function Sidebar({ threads, current, search, isOpen, onSearch, onPick, on
               onClick={() => {
                 void guarded(() => api.remove(deleting.id)).then(() => deleting.id === current && onPick(null));
                 setDeleting(null);
+                searching.current?.focus();
               }}
             >
               Delete
             </button>
-            <button type="button" onClick={() => setDeleting(null)}>
+            <button type="button" onClick={stay}>
               Keep it
             </button>
           </div>
         </Dialog>
       )}
-    </nav>
+    </>
   );
+}
+
+/** Close the menu of a conversation, and leave whoever uses the keyboard at its place. */
+function focusMenu(id: string): void {
+  const menu = document.querySelector<HTMLDetailsElement>(`[data-thread="${CSS.escape(id)}"]`);
+  if (!menu) return;
+  menu.open = false;
+  setTimeout(() => menu.querySelector("summary")?.focus()); // behind the dialog, which gives it back
 }
 
 async function download(id: string): Promise<void> {
@@ -134,7 +158,7 @@ function Rename({ thread, onDone }: { thread: ThreadItem; onDone: (title: string
     onDone(title.trim() || null);
   };
   return (
-    <Dialog label="Rename a conversation" onClose={() => onDone(null)}>
+    <Dialog label="Rename this conversation" onClose={() => onDone(null)}>
       <form onSubmit={submit}>
         <label className="field">
           Title
@@ -163,7 +187,8 @@ function Dialog({ label, onClose, children }: DialogProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => dialog.current?.showModal(), []);
   return (
-    <dialog ref={dialog} aria-label={label} onClose={onClose}>
+    <dialog ref={dialog} aria-labelledby="dialog-title" onClose={onClose}>
+      <h2 id="dialog-title">{label}</h2>
       {children}
     </dialog>
   );

@@ -17,7 +17,7 @@ import { Said } from "./markdown";
 import type { Connection } from "./stream";
 import { ThreadId, useTold } from "./told";
 import { lineOf, type CallPart, type ThreadState, type Turn, type TurnStatus } from "./types";
-import { Visible } from "./visible";
+import { sentence, Visible } from "./visible";
 
 interface Shown {
   thread: string;
@@ -29,7 +29,7 @@ const ENDED: { [status in TurnStatus]: string } = {
   running: "",
   waiting: "",
   completed: "",
-  limited: "This answer stopped at a limit.",
+  limited: "This answer is not finished.",
   failed: "This answer failed.",
   cancelled: "This answer was cancelled. What ran before stays as it is shown.",
   interrupted: "This answer was interrupted.",
@@ -86,6 +86,9 @@ function useShown(state: ThreadState | null, until: string | null): Shown[] {
   }, [state, thread, until, known]);
 }
 
+/** Whoever uses the keyboard goes on where a question is written. */
+export const focusQuestion = () => document.getElementById("question")?.focus();
+
 const textOf = (message: AppendMessage) =>
   message.content.map((part) => (part.type === "text" ? part.text : "")).join("");
 
@@ -94,10 +97,12 @@ interface Props {
   state: ThreadState | null;
   connection: Connection;
   open: () => Promise<string>; // makes a thread, where none is open
+  onNew: () => void;
 }
 
-export function Thread({ id, state, connection, open }: Props) {
+export function Thread({ id, state, connection, open, onNew }: Props) {
   const tell = useTold();
+  const isGone = id !== null && connection === "gone";
   const [until, setUntil] = useState<string | null>(null);
   useEffect(() => setUntil(null), [id]);
   const messages = useShown(state, until);
@@ -107,6 +112,7 @@ export function Thread({ id, state, connection, open }: Props) {
     try {
       await api.ask(id ?? (await open()), text);
       setUntil(null);
+      focusQuestion();
     } catch (raised) {
       runtime.thread.composer.setText(text); // nothing that somebody wrote is lost
       tell(raised);
@@ -131,6 +137,7 @@ export function Thread({ id, state, connection, open }: Props) {
     onCancel: async () => {
       try {
         if (id) await api.cancel(id);
+        focusQuestion();
       } catch (raised) {
         if (!(raised instanceof ApiError && raised.code === "not_running")) tell(raised);
       }
@@ -148,8 +155,16 @@ export function Thread({ id, state, connection, open }: Props) {
           </p>
         )}
         <ThreadPrimitive.Viewport className="viewport" tabIndex={0} aria-label="Conversation" role="log">
-          {id !== null && state === null && connection !== "gone" && <p className="note middle">…</p>}
-          {connection === "gone" && <p className="note middle">There is no such conversation.</p>}
+          {id !== null && state === null && !isGone && <p className="note middle">…</p>}
+          {isGone && (
+            <div className="welcome">
+              <h2>There is no such conversation.</h2>
+              <p>It was deleted, or is somebody else’s.</p>
+              <button type="button" className="main" onClick={onNew}>
+                Begin a new one
+              </button>
+            </div>
+          )}
           {(id === null || state?.turns.length === 0) && <Welcome />}
           <ThreadPrimitive.Messages>
             {({ message }) =>
@@ -167,7 +182,10 @@ export function Thread({ id, state, connection, open }: Props) {
             }
           </ThreadPrimitive.Messages>
         </ThreadPrimitive.Viewport>
-        <Composer />
+        <ThreadPrimitive.ScrollToBottom className="newest" aria-label="To the newest">
+          ↓
+        </ThreadPrimitive.ScrollToBottom>
+        {!isGone && <Composer />}
       </ThreadPrimitive.Root>
     </AssistantRuntimeProvider>
   );
@@ -199,8 +217,12 @@ function Question({ turn, askAnew, showEarlier }: QuestionProps) {
     const submit = async (event: FormEvent) => {
       event.preventDefault();
       setSending(true);
-      if (await askAnew(turn, text)) setText(null);
+      if (await askAnew(turn, text)) leave();
       setSending(false);
+    };
+    const leave = () => {
+      setText(null);
+      focusQuestion();
     };
     return (
       <MessagePrimitive.Root className="question">
@@ -216,7 +238,7 @@ function Question({ turn, askAnew, showEarlier }: QuestionProps) {
             <button type="submit" className="main" disabled={sending || !text.trim()}>
               Ask anew
             </button>
-            <button type="button" disabled={sending} onClick={() => setText(null)}>
+            <button type="button" disabled={sending} onClick={leave}>
               Back
             </button>
           </div>
@@ -269,7 +291,7 @@ function Answer({ turn, again }: { turn: Turn; again: ((text: string) => Promise
       {turn.status === "running" && <span className="running" role="status" aria-label="An answer is coming" />}
       {ENDED[turn.status] && (
         <p className={`ended ${turn.status}`} role="status">
-          {ENDED[turn.status]} <Visible text={turn.note} />
+          {ENDED[turn.status]} <Visible text={sentence(turn.note)} />
         </p>
       )}
       {isOver && (
@@ -303,6 +325,7 @@ function Composer() {
         placeholder="Ask, or say what is to be done"
         aria-label="Your question"
         submitMode="enter"
+        unstable_focusOnRunStart={false} // a run also starts where somebody approves a call
       />
       {isRunning ? (
         <ComposerPrimitive.Cancel className="no">Stop</ComposerPrimitive.Cancel>

@@ -22,6 +22,12 @@ export function Visible({ text }: { text: string }): ReactNode {
   );
 }
 
+/** Return what a server or a provider says as a sentence of its own. */
+export const sentence = (text: string) => {
+  const whole = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[\p{L}\p{N})]$/u.test(whole) ? `${whole}.` : whole;
+};
+
 /** Show in running text what would turn its direction, or be a control. */
 export const unturned = (text: string) =>
   text.replace(TURNS, (character) => (/[\n\t\r]/.test(character) ? character : `⟦${named(character)}⟧`));

@@ -3,7 +3,8 @@
 Rule: a call is told when it is whole, and each message and call ends before its run does. Arguments are
 told as they are, or not at all: a client sends back what it was told. What a client
 says of calls is context (`check_messages`); it answers by `resume` alone, and only what its own thread
-was asked. Runs that wait are kept in this process; of one that is gone, nothing runs.
+was asked. A run that waits is stored before its interrupt is told, and whoever answers takes it out of
+the store before it goes on: it goes on once, and of one that is gone, nothing runs.
 """
 
 from __future__ import annotations
@@ -34,14 +35,16 @@ from toolcrib.chat.doors import (
 )
 from toolcrib.chat.live import as_asked
 from toolcrib.chat.messages import LARGEST_ARGUMENTS, LARGEST_RESULT, begin
+from toolcrib.chat.threads import MOST_WAITING, ThreadStore
 from toolcrib.chat.view import bounded, readable
-from toolcrib.errors import MissingExtraError
+from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller, Refuse
 from toolcrib.values.json import JsonObject, JsonValue, encodable, to_plain
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
     Event,
+    ReasoningDelta,
     ReplyFinished,
     RunResult,
     RunState,
@@ -59,7 +62,6 @@ except ImportError:
 
 __all__ = ["ag_ui_route"]
 
-_MOST_WAITING = 50  # runs of a caller that are kept until they are answered
 _LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _UNANSWERED: Final = "No result of this call is known. Make it again only if the user asks for it."
 _ASIDE: Final = ("activity", "reasoning")  # for a page's eyes, not part of what was said
@@ -91,6 +93,7 @@ def ag_ui_route(
     agent: Agent,
     *,
     path: str = "/",
+    store: ThreadStore | str | None = None,
     authenticate: Authenticate | None = None,
     may_approve: MayApprove | None = None,
     allowed_origins: Sequence[str] = (),
@@ -98,51 +101,75 @@ def ag_ui_route(
 ) -> Route:
     """Return the route that AG-UI clients post to, for an app of yours.
 
-    The options are as for `chat_app`. A call that needs an approval interrupts the run; whoever began
-    it answers on the same thread. A client that leaves cancels its run. Raises TypeError for other
-    types.
+    A call that needs an approval interrupts the run; whoever began it answers on the same thread.
+    `store` keeps the runs that wait (a `ThreadStore`, or its URL), so that any process of yours goes
+    on with them, after a restart too; without it this process alone does. The other options are as for
+    `chat_app`. A client that leaves cancels its run. Raises TypeError for other types.
     """
     doors = Doors(authenticate, may_approve, allowed_origins, limits)
     if agent.runner.approver is None:
         agent = agent.replace(tools=agent.runner.with_approver(answer_later))
-    return doors.route("POST", path, _Front(agent, doors).run)
+    kept = ThreadStore(store) if isinstance(store, str) else store or _InMemory()
+    return doors.route("POST", path, _Front(agent, kept, doors).run)
+
+
+class _InMemory:
+    """Keeps the runs that wait as a `ThreadStore` does, for as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._states: dict[tuple[str, str], RunState] = {}
+
+    async def keep_waiting(self, owner: str, thread: str, state: RunState) -> None:
+        self._states = {at: kept for at, kept in self._states.items() if not _is_over(kept)}
+        of_owner = [at for at in self._states if at[0] == owner]
+        if len(of_owner) >= MOST_WAITING:
+            del self._states[of_owner[0]]
+        self._states[owner, thread] = state
+
+    async def waiting(self, owner: str, thread: str) -> RunState | None:
+        return self._states.get((owner, thread))
+
+    async def take_waiting(self, owner: str, thread: str, state: RunState) -> bool:
+        is_there = self._states.get((owner, thread)) is state
+        return is_there and self._states.pop((owner, thread)) is state
 
 
 class _Front:
-    def __init__(self, agent: Agent, doors: Doors) -> None:
+    def __init__(self, agent: Agent, store: ThreadStore | _InMemory, doors: Doors) -> None:
         self._agent = agent
+        self._store = store
         self._doors = doors
-        self._waiting: dict[tuple[str, str], RunState] = {}  # by caller and thread
 
     async def run(self, request: Request, caller: Caller) -> Response:
         given: _Input = await self._doors.body(request, _Input)
-        key = (caller.id, given.thread_id)
-        if given.resume or self._is_open(key):
+        state = await self._store.waiting(caller.id, given.thread_id)
+        if given.resume or (state is not None and not _is_over(state)):
             try:
-                run = await self._resumed(key, caller, given.resume or [])
+                run = await self._resumed(state, caller, given)
             except ChatError as error:  # which the protocol wants told as an event
                 told = f"data: {_line(_started(given))}\n\ndata: {_line(_failed(error))}\n\n"
                 return Response(told, media_type="text/event-stream")
         else:
             said = [_plain(each) for each in given.messages if each.get("role") not in _ASIDE]
             run = begin(self._doors, self._agent, caller, said, unanswered=_UNANSWERED)
-        return RunEvents(run, self._told(run, key, given), self._doors.limits.heartbeat)
+        return RunEvents(run, self._told(run, caller, given), self._doors.limits.heartbeat)
 
-    async def _resumed(
-        self, key: tuple[str, str], caller: Caller, resume: Sequence[_Resume]
-    ) -> RunStream:
-        state = self._waiting.pop(key, None)  # so that nobody else answers meanwhile
+    async def _resumed(self, state: RunState | None, caller: Caller, given: _Input) -> RunStream:
+        """Let a run go on that waits. Raises ChatError; the question stays then."""
         if state is None:
-            raise ChatError(404, "unknown_interrupt", "this thread waits for nothing")
+            raise _no_question()
+        resume = given.resume or []
+        said, asked = ({e.interrupt_id: e for e in resume}, {r.id: r for r in state.pending})
+        if len(said) != len(resume) or said.keys() != asked.keys():
+            told = "answer each open interrupt of the thread, once"
+            raise ChatError(409, "open_interrupts", told)
+        answers = {i: await self._answer(state, r, caller, said[i]) for i, r in asked.items()}
+        if not await self._store.take_waiting(caller.id, given.thread_id, state):
+            raise _no_question()
         try:
-            given, asked = ({e.interrupt_id: e for e in resume}, {r.id: r for r in state.pending})
-            if len(given) != len(resume) or given.keys() != asked.keys():
-                told = "answer each open interrupt of the thread, once"
-                raise ChatError(409, "open_interrupts", told)
-            answers = {i: await self._answer(state, r, caller, given[i]) for i, r in asked.items()}
             return self._doors.run(caller, lambda: self._agent.resume_stream(state, answers))
-        except BaseException:
-            self._waiting.setdefault(key, state)
+        except ToolcribError:
+            await self._store.keep_waiting(caller.id, given.thread_id, state)
             raise
 
     async def _answer(
@@ -160,30 +187,19 @@ class _Front:
         await check_answer(self._agent.runner, state, asked, answer, allowed)
         return answer
 
-    def _is_open(self, key: tuple[str, str]) -> bool:
-        """Return whether a thread has a question that can still be answered."""
-        state = self._waiting.get(key)
-        return state is not None and not all(request.expired() for request in state.pending)
-
-    def _keep(self, key: tuple[str, str], state: RunState) -> None:
-        self._waiting = {each: s for each, s in self._waiting.items() if self._is_open(each)}
-        of_caller = [each for each in self._waiting if each[0] == key[0]]
-        if len(of_caller) >= _MOST_WAITING:
-            del self._waiting[of_caller[0]]
-        self._waiting[key] = state
-
     async def _told(
-        self, run: RunStream, key: tuple[str, str], given: _Input
+        self, run: RunStream, caller: Caller, given: _Input
     ) -> AsyncGenerator[str, None]:
         events = _Events(given)
         yield _line(_started(given))
         try:
             async for event in followed(run):
                 if isinstance(event, Done) and event.result.status == "waiting":
-                    self._keep(key, event.result.state)
+                    waits = event.result.state
+                    await self._store.keep_waiting(caller.id, given.thread_id, waits)
                 for told in events.of(event):
                     yield _line(told)
-        except ChatError as error:
+        except ToolcribError as error:
             for told in (*events.end(), _failed(error)):
                 yield _line(told)
 
@@ -195,16 +211,15 @@ class _Events:
         self._given = given
         self._reply = ""  # the message that has its text, or its calls
         self._open = False
+        self._thought = ""  # the message of reasoning that is open
         self._schemas: dict[str, Any] = {}
 
     def of(self, event: Event) -> Iterator[core.BaseEvent]:
         match event:
+            case ReasoningDelta(text=text) if text:
+                yield from self._think(encodable(text))
             case TextDelta(text=text) if text:
-                if not self._open:
-                    self._open, self._reply = True, _new_id()
-                    yield core.TextMessageStartEvent(message_id=self._reply, role="assistant")
-                said = encodable(text)
-                yield core.TextMessageContentEvent(message_id=self._reply, delta=said)
+                yield from self._say(encodable(text))
             case ReplyFinished():
                 if not self._open:
                     self._reply = _new_id()
@@ -228,11 +243,32 @@ class _Events:
                 yield from self.end()
                 yield self._finished(result)
 
+    def _think(self, text: str) -> Iterator[core.BaseEvent]:
+        if not self._thought:
+            id_ = self._thought = _new_id()
+            yield core.ReasoningStartEvent(message_id=id_)
+            yield core.ReasoningMessageStartEvent(message_id=id_, role="reasoning")
+        yield core.ReasoningMessageContentEvent(message_id=self._thought, delta=text)
+
+    def _say(self, text: str) -> Iterator[core.BaseEvent]:
+        yield from self._end_thought()
+        if not self._open:
+            self._open, self._reply = True, _new_id()
+            yield core.TextMessageStartEvent(message_id=self._reply, role="assistant")
+        yield core.TextMessageContentEvent(message_id=self._reply, delta=text)
+
     def end(self) -> Iterator[core.BaseEvent]:
-        """End the message that is open, if one is."""
+        """End the messages that are open."""
+        yield from self._end_thought()
         if self._open:
             self._open = False
             yield core.TextMessageEndEvent(message_id=self._reply)
+
+    def _end_thought(self) -> Iterator[core.BaseEvent]:
+        if self._thought:
+            yield core.ReasoningMessageEndEvent(message_id=self._thought)
+            yield core.ReasoningEndEvent(message_id=self._thought)
+            self._thought = ""
 
     def _finished(self, result: RunResult) -> core.BaseEvent:
         if result.status == "limited":
@@ -246,6 +282,11 @@ class _Events:
         return core.RunFinishedEvent(
             thread_id=given.thread_id, run_id=given.run_id, outcome=outcome, usage=[usage]
         )
+
+
+def _is_over(state: RunState) -> bool:
+    """Return whether no question of a run that waits can be answered any more."""
+    return all(asked.expired() for asked in state.pending)
 
 
 def _interrupt(asked: ApprovalRequest, schema: Any) -> core.Interrupt:
@@ -267,8 +308,13 @@ def _started(given: _Input) -> core.BaseEvent:
     )
 
 
-def _failed(error: ChatError) -> core.BaseEvent:
-    return core.RunErrorEvent(message=str(error), code=error.code)
+def _failed(error: ToolcribError) -> core.BaseEvent:
+    code = error.code if isinstance(error, ChatError) else "unavailable"
+    return core.RunErrorEvent(message=str(error), code=code)
+
+
+def _no_question() -> ChatError:
+    return ChatError(404, "unknown_interrupt", "this thread waits for nothing")
 
 
 def _plain(message: dict[str, Any]) -> dict[str, Any]:

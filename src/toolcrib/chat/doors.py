@@ -162,7 +162,7 @@ class Doors:
         if not is_seen(text):
             raise ChatError(422, "no_text", "a message has a text")
         if len(text) > self.limits.text:
-            raise ChatError(413, "too_long", f"at most {self.limits.text} characters")
+            raise ChatError(413, "too_long", f"a text has at most {self.limits.text:,} characters")
 
     async def caller(self, request: Request) -> Caller:
         """Return who asks. Raises ChatError."""
@@ -182,7 +182,8 @@ class Doors:
         async for piece in request.stream():
             received += piece
             if len(received) > self.limits.body_bytes:
-                raise ChatError(413, "too_large", f"at most {self.limits.body_bytes} bytes")
+                told = f"a request has at most {self.limits.body_bytes:,} bytes"
+                raise ChatError(413, "too_large", told)
         try:
             given = jiter.from_json(bytes(received), allow_inf_nan=False, catch_duplicate_keys=True)
             if kept_apart(bytes(received)) is not None:  # an edit may mean its digits

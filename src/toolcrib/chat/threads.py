@@ -21,6 +21,7 @@ from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import OWNERS, Row, SqlDatabase, Transaction
 from toolcrib.values.json import encodable
 from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.run import RunState
 from toolcrib.values.typed import names_wrong_types
 
 LEASE = 15.0
@@ -53,6 +54,14 @@ _KEEP = "UPDATE chat_threads SET session = :session, updated_at = :now WHERE id 
 _CALL = """INSERT INTO chat_calls (run_id, call_id, record) VALUES (:run_id, :call_id, :record)
     ON CONFLICT (run_id, call_id) DO UPDATE SET record = excluded.record"""
 _CALLS = "SELECT * FROM chat_calls WHERE run_id = :run_id"
+MOST_WAITING = 50
+"""Runs of a caller that are kept for clients that keep the thread themselves."""
+_WAITING = "SELECT state FROM chat_waiting WHERE owner = :owner AND thread = :thread"
+_OVER = "DELETE FROM chat_waiting WHERE expires_at < :now"
+_OLDEST = "SELECT thread FROM chat_waiting WHERE owner = :owner ORDER BY kept_at, thread"
+_KEEP_WAITING = """INSERT INTO chat_waiting (owner, thread, state, kept_at, expires_at)
+    VALUES (:owner, :thread, :state, :now, :expires_at)"""
+_TAKE = "DELETE FROM chat_waiting WHERE owner = :owner AND thread = :thread"
 _DROP = (
     """DELETE FROM chat_calls WHERE run_id IN
         (SELECT run_id FROM chat_turns WHERE thread_id = :id)""",
@@ -279,6 +288,46 @@ class ThreadStore(Closing):
                 transaction.execute(_KEEP, id=thread_id, session=session, now=time.time())
             return ended > 0
 
+        return await self._database.transact(work)
+
+    async def keep_waiting(self, owner: str, thread: str, state: RunState) -> None:
+        """Keep a run that waits in a thread that its client keeps, until its questions have expired.
+
+        One of each thread, and of a caller the newest.
+        """
+
+        def work(transaction: Transaction) -> None:
+            now = time.time()
+            transaction.execute(_OVER, now=now)
+            transaction.execute(_TAKE, **place)
+            kept = [row["thread"] for row in transaction.rows(_OLDEST, owner=place["owner"])]
+            for oldest in kept[: max(0, len(kept) + 1 - MOST_WAITING)]:
+                transaction.execute(_TAKE, owner=place["owner"], thread=oldest)
+            until = max((asked.expires_at for asked in state.pending), default=now)
+            saved = state.to_json()
+            transaction.execute(_KEEP_WAITING, **place, state=saved, now=now, expires_at=until)
+
+        place = {"owner": _column(owner), "thread": _column(thread)}
+        await self._database.transact(work)
+
+    async def waiting(self, owner: str, thread: str) -> RunState | None:
+        """Return the run that waits in a thread that its client keeps."""
+        place = {"owner": _column(owner), "thread": _column(thread)}
+        rows = await self._database.read(_WAITING, **place)
+        return RunState.from_json(rows[0]["state"]) if rows else None
+
+    async def take_waiting(self, owner: str, thread: str, state: RunState) -> bool:
+        """Take that run out, to go on with it; False where somebody else has."""
+
+        def work(transaction: Transaction) -> bool:
+            rows = transaction.rows(_WAITING + transaction.for_update, **place)
+            if not rows or RunState.from_json(rows[0]["state"]) != state:
+                return False
+            transaction.execute(_TAKE, **place)
+            transaction.require([], _WAITING, **place)  # else somebody takes it once more
+            return True
+
+        place = {"owner": _column(owner), "thread": _column(thread)}
         return await self._database.transact(work)
 
     async def aclose(self) -> None:

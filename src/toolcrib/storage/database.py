@@ -357,6 +357,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     # The conversation as it was before a turn; of what was written earlier nobody knows it.
     ("ALTER TABLE chat_turns ADD COLUMN before TEXT",),
     ("ALTER TABLE approvals ADD COLUMN pinned TEXT NOT NULL DEFAULT ''",),
+    (
+        """CREATE TABLE chat_waiting (
+            owner TEXT NOT NULL,
+            thread TEXT NOT NULL,
+            state TEXT NOT NULL,
+            kept_at DOUBLE PRECISION NOT NULL,
+            expires_at DOUBLE PRECISION NOT NULL,
+            PRIMARY KEY (owner, thread)
+        )""",
+    ),
 )
 
 

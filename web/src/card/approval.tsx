@@ -1,10 +1,10 @@
 /** A question that the server asked: the exact arguments, and yes, no, or yes to others. */
 
-import { useState } from "react";
+import { useRef, useState } from "react";
 import { api } from "../api";
 import type { Approval, CallPart } from "../types";
 import { useThreadId, useTold } from "../told";
-import { Visible } from "../visible";
+import { sentence, Visible } from "../visible";
 import { EditForm, namesOf } from "./edit-form";
 
 export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval }) {
@@ -13,27 +13,36 @@ export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval 
   const [sending, setSending] = useState(false);
   const [editing, setEditing] = useState(false);
   const [reason, setReason] = useState<string | null>(null);
+  const card = useRef<HTMLElement>(null);
   const send = async (given: Parameters<typeof api.answer>[2]) => {
+    const call = card.current?.closest("article");
     setSending(true);
     try {
       await api.answer(thread, asked.id, given);
+      const at = document.activeElement;
+      if (at === document.body || call?.contains(at)) call?.focus(); // the buttons go, the call stays
     } catch (raised) {
       tell(raised);
     }
     setSending(false); // what is shown of the question goes with the server's next word
   };
+  const back = () => {
+    setEditing(false);
+    setReason(null);
+    card.current?.focus();
+  };
   const expires = asked.expires_at === null ? null : new Date(asked.expires_at * 1000);
   return (
-    <section className="approval" aria-label={`Approval of ${call.name}`}>
+    <section className="approval" aria-label={`Approval of ${call.name}`} ref={card} tabIndex={-1}>
       <p className="asks">
-        <strong>May this call run?</strong> <Visible text={asked.reason} />
+        <strong>May this call run?</strong> <Visible text={sentence(asked.reason)} />
       </p>
       {editing ? (
         <EditForm
           asked={asked}
           sending={sending}
           onSend={(text) => void send(`{"decision":"approve","arguments":${text}}`)}
-          onBack={() => setEditing(false)}
+          onBack={back}
         />
       ) : (
         <>
@@ -67,7 +76,7 @@ export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval 
                     disabled={sending}
                     onClick={() => void send({ decision: "approve", for_run: true })}
                   >
-                    Approve exactly this for the whole run
+                    Approve for the rest of this answer
                   </button>
                 )}
                 <button type="button" disabled={sending} onClick={() => setEditing(true)}>
@@ -87,13 +96,19 @@ export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval 
                 >
                   Deny the call
                 </button>
-                <button type="button" disabled={sending} onClick={() => setReason(null)}>
+                <button type="button" disabled={sending} onClick={back}>
                   Back
                 </button>
               </>
             )}
           </div>
         </>
+      )}
+      {asked.for_run && !editing && reason === null && (
+        <p className="note">
+          For the rest of this answer: other calls of <Visible text={call.name} /> do not ask for this reason
+          again, whatever their arguments.
+        </p>
       )}
       {expires && (
         <p className="note">

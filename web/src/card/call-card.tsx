@@ -3,7 +3,7 @@
 import { memo, useId, useState } from "react";
 import { cardOf } from "../cards";
 import type { CallPart, CallState } from "../types";
-import { Visible } from "../visible";
+import { sentence, Visible } from "../visible";
 import { ApprovalCard } from "./approval";
 import { isObject, JsonText, Result } from "./result";
 import { WhyPanel } from "./why";
@@ -32,7 +32,7 @@ export const CallCard = memo(({ call }: { call: CallPart }) => {
   const id = useId();
   const [why, setWhy] = useState(false);
   return (
-    <article className={`call ${call.state}`} aria-labelledby={id} data-call={call.id}>
+    <article className={`call ${call.state}`} aria-labelledby={id} data-call={call.id} tabIndex={-1}>
       <header>
         <span className="sign" aria-hidden="true">
           {sign}
@@ -44,7 +44,7 @@ export const CallCard = memo(({ call }: { call: CallPart }) => {
           <span className="state" role="status">
             {text}
           </span>
-          {call.seconds !== null && isOver && <span className="note">{lasted(call.seconds)}</span>}
+          {call.seconds !== null && isOver && call.state !== "denied" && <span className="note">{lasted(call.seconds)}</span>}
           {call.approved_by && (
             <span className="note">
               {call.error?.code === "approval_refused" ? "denied" : "approved"} by{" "}
@@ -70,7 +70,7 @@ export const CallCard = memo(({ call }: { call: CallPart }) => {
       )}
       {call.error && (
         <p className="error">
-          <code>{call.error.code}</code> <Visible text={call.error.message} />
+          <Visible text={sentence(call.error.message)} /> <code>{call.error.code}</code>
         </p>
       )}
       {call.state === "completed" && <Shown call={call} />}

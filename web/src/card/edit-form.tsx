@@ -1,6 +1,6 @@
 /** A form made from a tool's schema. What nobody touches is sent as the server wrote it. */
 
-import { useId, useState, type FormEvent } from "react";
+import { useEffect, useId, useRef, useState, type FormEvent } from "react";
 import type { Approval, Json, JsonObject } from "../types";
 import { isObject } from "./result";
 
@@ -12,6 +12,8 @@ interface Field {
   choices: string[]; // as JSON
   help: string;
   isRequired: boolean;
+  /** Whether the server has null there: what is not given is null again. */
+  isNull: boolean;
 }
 
 const inner = (schema: JsonObject): JsonObject => {
@@ -36,8 +38,9 @@ function fieldOf(name: string, schema: Json, isRequired: boolean, text: string |
   else if (held["type"] === "integer" || held["type"] === "number") kind = "number";
   if (held !== known && kind === "choice") choices.push("null");
   if (kind === "choice" && text !== undefined && !choices.includes(text)) kind = "json";
-  if (kind === "text" && text !== undefined && !text.startsWith('"')) kind = "json";
-  return { name, kind, choices, help, isRequired };
+  const isNull = text === "null" && held !== known && (kind === "text" || kind === "number");
+  if (kind === "text" && text !== undefined && !isNull && !text.startsWith('"')) kind = "json";
+  return { name, kind, choices, help, isRequired, isNull };
 }
 
 const propertiesOf = ({ schema }: Approval): JsonObject => {
@@ -88,7 +91,7 @@ export function EditForm({ asked, sending, onSend, onBack }: Props) {
     Object.fromEntries(
       fields.map((field) => {
         const text = asked.texts[field.name];
-        return [field.name, text === undefined ? null : shown(field, text)];
+        return [field.name, text === undefined || field.isNull ? null : shown(field, text)];
       }),
     ),
   );
@@ -99,18 +102,25 @@ export function EditForm({ asked, sending, onSend, onBack }: Props) {
     const found: { [name: string]: string } = {};
     for (const field of fields) {
       const value = typed[field.name] ?? null;
-      if (value === null) continue;
+      if (value === null && !field.isNull) continue;
       const text = asked.texts[field.name];
-      const isTouched = text === undefined || value !== shown(field, text);
-      const made = isTouched ? written(field, value) : { text };
+      const isTouched = value !== null && (text === undefined || field.isNull || value !== shown(field, text));
+      const made = isTouched ? written(field, value) : { text: text ?? "null" };
       if ("wrong" in made) found[field.name] = made.wrong;
       else members.push(`${JSON.stringify(field.name)}:${made.text}`);
     }
     setWrong(found);
     if (!Object.keys(found).length) onSend(`{${members.join(",")}}`);
   };
+  const form = useRef<HTMLFormElement>(null);
+  useEffect(() => {
+    form.current?.querySelector<HTMLElement>("input, textarea, select")?.focus();
+  }, []);
+  useEffect(() => {
+    form.current?.querySelector<HTMLElement>("[aria-invalid]")?.focus();
+  }, [wrong]);
   return (
-    <form onSubmit={submit} noValidate>
+    <form onSubmit={submit} noValidate ref={form}>
       {fields.map((field) => (
         <FieldInput
           key={field.name}
@@ -148,15 +158,15 @@ function FieldInput({ field, value, wrong, onChange }: InputProps) {
     <div className="field">
       <div className="label">
         <label htmlFor={id}>{field.name}</label>
-        {!field.isRequired && (
+        {(!field.isRequired || field.isNull) && (
           <button type="button" className="link" onClick={() => onChange(value === null ? empty : null)}>
-            {value === null ? "Give it" : "Leave out"}
+            {value === null ? "Give it" : field.isNull ? "No value" : "Leave out"}
             <span className="unseen"> {field.name}</span>
           </button>
         )}
       </div>
       {value === null ? (
-        <input {...common} disabled placeholder="left out: the tool's own default" value="" readOnly />
+        <input {...common} disabled placeholder={field.isNull ? "null: no value" : "left out: the tool's own default"} value="" readOnly />
       ) : field.kind === "choice" ? (
         <select {...common} value={value} onChange={(event) => onChange(event.target.value)}>
           {field.choices.map((choice) => (

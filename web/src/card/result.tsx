@@ -9,8 +9,9 @@ const MOST_ROWS = 200;
 export const isObject = (value: Json): value is JsonObject =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
-const isFlat = (value: Json): value is JsonObject =>
-  isObject(value) && Object.values(value).every((each) => typeof each !== "object" || each === null);
+const isPlain = (value: Json) => typeof value !== "object" || value === null;
+
+const isFlat = (value: Json): value is JsonObject => isObject(value) && Object.values(value).every(isPlain);
 
 /** Return the rows of a table, or null where a value is none. */
 export function rows(value: Json): JsonObject[] | null {
@@ -58,6 +59,48 @@ function Table({ rows }: { rows: JsonObject[] }) {
   );
 }
 
+const MOST_FACTS = 24;
+
+/** Tell whether an object is facts and tables, with nothing deeper in it. */
+const isRecord = (value: Json): value is JsonObject => {
+  const parts = isObject(value) ? Object.values(value) : [];
+  return parts.length > 0 && parts.length <= MOST_FACTS && parts.every((part) => isPlain(part) || rows(part));
+};
+
+function Facts({ of }: { of: JsonObject }) {
+  const facts = Object.entries(of).filter(([, part]) => isPlain(part));
+  const tables = Object.entries(of).map(([name, part]) => ({ name, rows: rows(part) }));
+  return (
+    <>
+      {facts.length > 0 && (
+        <dl className="exact" tabIndex={0}>
+          {facts.map(([name, part]) => (
+            <div key={name}>
+              <dt>
+                <Visible text={name} />
+              </dt>
+              <dd>
+                <Visible text={typeof part === "string" ? part || '""' : JSON.stringify(part)} />
+              </dd>
+            </div>
+          ))}
+        </dl>
+      )}
+      {tables.map(
+        (each) =>
+          each.rows && (
+            <div key={each.name} className="named">
+              <p className="note">
+                <Visible text={each.name} />
+              </p>
+              <Table rows={each.rows} />
+            </div>
+          ),
+      )}
+    </>
+  );
+}
+
 export function JsonText({ value, label }: { value: Json; label: string }) {
   const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
   return (
@@ -81,5 +124,6 @@ export function Result({ value, show }: { value: Json; show: string }) {
   if (plotted) return <Plot points={plotted} />;
   const listed = rows(value);
   if (listed) return <Table rows={listed} />;
+  if (isRecord(value)) return <Facts of={value} />;
   return <JsonText value={value} label="Result" />;
 }

@@ -1,0 +1,17 @@
+"""Threads on both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A fresh database of each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/chat.db"
+    fresh: Callable[[], str] = request.getfixturevalue("postgres")
+    return fresh()
