@@ -85,7 +85,8 @@ def _addressed(
 ) -> tuple[str, Options]:
     """Return where requests go, and the options with the key for that server.
 
-    The environment's key is for the provider's own server alone, which needs one.
+    The environment's key is for the provider's own server alone, which needs one. `KEYS` has its
+    variables by the name of the wire.
     """
     base = checked_url(given_or(base_url, own_url))
     own = same_server(base, own_url)

@@ -105,8 +105,8 @@ class Ranker(Protocol):
     """Weighs a whole catalog at once and hands over numbers, not objects: fit for 100,000 tools.
 
     `hits` is synchronous, runs in a thread and may be called from several at once. With
-    a `limit` it returns the best hits, at most that many; without one, all. Equal input gives equal
-    hits, unless the query's deadline has passed.
+    a `limit` its hits hold at least the best that many, which is all that is taken of them; without
+    one, all. Equal input gives equal hits, unless the query's deadline has passed.
     """
 
     @property

@@ -91,10 +91,14 @@ class Builder(Protocol):
 
 @runtime_checkable
 class QuickBuilder(Builder, Protocol):
-    """A builder that can read most events of its wire from their bytes, which saves half the time."""
+    """A builder that can read most events of its wire from their bytes, which saves half the time.
+
+    A subclass that reads events otherwise overrides `fast`, too: `event` sees only what that leaves.
+    """
 
     def fast(self, data: bytes, parts: Parts) -> bool:
-        """Take an event by the fast path; False if that did nothing, and `event` is due."""
+        """Take an event by the fast path; False if that did nothing, and `event` is due. It is asked
+        once a chunk has said more than its choices, such as its id."""
 
 
 class MakeBuilder(Protocol):

@@ -347,6 +347,12 @@ class ChatReply:
     whether they have a piece of a call that none of theirs can have (`wire/calls.py`).
 
     `known` is whether `choices` was ever there, `seen` whether it held any.
+
+    `fast` takes chunks before `event` sees them, and arguments that are no text are cut out of the
+    bytes that `body` and `event` are given: both know the members by OpenAI's names alone, and what
+    has another name is not there for them. A subclass for a server with other names gives both
+    methods a body and bytes that agree, and has a `fast` that returns False; else a call runs without
+    its arguments.
     """
 
     over = False  # the wire's own end is no chunk: `[DONE]`
