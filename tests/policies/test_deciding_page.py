@@ -18,7 +18,8 @@ def test_every_code_stands_at_its_stage() -> None:
     codes: dict[str, set[str]] = {stage.value: set() for stage in Stage}
     for code in ErrorCode:
         codes[code.info.stage.value].add(code.value)
-    codes[Stage.INSTANTIATE.value] = {"invalid_arguments"}  # its code is the one of validation
+    # its codes are those of validation
+    codes[Stage.INSTANTIATE.value] = {"invalid_arguments", "unusable_tool"}
     codes[Stage.OUTPUT.value] -= {"redaction_missing"}  # no call ends with it: it completes
     assert told == codes
     assert [stage for stage, _ in rows] == [stage.value for stage in Stage]

@@ -56,8 +56,8 @@ def test_what_is_none_is_refused(value: object) -> None:
 
 @each_row("wire", WIRES)
 def test_ids_that_no_request_can_hold_do_not_become_one(wire: str) -> None:
-    """Halves of surrogate pairs are all sent as one character: two such ids would be one."""
-    given = [ToolCall(own, "f", "{}", provider_id=own) for own in ("a\ud800", "a\ud801", "a\ufffd")]
+    """They are too long for any, and differ at their ends alone."""
+    given = [ToolCall(own, "f", "{}", provider_id=own) for own in ("a" * 65_536 + c for c in "bcd")]
     results = [Message.tool(call, "it") for call in given]
     request = ChatRequest((Message.user("?"), Message.assistant("", tuple(given)), *results))
     body = json.loads(encode(wire, request, model="m").body)

@@ -52,9 +52,8 @@ class IdRule:
         return digits[: self.limit] if self.exact else f"call_{digits[: min(24, self.limit - 5)]}"
 
 
-ANY_ID = IdRule(r"\x00-\ud7ff\ue000-\U0010ffff", 65_536)
-"""The rule of providers that take back whatever they gave, but for halves of surrogate pairs: no
-request can hold those, so all would become one character, and two ids one id."""
+ANY_ID = IdRule(r"\x00-\U0010ffff", 65_536)
+"""The rule of providers that take back whatever they gave."""
 
 
 class SentCall(NamedTuple):
