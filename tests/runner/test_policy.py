@@ -485,7 +485,7 @@ def test_a_yes_for_the_run_holds_for_this_tool_and_this_caller(
         tally.approved = (ToolApproval("apr_1", "grace", digest, caller),)
     decision = standard(call, context_of(tally, ALICE))
     assert decision == (ALLOWED if asked is None else Ask(asked, "standard"))
-    assert spared_for_run(call.definition, tally, "alice") is spared
+    assert spared_for_run(call, tally, "alice") is spared
 
 
 @each_row(

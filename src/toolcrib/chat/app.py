@@ -33,7 +33,7 @@ from toolcrib.chat.threads import BusyError, ThreadStore
 from toolcrib.chat.view import Operation, ShownThread, TurnView, new_turn, readable
 from toolcrib.clients import cost_of
 from toolcrib.errors import MissingExtraError, ToolcribError
-from toolcrib.values.decision import Answer, Approve, Caller, Refuse
+from toolcrib.values.decision import Answer, Approve, Caller, ForRun, Refuse
 from toolcrib.values.json import Veiled, is_seen, to_plain
 from toolcrib.values.message import Usage
 from toolcrib.values.run import RunState
@@ -115,7 +115,7 @@ class GivenAnswer(Veiled, msgspec.Struct, forbid_unknown_fields=True):
 
     decision: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["approve", "deny"]})]
     arguments: dict[str, Any] | None = None
-    for_run: bool = False
+    for_run: ForRun = False
     reason: str = ""
 
 
