@@ -40,9 +40,7 @@ async def answer_later(_request: ApprovalRequest) -> Answer | None:
 
 # Questions at a terminal: whole or visibly cut, in ASCII, and answered only after they were shown.
 
-_FOR_RUN = (
-    "same: yes, and to exactly this for this run, run: yes, and to this tool for this run"
-)
+_FOR_RUN = "same: yes, and to exactly this for this run, run: yes, and to this tool for this run"
 _POLL = 0.1
 _MAX_PLACES = 20
 _MAX_VALUE = 400
@@ -53,10 +51,10 @@ class TerminalApprover:
     """Asks at the terminal, one question at a time; anything but a clear yes is a no.
 
     Where a yes for the run would spare the questions about further calls of the tool
-    (`ApprovalRequest.for_run`), `run` says it, and `same` says it of calls with exactly these arguments;
-    where it would not, both are a no like any other word.
-    Without a terminal to ask at there is no answer, nor is there from one that ended (Ctrl-D, a lost
-    connection): the call ends as `approval_required`. `by` is who answers, as records will say it.
+    (`ApprovalRequest.for_run`), `run` says it, and `same` says it of calls with exactly these
+    arguments; where it would not, both are a no like any other word. Without a terminal to ask at
+    there is no answer, nor is there from one that ended (Ctrl-D, a lost connection): the call ends as
+    `approval_required`. `by` is who answers, as records will say it.
     """
 
     @names_wrong_types

@@ -280,6 +280,12 @@ class Yes(str):
     """Looks like an answer, and is none."""
 
 
+def for_always() -> Approve:
+    answer = Approve("ada")
+    msgspec.structs.force_setattr(answer, "for_run", "always")
+    return answer
+
+
 @each_row(
     ("answer", "code", "told"),
     [
@@ -303,6 +309,7 @@ class Yes(str):
         (Approve("ada", {"n": 10**50}), ErrorCode.INVALID_ARGUMENTS, "40 digits"),
         (Approve("ada", {"n": "x" * 1_048_576}), ErrorCode.INVALID_ARGUMENTS, "1048576 bytes"),
         (Approve("ada", {"n": [0] * 100_001}), ErrorCode.INVALID_ARGUMENTS, "100000 values"),
+        (for_always(), ErrorCode.APPROVAL_FAILED, 'is True, False or "exactly"'),
     ],
 )
 def test_what_is_no_answer(answer: object, code: ErrorCode, told: str) -> None:

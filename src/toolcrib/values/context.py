@@ -76,8 +76,8 @@ class RunTally(Veiled, msgspec.Struct):
     def mac_of(self, hydrated: Hydrated) -> str | None:
         """Return the `mac` of the effective arguments of a call.
 
-        None where nobody can say whether those of another call are the same: a default factory made what
-        JSON does not give back.
+        None where nobody can say whether those of another call are the same: a default factory made
+        what JSON does not give back.
         """
         made = hydrated.building.pinned.values()
         if any(isinstance(each, list) and [] in each for each in made):
@@ -85,7 +85,7 @@ class RunTally(Veiled, msgspec.Struct):
         return self.mac(hydrated.canonical.decode())
 
     def mac(self, arguments: str) -> str:
-        """Return a digest of canonical arguments that nobody can make, or try out, without the nonce."""
+        """Return a digest of canonical arguments that nobody can try out without the nonce."""
         key = self.nonce.encode("utf-8", "surrogatepass") or _OF_THIS_PROCESS
         return keyed_digest(key, "arguments approved for the run", arguments)
 

@@ -109,9 +109,10 @@ class Approve(Checked, Veiled, msgspec.Struct, frozen=True, tag="approve"):
 
     With `for_run` it is yes to the tool for the rest of the run as well: further calls of this very
     definition by this caller do not ask for what the tool is (`requires_approval`, as imported tools
-    have it) or for what the run has read. With `"exactly"` that holds for those alone that have the same
-    effective arguments as this one when it ran, edited or not. Each is recorded as approved by `by`.
-    What else asks (what is marked as not safe, doubts about a call, other policies) asks as before.
+    have it) or for what the run has read. With `"exactly"` that holds for those alone that have the
+    same effective arguments as this one when it ran, edited or not. Each is recorded as approved by
+    `by`. What else asks (what is marked as not safe, doubts about a call, other policies) asks as
+    before.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("arguments",)
