@@ -18,6 +18,7 @@ import msgspec
 from toolcrib.agent import Agent, RunStream
 from toolcrib.approvals import answer_later
 from toolcrib.chat.doors import (
+    NOT_A_CLIENTS,
     Authenticate,
     ChatError,
     ChatLimits,
@@ -403,6 +404,12 @@ _STREAM = (
 )
 
 
+_OF_A_BODY = (
+    ". What a body says that is not a client's to say has a code of its own (422): "
+    + "; ".join(f"`{code}`, {why}" for code, (why, _) in NOT_A_CLIENTS.items())
+)
+
+
 class _Operation(NamedTuple):
     method: str
     path: str
@@ -466,6 +473,7 @@ def _described(operation: _Operation, path: str, of: dict[Any, Any]) -> dict[str
         },
     }
     if operation.takes is not None:
+        made["responses"]["default"]["description"] += _OF_A_BODY
         body = {"application/json": {"schema": of[operation.takes]}}
         made["requestBody"] = {"required": True, "content": body}
     return made
