@@ -319,6 +319,22 @@ def test_what_is_no_answer(answer: object, code: ErrorCode, told: str) -> None:
     assert raised.value.__context__ is None or raised.value.__suppress_context__
 
 
+@each_row(
+    ("text", "answer"),
+    [
+        ('{"type":"approve","by":"ada"}', Approve("ada")),
+        ('{"type":"approve","by":"ada","arguments":{"n":1}}', Approve("ada", {"n": 1})),
+        ('{"type":"approve","by":"ada","for_run":false}', Approve("ada")),
+        ('{"type":"approve","by":"ada","for_run":true}', Approve("ada", for_run=True)),
+        ('{"type":"approve","by":"ada","for_run":"exactly"}', Approve("ada", for_run="exactly")),
+        ('{"type":"refuse","reason":"no","by":"ada"}', Refuse("no", "ada")),
+    ],
+)
+def test_an_answer_that_was_kept_as_json_still_reads(text: str, answer: Answer) -> None:
+    assert msgspec.json.decode(text, type=Approve | Refuse) == answer
+    assert msgspec.json.decode(msgspec.json.encode(answer), type=Approve | Refuse) == answer
+
+
 def test_arguments_that_contain_themselves_are_no_answer() -> None:
     endless: dict[str, Any] = {}
     endless["again"] = endless

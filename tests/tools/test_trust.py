@@ -418,6 +418,45 @@ async def test_a_person_may_approve_exactly_these_arguments_for_a_run(tmp_path: 
     assert len(approver.asked) == 6
 
 
+@tool(visible=ALL, requires_approval=True, secret=["pin"])
+def unlock(door: int, pin: str, within: float = 5.0) -> str:
+    """Unlock a door."""
+    return "open"
+
+
+@given(
+    asked=st.lists(
+        st.tuples(
+            st.sampled_from(['{"door": 1}', '{ "door" : 1 }', '{"door": 2}']),
+            st.sampled_from([1, 1.0, 5, 5.0, 7]),
+            st.sampled_from(["1234", "1235"]),
+            st.sampled_from([False, "exactly"]),
+        ),
+        max_size=12,
+    )
+)
+async def test_a_call_is_asked_about_unless_its_very_arguments_were_approved(asked: Any) -> None:
+    """However they are written, and wherever defaults come from; secret ones count."""
+    kind: list[ForRun] = []
+    questions: list[str] = []
+
+    async def said(request: ApprovalRequest) -> Approve:
+        questions.append(request.call_id)
+        return Approve("ada", for_run=kind[-1])
+
+    runner, scope = ToolRunner([unlock], approver=said), CallScope(RunTally("r", "n"))
+    approved: set[tuple[int, float, str]] = set()
+    for number, (text, within, pin, for_run) in enumerate(asked):
+        kind.append(for_run)
+        more = "" if within == 5 else f', "within": {within}'  # the default
+        one = ToolCall(str(number), "unlock", f'{text[:-1]}{more}, "pin": "{pin}"}}')
+        assert (await runner.exec(one, scope=scope)).record.approved_by == "ada"
+        arguments = (json.loads(text)["door"], float(within), pin)
+        assert (questions[-1:] == [str(number)]) is (arguments not in approved)
+        if for_run and arguments not in approved:
+            approved.add(arguments)
+
+
 async def test_a_yes_to_exactly_edited_arguments_is_to_those_that_ran(tmp_path: Path) -> None:
     file_of([OURS], tmp_path)
     approver = Once(for_run="exactly", arguments={"path": "2"})
@@ -425,12 +464,6 @@ async def test_a_yes_to_exactly_edited_arguments_is_to_those_that_ran(tmp_path: 
     calls = [call_of(1), call_of(2), again(1, 3)]
     statuses = [(await runner.exec(one, scope=scope)).record.status for one in calls]
     assert statuses == ["completed", "completed", "failed"]
-
-
-@tool(visible=ALL, requires_approval=True, secret=["pin"])
-def unlock(door: int, pin: str, within: float = 5.0) -> str:
-    """Unlock a door."""
-    return "open"
 
 
 async def test_no_digest_of_approved_arguments_can_be_tried_out() -> None:
@@ -552,10 +585,12 @@ async def test_an_approval_that_nobody_gave_is_found_in_a_saved_run(tmp_path: Pa
         runner = ToolRunner(runnable(tmp_path), approver=store)
         agent = Agent(ScriptedClient([call("read_file", path="a")]), runner)
         waits = (await agent.run("Read.")).state
-        given = ToolApproval("made_up", "ada", waits.pending[0].definition_digest, waits.caller.id)
-        tally = msgspec.structs.replace(waits.tally, approved=(given,))
-        with pytest.raises(SourceError, match=r"tally.approved\[0\]: no call of this run"):
-            await agent.resume(msgspec.structs.replace(waits, tally=tally))
+        for mac in ("", waits.tally.mac('{"path":"a"}')):
+            digest = waits.pending[0].definition_digest
+            given = ToolApproval("made_up", "ada", digest, waits.caller.id, mac)
+            tally = msgspec.structs.replace(waits.tally, approved=(given,))
+            with pytest.raises(SourceError, match=r"tally.approved\[0\]: no call of this run"):
+                await agent.resume(msgspec.structs.replace(waits, tally=tally))
 
 
 def test_check_prints_the_line_to_paste(
