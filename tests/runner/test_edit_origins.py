@@ -655,6 +655,7 @@ async def test_what_is_written_is_read_and_what_may_have_been_left_is_not(
     if prices is REFUSED:
         assert isinstance(outcome, Failed), GOT
         assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
+        assert "as it was shown at /x/0/price would be" in outcome.error.message
         return
     assert isinstance(outcome, Completed), outcome
     assert [one.price for one in GOT[0]["x"]] == prices
