@@ -10,6 +10,9 @@ ifneq ($(shell cat .venv/.made 2>/dev/null && .venv/bin/python -c "" 2>/dev/null
 $(shell rm -f .venv/.made)
 endif
 
+# Tests start hundreds of interpreters: what one has compiled, the next reads.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: chat serve web web-check test cov test-all lint mutate bench bench-peers picture pictures count trace docs docs-serve lock release clean
 
 chat: export TOOLCRIB_ASK := $(value ASK)
