@@ -36,18 +36,18 @@ web-check:
 
 test: .venv/.dev
 	@$(BIN)/toolcrib local install >/dev/null
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not exhaustive"
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not exhaustive"
 
 # The same under coverage, which fails below the floor in pyproject.toml.
 cov: .venv/.dev
 	@$(BIN)/toolcrib local install >/dev/null
-	$(BIN)/python -m pytest --cov -n auto --dist loadfile -m "not exhaustive"
+	$(BIN)/python -m pytest --cov -n auto --dist loadfile --no-loadscope-reorder -m "not exhaustive"
 
 # All of it, with every fuzzer at full length; takes many minutes.
 test-all: export TOOLCRIB_FUZZ := all
 test-all: .venv/.dev
 	@$(BIN)/toolcrib local install >/dev/null
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
