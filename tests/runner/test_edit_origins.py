@@ -378,7 +378,7 @@ def wrong_with(edit: _Edit, before: dict[str, Any]) -> list[str]:
 
 
 async def test_each_item_of_an_edit_has_the_values_that_were_its_own() -> None:
-    ended = [await edit_at_random(seed) for seed in range(sample(SEEDS, part=50))]
+    ended = [await edit_at_random(seed) for seed in range(sample(SEEDS, part=100))]
     assert [each for each in ended if each[0] not in ("ran", "refused")] == []
     refused = [each for each in ended if each[0] == "refused"]
     assert len(refused) <= len(ended) / 50, Counter(tuple(kinds) for _, kinds, _ in refused)
