@@ -367,3 +367,15 @@ def test_a_hint_that_reads_another_value_is_told_apart_from_the_code_around_it(
     assert {error.code for error in result.errors} == {ErrorCode.INVALID_ARGUMENTS}
     assert not raised
     assert "Holds.code" in caplog.text
+
+
+def unbounded(value: Any) -> Any:
+    return [float("inf")] if isinstance(value, list) else float("nan")
+
+
+@pytest.mark.parametrize(("hint", "sent"), [(int, 3), (float, 0.5), (list[float], [1.5])])
+def test_what_a_validator_makes_and_no_json_shows_does_not_run(hint: Any, sent: Any) -> None:
+    found, raised = read(taking(Annotated[hint, AfterValidator(unbounded)]), sent)
+    assert isinstance(found, Rejected)
+    assert [error.code for error in found.errors] == [ErrorCode.UNUSABLE_TOOL]
+    assert len(raised) == 1

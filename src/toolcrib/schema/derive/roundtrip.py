@@ -20,6 +20,7 @@ Objects of declared fields are in `reading`.
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 import threading
 from collections import Counter, deque
@@ -481,10 +482,21 @@ class AuthoredPart(AroundPart):
         shown = plain(value) if shown is MISSING else shown
         if sent is MISSING:
             return shown
+        if shown is MISSING and _is_infinite(value):
+            raise Differs(at, code=A_VALIDATOR)  # nobody who decides could see it
         if shown is MISSING or same_json(shown, sent):  # an object: its code had what was sent
             return sent
         found.normalised.append(at)
         return shown
+
+
+def _is_infinite(value: Any) -> bool:
+    """Return whether an infinity, or NaN, is why a value has no JSON."""
+    if isinstance(value, dict):
+        return any(map(_is_infinite, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_is_infinite, value))
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 class NullablePart(AroundPart):
