@@ -10,6 +10,9 @@ ifneq ($(shell cat .venv/.made 2>/dev/null && .venv/bin/python -c "" 2>/dev/null
 $(shell rm -f .venv/.made)
 endif
 
+# Tests start hundreds of interpreters: what one has compiled, the next reads.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: chat serve web web-check test cov test-all lint mutate bench bench-peers picture pictures count trace docs docs-serve lock release clean
 
 chat: export TOOLCRIB_ASK := $(value ASK)
@@ -33,18 +36,18 @@ web-check:
 
 test: .venv/.dev
 	@$(BIN)/toolcrib local install >/dev/null
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not exhaustive"
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not exhaustive"
 
 # The same under coverage, which fails below the floor in pyproject.toml.
 cov: .venv/.dev
 	@$(BIN)/toolcrib local install >/dev/null
-	$(BIN)/python -m pytest --cov -n auto --dist loadfile -m "not exhaustive"
+	$(BIN)/python -m pytest --cov -n auto --dist loadfile --no-loadscope-reorder -m "not exhaustive"
 
 # All of it, with every fuzzer at full length; takes many minutes.
 test-all: export TOOLCRIB_FUZZ := all
 test-all: .venv/.dev
 	@$(BIN)/toolcrib local install >/dev/null
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ it begins at once. What is about the start of Python (hash seeds, what an import
 
 from __future__ import annotations
 
+import functools
 import gc
 import io
 import multiprocessing
@@ -115,6 +116,7 @@ def together(*programs: Sequence[str]) -> list[str]:
         return [child.ended() for child in children]
 
 
+@functools.cache
 def pythons() -> list[str]:
     """Return this Python and each newer `python3.x` of the machine that starts."""
     found = [shutil.which(f"python3.{minor}") for minor in range(sys.version_info.minor + 1, 30)]

@@ -1,31 +1,46 @@
-"""Shared by all tests: where the data from outside lies."""
+"""Shared by all tests: where the data from outside lies, and where they write."""
 
 from __future__ import annotations
 
 import gc
 import os
 import signal
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from postgres import postgres
+from postgres import databases, postgres
 from rows import count_of
-from samples import use_profile
+from samples import WHOLE, use_profile
 
 from toolcrib.clients.local import model_path
 from toolcrib.clients.local.model import model_at
 
-__all__ = ["postgres"]
+__all__ = ["databases", "postgres"]
 
 ROOT = Path(__file__).parents[1]
+MEMORY, ROOM = Path("/dev/shm"), 2 * 2**30  # noqa: S108  a folder in memory, on Linux
+
+
+def is_roomy(folder: Path) -> bool:
+    """Return whether temporary files may lie in a folder, programs among them."""
+    if not folder.is_dir():
+        return False
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize > ROOM and not found.f_flag & os.ST_NOEXEC
 
 
 def pytest_configure() -> None:
-    """Undo what a shell does to tests in the background (they ignore SIGINT); choose the samples."""
+    """Undo what a shell does to tests in the background (they ignore SIGINT); choose the samples.
+
+    A sample writes in memory where it can, as a disk takes most of the time of a thousand databases.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     use_profile()
+    if not WHOLE and "TMPDIR" not in os.environ and is_roomy(MEMORY):
+        os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,6 +1,7 @@
 """The PostgreSQL server of a test run: in a temporary folder, on a free port, gone afterwards.
 
-The server refuses to run as root, so root starts it as another user.
+The server refuses to run as root, so root starts it as another user. A database is hundreds of files:
+one that a test is done with is emptied for another.
 """
 
 from __future__ import annotations
@@ -22,6 +23,14 @@ import psycopg
 import pytest
 
 _names = itertools.count()
+_EMPTY = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid();
+    DROP SCHEMA public CASCADE;
+    CREATE SCHEMA public;
+    GRANT USAGE ON SCHEMA public TO PUBLIC;
+    DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET ALL', current_database()); END $$;
+"""
 
 
 def _programs() -> Path | None:
@@ -104,18 +113,50 @@ def shared_server(state: Path) -> Iterator[str]:
         change(-1)
 
 
+class Databases:
+    """The databases of one server: one is made when one is asked for and none is free."""
+
+    def __init__(self, url: str) -> None:
+        self.free: list[str] = []  # nobody needs what is in them
+        self._url = url
+
+    def empty(self) -> str:
+        """Return the name of a database that has nothing in it, and no settings."""
+        if self.free:
+            name = self.free.pop()
+            self._run(name, _EMPTY)
+        else:
+            name = f"crib_{os.getpid()}_{next(_names)}"
+            self._run("postgres", f"CREATE DATABASE {name}")
+        return name
+
+    def url(self, name: str) -> str:
+        return self._url + name
+
+    def _run(self, name: str, sql: str) -> None:
+        plain = self.url(name).replace("+psycopg", "")
+        with psycopg.connect(plain, autocommit=True) as connection:
+            connection.execute(sql)
+
+
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
-    """Gives the URL of a fresh database each time it is called."""
+def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
+    """The databases of the server of all processes of this test run."""
     base = tmp_path_factory.getbasetemp()
     among_workers = "PYTEST_XDIST_WORKER" in os.environ
-    with shared_server((base.parent if among_workers else base) / "postgres.json") as url:
+    state = (base.parent if among_workers else base) / "postgres.json"
+    with shared_server(state) as url:
+        yield Databases(url)
 
-        def fresh() -> str:
-            name = f"crib_{os.getpid()}_{next(_names)}"
-            plain = url.replace("+psycopg", "") + "postgres"
-            with psycopg.connect(plain, autocommit=True) as connection:
-                connection.execute(f'CREATE DATABASE "{name}"')
-            return url + name
 
-        yield fresh
+@pytest.fixture
+def postgres(databases: Databases) -> Iterator[Callable[[], str]]:
+    """Gives the URL of an empty database each time it is called."""
+    given: list[str] = []
+
+    def fresh() -> str:
+        given.append(databases.empty())
+        return databases.url(given[-1])
+
+    yield fresh
+    databases.free += given

@@ -24,20 +24,25 @@ Json = dict[str, Any]
 
 @asynccontextmanager
 async def serving(app: Any, port: int = 0) -> AsyncIterator[str]:
-    """Serve an ASGI app on this machine, on a free port if none is named; yield its address."""
+    """Serve an ASGI app on this machine, on a free port if none is named; yield its address.
+
+    It begins and ends at once: `Server.serve` looks ten times a second whether it shall end.
+    """
     config = uvicorn.Config(app, port=port, log_level="error", lifespan="off", ws="none")
+    config.load()
     server = uvicorn.Server(config)
-    task = asyncio.create_task(server.serve())
-    while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
-        await asyncio.sleep(0.01)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup()
     port = server.servers[0].sockets[0].getsockname()[1]
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
-        server.should_exit = server.force_exit = True
+        for listening in server.servers:
+            listening.close()
         for connection in list(server.server_state.connections):
             connection.transport.abort()  # as if its process was killed
-        await task
+        if server.server_state.tasks:
+            await asyncio.wait(server.server_state.tasks, timeout=0.2)
         chat = getattr(getattr(app, "state", None), "chat", None)
         if chat is not None:
             await chat._store.aclose()

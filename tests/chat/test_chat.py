@@ -296,7 +296,11 @@ async def test_another_process_shows_the_same_and_goes_on(url: str) -> None:
         await page.close()
 
 
-async def test_a_conversation_that_cannot_go_on_says_why_and_stays_free(url: str) -> None:
+async def test_a_conversation_that_cannot_go_on_says_why_and_stays_free(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib.chat.live._LOOK", 0.05)
+
     def signing(key: bytes) -> Agent:
         return Agent(ScriptedClient(["Hello."] * 3), state_key=key)
 

@@ -708,7 +708,7 @@ async def test_a_model_is_not_told_how_a_person_wrote_arguments_wrong() -> None:
 
     outcome = await ToolRunner([delete], approver=editor).exec(CALL)
     assert isinstance(outcome, Failed)
-    assert outcome.error == CallError.of(ErrorCode.INVALID_ARGUMENTS)
+    assert outcome.error == CallError.of(ErrorCode.INVALID_ARGUMENTS, retryable=False)
     assert "changed its arguments to ones that do not fit" in outcome.notice
 
 
@@ -755,6 +755,7 @@ async def test_edited_says_that_whoever_approved_gave_other_arguments_whether_th
     (record,) = sink.finished()
     error = outcome.error if isinstance(outcome, Failed) else None
     assert (error and error.code) == code
+    assert not (error and error.retryable)
     assert (record.approved_by, record.edited) == ("grace", edited)
     assert isinstance(outcome, Completed | Failed)
     assert said in outcome.notice

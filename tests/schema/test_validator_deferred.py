@@ -68,7 +68,7 @@ def compiles(schema: Any) -> bool:
     return True
 
 
-@settings(max_examples=sample(4_000))
+@settings(max_examples=sample(4_000, part=16))
 @given(SCHEMAS, ANYTHING)
 def test_what_is_plain_compiles_and_judges_the_same(schema: Any, value: Any) -> None:
     try:

@@ -33,6 +33,7 @@ from toolcrib.clients import (
     OpenAIClient,
     Outgoing,
     Response,
+    Retries,
     WireClient,
 )
 from toolcrib.errors import (
@@ -406,7 +407,7 @@ def test_modes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_outside_of_its_block_it_does_nothing(path: Path) -> None:
     tape = cassette(path)
-    client = OpenAIClient("m", base_url=NOWHERE, transport=tape)
+    client = OpenAIClient("m", base_url=NOWHERE, transport=tape, retries=Retries(first_wait=0))
     with pytest.raises(ToolcribError, match="is not in use: with cassette"):
         await client.tool_call("hi")
     with tape, pytest.raises(ToolcribError, match="no connection"):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from samples import sample
 from servers.bedrock import frame
 from wire.recorded_helpers import Row, recorded
 
@@ -24,7 +25,7 @@ from toolcrib.wire.framing import FrameStream
 
 JUNK: tuple[Any, ...] = (None, 5, "x", "", [], [5], {}, True, -1, 10**30, {"text": 5},
         {"type": "text"}, "\ud800", {"toolUse": {}}, {"type": "thinking"}, "é👍")  # fmt: skip
-ROUNDS = 400
+ROUNDS = sample(400)
 
 Event = tuple[str, Any]
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 from servers.bedrock import frame
 from wire.recorded_helpers import Row, recorded
 from wire.test_mutated import goes_on, places
@@ -27,7 +28,7 @@ from toolcrib.wire import OPENAI_CHAT, decode, decoder
 from toolcrib.wire.framing import FrameStream
 from toolcrib.wire.json_text import savable
 
-ROUNDS = 400
+ROUNDS = sample(400)
 NESTED: dict[str, Any] = {"x": None}
 for _ in range(400):
     NESTED = {"x": NESTED}

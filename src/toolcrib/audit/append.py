@@ -360,16 +360,17 @@ class Tail(CheckedLog):
         """Write entries, whose keys are known, and the state that they make."""
         if not drafts:
             return
-        rows: list[dict[str, Any]] = []
+        rows: list[tuple[Any, ...]] = []
         head = self.state.head
         for draft in drafts:
             at, previous = round(time.time(), 6), head
             head = self._seal.entry(previous, at, draft.text)
             own = (head.seq, at, draft.text, previous.hash, head.hash)
-            rows.append(dict(zip(_NAMES, own + columns_of(draft.told), strict=True)))
-        self._transaction.execute_many(_INSERT, rows)
-        entries = [tuple(row.values())[:5] for row in rows]
-        self._seal_in(entries, [draft.told for draft in drafts])
+            rows.append(own + columns_of(draft.told))
+        self._transaction.execute_many(
+            _INSERT, [dict(zip(_NAMES, row, strict=True)) for row in rows]
+        )
+        self._seal_in(rows, [draft.told for draft in drafts])
 
     def prune(self, before: float, left: Left) -> tuple[int, Left | None]:
         """Remove the entries up to the first that was written at `before` or later, but no more than
@@ -431,22 +432,23 @@ class Tail(CheckedLog):
         for rows in pages(self._transaction, first - 1, end.seq):
             read = [summary_of(text) for _, _, text, _, _ in rows]
             self.know(CallKeys.under(each.idempotency_key) for each in read)
-            self._seal_in(rows, read)
+            of_each = zip(rows, read, strict=True)
+            self._seal_in([(*row, *columns_of(each)) for row, each in of_each], read)
         self.state = msgspec.structs.replace(self.state, head=end)
         self.add([NewEntry.of(Genesis(self.state.log, FORMAT, first, end.seq, end.hash))])
 
-    def _seal_in(self, entries: Sequence[tuple[Any, ...]], told: Sequence[Summary]) -> None:
-        """Put entries (rows of ENTRY) into the index and the tree, and set the head to the last one.
+    def _seal_in(self, rows: Sequence[tuple[Any, ...]], told: Sequence[Summary]) -> None:
+        """Put entries (rows of ROW) into the index and the tree, and set the head to the last one.
 
         Raises SourceError unless they are there then, and the head: no call is to run whose entry the
         database has not taken.
         """
-        state = msgspec.structs.replace(self.state, head=Head(entries[-1][0], entries[-1][4]))
+        state = msgspec.structs.replace(self.state, head=Head(rows[-1][0], rows[-1][4]))
         if state.format > 1:
-            for (number, *_), each in zip(entries, told, strict=True):
+            for (number, *_), each in zip(rows, told, strict=True):
                 if each.idempotency_key:
                     self._index.add(each.idempotency_key, number * KINDS + kind_of(each))
-            self._tree.extend([tree.leaf_hash(*entry[:3]) for entry in entries])
+            self._tree.extend([tree.leaf_hash(*row[:3]) for row in rows])
             tree.save(self._transaction, self._tree.changed())
             root = self._tree.root().hex()
             state = msgspec.structs.replace(state, keys=self._index.save(), root=root)
@@ -454,8 +456,7 @@ class Tail(CheckedLog):
         values = {**state.told(), "seal": self._seal.state(state)}
         self._transaction.execute_many(_SET_OLD if state.format == 1 else _SET, [values])
         written = _WRITTEN_OLD if state.format == 1 else _WRITTEN
-        rows = [tuple(e) + columns_of(each) for e, each in zip(entries, told, strict=True)]
-        self._transaction.require(rows, written, **values, oldest=entries[0][0])
+        self._transaction.require(rows, written, **values, oldest=rows[0][0])
         edge = self._tree.edge() if state.format > 1 else {}
         self._transaction.when_committed = lambda: self._seal.note(state, edge)
 

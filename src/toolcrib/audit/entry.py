@@ -243,7 +243,10 @@ class Seal:
 
         Raises TypeError or ValueError if there is something in it that is no JSON.
         """
-        return self(canonical_json(state.told()))
+        told = state.told()
+        if all(value.__class__ in (int, str) for value in told.values()):  # as it is, mostly
+            return self(canonical_bytes(told).decode())
+        return self(canonical_json(told))
 
 
 def line(head: Head, at: float, previous: str, record: str) -> str:

@@ -11,7 +11,7 @@ a key is, or would be.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -25,6 +25,7 @@ from toolcrib.values.json import sha256_hex
 _DIGITS = "0123456789abcdef"
 _MOST = 16  # keys in a node that has none below
 _REMEMBERED = 15_000  # nodes, of two to three kilobytes
+_AHEAD, _FEW = 5, 16  # levels that are read together, for that many keys at most
 _LENGTH = 32  # hexadecimal digits of a node's hash: 128 bits of HMAC-SHA256
 Inner: TypeAlias = list[str]
 Last: TypeAlias = dict[str, tuple[int, ...]]  # not lists: the garbage collector passes tuples by
@@ -55,122 +56,143 @@ class Index:
     def __init__(self, transaction: Transaction, seal: Seal, root: str) -> None:
         self._transaction = transaction
         self._seal = seal
-        self._hashes = {
-            "": root
-        }  # of the nodes that are known to be there, "" of those that are not
-        self._nodes: dict[str, Inner | Last] = {}
+        self._root = root
+        self._nodes: dict[str, Inner | Last] = {}  # by prefix; what is not changed is everybody's
         self._changed: set[str] = set()
+        self._places: dict[str, str] = {}  # of each digest, the prefix of the last node on its way
+        self._ahead: dict[str, object] = {}  # contents of nodes that nobody has checked yet
 
     def load(self, keys: Iterable[str]) -> None:
-        """Read what leads to these keys, level by level; raises SourceError if it was changed."""
-        digests = [digest_of(key) for key in keys]
-        depth = 0
-        while digests:
-            at = {digest[:depth] for digest in digests}
-            self._read([p for p in at if p not in self._nodes and self._hashes.get(p)])
-            digests = [d for d in digests if isinstance(self._nodes.get(d[:depth]), list)]
-            depth += 1
+        """Read what leads to these keys at once; raises SourceError if it was changed."""
+        self._find({digest for digest in map(digest_of, keys) if digest not in self._places})
 
     def under(self, key: str) -> list[int]:
-        """Return the numbers of the entries under a key that was loaded, in order."""
+        """Return the numbers of the entries under a key, in order."""
         digest = digest_of(key)
         node = self._nodes.get(self._place(digest))
         return list(node.get(digest, ())) if isinstance(node, dict) else []
 
     def add(self, key: str, number: int) -> None:
-        """Add an entry to a key that was loaded."""
+        """Add an entry to a key."""
         digest = digest_of(key)
         place = self._place(digest)
-        node = self._nodes.setdefault(place, {})
+        node = self._own(place)
         assert isinstance(node, dict)  # noqa: S101  _place ends at one
         node[digest] = (*node.get(digest, ()), number)
-        self._changed.add(place)
         if len(node) > _MOST:
             self._split(place, node)
 
     def forget(self, key: str, through: int) -> None:
-        """Remove the entries up to that number from a key that was loaded."""
+        """Remove the entries up to that number from a key."""
         digest = digest_of(key)
         place = self._place(digest)
         node = self._nodes.get(place)
         if isinstance(node, dict) and digest in node:
+            node = self._own(place)
+            assert isinstance(node, dict)  # noqa: S101  it is a copy
             node[digest] = tuple(number for number in node[digest] if number > through)
             if not node[digest]:
                 del node[digest]
-            self._changed.add(place)
 
     def save(self) -> str:
         """Write what has changed; the new root's hash."""
         rows = []
         # the longest first: a node's hash is in the one above
         for place in sorted(_with_above(self._changed), key=len, reverse=True):
-            node = self._nodes[place]
+            node = self._own(place)
             content = _write(node).decode()
-            self._hashes[place] = own = node_hash(self._seal, place, content)
+            own = node_hash(self._seal, place, content)
             self._remember(own, node)
             rows.append({"prefix": place, "content": content})
             if place:
-                above = self._nodes[place[:-1]]
+                above = self._own(place[:-1])
                 assert isinstance(above, list)  # noqa: S101  as _split left it
-                above[_DIGITS.index(place[-1])] = own
+                above[int(place[-1], 16)] = own
+            else:
+                self._root = own
         self._transaction.execute_many(_SAVE, rows)
         self._changed = set()
-        return self._hashes[""]
+        return self._root
+
+    def _find(self, digests: set[str]) -> None:
+        """Read what leads to these digests, level by level."""
+        below = {"": self._root} if self._root and "" not in self._nodes else {}
+        depth = 0
+        while digests:
+            if below:
+                self._read(below, digests, depth)
+            below, deeper = {}, set()
+            for digest in digests:
+                node = self._nodes.get(digest[:depth])
+                place = digest[: depth + isinstance(node, list)]
+                own = node[int(place[-1], 16)] if isinstance(node, list) else ""
+                if own or (isinstance(node, list) and place in self._nodes):
+                    deeper.add(digest)
+                    if place not in self._nodes:
+                        below[place] = own
+                else:
+                    self._places[digest] = place
+            digests = deeper
+            depth += 1
 
     def _place(self, digest: str) -> str:
         """Return the prefix of the last node on the way to a digest."""
-        depth = 0
-        while isinstance(self._nodes.get(digest[:depth]), list):
-            depth += 1
-        if digest[:depth] not in self._nodes and self._hashes.get(digest[:depth]):
-            raise ChangedIndexError  # a node that nobody has read
-        return digest[:depth]
+        if digest not in self._places:
+            self._find({digest})
+        place = self._places[digest]
+        while isinstance(self._nodes.get(place), list):  # it was split since
+            place = self._places[digest] = digest[: len(place) + 1]
+        return place
+
+    def _own(self, place: str) -> Inner | Last:
+        """Return a node that may be changed: a copy of what was read, or a new one."""
+        if place not in self._changed:
+            self._nodes[place] = self._nodes[place].copy() if place in self._nodes else {}
+            self._changed.add(place)
+        return self._nodes[place]
 
     def _split(self, place: str, node: Last) -> None:
         self._nodes[place] = [""] * len(_DIGITS)
         for digest, numbers in node.items():
-            below = self._nodes.setdefault(digest[: len(place) + 1], {})
+            below = self._own(digest[: len(place) + 1])
             assert isinstance(below, dict)  # noqa: S101  it is new
             below[digest] = numbers
-            self._changed.add(digest[: len(place) + 1])
         for digit in _DIGITS:
             small = self._nodes.get(place + digit)
             if isinstance(small, dict) and len(small) > _MOST:
                 self._split(place + digit, small)
 
-    def _read(self, prefixes: Collection[str]) -> None:
+    def _read(self, below: Mapping[str, str], digests: Collection[str], depth: int) -> None:
+        """Take the nodes of these prefixes, which have these hashes, on the way to some digests.
+
+        What is not known is read together with what may be below it: a server is asked once.
+        """
         known = self._seal.known
-        missing = []
-        for place in prefixes:
-            node = known.get(self._hashes[place])
+        missing = {}
+        for place, own in below.items():
+            node = known.get(own)
             if node is None:
-                missing.append(place)
+                missing[place] = own
             else:
-                self._take(place, node)
-        if not missing:
-            return
-        found = dict(self._transaction.tuples(_NODES, prefixes=missing))
-        for place in missing:
-            content, own = found.get(place), self._hashes[place]
+                self._nodes[place] = node
+        if any(place not in self._ahead for place in missing):
+            ways = [digest for digest in digests if digest[:depth] in missing]
+            levels = _AHEAD if len(ways) <= _FEW else 1
+            ahead = {digest[:at] for digest in ways for at in range(depth, depth + levels)}
+            self._ahead.update(self._transaction.tuples(_NODES, prefixes=sorted(ahead)))
+        for place, own in missing.items():
+            content = self._ahead.pop(place, None)
             if not isinstance(content, str) or node_hash(self._seal, place, content) != own:
                 raise ChangedIndexError
-            node = _decoded(content)
+            self._nodes[place] = node = _decoded(content)
             self._remember(own, node)
-            self._take(place, node)
 
     def _remember(self, own: str, node: Inner | Last) -> None:
-        """Keep a copy of a node by its hash, so that it is read once for as long as the log is open."""
+        """Keep a node by its hash, so that it is read once for as long as the log is open."""
         known = self._seal.known
         if len(known) >= _REMEMBERED:
             known.clear()
-        known[own] = node.copy()
-
-    def _take(self, place: str, node: Inner | Last) -> None:
-        self._nodes[place] = node = node.copy()
-        if isinstance(node, list):
-            self._hashes.update(
-                {place + digit: own for digit, own in zip(_DIGITS, node, strict=True)}
-            )
+        known[own] = node
 
 
 def pairs(transaction: Transaction, seal: Seal, root: str) -> Iterator[tuple[str, int]]:

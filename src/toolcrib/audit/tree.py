@@ -16,6 +16,7 @@ import base64
 import binascii
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from hashlib import sha256
 from typing import TypeAlias
 
@@ -229,6 +230,7 @@ def _above(index: int, size: int) -> list[Place]:
     return found
 
 
+@lru_cache(maxsize=1024)  # at the right end they are folded anew for each root
 def _folded(hashes: bytes) -> bytes:
     """Return the node over a power of two of nodes."""
     while len(hashes) > _BYTES:

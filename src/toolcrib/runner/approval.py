@@ -271,7 +271,8 @@ async def answer_to(
         failed(error)
         told = str(error) if error.code is ErrorCode.APPROVAL_FAILED else None
         by = error.by if isinstance(error, NotArguments) else ""
-        raise Stopped(CallError.of(error.code, told), edited_by=by) from None
+        retryable = False if by else None  # what a person wrote, no call of the model's can mend
+        raise Stopped(CallError.of(error.code, told, retryable=retryable), edited_by=by) from None
     if isinstance(answer, Approve) and request.expired():
         raise Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
     return answer

@@ -603,7 +603,10 @@ class Call(Veiled, msgspec.Struct):
         if approved is not hydrated:
             facts.take_edit(approved)
         if isinstance(approved, Rejected):
-            raise Stopped(rejection(approved))
+            error = rejection(
+                approved
+            )  # of what a person wrote: no call of the model's can mend it
+            raise Stopped(msgspec.structs.replace(error, retryable=False))
         again = self._decide(approved)  # the run may have spent more meanwhile
         if isinstance(again, Deny):
             raise Stopped(CallError.of(again.code))

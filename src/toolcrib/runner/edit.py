@@ -33,7 +33,7 @@ _PARTS: Final = object()  # expects parts of any kind, all of them written anew
 _NOWHERE: Final[Steps] = (-1,)
 _READINGS = 4
 _CHANGED = (
-    "What the approver left as it was shown would be another value once the tool had read the edited "
+    "What the approver left as it was shown{} would be another value once the tool had read the edited "
     "arguments. The call did not run."
 )
 _ALIKE = (
@@ -59,6 +59,7 @@ def edited_call(
     sent, made = frozenset[Steps](), list[Made]()
     given: FactoryValues | None = None
     rejected: Rejected | None = None  # of the edit itself, not of a default that had to be sent
+    changed: str = ""  # the first place that would be another value
     for attempt in range(_READINGS):
         edit = _Edit(shown, edited, sent)
         values = given or FactoryValues(pool=edit.pool(made))
@@ -73,16 +74,21 @@ def edited_call(
             stands = edit.stands(edit.expected, result.arguments, result, ())
             if given is None and stands and edit.is_known(result.added):
                 return read
+            changed = (
+                ""
+                if stands
+                else pointer_of(edit.changed(edit.expected, result.arguments, result, ()))
+            )
             more = frozenset() if stands or given is not None else edit.others(result) - sent
         if given is None and not more:
             break
         sent |= more
-    if rejected is not None and not (
-        any(edit.was_left(error.path) for error in rejected.errors)
-        or (shown.changed and _is_valid(edited, hydrated, catalog, edit))
-    ):
-        return rejected
-    raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _CHANGED))
+    if rejected is not None:
+        changed = next((e.path for e in rejected.errors if edit.was_left(e.path)), "")
+        if not (changed or (shown.changed and _is_valid(edited, hydrated, catalog, edit))):
+            return rejected
+    text = _CHANGED.format(f" at {changed}" if changed else "")
+    raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, text))
 
 
 def _call(hydrated: Hydrated, arguments: JsonObject) -> ToolCall:
@@ -545,6 +551,15 @@ class _Edit:
             case list():
                 return isinstance(read, list) and self._items_stand(expected, read, result, at)
         return expected is None or isinstance(read, dict | list)
+
+    def changed(self, expected: Any, read: Any, result: _Read, at: Steps) -> Steps:
+        """Return the first place at which what was read does not stand as it is expected."""
+        if isinstance(expected, dict | list) and isinstance(read, type(expected)):
+            now = dict(_steps(read))
+            for step, part in _steps(expected):
+                if step not in now or not self.stands(part, now[step], result, (*at, step)):
+                    return self.changed(part, now.get(step), result, (*at, step))
+        return at
 
     def _items_stand(self, expected: list[Any], read: list[Any], result: _Read, at: Steps) -> bool:
         if any(

@@ -200,7 +200,7 @@ HINTS: list[Any] = [
 OBJECTS: list[Any] = [Point, Node, Ticket, OldTicket, HasOld, Person, Strictly, Closed, Box[date]]
 
 quick = settings(
-    max_examples=sample(30),
+    max_examples=sample(30, part=8),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
