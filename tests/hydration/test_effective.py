@@ -6,6 +6,7 @@ import functools
 import itertools
 import json
 import math
+import random
 import re
 import threading
 import time
@@ -1793,3 +1794,85 @@ async def test_a_saved_run_goes_on_with_no_other_value(hint: Any, makes: Any, ne
     assert error.code is ErrorCode.APPROVAL_MISMATCH
     assert error.message.startswith("A default factory makes another value now")
     assert [json.loads(got.model_dump_json()) for got in GOT] == [state.pending[1].arguments["x"]]
+
+
+# --- what an author's validator of a list makes of items that have defaults without JSON
+
+NO_LIMIT = object()
+
+
+class Latch:
+    """It has no JSON."""
+
+
+class Bid(BaseModel):
+    cents: Annotated[int, AfterValidator(lambda cents: cents * 100)]
+    n: int = 1000
+    limit: float = math.inf
+    owner: Any = NO_LIMIT
+    lock: Any = Field(default_factory=Latch)
+
+
+@dataclass
+class PlainBid:
+    cents: Annotated[int, AfterValidator(lambda cents: cents * 100)]
+    n: int = 1000
+    limit: float = math.inf
+    owner: Any = NO_LIMIT
+    lock: Any = field(default_factory=Latch)
+
+
+LISTS = {
+    "as it is": lambda bids: bids,
+    "sorted": lambda bids: sorted(bids, key=lambda bid: bid.cents),
+    "turned": lambda bids: bids[::-1],
+    "the dear ones": lambda bids: [bid for bid in bids if bid.cents > 300],
+    "one of a kind": lambda bids: list({bid.cents: bid for bid in bids}.values()),
+}
+
+
+@pytest.mark.parametrize("kind", [Bid, PlainBid])
+@pytest.mark.parametrize("name", LISTS)
+async def test_what_a_validator_makes_of_a_list_is_seen_by_all(kind: Any, name: str) -> None:
+    got: list[Any] = []
+    seen: list[Any] = []
+
+    def offer(bids: Any) -> str:
+        """Bid."""
+        got.extend(bids)
+        return "ok"
+
+    offer.__annotations__ = {
+        "bids": Annotated[list[kind], AfterValidator(LISTS[name])],
+        "return": str,
+    }
+
+    def policy(call: Hydrated, _context: Any) -> Allow:
+        seen.append(call.arguments["bids"])
+        return Allow()
+
+    runner = ToolRunner([tool(visible=ALL)(offer)], policy=[policy])
+    dice = random.Random(name)  # noqa: S311  to be repeated
+    for number in range(40):
+        got.clear()
+        sent = [
+            {
+                "cents": dice.randrange(1, 6),
+                **({"n": dice.randrange(3)} if dice.random() < 0.4 else {}),
+            }
+            for _ in range(dice.randrange(4))
+        ]
+        call = ToolCall(f"c{number}", "offer", json.dumps({"bids": sent}))
+        outcome = await runner.exec(call)
+        assert isinstance(outcome, Completed), outcome
+        told = [
+            {
+                "cents": one.cents,
+                "n": one.n,
+                "limit": {"default": "float"},
+                "owner": {"default": "object"},
+                "lock": {"default": "Latch"},
+            }
+            for one in got
+        ]
+        assert seen.pop() == outcome.record.arguments["bids"] == told

@@ -40,6 +40,7 @@ from toolcrib.schema.derive.plain import (
     same_json,
 )
 from toolcrib.schema.derive.roundtrip import (
+    A_VALIDATOR,
     ADDS_TOO_MUCH,
     MAX_ADDED,
     Added,
@@ -191,7 +192,7 @@ class FieldsPart(Part):
         if self._indexed and isinstance(sent, list):
             return self._check_items(value, sent, at, found)
         if sent is MISSING:
-            return self._shown(value, found)
+            return self._shown(value, at, found)
         if not isinstance(sent, dict):
             raise Differs(at)
         made: dict[str, Any] = {}
@@ -266,22 +267,28 @@ class FieldsPart(Part):
             return value.get(name, MISSING)
         return getattr(value, name, MISSING)
 
-    def _shown(self, value: Any, found: Findings) -> Any:
+    def _shown(self, value: Any, at: At, found: Findings) -> Any:
         """Return all of an object that was not sent, or `MISSING` if a part of it is no JSON.
 
-        One that a validator made gets copies of its own: a part may be a default of its class.
+        One that a validator made gets copies of its own: a part may be a default of its class. Such a
+        part is shown by its type where it is no JSON.
         """
         made = {}
         for field in self._fields:
             item = self._attribute(value, field.name)
             if item is MISSING or field.init_only:
                 continue
-            made[field.keys[0]] = shown = _shown_default(field.node, item)
-            if found.made and item.__class__ not in _UNCHANGING:
+            place = (at, field.keys[0])
+            made[field.keys[0]] = shown = _shown_part(field.node, item, place, found)
+            if not found.made:
+                continue
+            if shown is MISSING:
+                made[field.keys[0]] = _mark_default(value, field, item, place, found)
+            if item.__class__ not in _UNCHANGING:
                 own = own_copy(item) if shown is MISSING else copy.deepcopy(item)
                 self._set(value, field.name, own)
         for name, item in self._extras_of(value).items():
-            made[name] = _shown_default(self._extras, item)
+            made[name] = _shown_part(self._extras, item, (at, name), found)
         if any(shown is MISSING for shown in made.values()):
             return MISSING
         return list(made.values()) if self._indexed else made
@@ -356,6 +363,33 @@ def _shown_default(node: Part, value: Any) -> Any:
         return plain_default(value)
     except RecursionError:  # it holds itself
         return MISSING
+
+
+def _shown_part(node: Part, value: Any, at: At, found: Findings) -> Any:
+    """Return a part of an object that was not sent, as JSON; `MISSING` for one that is none. Of what a
+    validator made, the defaults without JSON are noted."""
+    if not found.made:
+        return _shown_default(node, value)
+    mark = found.mark()
+    try:
+        shown = node.check(value, MISSING, at, found)
+    except Differs:  # a validator need not keep to its hint
+        shown = plain_default(value)
+    except RecursionError:
+        shown = MISSING
+    if shown is MISSING:
+        found.rewind(mark)
+    return shown
+
+
+def _mark_default(value: Any, field: FieldPart, item: Any, at: At, found: Findings) -> Any:
+    """Show a default without JSON, of an object that a validator made, by its type. Raise Differs for
+    what was sent, and became a value without JSON."""
+    was_sent = isinstance(value, BaseModel) and field.name in value.model_fields_set
+    if was_sent or field.default is MISSING:
+        raise Differs(at, code=A_VALIDATOR)
+    found.defaults.append((at, item, field.factory))
+    return mark_of(type(item))
 
 
 def _weight(default: Any) -> int:

@@ -45,6 +45,7 @@ from pydantic_core import (
 from toolcrib.schema.derive.plain import (
     MISSING,
     NUMBERS,
+    is_object,
     is_secret,
     number_of,
     plain,
@@ -475,27 +476,31 @@ class AuthoredPart(AroundPart):
             return self.inner.check(value, sent, at, found)
         except Differs:
             found.rewind(mark)
+        findings = Findings(made=sent is not MISSING)
         try:
-            shown = self.inner.check(value, MISSING, at, Findings(made=sent is not MISSING))
+            shown = self.inner.check(value, MISSING, at, findings)
         except Differs:
             shown = MISSING
-        shown = plain(value) if shown is MISSING else shown
+        if shown is MISSING:
+            shown, findings = plain(value), Findings()
         if sent is MISSING:
             return shown
-        if shown is MISSING and _is_infinite(value):
+        if shown is MISSING and (_is_infinite(value) or self._is_apart(value)):
             raise Differs(at, code=A_VALIDATOR)  # nobody who decides could see it
         if shown is MISSING or same_json(shown, sent):  # an object: its code had what was sent
             return sent
         found.normalised.append(at)
+        found.defaults += findings.defaults
         return shown
+
+    def _is_apart(self, value: Any) -> bool:
+        """Return whether a value has parts, by its hint."""
+        kinds = (dict, list, tuple, set, frozenset, deque)
+        return isinstance(value, kinds) or (is_object(value) and self.inner.fits(value))
 
 
 def _is_infinite(value: Any) -> bool:
-    """Return whether an infinity, or NaN, is why a value has no JSON."""
-    if isinstance(value, dict):
-        return any(map(_is_infinite, value.values()))
-    if isinstance(value, list | tuple | set | frozenset):
-        return any(map(_is_infinite, value))
+    """Return whether a value is an infinity, or NaN."""
     return isinstance(value, float) and not math.isfinite(value)
 
 
