@@ -316,7 +316,8 @@ class WriteAhead:
                     return earlier
                 # begun before, and begun again
                 _check(await to_the_end(partial(self.ledger.write, entry)))
-        facts.key = key
+        if claims or self.ledger is None:
+            facts.key = key  # else no ledger has claimed it, and another attempt may run
         for sink in self._told:
             _check(await recorder.write(sink, entry, facts))
         return None
