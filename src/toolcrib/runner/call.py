@@ -69,7 +69,7 @@ from toolcrib.runner.recorder import CallFacts, Recorder, SinkResult
 from toolcrib.runner.running import CALLING, Calling, Limiter, leave_call, taint
 from toolcrib.runner.stopped import NotRecorded, Reporter, Stopped, as_failure, rejection
 from toolcrib.schema.derive.factories import Pinned
-from toolcrib.threads import MOST_LEFT_BEHIND, Work, cancel_requests
+from toolcrib.threads import MOST_LEFT_BEHIND, LeftWork, Work, cancel_requests
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected
 from toolcrib.values.context import CallScope, PolicyContext, ToolApproval
@@ -266,12 +266,12 @@ class Call(Veiled, msgspec.Struct):
                     return earlier
             facts.key = self.key
             self.state = NEXT[self.state]["begin"]
-            began = time.monotonic()
+            began, left = time.monotonic(), LeftWork()
             value = await setup.executor.run(
-                plan, hydrated, self.context.caller, self.scope, key=self.key, cancels=cancels
+                plan, hydrated, self.context.caller, self.scope, left, key=self.key, cancels=cancels
             )
             seconds = time.monotonic() - began
-            if plan.limit is not None and seconds > plan.limit:
+            if plan.limit is not None and seconds > plan.limit and not left.put_off:
                 self._note_overrun(plan, seconds, plan.limit)
         finally:
             leave_call(entered)
