@@ -325,10 +325,9 @@ class WriteAhead:
 
 def _check(written: SinkResult) -> None:
     """Raise the cancellation, or NotRecorded with what a sink raised, if there was one."""
-    if written.cancelled is not None:
-        raise written.cancelled from written.error
-    if written.error is not None:
+    if written.cancelled is None and written.error is not None:
         raise NotRecorded(written.error)
+    written.check()
 
 
 def replayed(known: ToolInvocationRecord) -> Completed | Failed:
