@@ -216,9 +216,10 @@ CURRENT: ContextVar[Work | None] = ContextVar("toolcrib_work", default=None)
 
 class LeftWork(list[Work]):
     """The work that one call of a tool has left behind; `outer` is that of the call whose tool made
-    it."""
+    it. Its time limit was `put_off` if it was over when somebody else had stopped the tool before."""
 
     outer: LeftWork | None = None
+    put_off = False
 
 
 LEFT: ContextVar[LeftWork | None] = ContextVar("toolcrib_left", default=None)

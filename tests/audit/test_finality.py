@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from toolcrib import ALL, Approve, Completed, Failed, ToolCall, ToolError, ToolRunner, tool
 from toolcrib.audit import AuditFilter, AuditLog
+from toolcrib.audit.entry import BEGAN, FINAL, kind_of
 from toolcrib.cli.audit import stories
 from toolcrib.errors import ErrorCode, SourceError
 from toolcrib.runner import CallScope
@@ -501,3 +502,159 @@ async def test_a_second_sink_that_fails_before_the_tool_is_said_to_have_failed(
         assert isinstance(again, Failed)
         assert again.error.code is ErrorCode.NOT_RECORDED
     assert ran == []
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["its key", "its earlier key"])
+async def test_a_read_that_failed_has_ended_and_its_key_is_taken(url: str, old: bool) -> None:
+    """It has no `started`: before this, it was told differing ends until one of them completed."""
+    code = ErrorCode.CANCELLED
+    failed, other = record(1, "failed"), record(1, "failed", error=CallError.of(code))
+    asked, key = record(1, "started"), "run_1/call_1" if old else failed.idempotency_key
+    failed = msgspec.structs.replace(failed, idempotency_key=key)
+    async with AuditLog(url) as log:
+        assert await log.write(unknown()) is None  # nobody knows: it may be read again
+        assert await log.find(asked) is None
+        assert await log.write(failed) is None
+        assert await log.find(asked) == failed
+        assert await log.write(other) == failed
+        assert await log.begin(asked) == failed
+        assert await log.write(record(1)) == failed
+        assert await log.find(asked) == await log.begin(asked) == failed
+        last = await log.last("call_1")
+        assert last is not None
+        assert last.record == failed
+        (story,) = stories(await log.entries())
+        assert story.record == failed
+        assert [entry.record.status for entry in await log.entries()].count("started") == 0
+        assert (await log.verify()).ok
+
+
+async def test_a_read_that_ends_and_a_claim_that_are_committed_together_have_one_winner(
+    url: str,
+) -> None:
+    async with AuditLog(url) as log:
+        failed, begun = record(1, "failed"), record(1, "started")
+        told = await asyncio.gather(log.write(failed), log.begin(begun), log.write(record(1)))
+        assert tuple(told) == (None, failed, failed)
+
+
+@pytest.mark.parametrize(
+    ("ended", "kind"),
+    [
+        (record(1, "started"), BEGAN),
+        (record(1, "completed"), BEGAN + FINAL),
+        (record(1, "failed"), FINAL),
+        (record(1, "failed", error=UNKNOWN), 0),
+        (record(1, "waiting"), 0),
+    ],
+    ids=lambda given: getattr(given, "status", str(given)),
+)
+def test_what_the_index_says_of_an_entry_is_what_it_said_in_older_logs(
+    ended: ToolInvocationRecord, kind: int
+) -> None:
+    assert (kind_of(ended), BEGAN, FINAL) == (kind, 1, 2)
+
+
+class Reader:
+    """Two tools: one that reads and ends in these ways, one after the other, and one with effects."""
+
+    def __init__(self, ways: list[str]) -> None:
+        self.left, self.paid = ways.copy(), 0
+
+    def tools(self) -> list[Any]:
+        @tool(visible=ALL, read_only=True)
+        async def look(cents: int) -> str:
+            """Look."""
+            way = self.left.pop(0) if self.left else "given"
+            if way == "cancelled":
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                await asyncio.sleep(0)
+            if way in ("bad", "worse"):
+                raise ToolError(way)
+            return way
+
+        @tool(visible=ALL)
+        async def pay(cents: int) -> str:
+            """Pay."""
+            self.paid += 1
+            return "paid"
+
+        return [look, pay]
+
+
+async def ends(names: list[str], runners: list[ToolRunner]) -> list[object]:
+    """What is told of each of these calls, all of one id; None of one whose caller was cancelled."""
+    told: list[object] = []
+    for name, runner in zip(names, runners, strict=True):
+        call = msgspec.structs.replace(CALL, name=name)
+        asked = asyncio.ensure_future(runner.exec(call, scope=scope()))
+        await asyncio.wait([asked])
+        record = None if asked.cancelled() else asked.result().record
+        told.append(record and (record.name, record.status, record.error, record.result))
+    return told
+
+
+@given(
+    st.lists(st.sampled_from(["given", "bad", "worse", "cancelled"]), min_size=2, max_size=4),
+    st.integers(0, 4),
+)
+@example(["bad", "worse"], 4)
+@example(["bad", "worse"], 1)
+def test_a_read_has_one_end_in_its_process_and_in_all(ways: list[str], at: int) -> None:
+    """What a runner remembers is what a log tells runners that remember nothing; a call with effects
+    under the id of the read runs only if it is the first."""
+    names = ["pay" if number == at else "look" for number in range(len(ways))]
+    one, many = Reader(ways), Reader(ways)
+
+    async def both() -> tuple[list[object], list[object]]:
+        async with AuditLog("sqlite://") as log:
+            remembered = await ends(names, [ToolRunner(one.tools())] * len(ways))
+            runners = [ToolRunner(many.tools(), sinks=[log]) for _ in ways]
+            found = await ends(names, runners)
+            assert (await log.verify()).ok
+            return remembered, found
+
+    for remembered, found in zip(*asyncio.run(both()), strict=True):
+        assert remembered == found or None in (remembered, found)
+    assert one.paid == many.paid == (at == 0)
+
+
+@pytest.mark.parametrize("how", ["fails", "cancelled"])
+async def test_a_read_that_never_began_has_not_ended(url: str, how: str) -> None:
+    """Another sink kept its tool from beginning: the log has no `started`, and the key is free."""
+    writing, ran = asyncio.Event(), list[int]()
+
+    class Announced:
+        write_ahead = True
+        well = False
+
+        async def write(self, record: ToolInvocationRecord) -> None:
+            if record.status == "started" and not self.well:
+                writing.set()
+                await asyncio.sleep(0.01)
+                if how == "fails":
+                    raise OSError("disk full")
+
+    @tool(visible=ALL, read_only=True)
+    async def pay(cents: int) -> int:
+        """Read what was paid."""
+        ran.append(cents)
+        return cents
+
+    async with AuditLog(url) as log:
+        sink = Announced()
+        runner = ToolRunner([pay], sinks=[log, sink])
+        first = asyncio.ensure_future(runner.exec(CALL, scope=scope()))
+        await writing.wait()
+        if how == "cancelled":
+            first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        assert (first.cancelled(), ran) == (how == "cancelled", [])
+        assert [entry.record.idempotency_key for entry in await log.entries()] == [""]
+        sink.well = True
+        for again in (runner, ToolRunner([pay], sinks=[log])):
+            assert isinstance(await again.exec(CALL, scope=scope()), Completed)
+        (story,) = stories(await log.entries())
+        assert story.record.status == "completed"

@@ -89,10 +89,12 @@ async def test_one_claim_that_is_late_fails_no_other(url: str) -> None:
         assert len(await log.entries()) == 9
 
 
-@pytest.mark.parametrize("status", ["failed", "waiting"])
-async def test_a_call_that_never_began_claims_nothing(url: str, status: Any) -> None:
+@pytest.mark.parametrize(
+    ("status", "key"), [("failed", ""), ("waiting", ""), ("waiting", "run_1/1")]
+)
+async def test_a_call_that_never_began_claims_nothing(url: str, status: Any, key: str) -> None:
     async with AuditLog(url) as log:
-        await log.write(record(1, status))
+        await log.write(record(1, status, idempotency_key=key))
         assert await log.find("run_1/1") is None
         assert await log.begin(record(1, "started")) is None
 

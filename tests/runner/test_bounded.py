@@ -629,3 +629,54 @@ async def test_who_stops_a_tool_while_it_stops_itself_is_heard(asked: str) -> No
         assert outcome.error.code is ErrorCode.TIMEOUT
     assert told == ["went on"]
     assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["its caller", "a timeout of its own"])
+async def test_a_limit_that_was_put_off_by_an_earlier_stop_is_not_noted(
+    own: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing blocked the event loop: the limit does not cut a clean-up that somebody else began."""
+    begun, sink = asyncio.Event(), MemorySink()
+
+    @tool(visible=ALL, timeout=0.2)
+    async def f() -> str:
+        """Clean up for longer than the limit, and complete."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.02 if own else None):
+                begun.set()
+                try:
+                    await asyncio.sleep(30)
+                except asyncio.CancelledError:
+                    await asyncio.sleep(0.3)
+                    if own:
+                        raise
+        return "ok"
+
+    running = asyncio.ensure_future(ToolRunner([f], sinks=[sink]).exec(CALL))
+    await begun.wait()
+    if not own:
+        running.cancel()
+    await asyncio.wait([running])
+    assert running.cancelled() is not own
+    assert [(record.status, record.notes) for record in sink.records] == [("completed", ())]
+    assert caplog.text == ""
+
+
+async def test_a_clean_up_that_blocks_the_event_loop_past_the_limit_is_noted() -> None:
+    begun, sink = asyncio.Event(), MemorySink()
+
+    @tool(visible=ALL, timeout=0.2)
+    async def f() -> str:
+        """Block the event loop when it is cancelled."""
+        begun.set()
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            time.sleep(0.3)  # noqa: ASYNC251  that is the point
+        return "ok"
+
+    running = asyncio.ensure_future(ToolRunner([f], sinks=[sink]).exec(CALL))
+    await begun.wait()
+    running.cancel()
+    await asyncio.wait([running])
+    assert [record.notes for record in sink.records] == [("over_time_limit",)]

@@ -50,6 +50,7 @@ from toolcrib.values.record import (
     Candidate,
     RecordStatus,
     ToolInvocationRecord,
+    is_final,
     standing,
 )
 
@@ -110,8 +111,9 @@ class MemoryLedger(MemorySink):
         return standing(found) if found else None
 
     async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
-        if entry.idempotency_key in self.claimed:
-            return await self.find(entry)
+        known = await self.find(entry)
+        if entry.idempotency_key in self.claimed or (known is not None and is_final(known)):
+            return known
         self.claimed.add(entry.idempotency_key)
         self.records.append(entry)
         return None

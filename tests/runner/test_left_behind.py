@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -431,21 +432,19 @@ def test_no_end_is_lost_whenever_the_loop_ends_or_the_log_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocking: bool, closes: bool
 ) -> None:
     monkeypatch.setattr("toolcrib.runner.execute.GRACE", 0.001)
-    chance = random.Random(7)  # noqa: S311
+    chance, runs = random.Random(7), 30  # noqa: S311
+    go = [threading.Event() for _ in range(runs)]
 
-    def wire(seconds: float) -> int:
+    def wire(number: int) -> int:
         """Wire money, late."""
-        time.sleep(seconds)
+        go[number].wait(30)
         return 7
 
-    async def wire_async(seconds: float) -> int:
+    async def wire_async(number: int) -> int:
         """Wire money, late."""
-        ends = time.monotonic() + seconds
-        while time.monotonic() < ends:
-            try:
+        while not go[number].is_set():
+            with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0.001)
-            except asyncio.CancelledError:
-                continue
         return 7
 
     f = tool(name="wire", visible=ALL, timeout=0.005)(wire if blocking else wire_async)
@@ -453,7 +452,9 @@ def test_no_end_is_lost_whenever_the_loop_ends_or_the_log_is_closed(
 
     async def once(number: int, log: AuditLog) -> None:
         runner = ToolRunner([f], sinks=[log])
-        await runner.exec(ToolCall(str(number), "wire", '{"seconds": 0.02}'))
+        outcome = await runner.exec(ToolCall(str(number), "wire", f'{{"number": {number}}}'))
+        assert outcome.record.notes == ("left_behind",)  # it cannot have ended
+        threading.Timer(chance.uniform(0, 0.02), go[number].set).start()
         if closes:
             while runner.left_behind > before:  # noqa: ASYNC110  as a program may
                 await asyncio.sleep(0)
@@ -461,7 +462,6 @@ def test_no_end_is_lost_whenever_the_loop_ends_or_the_log_is_closed(
         else:
             await asyncio.sleep(chance.uniform(0, 0.02))
 
-    runs = 30
     log = AuditLog(url)
     runner = ToolRunner([f], sinks=[log])
     wait_until(lambda: runner.left_behind == 0, 30)  # of other tests
@@ -469,7 +469,8 @@ def test_no_end_is_lost_whenever_the_loop_ends_or_the_log_is_closed(
     for number in range(runs):
         log = AuditLog(url) if closes else log
         asyncio.run(once(number, log))
-    wait_until(lambda: runner.left_behind <= before, 10)
+    assert all(each.wait(30) for each in go)
+    wait_until(lambda: runner.left_behind <= before, 30)
     found = asyncio.run(told(log))
     assert found.count(("failed", "outcome_unknown")) == runs
     assert found.count(("completed", "")) == runs

@@ -34,6 +34,7 @@ from toolcrib.values.context import RunTally
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.json import JsonValue
 from toolcrib.values.record import Outcome, ToolInvocationRecord
+from toolcrib.values.run import RunRecord
 
 CANARY = "canary-77aa"
 
@@ -163,15 +164,17 @@ async def test_a_tool_that_fails_oddly_has_failed(function: Any) -> None:
     assert CANARY not in repr(sink.records)
 
 
-async def test_an_interrupt_passes_and_leaves_a_record() -> None:
+@pytest.mark.parametrize("fails", [False, True], ids=["well", "a sink fails"])
+async def test_an_interrupt_passes_and_leaves_a_record(fails: bool) -> None:
     sink = MemorySink()
+    sinks: list[Any] = [BadSink(), sink] if fails else [sink]
 
     @tool(visible=ALL)
     async def f() -> int:
         """Be interrupted at the keyboard."""
         raise KeyboardInterrupt
 
-    running = ToolRunner([f], sinks=[sink]).exec(ToolCall("call_0", "f", "{}"))
+    running = ToolRunner([f], sinks=sinks).exec(ToolCall("call_0", "f", "{}"))
     with pytest.raises(KeyboardInterrupt):
         running.send(None)  # by hand: a task would pass it on to the event loop
     assert [r.error and r.error.code for r in sink.records] == [ErrorCode.CANCELLED]
@@ -307,8 +310,10 @@ async def gives_way() -> int:
 
 
 class BadSink:
-    def write(self, _record: ToolInvocationRecord) -> None:
+    def write(self, _record: object) -> Awaitable[None] | None:
         raise OSError("disk full")
+
+    write_run = write
 
 
 async def test_what_a_sink_raises_carries_no_payload_and_who_watches_is_told() -> None:
@@ -356,7 +361,7 @@ async def test_an_intent_that_cannot_be_written_leaves_a_record_elsewhere() -> N
     class Intents(BadSink):
         write_ahead = True
 
-        def write(self, record: ToolInvocationRecord) -> None:
+        def write(self, record: Any) -> None:
             if record.status == "started":
                 super().write(record)
 
@@ -493,3 +498,91 @@ async def test_progress_from_a_thread_arrives_while_the_tool_runs_and_not_after(
     over.set()
     await asyncio.wait_for(gone.wait(), 5)
     assert [t for t in watch.told if isinstance(t, str)] == ["early"]
+
+
+class SlowSink:
+    """It takes its time, so that the caller can be cancelled meanwhile."""
+
+    def __init__(self) -> None:
+        self.writing, self.go = asyncio.Event(), asyncio.Event()
+
+    async def write(self, _record: object) -> None:
+        self.writing.set()
+        await self.go.wait()
+
+    write_run = write
+
+
+class BadLedger(BadSink):
+    def begin(self, _entry: ToolInvocationRecord) -> None: ...
+
+    def find(self, _entry: ToolInvocationRecord) -> None: ...
+
+
+@pytest.mark.parametrize("sink", [BadSink, BadLedger], ids=named)
+@pytest.mark.parametrize("calls", [1, 3])
+@pytest.mark.parametrize("swallows", [False, True], ids=["stops", "swallows it"])
+async def test_a_cancelled_call_is_cancelled_whatever_a_sink_raises(
+    sink: type[Any], calls: int, swallows: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = asyncio.Event()
+
+    @tool(visible=ALL)
+    async def f() -> int:
+        """Wait."""
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if not swallows:
+                raise
+        return 1
+
+    asked = [ToolCall(f"call_{number}", "f", "{}") for number in range(calls)]
+    runner = ToolRunner([f], sinks=[sink()], concurrency=1)
+    task = asyncio.ensure_future(runner.exec_all(asked))
+    await begun.wait()
+    task.cancel("by its scope")
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await task
+    assert task.cancelled()
+    if calls == 1 and not swallows:
+        assert raised.value.args == ("by its scope",)
+    if sink is BadSink:
+        assert "raised OSError" in caplog.text
+        assert calls > 1 or isinstance(raised.value.__cause__, OSError)
+
+
+async def test_a_limit_around_a_call_is_a_timeout_whatever_a_sink_raises() -> None:
+    @tool(visible=ALL)
+    async def f() -> None:
+        """Wait."""
+        await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await ToolRunner([f], sinks=[BadSink()]).exec(ToolCall("c", "f", "{}"))
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["it fails first", "it fails last"])
+@pytest.mark.parametrize("what", ["exec", "refuse_all", "record_plan", "write_run"])
+async def test_a_cancellation_while_sinks_are_told_overtakes_what_they_raise(
+    what: str, first: bool
+) -> None:
+    slow, run = SlowSink(), RunRecord(run_id="r", status="completed", started_at=0.0)
+    sinks: list[Any] = [BadSink(), slow] if first else [slow, BadSink()]
+    runner = ToolRunner([gives_way], sinks=sinks)
+    call = hydrate(ToolCall("c", "f", "{}"), runner.catalog)
+    work: Any = {
+        "exec": lambda: runner.exec(call),
+        "refuse_all": lambda: runner.refuse_all([call, call], scope=CallScope(RunTally())),
+        "record_plan": lambda: runner.record_plan([call, call]),
+        "write_run": lambda: runner.write_run(run),
+    }[what]
+    task = asyncio.ensure_future(work())
+    await slow.writing.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    slow.go.set()
+    await asyncio.wait([task])
+    assert task.cancelled()

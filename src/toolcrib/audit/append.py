@@ -2,7 +2,8 @@
 
 All writers, in whichever process, take the lock on the state first. So the numbers have no gaps, and
 a key that nobody has claimed when the transaction looks cannot be claimed before it is over. A key is
-claimed by an entry of status `started`, or `completed` once that one is pruned.
+claimed by whatever says that its call began or how it ended for good (`kind_of`): by its `started`, and
+by its end once that one is pruned; by its end alone where the tool only reads.
 
 A final outcome is final: the first under a key stands, whatever is written there later, and whoever
 writes later finds it in the same transaction.
@@ -33,7 +34,7 @@ from toolcrib.audit import tree
 from toolcrib.audit.checkpoint import Checkpoint
 from toolcrib.audit.entry import (
     ATTACHMENTS,
-    CLAIMS,
+    BEGAN,
     COLUMNS,
     ENDED,
     ENTRY,
@@ -584,7 +585,7 @@ def _settled(tail: Tail, draft: NewEntry, before: Mapping[str, Sequence[NewEntry
             for other in before.get(asked.earlier, ())
             if (other.asked.run_id, other.asked.call_id) == whose
         ]
-    return any(kind & (CLAIMS if draft.claim else FINAL) for kind in kinds)
+    return any(kind if draft.claim else kind & FINAL for kind in kinds)
 
 
 def _is_written(tail: Tail, draft: NewEntry, before: Mapping[str, Sequence[NewEntry]]) -> bool:
@@ -596,7 +597,7 @@ def _is_written(tail: Tail, draft: NewEntry, before: Mapping[str, Sequence[NewEn
     if any(other.text == draft.text for other in before.get(draft.asked.key, ())):
         return True
     with suppress(SourceError):  # nobody can tell: it is written
-        if any(kind != CLAIMS for kind in tail.kinds(draft.asked)):
+        if any(kind != BEGAN for kind in tail.kinds(draft.asked)):
             about = tail.about(draft.asked)
             return any(read_again(entry.record)[0] == draft.text for entry in about)
     return False
@@ -604,7 +605,7 @@ def _is_written(tail: Tail, draft: NewEntry, before: Mapping[str, Sequence[NewEn
 
 def _standing(log: CheckedLog, asked: CallKeys) -> AuditEntry | None:
     entries = log.about(asked)
-    if not any(kind_of(entry.record) & CLAIMS for entry in entries):
+    if not any(kind_of(entry.record) for entry in entries):
         return None
     stands = standing([entry.record for entry in entries])
     return next(entry for entry in entries if entry.record is stands)

@@ -277,7 +277,7 @@ PRUNED, BEGUN = "pruned", "genesis"  # the statuses of entries that are about th
 ATTACHMENTS: tuple[str, ...] = get_args(AttachmentKind)  # of what records refer to
 RUN = "run"  # of a run that has ended, or waits
 NO_CALLS = (PRUNED, BEGUN, RUN, *ATTACHMENTS)  # the statuses of entries that are about no call
-CLAIMS, FINAL, KINDS = 1, 2, 4
+BEGAN, FINAL, KINDS = 1, 2, 4
 ENDED = ("completed", "failed")
 UNKNOWN = ErrorCode.OUTCOME_UNKNOWN.value
 # What reading a text raises that is not what it should be; a text may be nested too deeply.
@@ -437,11 +437,13 @@ def says_its_columns(row: Sequence[Any]) -> bool:
 
 
 def kind_of(record: Summary | ToolInvocationRecord) -> int:
-    """Return what an entry says of its key: that it is claimed, how it
-    ended for good, both or neither."""
+    """Return what an entry says of its key's call: that it began, how it ended for good, both, or 0.
+
+    Either claims the key. A call of a tool that only reads, and that failed, has its end alone.
+    """
     code = "" if record.error is None else record.error.code
-    claims = record.status in ("started", "completed")
-    return CLAIMS * claims + FINAL * (record.status in ENDED and code != UNKNOWN)
+    began = record.status in ("started", "completed")
+    return BEGAN * began + FINAL * (record.status in ENDED and code != UNKNOWN)
 
 
 def column(value: str) -> str:

@@ -166,9 +166,9 @@ class AuditLog(Closing):
         """Claim `entry.idempotency_key` and write the entry, or neither, in any process.
 
         If the key is taken, the record that stands under it: the first final one, and if there is none
-        the last, of a call that never came to its end. A key is taken for as long as the log keeps the
-        entry that claimed it. What was begun under the key that its run and call had in earlier
-        versions is found, too.
+        the last, of a call that never came to its end. A key is taken for as long as the log keeps an
+        entry that says that its call began, or how it ended for good. What was begun under the key that
+        its run and call had in earlier versions is found, too.
         """
         if entry.__class__ is not ToolInvocationRecord:
             check_type("entry", entry, ToolInvocationRecord, _RECORD)

@@ -65,11 +65,18 @@ from toolcrib.runner.policy import (
     give_back_all,
     settle_all,
 )
-from toolcrib.runner.recorder import CallFacts, Recorder, SinkResult
+from toolcrib.runner.recorder import DONE, CallFacts, Recorder, SinkResult
 from toolcrib.runner.running import CALLING, Calling, Limiter, leave_call, taint
-from toolcrib.runner.stopped import NotRecorded, Reporter, Stopped, as_failure, rejection
+from toolcrib.runner.stopped import (
+    NotRecorded,
+    Reporter,
+    Stopped,
+    as_failure,
+    record_end,
+    rejection,
+)
 from toolcrib.schema.derive.factories import Pinned
-from toolcrib.threads import MOST_LEFT_BEHIND, Work, cancel_requests
+from toolcrib.threads import MOST_LEFT_BEHIND, LeftWork, Work, cancel_requests
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected
 from toolcrib.values.context import CallScope, PolicyContext, ToolApproval
@@ -156,11 +163,11 @@ class Setup(msgspec.Struct, frozen=True, eq=False):
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """Holds the final outcome, the record for sinks other than the ledger, and the error to raise."""
+    """Holds the final outcome, the record for sinks other than the ledger, and what is to be raised."""
 
     outcome: Outcome
     record: ToolInvocationRecord | None
-    trouble: BaseException | None = None
+    trouble: SinkResult = DONE
 
 
 class Call(Veiled, msgspec.Struct):
@@ -203,9 +210,10 @@ class Call(Veiled, msgspec.Struct):
         except BaseException as raised:
             asked = cancel_requests() > cancels or isinstance(raised, KeyboardInterrupt)
             error = CallError.of(ErrorCode.CANCELLED) if asked else _BROKEN_OFF
-            await self.finalize(facts.failed(error))
-            if isinstance(raised, asyncio.CancelledError) and not asked:
-                raise as_failure(raised) from None
+            leaves = raised if asked else as_failure(raised)
+            await record_end(self.finalize(facts.failed(error)), leaves, cancels)
+            if leaves is not raised:
+                raise leaves from None
             raise
         if isinstance(outcome, AlreadyCompleted):
             return await self._replay(outcome.outcome)
@@ -266,12 +274,12 @@ class Call(Veiled, msgspec.Struct):
                     return earlier
             facts.key = self.key
             self.state = NEXT[self.state]["begin"]
-            began = time.monotonic()
+            began, left = time.monotonic(), LeftWork()
             value = await setup.executor.run(
-                plan, hydrated, self.context.caller, self.scope, key=self.key, cancels=cancels
+                plan, hydrated, self.context.caller, self.scope, left, key=self.key, cancels=cancels
             )
             seconds = time.monotonic() - began
-            if plan.limit is not None and seconds > plan.limit:
+            if plan.limit is not None and seconds > plan.limit and not left.put_off:
                 self._note_overrun(plan, seconds, plan.limit)
         finally:
             leave_call(entered)
@@ -435,17 +443,18 @@ class Call(Veiled, msgspec.Struct):
         if written.error is not None and ran:
             self._settle(outcome)
             unknown = self._unrecorded(written.error)
-            return Recorded(unknown, None if unwritten else unknown.record, written.cancelled)
+            told = None if unwritten else unknown.record
+            return Recorded(unknown, told, written.only_stop())
         known = written.given
         if isinstance(known, ToolInvocationRecord) and known != outcome.record:
             if same_call(known, outcome.record):
                 stands = replayed(known)  # somebody else's was written first
                 self._settle(outcome, stands=stands)
-                return Recorded(stands, outcome.record if ran else None, written.cancelled)
+                return Recorded(stands, outcome.record if ran else None, written.only_stop())
             if not (ran and self._claims()):
                 return await self._another(ledger, written)
         self._settle(outcome, stands=outcome)
-        return Recorded(outcome, outcome.record, written.error or written.cancelled)
+        return Recorded(outcome, outcome.record, written)
 
     def _claims(self) -> bool:
         """Return whether a ledger lets the call begin, and keeps its key for it from then on."""
@@ -460,8 +469,7 @@ class Call(Veiled, msgspec.Struct):
             again = await self.setup.recorder.write(ledger, outcome.record, self.facts)
         finally:
             self._settle(outcome, stands=outcome)
-        trouble = again.error or again.cancelled or written.cancelled
-        return Recorded(outcome, outcome.record, trouble)
+        return Recorded(outcome, outcome.record, again.and_then(written.only_stop()))
 
     def _unrecorded(self, raised: BaseException) -> Failed:
         """Return `outcome_unknown` for a call that ran and whose outcome could not be written."""
@@ -478,7 +486,7 @@ class Call(Veiled, msgspec.Struct):
         self,
         outcome: Outcome,
         record: ToolInvocationRecord | None,
-        trouble: BaseException | None = None,
+        trouble: SinkResult = DONE,
     ) -> Outcome:
         """Tell every sink but the ledger, also when one of them fails, and whoever watches the run."""
         recorder = self.setup.recorder
@@ -489,15 +497,16 @@ class Call(Veiled, msgspec.Struct):
                 written = recorder.begin_write(sink, record, self.facts)
                 if not isinstance(written, SinkResult):
                     written = await written
-                trouble = trouble or written.error or written.cancelled
+                if written is not DONE:
+                    trouble = trouble.and_then(written)
         finally:
             if self.scope.observer is not None:
                 try:
                     self.scope.observer.finished(outcome)
                 except asyncio.CancelledError as raised:
                     raise as_failure(raised) from None
-        if trouble is not None:
-            raise trouble
+        if trouble is not DONE:
+            trouble.check()
         return outcome
 
     def _follow(self, body: Work, *, late: bool) -> None:
@@ -545,7 +554,7 @@ class Call(Veiled, msgspec.Struct):
             self.ended_late = True
             return
         recorded = await ended._recorded(outcome, ledger)  # noqa: SLF001
-        self.ended_late = recorded.trouble is None
+        self.ended_late = recorded.trouble.error is None and recorded.trouble.cancelled is None
 
     def _late(self, value: Any, raised: BaseException | None, *, late: bool) -> Completed | Failed:
         """Return the outcome of a tool that was left behind, as if it had ended so in time."""

@@ -237,7 +237,10 @@ class _Deadline:
 
     def _pass(self) -> None:
         self.overdue = self._is_cancelled()  # somebody was first
-        if not self.overdue:
+        if self.overdue:
+            if self._left is not None:
+                self._left.put_off = True
+        else:
             self.passed = True
             if self._task is not None:
                 self._task.cancel()

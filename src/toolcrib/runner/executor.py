@@ -122,19 +122,20 @@ class Executor:
         hydrated: Hydrated,
         caller: Caller,
         scope: CallScope,
+        left: LeftWork,
         *,
         key: str = "",
         cancels: int | None = None,
     ) -> Any:
         """Return the tool's value. Raises Stopped, and CancelledError if this task was cancelled.
 
-        `key` is the idempotency key that the tool is told, by default the call's id. `cancels` is what
-        `cancel_requests` says before, for those who know: looking for the running task costs most.
+        What it leaves behind is put into `left`, an empty list of this call. `key` is the idempotency
+        key that the tool is told, by default the call's id. `cancels` is what `cancel_requests` says
+        before, for those who know: looking for the running task costs most.
         """
         before = cancel_requests() if cancels is None else cancels
         watch = None
         outer = LEFT.get()
-        left = LeftWork()
         left.outer = outer
         LEFT.set(left)
         try:

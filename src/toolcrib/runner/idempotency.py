@@ -316,7 +316,8 @@ class WriteAhead:
                     return earlier
                 # begun before, and begun again
                 _check(await to_the_end(partial(self.ledger.write, entry)))
-        facts.key = key
+        if claims or self.ledger is None:
+            facts.key = key  # else no ledger has claimed it, and another attempt may run
         for sink in self._told:
             _check(await recorder.write(sink, entry, facts))
         return None
@@ -324,10 +325,9 @@ class WriteAhead:
 
 def _check(written: SinkResult) -> None:
     """Raise the cancellation, or NotRecorded with what a sink raised, if there was one."""
-    if written.cancelled is not None:
-        raise written.cancelled from written.error
-    if written.error is not None:
+    if written.cancelled is None and written.error is not None:
         raise NotRecorded(written.error)
+    written.check()
 
 
 def replayed(known: ToolInvocationRecord) -> Completed | Failed:

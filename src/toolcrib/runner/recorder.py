@@ -21,7 +21,7 @@ from toolcrib.errors import ErrorCode
 from toolcrib.runner.execute import until_done
 from toolcrib.runner.output import masked_arguments, public_places, public_view
 from toolcrib.runner.running import CALLING, Calling
-from toolcrib.runner.stopped import NOT_ITS_OWN, as_failure, rejection
+from toolcrib.runner.stopped import NOT_ITS_OWN, as_failure, raise_stop, rejection
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.context import CallScope
 from toolcrib.values.decision import ApprovalRequest, Approve, Caller, Decision
@@ -235,11 +235,22 @@ class SinkResult(NamedTuple):
     cancelled: asyncio.CancelledError | None = None
 
     def check(self) -> None:
-        """Raise the cancellation or the error, if there was one."""
-        if self.cancelled is not None:
-            raise self.cancelled from self.error
-        if self.error is not None:
+        """Raise the cancellation, or the error, if there was one."""
+        if self.cancelled is None and self.error is not None:
             raise self.error
+        if self.cancelled is not None and self.error is not None:
+            raise_stop(self.cancelled, self.error)
+        if self.cancelled is not None:
+            raise self.cancelled
+
+    def only_stop(self) -> SinkResult:
+        """Return the same without the error, which is told otherwise."""
+        return SinkResult(self.given, None, self.cancelled)
+
+    def and_then(self, later: SinkResult) -> SinkResult:
+        """Return the same, with the first error and the first cancellation of both."""
+        error, cancelled = self.error or later.error, self.cancelled or later.cancelled
+        return SinkResult(self.given, error, cancelled)
 
 
 DONE = SinkResult()
@@ -321,17 +332,13 @@ class Recorder:
             return written
         away = kept and written.error is not None  # it takes nothing just now
         lost = DONE if away else await self.attach(sink, facts)
-        return SinkResult(
-            written.given,
-            written.error or attached.error or lost.error,
-            written.cancelled or attached.cancelled or lost.cancelled,
-        )
+        return written.and_then(attached).and_then(lost)
 
     async def attach(self, sink: Sink, facts: CallFacts) -> SinkResult:
         """Give a sink what the record of a call will refer to, if it keeps that and has it not yet."""
-        error = cancelled = None
+        told = DONE
         if not self.lacks(sink, facts):
-            return DONE
+            return told
         names = self._attached[id(sink)].names
         missing = [(name, make) for name, make in facts.attachments() if name not in names]
         for name, make in missing:
@@ -340,8 +347,8 @@ class Recorder:
                 if len(names) >= _MOST_ATTACHED:
                     names.clear()  # a sink may be given one again
                 names.add(name)
-            error, cancelled = error or attached.error, cancelled or attached.cancelled
-        return SinkResult(None, error, cancelled)
+            told = told.and_then(attached)
+        return told
 
     async def plan(self, hydrated: HydrationResult, caller: Caller, scope: CallScope) -> None:
         """Write down, in every sink, a call that nobody is asked to run. It has no idempotency key, and
@@ -351,16 +358,18 @@ class Recorder:
             record = facts.record("planned")
         else:
             record = facts.record("rejected", error=rejection(hydrated))
-        written = [await self.write(sink, record, facts) for sink in self.sinks]
-        for each in written:
-            each.check()
+        told = DONE
+        for sink in self.sinks:
+            told = told.and_then(await self.write(sink, record, facts))
+        told.check()
 
     async def write_run(self, record: RunRecord) -> None:
         """Tell every sink that watches runs. Raises what a sink raises, and CancelledError."""
-        watching = [sink for sink in self.sinks if isinstance(sink, WatchesRuns)]
-        written = [await to_the_end(partial(sink.write_run, record)) for sink in watching]
-        for each in written:
-            each.check()
+        told = DONE
+        for sink in self.sinks:
+            if isinstance(sink, WatchesRuns):
+                told = told.and_then(await to_the_end(partial(sink.write_run, record)))
+        told.check()
 
     def lacks(self, sink: Sink, facts: CallFacts) -> bool:
         """Return whether a sink keeps attachments, and may lack one that the call's record refers to.

@@ -27,9 +27,16 @@ from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import Policy, counting, never_allowed, with_standard
 from toolcrib.runner.recorder import Recorder
 from toolcrib.runner.running import CALLING, Limiter
-from toolcrib.runner.stopped import NOT_ITS_OWN, ExceptionHook, Reporter, rejection
+from toolcrib.runner.stopped import (
+    NOT_ITS_OWN,
+    ExceptionHook,
+    Reporter,
+    check_stop,
+    record_end,
+    rejection,
+)
 from toolcrib.schema.derive.factories import Pinned
-from toolcrib.threads import Work
+from toolcrib.threads import Work, cancel_requests
 from toolcrib.tools import Catalog, ToolLike, Tools
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.context import CallScope, PolicyContext, RunTally
@@ -206,7 +213,8 @@ class ToolRunner:
     ) -> Outcome:
         """Run one call, or say why not.
 
-        Raises only what a sink raises, CancelledError, and KeyboardInterrupt.
+        Raises only what a sink raises, KeyboardInterrupt, and CancelledError: that and nothing else if
+        its task was cancelled, whatever a sink raised.
         """
         if call.__class__ not in _CALLS or caller.__class__ is not Caller:
             check_type("call", call, _CALLS, "a ToolCall, or what hydrate gives")
@@ -219,20 +227,24 @@ class ToolRunner:
         task = asyncio.current_task()
         cancels = 0 if task is None else task.cancelling()
         pinned: Pinned = None
-        if not isinstance(call, ToolCall):
-            hydrated = call
-        else:
-            if setup.cache.pins:
-                pinned = setup.cache.pinned(scope.tally.run_id, call, caller.id)
-            if pinned is None and self._keeper is not None:
-                pinned = await self._kept(self._keeper, call, caller, scope)
-            hydrated = self._hydrated(call, pinned)
-        parent = CALLING.get()
-        if parent is not None and parent.tally.tainted:
-            scope.tally.tainted = True
-        facts = self._recorder.facts(hydrated, caller, scope, parent)
-        prepared = Call(setup, facts, PolicyContext(caller, scope.tally), scope, pinned)
-        return await prepared.run(task, cancels, None if hydrated is call else self._repairer)
+        try:
+            if not isinstance(call, ToolCall):
+                hydrated = call
+            else:
+                if setup.cache.pins:
+                    pinned = setup.cache.pinned(scope.tally.run_id, call, caller.id)
+                if pinned is None and self._keeper is not None:
+                    pinned = await self._kept(self._keeper, call, caller, scope)
+                hydrated = self._hydrated(call, pinned)
+            parent = CALLING.get()
+            if parent is not None and parent.tally.tainted:
+                scope.tally.tainted = True
+            facts = self._recorder.facts(hydrated, caller, scope, parent)
+            prepared = Call(setup, facts, PolicyContext(caller, scope.tally), scope, pinned)
+            return await prepared.run(task, cancels, None if hydrated is call else self._repairer)
+        except BaseException as raised:
+            check_stop(raised, cancels)
+            raise
 
     async def write_run(self, record: RunRecord) -> None:
         """Tell the sinks that watch runs that one begins or ends. Raises what a sink raises."""
@@ -291,7 +303,7 @@ class ToolRunner:
         """
         calls = check_each("calls", calls, _CALLS, "a list of ToolCall, or of what hydrate gives")
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
-        given, begun = list(calls), set[int]()
+        given, begun, cancels = list(calls), set[int](), cancel_requests()
         if len(given) == 1:
             return [await self.exec(given[0], caller=caller, scope=scope)]
 
@@ -306,7 +318,7 @@ class ToolRunner:
         )  # or asyncio prints an error that a cancellation overtook
         try:
             return list(await together)
-        except BaseException:
+        except BaseException as raised:
             for task in tasks:
                 task.cancel()
             with suppress(asyncio.CancelledError):  # once more; it is over when all of them are
@@ -316,7 +328,9 @@ class ToolRunner:
                 for at, call in enumerate(given)
                 if at not in begun
             )
-            await self.refuse_all(left, caller=caller, scope=scope, code=ErrorCode.CANCELLED)
+            ended = self.refuse_all(left, caller=caller, scope=scope, code=ErrorCode.CANCELLED)
+            await record_end(ended, raised, cancels)
+            check_stop(raised, cancels)
             raise
 
     def _hydrated(self, call: ToolCall, pinned: Pinned = None) -> HydrationResult:
@@ -331,6 +345,7 @@ class ToolRunner:
         entry = self.catalog.by_name.get(call.name)
         if entry is None or not entry.tool.has_factories:
             return None
+        cancels = cancel_requests()
         try:
             return await keeper.kept(scope.tally.run_id, call.id, caller.id) or None
         except BaseException as raised:
@@ -338,7 +353,8 @@ class ToolRunner:
                 self._setup.reporter.raised(f"the approver of tool '{call.name}'", call, raised)
                 return None
             refused = [self._hydrated(call)]
-            await self.refuse_all(refused, caller=caller, scope=scope, code=ErrorCode.CANCELLED)
+            ended = self.refuse_all(refused, caller=caller, scope=scope, code=ErrorCode.CANCELLED)
+            await record_end(ended, raised, cancels)
             raise
 
 
@@ -389,8 +405,10 @@ def check_hook(hook: object) -> None:
 
 
 async def _to_the_last(steps: Iterable[Awaitable[object]]) -> None:
-    """Wait for all of them, one after the other; then raise what the first that failed raised."""
+    """Wait for all of them, one after the other; then raise what the first that failed raised, or the
+    cancellation."""
     trouble: BaseException | None = None
+    cancels = cancel_requests()
     for step in steps:
         try:
             await step
@@ -399,6 +417,7 @@ async def _to_the_last(steps: Iterable[Awaitable[object]]) -> None:
         except BaseException as raised:  # noqa: BLE001  raised below
             trouble = trouble or raised
     if trouble is not None:
+        check_stop(trouble, cancels)
         raise trouble
 
 

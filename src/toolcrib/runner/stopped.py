@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import NoReturn, TypeAlias
 
 from toolcrib.errors import (
     CapabilityError,
@@ -14,7 +14,7 @@ from toolcrib.errors import (
     ToolError,
 )
 from toolcrib.failures import log_raised
-from toolcrib.threads import Work
+from toolcrib.threads import Work, cancel_requests
 from toolcrib.values.call import Rejected, ToolCall
 from toolcrib.values.json import encodable
 from toolcrib.values.record import CallError
@@ -22,6 +22,7 @@ from toolcrib.values.record import CallError
 NOT_ITS_OWN = (KeyboardInterrupt, GeneratorExit)
 """What comes over a tool from outside, and ends more than its call. All else that is raised is its own
 failure, also what is no Exception: a library in Rust that panics raises a BaseException."""
+STOPS = (asyncio.CancelledError, *NOT_ITS_OWN)
 
 
 ExceptionHook: TypeAlias = Callable[[ToolCall, BaseException], None]
@@ -91,6 +92,32 @@ def as_failure(raised: BaseException) -> BaseException:
     if isinstance(raised, asyncio.CancelledError):
         return ToolcribError("what takes records or watches raised CancelledError of its own")
     return raised
+
+
+def raise_stop(stop: BaseException, failed: BaseException) -> NoReturn:
+    """Raise what stops a call from outside, and not what a sink or a watcher raised meanwhile: whoever
+    cancels a task waits for its CancelledError. What failed is its cause, and is logged."""
+    log_raised("what takes records or watches", failed)
+    raise stop from failed
+
+
+def check_stop(raised: BaseException, cancels: int) -> None:
+    """Raise CancelledError in place of what was raised, if this task was asked to stop more than
+    `cancels` times and that is no stop itself."""
+    if not isinstance(raised, STOPS) and cancel_requests() > cancels:  # a loop may be gone
+        raise_stop(asyncio.CancelledError(), raised)
+
+
+async def record_end(ended: Awaitable[object], raised: BaseException, cancels: int) -> None:
+    """Have it recorded that calls were ended by what was `raised`, and is raised then: if it is a stop,
+    whatever fails as that is written."""
+    try:
+        await ended
+    except BaseException as failed:
+        if isinstance(raised, STOPS) and not isinstance(failed, STOPS):
+            raise_stop(raised, failed)
+        check_stop(failed, cancels)
+        raise
 
 
 def rejection(rejected: Rejected) -> CallError:

@@ -437,10 +437,10 @@ class Ledger(Protocol):
     async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
         """Claim `entry.idempotency_key` and write the entry, both or neither; it stays written.
 
-        If the key is taken nothing is written, and the record that stands under it is given: one that
-        is not final belongs to a call that never came to its end, as far as anybody knows. A ledger
-        with entries of old looks under `earlier_key_of(run, call)` too, for entries of that very run
-        and call.
+        If the key is taken, by another `begin` or by an end that was written (`is_final`), nothing is
+        written, and the record that stands under it is given: one that is not final belongs to a call
+        that never came to its end, as far as anybody knows. A ledger with entries of old looks under
+        `earlier_key_of(run, call)` too, for entries of that very run and call.
         """
         ...
 
