@@ -25,7 +25,7 @@ from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.failures import log_raised
 from toolcrib.runner import ToolRunner
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller
-from toolcrib.values.json import encodable, is_seen, kept_apart
+from toolcrib.values.json import ROUNDED, encodable, is_seen, kept_apart
 from toolcrib.values.run import Done, Event, RunError, RunState
 from toolcrib.values.typed import Checked, check_each, check_type, names_wrong_types
 
@@ -187,8 +187,7 @@ class Doors:
         try:
             given = jiter.from_json(bytes(received), allow_inf_nan=False, catch_duplicate_keys=True)
             if kept_apart(bytes(received)) is not None:  # an edit may mean its digits
-                told = "a number of the body would be rounded to an integer"
-                raise ChatError(422, "invalid_body", told)
+                raise ChatError(422, "invalid_body", ROUNDED)
             return msgspec.convert(given, type_)
         except msgspec.ValidationError as error:
             raise ChatError(422, "invalid_body", _fault(error, type_)) from None
