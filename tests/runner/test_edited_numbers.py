@@ -132,7 +132,7 @@ def at(app: Starlette) -> httpx.AsyncClient:
 async def ended(http: httpx.AsyncClient, thread: str) -> Any:
     """Return the last turn of a thread once it does not run any more."""
     async with asyncio.timeout(10):
-        while (turn := (await http.get(thread)).json()["turns"][-1])["status"] == "running":
+        while (turn := (await http.get(thread)).json()["turns"][-1])["status"] == "running":  # noqa: ASYNC110
             await asyncio.sleep(0.001)
     return turn
 

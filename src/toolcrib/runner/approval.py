@@ -82,8 +82,8 @@ _ANEW = (
 )
 
 _MASKED_PART = (
-    f"The edit has {MASK} within a secret argument. That stands for such an argument as a whole, not for"
-    " a part of it: nothing of a secret was shown. The call did not run."
+    f"The edit has {MASK} within a secret argument. That stands for such an argument as a whole, not"
+    " for a part of it: nothing of a secret was shown. The call did not run."
 )
 
 
