@@ -113,7 +113,7 @@ async def by_chat(till: Till, arguments: str, folder: Path) -> str | None:
 
 async def by_ag_ui(till: Till, arguments: str, _folder: Path) -> str | None:
     route = ag_ui_route(till.agent(), path="/agent", authenticate=lambda _: Caller("ada"))
-    asks = {"threadId": "t", "runId": "r", "state": {}, "tools": [], "context": []}
+    asks: dict[str, Any] = {"threadId": "t", "runId": "r", "state": {}, "tools": [], "context": []}
     asks |= {"forwardedProps": {}, "messages": [{"id": "m", "role": "user", "content": "go"}]}
     async with at(Starlette(routes=[route])) as http:
         told = (await http.post("/agent", json=asks)).text.splitlines()

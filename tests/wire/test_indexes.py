@@ -201,9 +201,8 @@ def test_where_one_call_is_open_its_pieces_may_be_numbered(wire: str, odd: Any) 
     pieces = [Piece("begin", 0), *(Piece("piece", 0, text) for text in cut), Piece("end", 0)]
     for indexes in ([0, 0, odd, odd, 0], [0, 0, 1, 2, 0]):
         told = iter(indexes)
-        assert runs(wire, STREAMS[wire](pieces, lambda _, told=told: next(told))) == [
-            ("f", '{"a": 1}')
-        ]
+        said = lambda _, told=told: next(told)  # noqa: E731
+        assert runs(wire, STREAMS[wire](pieces, said)) == [("f", '{"a": 1}')]
 
 
 @each_row("wire", STREAMS)
