@@ -231,7 +231,7 @@ def test_a_file_whose_name_ends_otherwise_is_said_to_be_one(
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_text("x = 1")
     with pytest.raises(
-        SourceError, match="it is a file, and its name ends in .*, not in .py: give"
+        SourceError, match=r"it is a file, and its name ends in .*, not in .py: give"
     ):
         discover(name)
 

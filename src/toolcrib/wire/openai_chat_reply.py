@@ -532,15 +532,15 @@ class ChatReply:
                 raise WireError("a tool call is not an object")
             function = call.get("function") or _function_of(call)
             name, text = self._function(function, at, whole=whole)
-            provider_id, at_index = str(call.get("id") or ""), index_of(call.get("index"))
+            provider_id = str(call.get("id") or "")
             if self.ending.natural:
                 self._take_note(provider_id, name, text)
             if not whole and _brings_nothing(call):
-                self._calls.placeless(at_index, brings=_brings_another(call))
+                self._calls.placeless(index_of(call.get("index")), brings=_brings_another(call))
             elif whole:
                 self._calls.whole(provider_id, name, text)
             elif part := self._calls.piece(
-                at_index, provider_id, name, text, is_all=_is_value(function)
+                index_of(call.get("index")), provider_id, name, text, is_all=_is_value(function)
             ):
                 parts.append(part)
             if not _BESIDE.isdisjoint(call) and _is_contradicted(call, name, text):
