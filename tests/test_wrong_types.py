@@ -553,6 +553,10 @@ def test_what_is_named_as_made_here_is_public() -> None:
         (lambda: wire.encode_tools([add], "openai"), "encode_tools: wire is a"),  # type: ignore[arg-type]
         (lambda: check_lock(3, 3), "check_lock: "),  # type: ignore[arg-type]
         (lambda: Hybrid([1]), r"Hybrid: parts holds a tuple; parts\[0\]: this is an int"),  # type: ignore[list-item]
+        (
+            lambda: Approve("ada", for_run="always"),  # type: ignore[arg-type]
+            "Approve: for_run is one of False, True, 'exactly'; this is a str",
+        ),
         (lambda: Retries(attempts="3"), "Retries: attempts is an int; this is a str"),  # type: ignore[arg-type]
     ],
 )

@@ -40,6 +40,7 @@ async def answer_later(_request: ApprovalRequest) -> Answer | None:
 
 # Questions at a terminal: whole or visibly cut, in ASCII, and answered only after they were shown.
 
+_FOR_RUN = "same: yes, and to exactly this for this run, run: yes, and to this tool for this run"
 _POLL = 0.1
 _MAX_PLACES = 20
 _MAX_VALUE = 400
@@ -50,9 +51,10 @@ class TerminalApprover:
     """Asks at the terminal, one question at a time; anything but a clear yes is a no.
 
     Where a yes for the run would spare the questions about further calls of the tool
-    (`ApprovalRequest.for_run`), `run` says it; where it would not, `run` is a no like any other word.
-    Without a terminal to ask at there is no answer, nor is there from one that ended (Ctrl-D, a lost
-    connection): the call ends as `approval_required`. `by` is who answers, as records will say it.
+    (`ApprovalRequest.for_run`), `run` says it, and `same` says it of calls with exactly these
+    arguments; where it would not, both are a no like any other word. Without a terminal to ask at
+    there is no answer, nor is there from one that ended (Ctrl-D, a lost connection): the call ends as
+    `approval_required`. `by` is who answers, as records will say it.
     """
 
     @names_wrong_types
@@ -77,6 +79,8 @@ class TerminalApprover:
             return Approve(by=self._by)
         if answer == "run" and request.for_run:
             return Approve(by=self._by, for_run=True)
+        if answer == "same" and request.for_run:
+            return Approve(by=self._by, for_run="exactly")
         return Refuse("not approved at the terminal", by=self._by)
 
     def _ask(self, text: str, given_up: threading.Event) -> str | None:
@@ -120,7 +124,7 @@ def question(request: ApprovalRequest) -> str:
     """Return the question as ASCII: nothing in it can move a cursor or pass for another character."""
     tool = json.dumps(request.tool)[1:-1]
     reason = json.dumps(request.reason)[1:-1]  # a policy may quote a model
-    answers = "y/N, run: yes, and to this tool for this run" if request.for_run else "y/N"
+    answers = f"y/N, {_FOR_RUN}" if request.for_run else "y/N"
     return f"Run {tool} {shown_request(request)}? ({reason}) [{answers}] "
 
 

@@ -16,6 +16,7 @@ Two families:
     ├── ApprovalError            an approval that cannot be asked for, given or used; .code
     ├── PickError                a scorer that raised, or gave no score
     ├── MissingExtraError        an optional dependency that is not installed
+    ├── AnswerError              a typed answer that its type's own code cannot read; .state
     ├── SourceError              tools, a file or a model that are not where they are said to be
     └── ClientError              a provider, as seen from here; .status where there is one
         ├── RequestError         it refused the request (4xx)
@@ -240,6 +241,13 @@ class ApprovalError(ToolcribError):
 
 class PickError(ToolcribError):
     """A scorer raised, or answered with something that is not a score in 0..1."""
+
+
+class AnswerError(ToolcribError):
+    """An author's own code failed while a typed answer was read: a validator, or a default factory.
+    The log says where; `state` is the `RunState` that the run had reached."""
+
+    state: Any = None
 
 
 class SourceError(ToolcribError):

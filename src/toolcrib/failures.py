@@ -48,6 +48,18 @@ def log_unusable(what: str, why: str) -> None:
     LOGGER.warning("%s gave a result that cannot be used: %s", what, why)
 
 
+def log_refused(tool: str, places: str, code: tuple[str, ...]) -> None:
+    """Log that arguments were refused which the tool's schema takes, perhaps because of the author's
+    own code: what a validator forgot to return looks as if it had been sent."""
+    LOGGER.warning(
+        "tool '%s' refused at %s what its schema takes, and its own code may be why (%s): does each"
+        " validator return its value, of the type of its hint? This is said once for each place",
+        tool,
+        places,
+        " or ".join(code),
+    )
+
+
 def log_over_time(tool: str, seconds: float, limit: float) -> None:
     """Log that a tool completed past its time limit, which no limit in a blocked event loop can end."""
     LOGGER.warning(

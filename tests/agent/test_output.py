@@ -8,10 +8,18 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import date
+from types import GenericAlias
 from typing import Annotated, Any, NamedTuple, get_args
 
 import pytest
-from pydantic import AfterValidator, BaseModel, TypeAdapter, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    TypeAdapter,
+    field_validator,
+    model_validator,
+)
 from rows import each_row
 from servers.anthropic import anthropic_server
 from servers.bedrock import bedrock_server
@@ -21,7 +29,17 @@ from servers.mistral import mistral_server
 from servers.ollama import ollama_server
 from servers.responses import responses_server
 
-from toolcrib import ALL, Agent, Limits, RunState, ToolError, ToolRunner, tool
+from toolcrib import (
+    ALL,
+    Agent,
+    Completed,
+    Failed,
+    Limits,
+    RunState,
+    ToolError,
+    ToolRunner,
+    tool,
+)
 from toolcrib.clients import (
     AnthropicClient,
     BedrockClient,
@@ -32,11 +50,12 @@ from toolcrib.clients import (
     OpenAIClient,
     WireClient,
 )
-from toolcrib.errors import DefinitionError, ProviderError
+from toolcrib.errors import AnswerError, DefinitionError, ErrorCode, ProviderError
 from toolcrib.testing import MemorySink, ScriptedClient, call, openai_server
 from toolcrib.testing.scripted import RawTurn, Turn
 from toolcrib.values.call import ToolCall
 from toolcrib.values.message import FinishReason, Message, Reply
+from toolcrib.values.run import Done
 
 
 @dataclass
@@ -328,13 +347,113 @@ async def test_plans_have_ids_of_their_own() -> None:
 @pytest.mark.parametrize(
     "raised", [SystemExit, GeneratorExit, RuntimeError, asyncio.CancelledError]
 )
-async def test_a_validator_of_an_answer_ends_nothing(raised: type[BaseException]) -> None:
-    def leave(value: int) -> int:
-        raise raised
+async def test_what_a_validator_of_an_answer_raises_is_no_fault_of_the_answer(
+    raised: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its run fails, the author is told, and nothing else ends."""
 
-    agent = Agent(ScriptedClient(["1"] * 4), [], output=Annotated[int, AfterValidator(leave)])
-    result = await agent.run("go")
-    assert result.status == "limited"
+    def leave(value: int) -> int:
+        raise raised("canary")
+
+    told: list[tuple[ToolCall, BaseException]] = []
+    runner = ToolRunner([], on_exception=lambda call, raised: told.append((call, raised)))
+    client = ScriptedClient(["1"] * 4)
+    agent = Agent(client, runner, output=Annotated[int, AfterValidator(leave)])
+    async with agent.stream("go") as stream:
+        events = [event async for event in stream]
+    done = events[-1]
+    assert isinstance(done, Done)
+    assert done.result.status == "failed"
+    with pytest.raises(AnswerError) as failed:
+        await agent.run("go")
+    assert isinstance(failed.value.state, RunState)
+    assert "canary" not in str(failed.value) + caplog.text
+    assert len(client.requests) == 2
+    assert [type(error) for _, error in told] == [raised] * 2
+    assert __file__ in caplog.text
+
+
+class Unreturned(BaseModel):
+    n: int
+
+    @field_validator("n")
+    @classmethod
+    def code(cls, value: int) -> Any:
+        assert value < 9
+
+
+class AsText(BaseModel):
+    n: int
+
+    @field_validator("n")
+    @classmethod
+    def code(cls, value: int) -> Any:
+        return str(value)
+
+
+class ChangedWhole(BaseModel):
+    n: int
+
+    @model_validator(mode="after")
+    def code(self) -> Any:
+        self.n = 5
+        return self
+
+
+@dataclass
+class Raised:
+    n: int
+
+    def __post_init__(self) -> None:
+        if self.n == 2:
+            raise KeyError("canary")
+
+
+class Halved(BaseModel):
+    n: Annotated[int, Field(ge=2), AfterValidator(lambda n: n // 2)]
+
+
+def no_default() -> int:
+    raise KeyError("canary")
+
+
+class NoDefault(BaseModel):
+    n: int
+    note: int = Field(default_factory=no_default)
+
+
+@pytest.mark.parametrize("around", [lambda kind: kind, lambda kind: GenericAlias(list, (kind,))])
+@each_row("kind", [Unreturned, AsText, ChangedWhole, Raised, Halved, NoDefault, Answer])
+async def test_an_answer_is_judged_by_what_judges_arguments(
+    kind: Any, around: Callable[[Any], Any]
+) -> None:
+    """Whatever becomes of an argument becomes of the same JSON as an answer, and is told of it."""
+
+    def take(answer: Any) -> str:
+        got.append(answer)
+        return "ok"
+
+    hint = around(kind)
+    take.__annotations__ = {"answer": hint, "return": str}
+    one = tool(visible=ALL, description="Take it.")(take)
+    for sent in ({"n": 1}, {"n": 2}, {"n": 4}, {"n": 5}, {"n": 20}, {"n": "x"}, {}):
+        value: Any = sent if hint is kind else [sent]
+        got: list[Any] = []
+        runner = ToolRunner([one])
+        outcome = await runner.exec(ToolCall("c", "take", json.dumps({"answer": value})))
+        client = ScriptedClient([json.dumps(value)] * 2)
+        agent = Agent(client, ToolRunner([]), output=hint, limits=Limits(corrections=1))
+        if isinstance(outcome, Completed):
+            assert (await agent.run("go")).output == got[0]
+            continue
+        assert isinstance(outcome, Failed)
+        if outcome.error.code is ErrorCode.UNUSABLE_TOOL:
+            with pytest.raises(AnswerError):
+                await agent.run("go")
+            continue
+        result = await agent.run("go")
+        assert (result.status, result.limit) == ("limited", "corrections")
+        assert outcome.error.message in client.requests[1].messages[-1].content
 
 
 def at_least_zero(cents: int) -> int:

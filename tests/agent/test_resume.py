@@ -11,12 +11,15 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 from pydantic import AfterValidator
+from rows import each_row
 
 from toolcrib import (
     ALL,
     Agent,
     ApprovalRequest,
     Approve,
+    Deny,
+    Limits,
     Refuse,
     RunResult,
     RunState,
@@ -159,6 +162,42 @@ async def test_what_fails_when_a_run_goes_on_is_told_as_what_it_is(
     assert told(result) == code
     assert "canary" not in str(result.messages)
     assert logged in caplog.text
+    assert RAN == []
+
+
+@each_row(
+    ("answer", "edited"),
+    [
+        (Approve("grace", {"path": "y"}), True),
+        (Approve("grace", {"path": float("nan")}), True),
+        (Approve("grace", {}), True),
+        (Approve("grace", {"path": "x"}), False),
+        (Approve("grace"), False),
+        (Refuse(by="grace"), False),
+    ],
+)
+@pytest.mark.parametrize("fails", ["its validator", "a policy", "a budget"])
+async def test_edited_says_that_other_arguments_were_given_though_nobody_looked_at_them(
+    answer: Answer, fails: str, edited: bool
+) -> None:
+    FAILS.clear()
+    first = await agent([check], call("check", path="x")).run("go")
+    state = RunState.from_json(first.state.to_json())
+    client = ScriptedClient(["done"])
+    made = Agent(client, ToolRunner([check], approver=later))
+    if fails == "its validator":
+        FAILS.append("it fails now")
+    elif fails == "a policy":
+        runner = ToolRunner([check], approver=later, policy=lambda _call, _context: Deny("no"))
+        made = Agent(client, runner)
+    else:
+        made = Agent(client, ToolRunner([check], approver=later), limits=Limits(calls=0))
+    result = await made.resume(state, {first.pending[0].id: answer})
+    record = result.records[-1]
+    assert record.status == "failed"
+    assert (record.edited, record.approved_by) == (edited, "grace" if edited else None)
+    said = next(m.content for m in reversed(result.messages) if m.role == "tool")
+    assert ("Whoever approved this call changed its arguments. It has not run." in said) == edited
     assert RAN == []
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib import ALL, Agent, Approve, Refuse, RunState, Session, ToolRunner, run_sync, tool
 from toolcrib.approvals import ApprovalStore
@@ -321,6 +322,7 @@ ANSWERS: dict[str, Answer] = {
     "yes": Approve("grace"),
     "no": Refuse("no", by="grace"),
     "yes, for the run": Approve("grace", for_run=True),
+    "yes, to exactly this": Approve("grace", for_run="exactly"),
 }
 
 
@@ -358,6 +360,69 @@ async def test_an_answer_does_not_become_a_yes_to_a_tool_for_the_run(
     else:
         with pytest.raises(SourceError, match=r"changed: tally\.approved\[0\]"):
             await agent("done", tools=tools).resume(changed)
+
+
+@tool(visible=ALL, requires_approval=True, secret=["pin"])
+async def unlock(door: int, pin: str) -> str:
+    """Unlock a door."""
+    return "open"
+
+
+@tool(visible=ALL, requires_approval=True)
+async def close(door: int) -> str:
+    """Close a door."""
+    return "closed"
+
+
+@each_row(
+    ("made", "arguments", "change", "is_found"),
+    [
+        (close, {"door": 1}, {}, False),
+        (close, {"door": 1}, {"arguments_mac": "hmac:0:0"}, True),
+        (close, {"door": 1}, {"arguments_mac": ""}, True),
+        (close, {"door": 1}, {"by": "eve"}, True),
+        (unlock, {"door": 1, "pin": "1"}, {}, False),
+        (unlock, {"door": 1, "pin": "1"}, {"arguments_mac": ""}, True),
+        (
+            unlock,
+            {"door": 1, "pin": "1"},
+            {"arguments_mac": "hmac:0:0"},
+            False,
+        ),  # no record shows it
+    ],
+)
+async def test_a_yes_to_exactly_this_does_not_become_one_to_something_else(
+    made: Any, arguments: dict[str, Any], change: dict[str, Any], is_found: bool
+) -> None:
+    """Whose arguments records show whole is held against these; docs/agents.md says which are not."""
+    tools = (made, refund)
+    first = await agent(call(made.definition.name, **arguments), tools=tools).run("go")
+    answers: dict[str, Answer] = {first.pending[0].id: Approve("grace", for_run="exactly")}
+    second = await agent(call("refund", order=7), tools=tools).resume(first.state, answers)
+    state = json.loads(second.state.to_json())
+    (given,) = state["tally"]["approved"]
+    assert given["arguments_mac"].startswith("hmac:")
+    given |= change
+    changed = RunState.from_json(json.dumps(state))
+    if not is_found:
+        assert (await agent("done", tools=tools).resume(changed)).status == "waiting"
+        return
+    with pytest.raises(SourceError, match=r"changed: tally\.approved\[0\]"):
+        await agent("done", tools=tools).resume(changed)
+
+
+async def test_a_signed_yes_for_the_run_of_an_earlier_version_still_reads() -> None:
+    """It has no `arguments_mac`, neither in what was saved nor in what was signed."""
+    first = await agent(call("close", door=1), tools=(close, refund), key=KEY).run("go")
+    answers: dict[str, Answer] = {first.pending[0].id: Approve("grace", for_run=True)}
+    going_on = agent(call("refund", order=7), tools=(close, refund), key=KEY)
+    saved = (await going_on.resume(first.state, answers)).state.to_json()
+    (given,) = json.loads(saved)["tally"]["approved"]
+    assert given.keys() == {"id", "by", "definition_digest", "caller"}
+    again = agent(call("close", door=2), "done", tools=(close, refund), key=KEY)
+    asked = RunState.from_json(saved)
+    done = await again.resume(asked, {asked.pending[0].id: Approve("grace")})
+    assert [record.approved_by for record in done.records] == ["grace"] * 3
 
 
 async def test_a_repair_that_a_call_does_not_need_is_not_told() -> None:

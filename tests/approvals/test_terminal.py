@@ -96,6 +96,7 @@ def asks_for_all(hydrated: Hydrated, context: PolicyContext) -> Ask:
 APPROVED = ToolApproval("apr", "ada", read.get_definition().digest, "anonymous")
 
 
+@pytest.mark.parametrize("word", ["run", "same"])
 @each_row(
     ("made", "run", "notes", "offered"),
     [
@@ -111,16 +112,19 @@ APPROVED = ToolApproval("apr", "ada", read.get_definition().digest, "anonymous")
     ],
 )
 async def test_a_yes_for_the_run_is_offered_where_it_spares_questions(
-    made: Any, run: RunTally, notes: Any, offered: bool, capsys: pytest.CaptureFixture[str]
+    made: Any, run: RunTally, notes: Any, offered: bool, word: str, capsys: Any
 ) -> None:
-    approver = TerminalApprover(source=io.StringIO("run\n"))
+    run = run.copied()
+    approver = TerminalApprover(source=io.StringIO(f"{word}\n"))
     runner = ToolRunner([made], approver=approver, policy=asks_for_all)
     call = ToolCall("1", made.get_definition().name, '{"path": "a"}', notes=notes)
     before = len(run.approved)
     outcome = await runner.exec(call, scope=CallScope(run))
     assert isinstance(outcome, Completed) is offered
-    assert ("run: yes, and to this tool for this run] " in capsys.readouterr().err) is offered
+    told = "same: yes, and to exactly this for this run, run: yes, and to this tool for this run] "
+    assert (told in capsys.readouterr().err) is offered
     assert len(run.approved) == before + offered
+    assert not offered or bool(run.approved[-1].arguments_mac) is (word == "same")
 
 
 @pytest.mark.parametrize("stdin", [io.StringIO("y\n"), None])

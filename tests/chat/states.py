@@ -404,7 +404,7 @@ STATES = [
         "for-run",
         asked(
             "Read the mail, and order what is missing.",
-            "whatever their arguments",
+            "whatever its arguments",
         ),
     ),
     State("form", _form),

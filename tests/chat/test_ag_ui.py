@@ -151,6 +151,7 @@ async def test_an_interrupt_is_an_approval_and_runs_once() -> None:
         assert asked["metadata"] == {"tool": "pay", "arguments": {"cents": 5}}
         edited = asked["responseSchema"]["properties"]["editedArgs"]
         assert edited["properties"]["cents"]["type"] == "integer"
+        assert "forRun" not in asked["responseSchema"]["properties"]  # it asks each time
         assert RAN == [1]
         yes = resolved(asked, approved=True)
         assert (await page.run(resume=[yes]))["outcome"] == {"type": "success"}
@@ -214,6 +215,29 @@ async def test_answers(answer: Json, ran: list[int], content: str) -> None:
         assert page.messages[-1]["content"] == "Again."
 
 
+@tool(visible=ALL, requires_approval=True)
+async def send(cents: int) -> int:
+    """Send money."""
+    return cents
+
+
+@each_row(
+    ("for_run", "sent", "asks"),
+    [(False, 5, True), (True, 6, False), ("exactly", 5, False), ("exactly", 6, True)],
+)
+async def test_a_yes_may_be_for_the_rest_of_the_run(for_run: Any, sent: int, asks: bool) -> None:
+    model = ScriptedClient([call("send", cents=5), call("send", cents=sent), "Done."])
+    async with client(Agent(model, [send])) as page:
+        (asked,) = interrupts(await page.run(user()))
+        choices = asked["responseSchema"]["properties"]["forRun"]["enum"]
+        assert for_run in choices
+        ended = await page.run(resume=[resolved(asked, approved=True, forRun=for_run)])
+        assert (ended["outcome"]["type"] == "interrupt") is asks
+        assert [json.loads(one["content"]) for one in page.of("TOOL_CALL_RESULT")] == (
+            [5] if asks else [5, sent]
+        )
+
+
 WRONG: dict[str, tuple[Any, str]] = {
     "no answer": (None, "open_interrupts"),
     "another question": ([{"interruptId": "x", "status": "resolved"}], "open_interrupts"),
@@ -222,6 +246,10 @@ WRONG: dict[str, tuple[Any, str]] = {
     "no payload": ([{"payload": None}], "invalid_answer"),
     "a payload that is a yes to Python": ([{"payload": {"approved": 1}}], "invalid_answer"),
     "another member": ([{"payload": {"approved": True, "args": {}}}], "invalid_answer"),
+    "a yes for the run to something else": (
+        [{"payload": {"approved": True, "forRun": "all"}}],
+        "invalid_answer",
+    ),
     "an edit of another type": (
         [{"payload": {"approved": True, "editedArgs": {"cents": "5"}}}],
         "invalid_arguments",

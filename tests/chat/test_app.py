@@ -29,6 +29,7 @@ from toolcrib import ALL, Agent, Caller, Limits, ToolRunner, tool
 from toolcrib.agent import RunStream
 from toolcrib.approvals import answer_later
 from toolcrib.chat import chat_app, stream_response
+from toolcrib.chat.doors import NOT_A_CLIENTS
 from toolcrib.chat.threads import ThreadStore
 from toolcrib.chat.view import ShownTurn, TurnView, applied, new_turn
 from toolcrib.errors import ProviderError, ToolcribError
@@ -213,6 +214,13 @@ async def test_the_description_is_valid_and_says_where_the_app_is(tmp_path: Path
         for method in (route.methods or set()) - {"HEAD"}
     }
     assert told == made
+    for of in described["paths"].values():
+        for operation in of.values():
+            why_not = operation["responses"]["default"]["description"]
+            says_all = all(
+                f"`{code}`, {why}" in why_not for code, (why, _) in NOT_A_CLIENTS.items()
+            )
+            assert says_all == ("requestBody" in operation)
 
 
 async def test_the_description_is_of_what_is_really_sent(tmp_path: Path) -> None:

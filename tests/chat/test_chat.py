@@ -387,6 +387,40 @@ async def test_a_state_that_cannot_be_saved_ends_its_turn(
         await page.ended(turns=2)
 
 
+@tool(visible=ALL, requires_approval=True)
+async def send(cents: int) -> str:
+    """Send money."""
+    return f"sent {cents}"
+
+
+@pytest.mark.parametrize(
+    ("for_run", "edit", "sent", "asks"),
+    [
+        (False, None, 5, True),
+        (True, None, 6, False),
+        ("exactly", None, 5, False),
+        ("exactly", None, 6, True),
+        ("exactly", {"cents": 6}, 6, False),
+        ("exactly", {"cents": 6}, 5, True),
+    ],
+)
+async def test_a_yes_may_be_for_the_rest_of_an_answer(
+    for_run: Any, edit: Any, sent: int, asks: bool, url: str
+) -> None:
+    model = ScriptedClient([call("send", cents=5), call("send", cents=sent), "Done."])
+    async with page_of(chat_app(Agent(model, [send]), store=url)) as page:
+        await page.ask("Send.")
+        await page.ended("waiting")
+        asked = page.calls()[0]["approval"]
+        assert asked["for_run"]
+        given = {"decision": "approve", "arguments": edit, "for_run": for_run}
+        path = f"/{page.thread}/approvals/{asked['id']}"
+        assert (await page.post(path, given))[0] == 202
+        await page.until(lambda s: len(s["turns"][-1]["parts"]) > 1)
+        await page.until(lambda s: s["turns"][-1]["status"] in ("waiting", "completed"))
+        assert page.turns[-1]["status"] == ("waiting" if asks else "completed")
+
+
 @pytest.mark.parametrize("hint", [int, int | str, Any, float | str])
 async def test_a_number_that_was_shown_as_a_text_stays_a_number(hint: Any, url: str) -> None:
     account, ran = 2**60 + 256, list[Any]()  # a float has it, too

@@ -445,14 +445,49 @@ async def test_what_is_approved_for_the_rest_is_said_and_asks_no_more() -> None:
         page = await context.new_page()
         await page.goto(f"{base}/")
         await ask(page, "Note it.")
-        await expect(page.get_by_text("whatever their arguments")).to_be_visible()
+        await expect(page.get_by_text("whatever its arguments")).to_be_visible()
         await expect(
             page.get_by_role("definition").get_by_text("Refund <b>all</b>.")
         ).to_be_visible()
         await expect(page.get_by_role("cell", name="lamp")).to_be_visible()
-        await page.get_by_role("button", name="Approve for the rest of this answer").click()
+        await page.get_by_role("radio", name="any call of note_down").check()
+        await page.get_by_role("button", name="Approve", exact=True).click()
         await expect(page.get_by_text("Noted.")).to_be_visible()
         await expect(page.get_by_text("noted b by None")).to_be_visible()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("edited", [False, True])
+async def test_exactly_this_call_is_not_asked_again_and_another_one_is(edited: bool) -> None:
+    """By keyboard alone; after an edit it is the call that ran."""
+    ran, other = ("b", "a") if edited else ("a", "b")
+    texts = ["a", ran, other]
+    turns: list[Any] = [call("mail"), *(call("note_down", text=text) for text in texts), "Noted."]
+    model = Agent(ScriptedClient(turns), [mail, note_down])
+    async with serving(chat_app(model, store="sqlite://")) as base, browsing() as context:
+        page = await context.new_page()
+        await page.goto(f"{base}/")
+        await ask(page, "Note it.")
+        once = page.get_by_role("radio", name="this call, once")
+        exactly = page.get_by_role("radio", name="exactly this call, for the rest of this answer")
+        await expect(once).to_be_checked()
+        if edited:
+            await page.get_by_role("button", name="Edit", exact=True).press("Enter")
+            await page.get_by_label("text").fill(ran)
+        await once.focus()
+        await page.keyboard.press("ArrowDown")
+        await expect(exactly).to_be_checked()
+        name = "Approve these arguments" if edited else "Approve"
+        await page.get_by_role("button", name=name, exact=True).press("Enter")
+        await expect(page.get_by_text(f"noted {ran} by None")).to_have_count(2)
+        await expect(page.get_by_text("May this call run?")).to_have_count(1)
+        await expect(once).to_be_checked()  # what was chosen was of the call before
+        card = page.get_by_role("region", name="Approval of note_down")
+        shown = await card.get_by_role("definition").all_inner_texts()
+        assert shown == [f'"{other}"', "null"]
+        await page.get_by_role("button", name="Approve", exact=True).press("Enter")
+        await expect(page.get_by_text("Noted.")).to_be_visible()
+        await expect(page.get_by_text(f"noted {other} by None")).to_be_visible()
 
 
 @pytest.mark.exhaustive

@@ -19,7 +19,7 @@ from rich.text import Text
 from toolcrib import ApprovalRequest, Approve, Refuse
 from toolcrib.approvals import ApprovalStore
 from toolcrib.cli import approvals, render, run
-from toolcrib.values.decision import Answer
+from toolcrib.values.decision import Answer, ForRun
 
 T = TypeVar("T")
 HOUR = 3600.0
@@ -193,12 +193,17 @@ def test_a_batch_and_the_login_name(command: Command, monkeypatch: pytest.Monkey
     assert answer_to(one) == answer_to(two) == Refuse("no", "lin")
 
 
-def test_a_yes_to_the_tool_for_the_run(command: Command) -> None:
-    ask(question("one"))
-    result = command("approve", "apr_one", "--by", "grace", "--for-run", "--json")
+@pytest.mark.parametrize(
+    ("option", "for_run"), [("--for-run", True), ("--for-run-exactly", "exactly")]
+)
+def test_a_yes_for_the_run(option: str, for_run: ForRun, command: Command) -> None:
+    one = question("one")
+    ask(one)
+    result = command("approve", "apr_one", "--by", "grace", option, "--json")
     assert json.loads(result.out)["answer"] == {
-        "type": "approve", "by": "grace", "arguments": None, "for_run": True,
+        "type": "approve", "by": "grace", "arguments": None, "for_run": for_run,
     }  # fmt: skip
+    assert answer_to(one) == Approve("grace", for_run=for_run)
 
 
 def test_edited_arguments(command: Command) -> None:
@@ -217,6 +222,7 @@ def test_edited_arguments(command: Command) -> None:
         (["refuse", "apr_done", "apr_one"], 1, "apr_done was answered before"),
         (["approve"], 2, "Missing argument"),
         (["approve", "apr_one", "--by", " "], 2, "--by: whoever answers has a name"),
+        (["approve", "apr_one", "--for-run", "--for-run-exactly"], 2, "--for-run covers any"),
         (["approve", "apr_one", "--arguments", "{"], 2, "--arguments: not valid JSON"),
         (["approve", "apr_one", "--arguments", ""], 2, "--arguments: one JSON object"),
         (["approve", "apr_one", "--arguments", "{'a': 1}"], 2, "--arguments: one JSON object"),

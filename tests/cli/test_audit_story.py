@@ -24,7 +24,7 @@ from toolcrib.cli.audit import stories
 from toolcrib.cli.options import moment
 from toolcrib.errors import ErrorCode
 from toolcrib.values.decision import Allow, Deny
-from toolcrib.values.record import FOR_RUN, ToolInvocationRecord
+from toolcrib.values.record import FOR_RUN, FOR_RUN_EXACTLY, ToolInvocationRecord
 
 RAN = "It ran because the policy 'standard' allowed it (nothing about this tool asks for more)"
 WHY: list[tuple[Sequence[ToolInvocationRecord], str]] = [
@@ -123,12 +123,19 @@ def test_why_did_this_run(records: Sequence[ToolInvocationRecord], why: str) -> 
     assert story.why() == why
 
 
-def test_a_yes_for_the_whole_run_is_told_as_one() -> None:
-    given = begun(decision=ASKED, approved_by="eve", notes=(FOR_RUN,))
+@pytest.mark.parametrize(
+    ("note", "told"),
+    [
+        (FOR_RUN, "for the whole run"),
+        (FOR_RUN_EXACTLY, "for the same arguments in the whole run"),
+    ],
+)
+def test_a_yes_for_the_whole_run_is_told_as_one(note: str, told: str) -> None:
+    given = begun(decision=ASKED, approved_by="eve", notes=(note,))
     (story,) = stories([AuditEntry(1, NOON, given, "", "")])
     lines = [f"{line.what} {line.text}" for line in story.lines()]
-    assert "answered approved by eve, for the whole run" in lines
-    assert not any(FOR_RUN in line for line in lines)
+    assert f"answered approved by eve, {told}" in lines
+    assert not any(note in line for line in lines)
 
 
 @pytest.mark.parametrize("code", ErrorCode)

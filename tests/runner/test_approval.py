@@ -280,6 +280,12 @@ class Yes(str):
     """Looks like an answer, and is none."""
 
 
+def for_always() -> Approve:
+    answer = Approve("ada")
+    msgspec.structs.force_setattr(answer, "for_run", "always")
+    return answer
+
+
 @each_row(
     ("answer", "code", "told"),
     [
@@ -303,6 +309,7 @@ class Yes(str):
         (Approve("ada", {"n": 10**50}), ErrorCode.INVALID_ARGUMENTS, "40 digits"),
         (Approve("ada", {"n": "x" * 1_048_576}), ErrorCode.INVALID_ARGUMENTS, "1048576 bytes"),
         (Approve("ada", {"n": [0] * 100_001}), ErrorCode.INVALID_ARGUMENTS, "100000 values"),
+        (for_always(), ErrorCode.APPROVAL_FAILED, 'is True, False or "exactly"'),
     ],
 )
 def test_what_is_no_answer(answer: object, code: ErrorCode, told: str) -> None:
@@ -310,6 +317,22 @@ def test_what_is_no_answer(answer: object, code: ErrorCode, told: str) -> None:
         checked_answer(answer)
     assert raised.value.code is code
     assert raised.value.__context__ is None or raised.value.__suppress_context__
+
+
+@each_row(
+    ("text", "answer"),
+    [
+        ('{"type":"approve","by":"ada"}', Approve("ada")),
+        ('{"type":"approve","by":"ada","arguments":{"n":1}}', Approve("ada", {"n": 1})),
+        ('{"type":"approve","by":"ada","for_run":false}', Approve("ada")),
+        ('{"type":"approve","by":"ada","for_run":true}', Approve("ada", for_run=True)),
+        ('{"type":"approve","by":"ada","for_run":"exactly"}', Approve("ada", for_run="exactly")),
+        ('{"type":"refuse","reason":"no","by":"ada"}', Refuse("no", "ada")),
+    ],
+)
+def test_an_answer_that_was_kept_as_json_still_reads(text: str, answer: Answer) -> None:
+    assert msgspec.json.decode(text, type=Approve | Refuse) == answer
+    assert msgspec.json.decode(msgspec.json.encode(answer), type=Approve | Refuse) == answer
 
 
 def test_arguments_that_contain_themselves_are_no_answer() -> None:
@@ -685,7 +708,7 @@ async def test_a_model_is_not_told_how_a_person_wrote_arguments_wrong() -> None:
 
     outcome = await ToolRunner([delete], approver=editor).exec(CALL)
     assert isinstance(outcome, Failed)
-    assert outcome.error == CallError.of(ErrorCode.INVALID_ARGUMENTS)
+    assert outcome.error == CallError.of(ErrorCode.INVALID_ARGUMENTS, retryable=False)
     assert "changed its arguments to ones that do not fit" in outcome.notice
 
 
@@ -773,6 +796,7 @@ async def test_edited_says_that_whoever_approved_gave_other_arguments_whether_th
     (record,) = sink.finished()
     error = outcome.error if isinstance(outcome, Failed) else None
     assert (error and error.code) == code
+    assert not (error and error.retryable)
     assert (record.approved_by, record.edited) == ("grace", edited)
     assert isinstance(outcome, Completed | Failed)
     assert said in outcome.notice

@@ -228,6 +228,10 @@ ENDINGS: dict[str, Ended] = {
         (PAY, call("pay", '{"amount": 6}', "call_1")),
         {"approver": answers(Approve("ann", for_run=True))},
     ),
+    "approved for the run, exactly": Ended(
+        (PAY, call("pay", '{"amount": 5}', "call_1"), call("pay", '{"amount": 6}', "call_2")),
+        {"approver": answers(Approve("ann", for_run="exactly"))},
+    ),
     "approved with other arguments": Ended(
         (PAY,), {"approver": answers(Approve("ann", {"amount": 7}))}
     ),

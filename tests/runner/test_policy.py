@@ -480,12 +480,20 @@ def test_a_yes_for_the_run_holds_for_this_tool_and_this_caller(
     tally = RunTally(tainted=said.pop("tainted", False))
     call = call_of(**said)
     digest = "sha256:other" if yes_by == "another tool" else call.definition.digest
-    if yes_by:
-        caller = "alice" if yes_by == "another tool" else yes_by
-        tally.approved = (ToolApproval("apr_1", "grace", digest, caller),)
-    decision = standard(call, context_of(tally, ALICE))
-    assert decision == (ALLOWED if asked is None else Ask(asked, "standard"))
-    assert spared_for_run(call.definition, tally, "alice") is spared
+    caller = "alice" if yes_by == "another tool" else yes_by
+    given = ToolApproval("apr_1", "grace", digest, caller)
+    exactly = msgspec.structs.replace(given, arguments_mac=tally.mac_of(call))
+    for one in (given, exactly) if yes_by else (None,):
+        tally.approved = () if one is None else (one,)
+        decision = standard(call, context_of(tally, ALICE))
+        assert decision == (ALLOWED if asked is None else Ask(asked, "standard"))
+        assert spared_for_run(call, tally, "alice") is spared
+    if yes_by == "alice":  # of exactly these arguments it covers no others
+        tally.approved = ()
+        without = standard(call, context_of(tally, ALICE))
+        of_others = msgspec.structs.replace(given, arguments_mac=tally.mac('{"other":1}'))
+        tally.approved = (of_others,)
+        assert standard(call, context_of(tally, ALICE)) == without
 
 
 @each_row(

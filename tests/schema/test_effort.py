@@ -46,13 +46,38 @@ def tree(depth: int) -> dict[str, Any]:
     return made
 
 
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
+
+
 @pytest.mark.parametrize("depth", [20, 40, 90])
 def test_alternatives_that_multiply_are_judged_but_not_explained(depth: int) -> None:
     """Listing the reasons would take 2**depth steps: at depth 16 that was 23 seconds."""
     validator = compile_validator(EXPRESSION)
     assert validator.is_valid(expression(depth, 1))
     assert not validator.is_valid(expression(depth, "bad"))
-    assert validator.violations(expression(depth, "bad")) == ()
+    (violation,) = validator.violations(expression(depth, "bad"))
+    assert (violation.path, violation.message) == (
+        "/e",
+        "does not fit the schema, in more ways than can be listed",
+    )
+
+
+@pytest.mark.parametrize("draft", ["https://json-schema.org/draft/2020-12/schema", DRAFT_7])
+@pytest.mark.parametrize("own", [{}, {"$id": "https://example.org/tool"}])
+def test_what_is_not_explained_has_its_place_all_the_same(draft: str, own: dict[str, str]) -> None:
+    open_: dict[str, Any] = {
+        "anyOf": [{"properties": {f"p{i}": True}} for i in range(300)],
+        "type": "object",
+    }
+    properties = {"a/b%": open_, "c": {"type": "object", "properties": {"a": {"$ref": "#"}}}}
+    schema = {"$schema": draft, **own, "type": "object", "properties": properties}
+    wide: dict[str, Any] = {f"p{i}": 1 for i in range(1000)}
+    found = compile_validator(schema).violations({"c": {"a": []}, "a/b%": wide})
+    assert [one.path for one in found] == ["/c"]
+    if "2020" in draft:
+        open_["unevaluatedProperties"] = False
+        found = compile_validator(schema).violations({"c": {}, "a/b%": wide})
+        assert [one.path for one in found] == ["/a~1b%"]
 
 
 def test_a_few_levels_are_explained() -> None:

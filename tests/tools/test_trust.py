@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -40,7 +42,9 @@ from toolcrib.testing import ScriptedClient, call
 from toolcrib.tools import ReadOnly, Trusted, as_tools, discover, read_definitions
 from toolcrib.tools.lock import lock_catalog, read_lock, write_lock
 from toolcrib.values.context import RunTally, ToolApproval
+from toolcrib.values.decision import ForRun
 from toolcrib.values.definition import Annotations, ImportedForm
+from toolcrib.values.record import FOR_RUN, FOR_RUN_EXACTLY
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -368,12 +372,164 @@ async def test_what_an_approval_for_a_run_covers(marks: Any, asked: int) -> None
     catalog = Catalog.from_definitions(
         [OURS], handlers={"read_file": read_file}, marks={"read_file": marks}
     )
-    approver = Once(for_run=True)
-    runner = ToolRunner(catalog, approver=approver)
-    scope = CallScope(RunTally("r", tainted=True))
-    for number in (1, 2):
-        await runner.exec(call_of(number), scope=scope)
-    assert len(approver.asked) == asked
+    for for_run, second in ((True, call_of(2)), ("exactly", again(1, 2))):
+        approver = Once(for_run=for_run)
+        runner = ToolRunner(catalog, approver=approver)
+        scope = CallScope(RunTally("r", tainted=True))
+        for one in (call_of(1), second):
+            await runner.exec(one, scope=scope)
+        assert len(approver.asked) == asked
+
+
+def again(number: int, id: int, **more: Any) -> ToolCall:
+    """Return a call with the arguments of `call_of(number)`, as another model might write them."""
+    return ToolCall(str(id), "read_file", f'{{ "path" :"{number}"}}', **more)
+
+
+async def test_a_person_may_approve_exactly_these_arguments_for_a_run(tmp_path: Path) -> None:
+    file_of([OURS], tmp_path)
+    approver = Once(for_run="exactly")
+    runner = ToolRunner(runnable(tmp_path), approver=approver)
+    scope, ada, bob = CallScope(RunTally("r", "n")), Caller("ada"), Caller("bob")
+    calls = [call_of(1), again(1, 2), again(1, 3)]
+    records = [(await runner.exec(one, scope=scope, caller=ada)).record for one in calls]
+    assert [(r.status, r.approved_by) for r in records] == [("completed", "ada")] * 3
+    assert len({r.approval_id for r in records}) == 1
+    assert [FOR_RUN_EXACTLY in r.notes for r in records] == [True, False, False]
+    assert not any(FOR_RUN in r.notes for r in records)
+    assert scope.tally.tainted  # by the first, and the others went on
+    assert len(approver.asked) == 1
+    for one, caller, other in [
+        (call_of(4), ada, scope),  # it was said of other arguments
+        (again(1, 5), bob, scope),  # and for another caller
+        (again(1, 6), ada, CallScope(RunTally("s", "m"))),  # and another run
+        (again(1, 7, notes=("written_in_text",)), ada, scope),  # nor for what is doubtful
+    ]:
+        refused = await runner.exec(one, scope=other, caller=caller)
+        assert refused.record.error.code == "approval_refused"  # type: ignore[union-attr]
+    changed = ToolRunner(
+        Catalog.from_definitions(
+            [ImportedForm({**OURS, "description": "Read it."})], handlers={"read_file": read_file}
+        ),
+        approver=approver,
+    )
+    refused = await changed.exec(again(1, 8), scope=scope, caller=ada)
+    assert refused.record.error.code == "approval_refused"  # type: ignore[union-attr]
+    assert len(approver.asked) == 6
+
+
+@tool(visible=ALL, requires_approval=True, secret=["pin"])
+def unlock(door: int, pin: str, within: float = 5.0) -> str:
+    """Unlock a door."""
+    return "open"
+
+
+@given(
+    asked=st.lists(
+        st.tuples(
+            st.sampled_from(['{"door": 1}', '{ "door" : 1 }', '{"door": 2}']),
+            st.sampled_from([1, 1.0, 5, 5.0, 7]),
+            st.sampled_from(["1234", "1235"]),
+            st.sampled_from([False, "exactly"]),
+        ),
+        max_size=12,
+    )
+)
+async def test_a_call_is_asked_about_unless_its_very_arguments_were_approved(asked: Any) -> None:
+    """However they are written, and wherever defaults come from; secret ones count."""
+    kind: list[ForRun] = []
+    questions: list[str] = []
+
+    async def said(request: ApprovalRequest) -> Approve:
+        questions.append(request.call_id)
+        return Approve("ada", for_run=kind[-1])
+
+    runner, scope = ToolRunner([unlock], approver=said), CallScope(RunTally("r", "n"))
+    approved: set[tuple[int, float, str]] = set()
+    for number, (text, within, pin, for_run) in enumerate(asked):
+        kind.append(for_run)
+        more = "" if within == 5 else f', "within": {within}'  # the default
+        one = ToolCall(str(number), "unlock", f'{text[:-1]}{more}, "pin": "{pin}"}}')
+        assert (await runner.exec(one, scope=scope)).record.approved_by == "ada"
+        arguments = (json.loads(text)["door"], float(within), pin)
+        assert (questions[-1:] == [str(number)]) is (arguments not in approved)
+        if for_run and arguments not in approved:
+            approved.add(arguments)
+
+
+async def test_a_yes_to_exactly_edited_arguments_is_to_those_that_ran(tmp_path: Path) -> None:
+    file_of([OURS], tmp_path)
+    approver = Once(for_run="exactly", arguments={"path": "2"})
+    runner, scope = ToolRunner(runnable(tmp_path), approver=approver), CallScope(RunTally("r"))
+    calls = [call_of(1), call_of(2), again(1, 3)]
+    statuses = [(await runner.exec(one, scope=scope)).record.status for one in calls]
+    assert statuses == ["completed", "completed", "failed"]
+
+
+async def test_no_digest_of_approved_arguments_can_be_tried_out() -> None:
+    """Four digits can be guessed: what is kept of them is made with the run's own secret."""
+    sent = '{"door": 1, "pin": "1234"}'
+    macs, approver = set(), Once(for_run="exactly")
+    for nonce in ("", "one", "two"):
+        scope = CallScope(RunTally("r", nonce))
+        approver.asked.clear()
+        runner = ToolRunner([unlock], approver=approver)
+        for number, arguments in enumerate((sent, '{"within": 5, "pin": "1234", "door": 1}')):
+            one = ToolCall(str(number), "unlock", arguments)
+            record = (await runner.exec(one, scope=scope)).record
+            assert record.status == "completed"  # a default is an argument like any other
+        (given,) = scope.tally.approved
+        macs.add(given.arguments_mac)
+        canonical = '{"door":1,"pin":"1234","within":5}'
+        assert sha256(canonical.encode()).hexdigest() not in given.arguments_mac
+        assert given.arguments_mac not in msgspec.json.encode(record).decode()
+        other = ToolCall("x", "unlock", sent.replace("1234", "1235"))
+        assert (await runner.exec(other, scope=scope)).record.status == "failed"
+    assert len(macs) == 3
+
+
+async def test_what_nobody_can_compare_is_not_the_same_call_again() -> None:
+    """What a factory makes, and JSON does not give back, may be another thing in every call."""
+
+    @tool(visible=ALL, requires_approval=True, name="send")
+    @dataclasses.dataclass
+    class Send:
+        """Send."""
+
+        to: Any = dataclasses.field(default_factory=object)
+
+        async def run(self) -> str:
+            """Return what was done."""
+            return "sent"
+
+    approver, scope = Once(for_run="exactly"), CallScope(RunTally("r"))
+    runner = ToolRunner([Send], approver=approver)
+    calls = [ToolCall(str(number), "send", "{}") for number in (1, 2)]
+    statuses = [(await runner.exec(one, scope=scope)).record.status for one in calls]
+    assert statuses == ["completed", "failed"]
+    assert scope.tally.approved == ()
+
+
+async def test_of_two_yeses_for_a_run_the_wider_one_counts(tmp_path: Path) -> None:
+    """A yes to exactly this adds nothing to one to the tool, nor to itself; the reverse does."""
+    file_of([OURS], tmp_path)
+
+    async def said(request: ApprovalRequest) -> Approve:
+        return Approve(by=str(kinds[0]), for_run=kinds.pop(0))
+
+    rows: list[tuple[list[ForRun], list[str]]] = [
+        ([True, "exactly"], ["True"]),
+        (["exactly", "exactly"], ["exactly"]),
+        (["exactly", True, True], ["exactly", "True"]),
+    ]
+    for kinds, kept in rows:
+        runner, scope = ToolRunner(runnable(tmp_path), approver=said), CallScope(RunTally("r"))
+        for number in range(len(kinds)):  # each is doubtful, and asks
+            one = again(1, number, notes=("written_in_text",))
+            assert (await runner.exec(one, scope=scope)).record.status == "completed"
+        assert [given.by for given in scope.tally.approved] == kept
+        other = (await runner.exec(call_of(9), scope=scope)).record if "True" in kept else None
+        assert other is None or other.approved_by == "True"
 
 
 async def test_an_approval_of_a_call_is_of_that_call_only(tmp_path: Path) -> None:
@@ -386,20 +542,41 @@ async def test_an_approval_of_a_call_is_of_that_call_only(tmp_path: Path) -> Non
     assert scope.tally.approved == ()
 
 
-async def test_an_approval_for_a_run_goes_with_a_saved_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("for_run", "second"), [(True, "b"), ("exactly", "a")])
+async def test_an_approval_for_a_run_goes_with_a_saved_run(
+    for_run: ForRun, second: str, tmp_path: Path
+) -> None:
     file_of([OURS], tmp_path)
     async with ApprovalStore(f"sqlite:///{tmp_path / 'crib.db'}") as store:
-        turns: list[Any] = [call("read_file", path="a"), call("read_file", path="b"), "Done."]
+        turns: list[Any] = [call("read_file", path="a"), call("read_file", path=second), "Done."]
         runner = ToolRunner(runnable(tmp_path), approver=store)
         agent = Agent(ScriptedClient(turns), runner)
         waits = (await agent.run("Read.")).state
         (request,) = waits.pending
-        await store.answer(request.id, Approve("ada", for_run=True))
+        await store.answer(request.id, Approve("ada", for_run=for_run))
         done = await agent.resume(RunState.from_json(waits.to_json()))
     assert done.text == "Done."
     assert [(r.status, r.approved_by) for r in done.records] == [("completed", "ada")] * 2
     (given,) = done.state.tally.approved
     assert (given.by, given.id) == ("ada", request.id)
+    assert bool(given.arguments_mac) is (for_run == "exactly")
+
+
+async def test_exactly_these_arguments_holds_in_a_run_that_was_saved_and_for_no_others(
+    tmp_path: Path,
+) -> None:
+    file_of([OURS], tmp_path)
+    async with ApprovalStore(f"sqlite:///{tmp_path / 'crib.db'}") as store:
+        turns: list[Any] = [call("read_file", path=path) for path in ("a", "b", "a")]
+        agent = Agent(
+            ScriptedClient([*turns, "Done."]), ToolRunner(runnable(tmp_path), approver=store)
+        )
+        state, answers = (await agent.run("Read.")).state, [Approve("ada", for_run="exactly")]
+        for answer in (*answers, Approve("eve")):
+            (request,) = state.pending
+            await store.answer(request.id, answer)
+            state = (await agent.resume(RunState.from_json(state.to_json()))).state
+        assert [record.approved_by for record in state.records] == ["ada", "eve", "ada"]
 
 
 async def test_an_approval_that_nobody_gave_is_found_in_a_saved_run(tmp_path: Path) -> None:
@@ -408,10 +585,12 @@ async def test_an_approval_that_nobody_gave_is_found_in_a_saved_run(tmp_path: Pa
         runner = ToolRunner(runnable(tmp_path), approver=store)
         agent = Agent(ScriptedClient([call("read_file", path="a")]), runner)
         waits = (await agent.run("Read.")).state
-        given = ToolApproval("made_up", "ada", waits.pending[0].definition_digest, waits.caller.id)
-        tally = msgspec.structs.replace(waits.tally, approved=(given,))
-        with pytest.raises(SourceError, match=r"tally.approved\[0\]: no call of this run"):
-            await agent.resume(msgspec.structs.replace(waits, tally=tally))
+        for mac in ("", waits.tally.mac('{"path":"a"}')):
+            digest = waits.pending[0].definition_digest
+            given = ToolApproval("made_up", "ada", digest, waits.caller.id, mac)
+            tally = msgspec.structs.replace(waits.tally, approved=(given,))
+            with pytest.raises(SourceError, match=r"tally.approved\[0\]: no call of this run"):
+                await agent.resume(msgspec.structs.replace(waits, tally=tally))
 
 
 def test_check_prints_the_line_to_paste(

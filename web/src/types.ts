@@ -31,6 +31,7 @@ export interface Approval {
   defaults: string[];
   asked_at: number;
   expires_at: number | null;
+  /** Whether a yes for the rest of the answer would spare further questions. */
   for_run: boolean;
   schema: JsonObject | null;
 }

@@ -415,8 +415,8 @@ class Agent:
         caller: Caller = ANONYMOUS,
         offered: Sequence[str] = (),
     ) -> RunResult:
-        """Run to the end. Raises ClientError (with `.state`) if the provider fails, PickError if the
-        scorer does.
+        """Run to the end. Raises ClientError if the provider fails, AnswerError if the code of `output`
+        does (both have `.state`), PickError if the scorer does.
 
         With `pick`, what the run before it in the same conversation `offered` (`state.offered`) stays
         on offer, so that the provider's cache of it stays of use; a session sees to that.

@@ -21,12 +21,13 @@ from toolcrib.runner import ToolRunner, approval_request
 from toolcrib.runner.approval import approved_call, checked_answer, differing, request_id
 from toolcrib.runner.stopped import Stopped, rejection
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
-from toolcrib.values.context import ToolApproval
+from toolcrib.values.context import RunTally, ToolApproval
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Ask, Caller
-from toolcrib.values.json import JsonObject, JsonValue, digest, encodable
+from toolcrib.values.json import JsonObject, JsonValue, canonical_json, digest, encodable
 from toolcrib.values.message import Message, Offer, Reply
 from toolcrib.values.record import (
     FOR_RUN,
+    FOR_RUN_EXACTLY,
     CallError,
     Completed,
     Failed,
@@ -385,16 +386,34 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
     yield "tally.cost", "it is not the cost of the calls that were made", not spent
     tokens = state.usage.input_tokens + state.usage.output_tokens
     yield "tally.tokens", "it is not what `usage` says", tally.tokens != tokens
-    answered = {_approval_in(record) for record in state.records if FOR_RUN in record.notes}
+    answered = {record.approval_id: record for record in state.records if _is_for_run(record)}
     for at, given in enumerate(tally.approved):
-        unknown = given not in answered or given.caller != caller.id
+        told_by = answered.get(given.id)
+        unknown = told_by is None or given != _approval_in(told_by, given, tally)
+        unknown = unknown or given.caller != caller.id
         yield f"tally.approved[{at}]", "no call of this run has a record of that answer", unknown
 
 
-def _approval_in(record: ToolInvocationRecord) -> ToolApproval:
-    """Return the yes for the whole run that a record tells of."""
+def _is_for_run(record: ToolInvocationRecord) -> bool:
+    return FOR_RUN in record.notes or FOR_RUN_EXACTLY in record.notes
+
+
+def _approval_in(
+    record: ToolInvocationRecord, given: ToolApproval, tally: RunTally
+) -> ToolApproval:
+    """Return the yes for the whole run that a record tells of.
+
+    Where the record does not show all arguments that it was about, those are taken as `given` has them.
+    """
+    mac = ""
+    if FOR_RUN not in record.notes:
+        shows_all = record.arguments_sha256 and not any(
+            note.startswith("undeclared:") for note in record.notes
+        )
+        mac = tally.mac(canonical_json(record.arguments)) if shows_all else given.arguments_mac
+        mac = mac or "of arguments that no record shows"
     by, digest = record.approved_by or "", record.definition_digest
-    return ToolApproval(record.approval_id, by, digest, record.caller)
+    return ToolApproval(record.approval_id, by, digest, record.caller, mac)
 
 
 def _is_another_turn(state: RunState) -> bool:

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal, NamedTuple, assert_never
 
 import msgspec
@@ -25,18 +26,28 @@ from toolcrib.agent.history import (
 )
 from toolcrib.agent.picking import OpenToolbox, Toolbox
 from toolcrib.agent.stream import Watch
-from toolcrib.errors import ClientError, DefinitionError, ErrorCode, ToolcribError, ToolError
-from toolcrib.hydration import ParseFailure, parse_json
+from toolcrib.errors import (
+    AnswerError,
+    ClientError,
+    DefinitionError,
+    ErrorCode,
+    Stage,
+    ToolcribError,
+)
+from toolcrib.failures import log_raised
+from toolcrib.hydration import Parsed, ParseFailure, parse_json
+from toolcrib.hydration.hydrate import built
 from toolcrib.runner import CallScope, ToolRunner
 from toolcrib.runner.running import CALLING, taint
+from toolcrib.runner.stopped import ExceptionHook
 from toolcrib.schema import Parameter, compile_validator, derive_input
 from toolcrib.threads import cancel_requests, is_stop
-from toolcrib.tools.component import NotAcceptedError, read_typed
-from toolcrib.values.call import HydrationResult
+from toolcrib.tools import Tool
+from toolcrib.values.call import HydrationError, HydrationResult, ToolCall
 from toolcrib.values.context import ROUNDING, PolicyContext
 from toolcrib.values.decision import Answer
-from toolcrib.values.definition import HasDefinition
-from toolcrib.values.json import JsonValue, canonical_json, encodable, kept_apart
+from toolcrib.values.definition import HasDefinition, ToolDefinition
+from toolcrib.values.json import JsonObject, canonical_bytes, canonical_json, encodable, kept_apart
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
@@ -77,6 +88,9 @@ from toolcrib.values.typed import check_type
 _FENCES = ("```json", "```")
 _ANSWER = "answer"
 _SHOWN = 10
+_FAILED = (
+    "its own code failed, as the log of toolcrib.tools says. The model's answer is not at fault."
+)
 
 
 class OutputType:
@@ -91,48 +105,53 @@ class OutputType:
         schema = {**properties[_ANSWER]}
         if "$defs" in derived.schema:
             schema["$defs"] = derived.schema["$defs"]
-        self._validator = compile_validator(schema)
-        self._converter = derived.converters.get(_ANSWER)
+        name = getattr(kind, "__name__", _ANSWER)
+        whole = canonical_json(derived.schema)
+        self._tool: Tool[..., Any] = Tool(
+            ToolDefinition(name=f"output={name}", description="", input_schema_json=whole),
+            dict,
+            validator=compile_validator(derived.schema),
+            converters=derived.converters,
+        )
         text = orjson.dumps(schema).decode()
         self.instructions = (
             "When you have the answer, write it as one JSON value and nothing else, valid by this "
             f"JSON Schema: {text}"
         )
-        self.format = OutputFormat(getattr(kind, "__name__", _ANSWER), text)
+        self.format = OutputFormat(name, text)
 
-    def read(self, text: str, restorer: OutputRestorer | None = None) -> tuple[Any, str | None]:
+    def read(
+        self, text: str, restorer: OutputRestorer | None = None, hook: ExceptionHook | None = None
+    ) -> tuple[Any, str | None]:
         """Return the value, or a complaint for the model: places and kinds of faults, none of its text.
 
-        `restorer` is from the view of the schema that the provider was held to.
+        `restorer` is from the view of the schema that the provider was held to. Raises AnswerError
+        where the author's own code fails; `hook` is given what it raised.
         """
-        found = parse_json(_unfenced(text))
+        bare = _unfenced(text)
+        found = parse_json(bare)
         if isinstance(found, ParseFailure):
             return None, _complaint([found.message])
-        typed, complaint = self._judged(found[0], restorer)
-        apart = None if complaint else kept_apart(_unfenced(text).encode())
-        return (typed, complaint) if apart is None else (typed, self._judged(apart, restorer)[1])
+        apart = kept_apart(bare.encode())
+        restore = (lambda value: value) if restorer is None else restorer.restore
+        sent: JsonObject = {_ANSWER: restore(found[0])}
+        exact: JsonObject | None = None if apart is None else {_ANSWER: restore(apart)}
+        parsed = Parsed(sent, canonical_bytes(sent), (), exact)
+        made, errors, _ = built(self._tool, parsed, None, partial(self._failed, text, hook))
+        if errors and errors[0].code is ErrorCode.UNUSABLE_TOOL:
+            said = errors[0].message  # a factory's field, an extra that is missing
+            why = _FAILED if said == ErrorCode.UNUSABLE_TOOL.info.text else said
+            raise AnswerError(f"{self._tool.definition.name} cannot be read: {why}")
+        if made is None or errors:
+            return None, _complaint([_told(error) for error in errors[:_SHOWN]])
+        return made.instance.arguments[_ANSWER], None
 
-    def _judged(self, value: JsonValue, restorer: OutputRestorer | None) -> tuple[Any, str | None]:
-        if restorer is not None:
-            value = restorer.restore(value)
-        if not self._validator.is_valid(value):
-            violations = self._validator.violations(value)[:_SHOWN]
-            return None, _complaint(
-                [f"{path or 'the top'}: {said}" for path, _, said in violations]
-            )
-        try:
-            return self._typed(value), None
-        except NotAcceptedError as error:
-            faults = error.faults[:_SHOWN]
-            return None, _complaint(
-                [f"/{'/'.join(map(str, where[1:]))}: {said}" for where, said in faults]
-            )
-        except ToolError as error:  # an author's text for the model
-            return None, _complaint([str(error.safe_text)])
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # noqa: BLE001  an author's validator; its text may hold anything
-            return None, _complaint(["it is not accepted"])
+    def _failed(
+        self, text: str, hook: ExceptionHook | None, what: str, raised: BaseException
+    ) -> None:
+        log_raised(f"{self._tool.definition.name}, {what},", raised)
+        if hook is not None:
+            hook(ToolCall("", self._tool.definition.name, text), raised)
 
     @staticmethod
     def told(text: str, restorer: OutputRestorer | None) -> str:
@@ -143,8 +162,12 @@ class OutputType:
         restored = restorer.restore(found[0])
         return text if restored == found[0] else canonical_json(restored)
 
-    def _typed(self, value: JsonValue) -> Any:
-        return value if self._converter is None else read_typed(self._converter, value, _ANSWER)
+
+def _told(error: HydrationError) -> str:
+    """Return what is told of a fault of an answer; a text of the author's own has no place."""
+    if error.stage is Stage.INSTANTIATE and not error.path:
+        return error.message
+    return f"{error.path.removeprefix(f'/{_ANSWER}') or 'the top'}: {error.message}"
 
 
 def _complaint(faults: list[str]) -> str:
@@ -451,7 +474,8 @@ class Run:
         answers = (reply.text,) if reply.answers is None else reply.answers
         if len(answers) == 1:
             restorer = reply.offer.output
-            self._output, complaint = self._output_type.read(answers[0], restorer)
+            hook = self._runner.on_exception
+            self._output, complaint = self._output_type.read(answers[0], restorer, hook)
             if complaint is None:
                 self._answer = self._output_type.told(answers[0], restorer)
         else:
@@ -560,7 +584,7 @@ class Run:
         own = isinstance(error, ToolcribError)
         self._emit(RunError(type(error).__name__, str(error) if own else "an unexpected error"))
         result = self._end("failed")
-        if isinstance(error, ClientError):
+        if isinstance(error, ClientError | AnswerError):
             error.state = result.state
 
     def _end(self, status: RunStatus, limit: str | None = None) -> RunResult:

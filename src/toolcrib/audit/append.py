@@ -367,7 +367,9 @@ class Tail(CheckedLog):
             head = self._seal.entry(previous, at, draft.text)
             own = (head.seq, at, draft.text, previous.hash, head.hash)
             rows.append(own + columns_of(draft.told))
-        self._transaction.execute_many(_INSERT, [dict(zip(_NAMES, row, strict=True)) for row in rows])
+        self._transaction.execute_many(
+            _INSERT, [dict(zip(_NAMES, row, strict=True)) for row in rows]
+        )
         self._seal_in(rows, [draft.told for draft in drafts])
 
     def prune(self, before: float, left: Left) -> tuple[int, Left | None]:

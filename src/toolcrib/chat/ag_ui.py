@@ -38,7 +38,7 @@ from toolcrib.chat.messages import LARGEST_ARGUMENTS, LARGEST_RESULT, begin
 from toolcrib.chat.threads import MOST_WAITING, ThreadStore
 from toolcrib.chat.view import bounded, readable
 from toolcrib.errors import MissingExtraError, ToolcribError
-from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller, Refuse
+from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller, ForRun, Refuse
 from toolcrib.values.json import JsonObject, JsonValue, encodable, to_plain
 from toolcrib.values.run import (
     ApprovalRequested,
@@ -71,6 +71,7 @@ _ENVELOPE: Final = ("metadata", "encryptedValue")
 class _Payload(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     approved: bool
     edited_args: dict[str, Any] | None = None
+    for_run: ForRun = False
 
 
 class _Resume(msgspec.Struct, rename="camel"):
@@ -180,8 +181,10 @@ class _Front:
         try:
             payload = msgspec.convert(given.payload, type=_Payload)
         except msgspec.ValidationError:
-            raise ChatError(422, "invalid_answer", "a payload is approved, editedArgs") from None
-        yes = Approve(by=caller.id, arguments=payload.edited_args)
+            raise ChatError(
+                422, "invalid_answer", "a payload is approved, editedArgs, forRun"
+            ) from None
+        yes = Approve(by=caller.id, arguments=payload.edited_args, for_run=payload.for_run)
         answer = as_asked(yes, asked) if payload.approved else Refuse(by=caller.id)
         allowed = partial(self._doors.may_approve, caller)
         await check_answer(self._agent.runner, state, asked, answer, allowed)
@@ -291,6 +294,8 @@ def _is_over(state: RunState) -> bool:
 
 def _interrupt(asked: ApprovalRequest, schema: Any) -> core.Interrupt:
     properties = {"approved": {"type": "boolean"}, "editedArgs": schema or {"type": "object"}}
+    if asked.for_run:
+        properties["forRun"] = {"enum": [False, True, "exactly"], "default": False}
     return core.Interrupt(
         id=asked.id,
         reason="tool_call",

@@ -18,6 +18,7 @@ import msgspec
 from toolcrib.agent import Agent, RunStream
 from toolcrib.approvals import answer_later
 from toolcrib.chat.doors import (
+    NOT_A_CLIENTS,
     Authenticate,
     ChatError,
     ChatLimits,
@@ -33,7 +34,7 @@ from toolcrib.chat.threads import BusyError, ThreadStore
 from toolcrib.chat.view import Operation, ShownThread, TurnView, new_turn, readable
 from toolcrib.clients import cost_of
 from toolcrib.errors import MissingExtraError, ToolcribError
-from toolcrib.values.decision import Answer, Approve, Caller, Refuse
+from toolcrib.values.decision import Answer, Approve, Caller, ForRun, Refuse
 from toolcrib.values.json import Veiled, is_seen, to_plain
 from toolcrib.values.message import Usage
 from toolcrib.values.run import RunState
@@ -115,7 +116,7 @@ class GivenAnswer(Veiled, msgspec.Struct, forbid_unknown_fields=True):
 
     decision: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["approve", "deny"]})]
     arguments: dict[str, Any] | None = None
-    for_run: bool = False
+    for_run: ForRun = False
     reason: str = ""
 
 
@@ -403,6 +404,12 @@ _STREAM = (
 )
 
 
+_OF_A_BODY = (
+    ". What a body says that is not a client's to say has a code of its own (422): "
+    + "; ".join(f"`{code}`, {why}" for code, (why, _) in NOT_A_CLIENTS.items())
+)
+
+
 class _Operation(NamedTuple):
     method: str
     path: str
@@ -466,6 +473,7 @@ def _described(operation: _Operation, path: str, of: dict[Any, Any]) -> dict[str
         },
     }
     if operation.takes is not None:
+        made["responses"]["default"]["description"] += _OF_A_BODY
         body = {"application/json": {"schema": of[operation.takes]}}
         made["requestBody"] = {"required": True, "content": body}
     return made

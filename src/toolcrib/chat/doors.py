@@ -12,9 +12,9 @@ import inspect
 import ipaddress
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jiter
 import msgspec
@@ -190,7 +190,7 @@ class Doors:
                 raise ChatError(422, "invalid_body", ROUNDED)
             return msgspec.convert(_with_integers(given), type_)
         except msgspec.ValidationError as error:
-            raise ChatError(422, "invalid_body", _fault(error, type_)) from None
+            raise _refused(error, given, type_) from None
         except ValueError as error:
             if "duplicate key" in str(error):  # which of the two counts, nobody can know
                 told = "an object of the body has a key twice"
@@ -240,11 +240,82 @@ def _with_integers(body: Any) -> Any:
     return {k: int(v) if type(v) is float and is_whole(v) else v for k, v in body.items()}
 
 
+class NotAClients(NamedTuple):
+    """Something that a client may not say: why, and the members and roles of a body that say it."""
+
+    why: str
+    words: str
+
+
+NOT_A_CLIENTS = {
+    "approval": NotAClients(
+        "an approval is given at the address of its question",
+        "approval approvals approve approved decision forrun",
+    ),
+    "tool_result": NotAClients(
+        "a result is what a tool gave that ran here",
+        "result results toolresult toolresults tooloutput tooloutputs toolcallid tooluseid"
+        " role:tool role:function role:toolresult role:functioncalloutput",
+    ),
+    "tool_call": NotAClients(
+        "a call is the model's to make",
+        "call calls toolcall toolcalls functioncall role:toolcall role:tooluse role:functioncall",
+    ),
+    "assistant_message": NotAClients(
+        "an assistant's message is the model's to say",
+        "assistant assistantmessage role:assistant role:model role:ai role:chatbot",
+    ),
+    "system_message": NotAClients(
+        "instructions are the application's to give",
+        "system systemmessage systemprompt systeminstruction instructions role:system role:developer",
+    ),
+    "caller": NotAClients(
+        "who asks is the application's to say", "caller by approvedby user userid roles"
+    ),
+    "history": NotAClients(
+        "what was said before is kept here", "messages history turns contents conversation"
+    ),
+}
+"""What a client may not say, by the code of its refusal: of several the first is told. Its words are
+letters alone, in lower case."""
+
+
+def _refused(error: msgspec.ValidationError, given: Any, type_: type[Any]) -> ChatError:
+    """Return why a body is refused: for what is not its sender's to say, if it says that."""
+    if isinstance(given, dict) and type_.__struct_config__.forbid_unknown_fields:
+        declared = type_.__struct_encode_fields__
+        words = set(_words({name: part for name, part in given.items() if name not in declared}))
+        for code, (why, saying) in NOT_A_CLIENTS.items():
+            if not words.isdisjoint(saying.split()):
+                return ChatError(422, code, f"{why}: {_takes(type_)}")
+    return ChatError(422, "invalid_body", _fault(error, type_))
+
+
+def _words(part: Any) -> Iterator[str]:
+    """Yield the names of all members in a part of a body, and what `role` and `type` say."""
+    for each in part if isinstance(part, list) else ():
+        yield from _words(each)
+    for name, inner in part.items() if isinstance(part, dict) else ():
+        word = _letters(name)
+        yield word
+        if isinstance(inner, str) and word in ("role", "type"):
+            yield f"role:{_letters(inner)}"
+        yield from _words(inner)
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalpha, name)).lower()
+
+
+def _takes(type_: type[Any]) -> str:
+    return f"the body takes {', '.join(type_.__struct_encode_fields__)} and nothing else"
+
+
 def _fault(error: msgspec.ValidationError, type_: type[Any]) -> str:
     """Return where a body is wrong, and what has to stand there: of what was sent only its type."""
     text = str(error)
     if text.startswith("Object contains unknown field"):  # and its name, whatever that says
-        return f"the body takes {', '.join(type_.__struct_encode_fields__)} and nothing else"
+        return _takes(type_)
     told, at, path = text.rpartition(" - at `$")
     told, place = (told, path.strip(".`")) if at else (text, "the body")
     if not told.startswith(_OF_TYPES):

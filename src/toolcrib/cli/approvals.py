@@ -19,7 +19,7 @@ from toolcrib.approvals import ApprovalStore, shown_arguments, shown_request
 from toolcrib.cli.options import DATABASE, JsonOption, UnusableError, check_holds
 from toolcrib.cli.render import out, print_json, printable
 from toolcrib.hydration import ParseFailure, parse_arguments
-from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
+from toolcrib.values.decision import Answer, ApprovalRequest, Approve, ForRun, Refuse
 from toolcrib.values.json import ROUNDED, JsonObject, to_plain
 
 T = TypeVar("T")
@@ -85,13 +85,23 @@ def approve(
         bool,
         typer.Option("--for-run", help="Do not ask about this tool again in this run."),
     ] = False,
+    for_run_exactly: Annotated[
+        bool,
+        typer.Option(
+            "--for-run-exactly",
+            help="Do not ask about this tool with exactly these arguments again in this run.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Approve questions: their calls may run, once, with exactly the arguments that are shown."""
     if arguments is not None and len(set(ids)) > 1:
         raise UnusableError("--arguments goes with one question: approve the others by themselves")
     edited = None if arguments is None else _edited(arguments)
-    _answer(ids, Approve(_name(by), edited, for_run), store, as_json=as_json)
+    if for_run and for_run_exactly:
+        raise UnusableError("--for-run covers any arguments: leave out --for-run-exactly")
+    rest: ForRun = "exactly" if for_run_exactly else for_run
+    _answer(ids, Approve(_name(by), edited, rest), store, as_json=as_json)
 
 
 @app.command("refuse")

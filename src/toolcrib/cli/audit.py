@@ -73,7 +73,13 @@ from toolcrib.errors import ErrorCode, SourceError, Stage
 from toolcrib.storage import UnreachableError
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.json import to_plain
-from toolcrib.values.record import FOR_RUN, ToolInvocationRecord, is_final, standing
+from toolcrib.values.record import (
+    FOR_RUN,
+    FOR_RUN_EXACTLY,
+    ToolInvocationRecord,
+    is_final,
+    standing,
+)
 
 # What happened to a call and where it came from, in sentences made from the log and nothing else.
 
@@ -289,6 +295,10 @@ def decision_of(record: ToolInvocationRecord) -> str:
 
 
 _WORDS = {Allow: "allow", Ask: "ask", Deny: "deny"}
+_FOR_RUN = {
+    FOR_RUN: ", for the whole run",
+    FOR_RUN_EXACTLY: ", for the same arguments in the whole run",
+}
 _VERBS = {Allow: "allowed it", Ask: "asked for an approval", Deny: "denied it"}
 
 
@@ -309,7 +319,7 @@ def _attempt(entries: list[AuditEntry], *, again: bool) -> Iterator[StoryLine]:
         yield StoryLine("", "decided", f"{_WORDS[type(record.decision)]} by {policy}{reason}")
     if record.approved_by:
         edited = ", with other arguments" if record.edited else ""
-        edited += ", for the whole run" if FOR_RUN in record.notes else ""
+        edited += "".join(told for note, told in _FOR_RUN.items() if note in record.notes)
         yield StoryLine("", "answered", f"{answered(record)}{edited}{_question(record)}")
     for entry in entries:
         yield _event(entry)
@@ -334,7 +344,7 @@ def _event(entry: AuditEntry) -> StoryLine:
 
 def _facts(record: ToolInvocationRecord) -> Iterator[tuple[str, str]]:
     yield "repaired", f"by {record.repaired_by or 'a repairer'}" if record.repaired else ""
-    yield "read with", ", ".join(note for note in record.notes if note != FOR_RUN)
+    yield "read with", ", ".join(note for note in record.notes if note not in _FOR_RUN)
     validator = record.validator
     checked = "" if validator is None else f"by {validator.name} {validator.version}"
     if validator is not None:

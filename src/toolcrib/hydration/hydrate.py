@@ -7,25 +7,34 @@ restorer of the offer first puts what was made for a view into the author's term
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from types import NoneType
 from typing import Any, ClassVar, TypeAlias
+from weakref import WeakKeyDictionary
 
 import msgspec
 from pydantic import ValidationError
 from pydantic_core import to_json
 
 from toolcrib.errors import ErrorCode, MissingExtraError, Stage, ToolError
-from toolcrib.failures import log_raised
+from toolcrib.failures import Explained, log_raised, log_refused
 from toolcrib.hydration.parse import Parsed, ParseFailure, parse_arguments, read_short
 from toolcrib.schema.derive.factories import AddedDefaults, FactoryFailed, FactoryValues, Pinned
-from toolcrib.schema.derive.roundtrip import Noted, TooMuchWorkError
-from toolcrib.schema.references import escape_pointer, name_of, remove_at
+from toolcrib.schema.derive.roundtrip import A_VALIDATOR, Noted, TooMuchWorkError
+from toolcrib.schema.references import escape_pointer, name_of, remove_at, steps_of
 from toolcrib.schema.validator import Validator
 from toolcrib.tools import Catalog, Tool, Tools, tool_of
-from toolcrib.tools.component import BuiltArguments, NotAcceptedError, copy_of, value_faults
+from toolcrib.tools.component import (
+    BuiltArguments,
+    NotAcceptedError,
+    copy_of,
+    same_kind,
+    value_faults,
+)
 from toolcrib.values.call import (
     CallFault,
     Hydrated,
@@ -81,7 +90,8 @@ def hydrate(
     judged = parsed if offer is None else _restored(offer, tool, call, parsed)
     before = None if pinned is None else FactoryValues.of(pinned)
     undeclared = () if tool.definition.closed else _undeclared(tool, judged.value)
-    made, errors, retryable = _built(call, tool, judged, before, on_exception)
+    failed = partial(_failed_call, call, tool, on_exception)
+    made, errors, retryable = built(tool, judged, before, failed)
     notes, validator = call.notes + judged.notes + undeclared, tool.validator
     if made is not None and made.normalised:
         notes = (*notes, "normalised")
@@ -119,6 +129,14 @@ def _check_options(pinned: object, on_exception: object) -> None:
 # arguments are at fault.
 _Refusal: TypeAlias = ToolError | NotAcceptedError | ValidationError | TooMuchWorkError
 _REFUSALS = (ToolError, NotAcceptedError, ValidationError, TooMuchWorkError)
+
+
+Failed: TypeAlias = Callable[[str, BaseException], None]
+"""Tells the author that their code, or ours, failed: which of it, and what it raised."""
+
+
+class MadeOtherwise(Explained):
+    """An author's validator made of valid arguments what its own hints do not take."""
 
 
 class OtherArguments(Exception):  # noqa: N818  says why a call does not run; its text is fixed
@@ -248,16 +266,13 @@ def _undeclared(tool: Tool[..., Any], arguments: JsonObject) -> tuple[str, ...]:
     return (f"undeclared:{number}",) if number and tool.validator is not None else ()
 
 
-def _built(
-    call: ToolCall,
-    tool: Tool[..., Any],
-    parsed: Parsed,
-    before: FactoryValues | None,
-    on_exception: Callable[[ToolCall, BaseException], None] | None,
+def built(
+    tool: Tool[..., Any], parsed: Parsed, before: FactoryValues | None, failed: Failed
 ) -> tuple[BuiltArguments | None, tuple[HydrationError, ...], bool | None]:
     """Judge arguments by the schema, read them once, and hold the value against what was sent.
 
-    Return what was built, or errors, and whether the author said that the call may be made again.
+    Return what was built, or errors, and whether the author said that the call may be made again. What
+    of the author's code, or ours, failed is told to `failed`, and is an error of `unusable_tool`.
     """
     definition, validator, arguments = tool.definition, tool.validator, parsed.value
     stage = Stage.VALIDATE
@@ -271,29 +286,35 @@ def _built(
         if made.normalised:
             stage = Stage.VALIDATE
             if validator is not None and not validator.is_valid(_without(made)):
-                return made, tuple(_normalised(path) for path in made.normalised), None
+                return made, _normalised(tool, parsed, made, failed), None
     except KeyboardInterrupt:
         raise
     except BaseException as raised:  # noqa: BLE001  an author's code, or a panic in Rust
         cause = raised.__cause__ if isinstance(raised, FactoryFailed) else raised
         retryable = cause.retryable if isinstance(cause, ToolError) else None
         if stage is Stage.VALIDATE or not isinstance(raised, _REFUSALS):
-            return None, _failed(call, tool, raised, stage, on_exception), retryable
-        return None, _refused(raised, arguments, definition), retryable
+            return None, _failed(raised, stage, failed), retryable
+        return None, _refused(raised, tool, fresh(parsed.data), failed), retryable
     if parsed.apart is None:
         return made, (), None
     values = None if made.factory_values is None else made.factory_values.again()
     apart = Parsed(parsed.apart, parsed.data)
-    return made, *_built(call, tool, apart, values, on_exception)[1:]
+    return made, *built(tool, apart, values, failed)[1:]
 
 
-def _failed(
+def _failed_call(
     call: ToolCall,
     tool: Tool[..., Any],
-    raised: BaseException,
-    stage: Stage,
     on_exception: Callable[[ToolCall, BaseException], None] | None,
-) -> tuple[HydrationError, ...]:
+    what: str,
+    raised: BaseException,
+) -> None:
+    log_raised(f"tool '{tool.definition.name}', {what},", raised)
+    if on_exception is not None:
+        on_exception(call, raised)
+
+
+def _failed(raised: BaseException, stage: Stage, failed: Failed) -> tuple[HydrationError, ...]:
     """Tell the author what their code, or ours, raised; return what the model is told, which is never
     that its arguments are at fault."""
     what = "its validator" if stage is Stage.VALIDATE else "when it was given its arguments"
@@ -302,9 +323,7 @@ def _failed(
         what = f"the default factory of '{raised.field}'"
         said = f"The tool cannot be used: the default of '{raised.field}' could not be made."
         raised = raised.__cause__ or raised
-    log_raised(f"tool '{tool.definition.name}', {what},", raised)
-    if on_exception is not None:
-        on_exception(call, raised)
+    failed(what, raised)
     if isinstance(raised, MissingExtraError):
         said = raised.advice
     elif isinstance(raised, ToolError):
@@ -337,13 +356,69 @@ def _without(made: BuiltArguments) -> JsonObject:
     return arguments
 
 
-def _normalised(path: str) -> HydrationError:
+def _normalised(
+    tool: Tool[..., Any], parsed: Parsed, made: BuiltArguments, failed: Failed
+) -> tuple[HydrationError, ...]:
+    """Return the errors of what validators made that the schema does not take: the author's, if it is
+    of another type than what was sent, and the schema takes it as it was sent."""
     text = "what the tool's own validator makes of this value does not fit the tool's schema"
-    return HydrationError(Stage.INSTANTIATE, ErrorCode.INVALID_ARGUMENTS, text, path)
+    sent, taken = fresh(parsed.data), _without(made)
+    others = [path for path in made.normalised if _is_other(_at(sent, path), _at(taken, path))]
+    for path in others:
+        above, _, last = path.rpartition("/")
+        holder = _at(taken, above)
+        holder[int(last) if isinstance(holder, list) else steps_of(f"/{last}")[0]] = _at(sent, path)
+    by_code = bool(others and tool.validator is not None and tool.validator.is_valid(taken))
+    faults = tuple(
+        (tuple(steps_of(path)), text) for path in (others if by_code else made.normalised)
+    )
+    code = dict.fromkeys(name for where, _ in faults for name in tool.code_at("".join(where[:1])))
+    error = NotAcceptedError(faults, tuple(code), by_code=by_code)
+    return _refused(error, tool, sent, failed)
+
+
+def _at(value: Any, pointer: str) -> Any:
+    """Return what is at a place; `...` where there is no such place."""
+    try:
+        for token in steps_of(pointer):
+            value = value[int(token) if isinstance(value, list) else token]
+    except (LookupError, TypeError, ValueError):
+        return ...
+    return value
+
+
+def _is_other(sent: Any, made: Any) -> bool:
+    return sent is not ... and made is not ... and not same_kind(sent, made)
+
+
+def _made_otherwise(places: Iterable[str], code: tuple[str, ...]) -> MadeOtherwise:
+    named = " or ".join(code[:_MOST_NAMED] or A_VALIDATOR)
+    return MadeOtherwise(
+        f"{named} makes of the valid value at {_said(places)} what the tool cannot take: a validator"
+        " returns its value, and only that of a single field may change it"
+    )
+
+
+_MOST_NAMED = 3
+_MOST_WARNED = 100
+_WARNED: WeakKeyDictionary[Tool[..., Any], set[str]] = WeakKeyDictionary()
+
+
+def _warn(tool: Tool[..., Any], places: Iterable[str], code: tuple[str, ...]) -> None:
+    """Tell the author, once for each place, that code of theirs may be why a valid value is refused."""
+    said = _said(re.sub(r"/[0-9]+(?![^/])", "/*", place) for place in places)
+    warned = _WARNED.setdefault(tool, set())
+    if said not in warned and len(warned) < _MOST_WARNED:
+        warned.add(said)
+        log_refused(tool.definition.name, said, code[:_MOST_NAMED])
+
+
+def _said(places: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(place or "the top" for place in places))
 
 
 def _refused(
-    raised: _Refusal, arguments: JsonObject, definition: ToolDefinition
+    raised: _Refusal, tool: Tool[..., Any], arguments: JsonObject, failed: Failed
 ) -> tuple[HydrationError, ...]:
     """Return the errors of an author's own checks, which no schema can state.
 
@@ -356,14 +431,14 @@ def _refused(
         said = _text_of(raised) or ErrorCode.INVALID_ARGUMENTS.info.text
         return (HydrationError(Stage.INSTANTIATE, ErrorCode.INVALID_ARGUMENTS, said),)
     faults = raised.faults if isinstance(raised, NotAcceptedError) else value_faults(raised)
+    places = [_path(where, arguments, tool.definition) for where, _ in faults]
+    if isinstance(raised, NotAcceptedError) and raised.by_code:
+        return _failed(_made_otherwise(places, raised.code), Stage.INSTANTIATE, failed)
+    if isinstance(raised, NotAcceptedError) and raised.code:
+        _warn(tool, places, raised.code)
     return tuple(
-        HydrationError(
-            Stage.INSTANTIATE,
-            ErrorCode.INVALID_ARGUMENTS,
-            text,
-            _path(where, arguments, definition),
-        )
-        for where, text in faults
+        HydrationError(Stage.INSTANTIATE, ErrorCode.INVALID_ARGUMENTS, text, place)
+        for place, (_, text) in zip(places, faults, strict=True)
     )
 
 
@@ -380,7 +455,8 @@ def _path(
     for step in location:
         if isinstance(node, dict) and step in node:
             shown.append(escape_pointer(step) if f'"{step}"' in declared else "*")
-        elif isinstance(node, list) and isinstance(step, int) and step < len(node):
+        elif isinstance(node, list) and str(step).isdecimal() and int(step) < len(node):
+            step = int(step)  # noqa: PLW2901
             shown.append(str(step))
         else:
             continue

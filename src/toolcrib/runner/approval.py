@@ -117,7 +117,7 @@ def approval_request(
         arguments_digest="" if definition.secret else arguments_digest,
         asked_at=now,
         defaults=masked_places(definition, hydrated.defaults),
-        for_run=ask.policy == "standard" and spared_for_run(definition, run, caller.id),
+        for_run=ask.policy == "standard" and spared_for_run(hydrated, run, caller.id),
     )
 
 
@@ -218,12 +218,10 @@ def checked_answer(answer: object) -> Answer:
     by = encodable(answer.by)
     if isinstance(answer, Refuse):
         return Refuse(encodable(str(answer.reason)), by)
-    if not isinstance(answer.for_run, bool):
-        raise NotAnAnswer("Approve(for_run=…) is True or False")
-    arguments = answer.arguments
-    return Approve(
-        by, None if arguments is None else _checked_arguments(arguments, by), answer.for_run
-    )
+    arguments, for_run = answer.arguments, answer.for_run
+    if not isinstance(for_run, bool) and (not isinstance(for_run, str) or for_run != "exactly"):
+        raise NotAnAnswer('Approve(for_run=…) is True, False or "exactly"')
+    return Approve(by, None if arguments is None else _checked_arguments(arguments, by), for_run)
 
 
 def _checked_arguments(arguments: object, by: str) -> JsonObject:
@@ -287,7 +285,8 @@ async def answer_to(
         failed(error)
         told = str(error) if error.code is ErrorCode.APPROVAL_FAILED else None
         by = error.by if isinstance(error, NotArguments) else ""
-        raise Stopped(CallError.of(error.code, told), edited_by=by) from None
+        retryable = False if by else None  # what a person wrote, no call of the model's can mend
+        raise Stopped(CallError.of(error.code, told, retryable=retryable), edited_by=by) from None
     if isinstance(answer, Approve) and request.expired():
         raise Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
     return answer

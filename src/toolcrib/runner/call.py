@@ -86,6 +86,7 @@ from toolcrib.values.decision import (
 from toolcrib.values.json import Veiled
 from toolcrib.values.record import (
     FOR_RUN,
+    FOR_RUN_EXACTLY,
     LEFT_BEHIND,
     CallError,
     Completed,
@@ -602,26 +603,33 @@ class Call(Veiled, msgspec.Struct):
         if approved is not hydrated:
             facts.take_edit(approved)
         if isinstance(approved, Rejected):
-            raise Stopped(rejection(approved))
+            error = rejection(
+                approved
+            )  # of what a person wrote: no call of the model's can mend it
+            raise Stopped(msgspec.structs.replace(error, retryable=False))
         again = self._decide(approved)  # the run may have spent more meanwhile
         if isinstance(again, Deny):
             raise Stopped(CallError.of(again.code))
         if isinstance(answer, Approve) and answer.for_run:
-            self._approve_tool(approved, answer, request)
+            self._approve_for_run(approved, answer, request)
         return approved
 
-    def _approve_tool(self, hydrated: Hydrated, answer: Approve, request: ApprovalRequest) -> None:
-        """Remember a yes to the tool for the rest of the run."""
+    def _approve_for_run(
+        self, hydrated: Hydrated, answer: Approve, request: ApprovalRequest
+    ) -> None:
+        """Remember a yes to the tool, or to exactly this call of it, for the rest of the run."""
         tally, digest, caller = self.scope.tally, hydrated.definition.digest, self.context.caller.id
-        if tally.approval_of(digest, caller) is None:
-            given = ToolApproval(request.id, answer.by, digest, caller)
-            tally.approved = (*tally.approved, given)
-            self.facts.notes += (FOR_RUN,)
+        mac = tally.mac_of(hydrated) if answer.for_run == "exactly" else ""
+        earlier = tally.approval_of(hydrated, caller)
+        if mac is None or (earlier is not None and earlier.arguments_mac in ("", mac)):
+            return
+        given = ToolApproval(request.id, answer.by, digest, caller, mac)
+        tally.approved = (*tally.approved, given)
+        self.facts.notes += (FOR_RUN_EXACTLY if mac else FOR_RUN,)
 
     def _note_approval(self, hydrated: Hydrated) -> None:
-        """Record who approved the tool for the run, if it runs because of that."""
-        digest, caller = hydrated.definition.digest, self.context.caller.id
-        given = self.scope.tally.approval_of(digest, caller)
+        """Record who approved the tool, or this call of it, for the run, if it runs because of that."""
+        given = self.scope.tally.approval_of(hydrated, self.context.caller.id)
         if given is not None:
             self.facts.approval_id, self.facts.approved_by = given.id, given.by
 

@@ -7,8 +7,8 @@ about itself.
 Every runner applies the standard policy, whatever else it is given. Roles deny. What is marked as
 risky, what nobody checked, what somebody else may have steered and what was doubtful in how the call
 arrived asks. A doubt stands in the call's notes (`_DOUBTS`); about a tool that only reads it does not
-ask. Who approved a tool for the whole run is not asked again for what the tool is, or for what the run
-has read.
+ask. Who approved a tool, or exactly this call of it, for the whole run is not asked again for what the
+tool is, or for what the run has read.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ class Standard(msgspec.Struct, frozen=True):
         marks, mode = hydrated.definition.annotations, hydrated.definition.no_schema_mode
         risky = context.run.tainted and not marks.read_only
         approved = (marks.requires_approval or risky) and context.run.approval_of(
-            hydrated.definition.digest, context.caller.id
+            hydrated, context.caller.id
         )
         if marks.requires_approval and not approved:
             yield NOT_TRUSTED if hydrated.building.distrusted else "the tool requires an approval"
@@ -333,10 +333,11 @@ class Standard(msgspec.Struct, frozen=True):
             yield "the run has read untrusted content, and this tool may have side effects"
 
 
-def spared_for_run(definition: ToolDefinition, run: RunTally, caller: str) -> bool:
+def spared_for_run(hydrated: Hydrated, run: RunTally, caller: str) -> bool:
     """Return whether a yes for the run would end what the standard policy asks about a tool itself."""
+    definition = hydrated.definition
     marks = definition.annotations
-    if run.approval_of(definition.digest, caller):
+    if run.approval_of(hydrated, caller):
         return False  # somebody said it already: what asks now is another matter
     asked_anyway = (
         not marks.safe or marks.threat_level == "high" or definition.no_schema_mode is not None

@@ -24,9 +24,9 @@ from toolcrib.runner.running import CALLING, Calling
 from toolcrib.runner.stopped import NOT_ITS_OWN, as_failure, rejection
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.context import CallScope
-from toolcrib.values.decision import Caller, Decision
+from toolcrib.values.decision import ApprovalRequest, Approve, Caller, Decision
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import canonical_json, keyed_digest
+from toolcrib.values.json import canonical_json, is_seen, keyed_digest
 from toolcrib.values.record import (
     NO_JSON,
     Attachment,
@@ -46,6 +46,8 @@ _EDIT_REFUSED = (
     "Whoever approved this call changed its arguments to ones that do not fit. It has not run."
 )
 _EDIT_FAILED = "Whoever approved this call changed its arguments. It has not run."
+_NO_YES = frozenset((ErrorCode.APPROVAL_EXPIRED, ErrorCode.APPROVAL_MISMATCH, ErrorCode.OTHER_CALL))
+"""What ends a call because its answer is no yes to it."""
 _NOT_OVER = frozenset({"started", "planned", "rejected"})  # nothing has run, or not to its end
 _MOST_ATTACHED = 10_000
 _OF_THIS_PROCESS = os.urandom(32)  # the key of digests where no ledger has one
@@ -75,9 +77,8 @@ class CallFacts(msgspec.Struct, gc=False):
     approved_by: str | None = None
     approval_id: str = ""
     refusal: str = ""
-    edit: Literal["none", "unfit", "taken"] = (
-        "none"  # what an approver put in place of the arguments
-    )
+    # what an approver put in place of the arguments; `unread` if the call ended before it was read
+    edit: Literal["none", "unread", "unfit", "taken"] = "none"
     key: str = ""
     notes: tuple[str, ...] = ()
 
@@ -97,13 +98,27 @@ class CallFacts(msgspec.Struct, gc=False):
         self.hydrated = hydrated
 
     def failed(self, error: CallError) -> Failed:
+        if self.scope.answers and self.approved_by is None and error.code not in _NO_YES:
+            self._note_answer()
         return Failed(self.record("failed", error=error), error, self.notice())
+
+    def _note_answer(self) -> None:
+        """Note an edit that was given beforehand, of a call that ended before it was read."""
+        call, run_id = self.hydrated.call, self.scope.tally.run_id
+        for id_, answer in self.scope.answers.items():
+            asked = self.scope.asked.get(id_)
+            if asked is None or (asked.call_id, asked.run_id) != (call.id, run_id):
+                continue
+            if isinstance(answer, Approve) and _is_edit(answer, asked):
+                self.approved_by, self.approval_id, self.edit = answer.by, id_, "unread"
 
     def notice(self) -> str:
         """Tell the model, if the arguments were edited, which ones the result belongs to."""
         hydrated = self.hydrated
         if self.edit == "none":
             return ""
+        if self.edit == "unread":
+            return _EDIT_FAILED
         if self.edit == "unfit" or not isinstance(hydrated, Hydrated):
             codes = {error.code for error in hydrated.errors}
             return _EDIT_FAILED if ErrorCode.UNUSABLE_TOOL in codes else _EDIT_REFUSED
@@ -199,6 +214,16 @@ class CallFacts(msgspec.Struct, gc=False):
             yield definition.digest, partial(_defined, definition)
         for attachment in self.scope.attachments:
             yield f"{attachment.run_id}/{attachment.digest}", partial(_as_it_is, attachment)
+
+
+def _is_edit(answer: Approve, asked: ApprovalRequest) -> bool:
+    """Return whether a yes that has not lapsed has other arguments than were asked about."""
+    if answer.arguments is None or not is_seen(answer.by) or asked.expired():
+        return False
+    try:
+        return canonical_json(answer.arguments) != canonical_json(asked.arguments)
+    except (TypeError, ValueError, RecursionError):  # no JSON, which was not asked about
+        return True
 
 
 class SinkResult(NamedTuple):

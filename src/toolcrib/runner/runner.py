@@ -148,6 +148,11 @@ class ToolRunner:
         return made
 
     @property
+    def on_exception(self) -> ExceptionHook:
+        """Gives its hook, if it has one, what an author's code raised, and raises nothing."""
+        return self._setup.reporter.debug
+
+    @property
     def catalog(self) -> Catalog:
         """The tools that it runs; `over` makes a runner of others."""
         return self._setup.catalog

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import cache, cached_property, lru_cache
 from threading import Lock
 from typing import Any, NamedTuple, Protocol, TypeAlias
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import jsonschema_rs
 
@@ -254,6 +254,10 @@ _TOO_MANY = Violation(
 _TOO_LONG = Violation("", "pattern", "the texts are too long for the patterns of the schema")
 
 
+_MISFIT = "does not fit the schema, in more ways than can be listed"
+_WHOLE = "urn:toolcrib:whole"  # by which a schema around the whole one refers to a part of it
+
+
 class Validator(Protocol):
     """Declares what a pluggable validator has to do; `info` goes into the provenance of each call.
 
@@ -330,13 +334,31 @@ class JsonSchemaValidator:
             if not self._comparing.is_bearable(value):
                 return (_TOO_MANY,)
         if not explainable(self._references, self._schema, value):
-            return ()
+            return tuple(self._misfits(value))[:MAX_VIOLATIONS]
         for error in self._iter_errors(value):
             for reason in reasons(error):
                 if len(found) == MAX_VIOLATIONS:
                     return tuple(found)
                 found.append(Violation(self._path(reason), reason.kind.name, describe(reason)))
         return tuple(found)
+
+    def _misfits(self, value: object) -> Iterator[Violation]:
+        """Yield the properties that do not fit by themselves, where the reasons would be too many."""
+        declared = self._schema.get("properties")
+        if not (isinstance(value, dict) and isinstance(declared, dict)):
+            return
+        own = self._schema.get("$id")
+        whole = {**self._schema, "$id": own if isinstance(own, str) else _WHOLE}
+        at = f"{whole['$id'].partition('#')[0]}#/properties/"
+        parts = {name: {"$ref": at + quote(escape_pointer(name))} for name in declared}
+        below = "definitions" if self._inspected.draft is Draft.D7 else "$defs"
+        try:
+            apart = _compiled({below: {"whole": whole}, "properties": parts}, self._inspected)
+        except SchemaError:  # by an $id of its own it is not found
+            return
+        for name in declared:
+            if name in value and not apart.is_valid({name: value[name]}):
+                yield Violation(f"/{escape_pointer(name)}", "properties", _MISFIT)
 
     def _judge_bounded(self, value: object, /) -> bool:
         return (

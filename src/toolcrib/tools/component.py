@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, TypeAlias, Typ
 
 import msgspec
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from pydantic_core.core_schema import ErrorType
 
 from toolcrib.errors import DefinitionError
@@ -25,8 +26,9 @@ from toolcrib.schema.derive.adapters import whole
 from toolcrib.schema.derive.defaults import STEADY
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.reading import TypedReader
-from toolcrib.schema.derive.roundtrip import At, Differs, Findings, Noted, steps
+from toolcrib.schema.derive.roundtrip import A_VALIDATOR, At, Differs, Findings, Noted, steps
 from toolcrib.schema.references import pointer_of
+from toolcrib.schema.validator import kind_of
 from toolcrib.tools.build import compile_schema
 from toolcrib.tools.capability import Need
 from toolcrib.tools.trust import Imported, Pins, Trust, trusted_by
@@ -42,15 +44,71 @@ _NO_INTEGER = ("int_type", "int_from_float")
 NO_INTEGER = "expected integer, got number"
 """Says of a number what a schema's validator does, where only the hint refuses it: beyond 2^53 one with
 a fraction or an exponent is no integer."""
+_IN_WORDS = frozenset(("value_error", "assertion_error"))
 Fault: TypeAlias = tuple[tuple[int | str, ...], str]
 
 
 class NotAcceptedError(Exception):
-    """Valid by the schema, but not what the author's hints promise: where, and safe text."""
+    """Valid by the schema, but not what the author's hints promise: where, and safe text.
 
-    def __init__(self, faults: tuple[Fault, ...]) -> None:
+    `code` names the author's code that may have made it so, and `by_code` is True where it has: what
+    it made, or left out, is not what was sent. Neither is said of what that code refuses in words.
+    """
+
+    def __init__(
+        self, faults: tuple[Fault, ...], code: tuple[str, ...] = (), *, by_code: bool = False
+    ) -> None:
         super().__init__("arguments not accepted")
         self.faults = faults
+        self.code = code
+        self.by_code = by_code
+
+
+def _told(error: ValidationError, reader: TypedReader, sent: JsonValue, at: At) -> NotAcceptedError:
+    """Return what a pydantic error says of valid JSON, and whether the author's code is the cause.
+
+    A validator that returns None, or another type than its hint takes, is refused after it by pydantic
+    with what it returned, which then is not what was sent.
+    """
+    faults = value_faults(error, *steps(at))
+    found = error.errors(include_url=False, include_context=False)
+    if any(fault["type"] not in _KINDS or fault["type"] in _IN_WORDS for fault in found):
+        return NotAcceptedError(faults)
+    by_code = not reader.reads_texts and any(_is_made(fault, sent) for fault in found)
+    return NotAcceptedError(faults, reader.code, by_code=by_code)
+
+
+def _is_made(fault: ErrorDetails, sent: JsonValue) -> bool:
+    """Return whether what pydantic refuses is certainly another value than was sent for its place."""
+    given, where, kind = fault["input"], fault["loc"], fault["type"]
+    node: Any = sent
+    is_there = False
+    for step in where:
+        is_there = _has(node, step)
+        if not (is_there or isinstance(node, dict | list)):
+            return False  # it stands in what code made of a text, and that may say anything
+        node = node[step] if is_there else node
+    if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
+        return is_there  # it was sent
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+        return isinstance(node, dict) and not is_there
+    if where[-1:] == ("[key]",):
+        return False
+    if given is None:
+        return node is not None
+    return kind.endswith("_type") and not same_kind(given, node)
+
+
+def _has(node: Any, step: str | int) -> bool:
+    if isinstance(node, list):
+        return isinstance(step, int) and step < len(node)
+    return isinstance(node, dict) and step in node
+
+
+def same_kind(one: Any, other: Any) -> bool:
+    """Return whether two values are of one JSON type; all numbers are."""
+    kinds = {kind_of(one), kind_of(other)}
+    return len(kinds) == 1 or kinds == {"integer", "number"}
 
 
 def value_faults(error: ValidationError, *prefix: str | int) -> tuple[Fault, ...]:
@@ -202,19 +260,13 @@ def _read(
     try:
         return reader.read(sent, at, found, values)
     except Differs as differs:
-        raise NotAcceptedError(((steps(differs.at), differs.text),)) from None
+        fault, code = (steps(differs.at), differs.text), differs.code
+        named = reader.code if code in ((), A_VALIDATOR) else code
+        raise NotAcceptedError((fault,), named, by_code=bool(code)) from None
     except ValidationError as error:
-        raise NotAcceptedError(value_faults(error, *steps(at))) from None
+        raise _told(error, reader, sent, at) from None
     except (ValueError, OverflowError):
         raise NotAcceptedError(((steps(at), _NOT_ACCEPTED),)) from None
-
-
-def read_typed(converter: Converter, sent: JsonValue, name: str) -> Any:
-    """Return the typed value of valid JSON, as a parameter called `name` gets
-    it. Raises NotAcceptedError."""
-    if isinstance(converter, TypedReader):
-        return _read(converter, sent, (None, name), Findings(), None)[0]
-    return _converted(converter, sent, name)
 
 
 class Tool(Generic[P, R]):
@@ -335,6 +387,11 @@ class Tool(Generic[P, R]):
             decorated: HasDefinition = self._original
             return decorated
         return self
+
+    def code_at(self, name: str) -> tuple[str, ...]:
+        """Return the names of the author's code that runs while an argument is read."""
+        reader = self.takes_object or self.converters.get(name)
+        return reader.code if isinstance(reader, TypedReader) else ()
 
     def renamed(self, name: str) -> Tool[P, R]:
         """Return the same tool under another name; its definition, and so its digest, is another."""

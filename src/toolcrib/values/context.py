@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from typing import ClassVar, Final, Protocol
 
 import msgspec
 
-from toolcrib.values.call import ToolCall
+from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.decision import Answer, ApprovalRequest, Caller
-from toolcrib.values.json import JsonValue, Veiled
+from toolcrib.values.json import JsonValue, Veiled, keyed_digest
 from toolcrib.values.record import Attachment, Choice, Origin, Outcome
 from toolcrib.values.typed import Checked
 
@@ -18,21 +19,28 @@ ROUNDING: Final = 1 + 1e-9
 """What a limit of a cost is multiplied by: three times 0.1 is not more than 0.3."""
 
 
-class ToolApproval(msgspec.Struct, frozen=True):
-    """Somebody's yes to a tool for a whole run; `id` is that of the question that it answered."""
+_OF_THIS_PROCESS: Final = os.urandom(32)  # the key of a run that has no nonce
+
+
+class ToolApproval(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Somebody's yes to a tool for a whole run; `id` is that of the question that it answered.
+
+    With `arguments_mac` (`RunTally.mac`) it is a yes to calls with exactly these arguments.
+    """
 
     id: str
     by: str
     definition_digest: str
     caller: str
+    arguments_mac: str = ""
 
 
 class RunTally(Veiled, msgspec.Struct):
     """Holds what a run has spent so far; the runner counts, policies read. The one mutable value here.
 
     `nonce` is the run's own secret, in its saved state and no record. `tokens` are those of the model's
-    replies, `seconds_per_tool` those of the calls that are over; `approved` are the tools that
-    somebody approved for the whole run (`Approve.for_run`).
+    replies, `seconds_per_tool` those of the calls that are over; `approved` are the tools, or the
+    calls of them, that somebody approved for the whole run (`Approve.for_run`).
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("nonce",)
@@ -57,16 +65,29 @@ class RunTally(Veiled, msgspec.Struct):
             seconds_per_tool=dict(self.seconds_per_tool),
         )
 
-    def approval_of(self, definition_digest: str, caller: str) -> ToolApproval | None:
-        """Return the approval of all calls of this tool by this caller, if there is one."""
-        return next(
-            (
-                one
-                for one in self.approved
-                if (one.definition_digest, one.caller) == (definition_digest, caller)
-            ),
-            None,
-        )
+    def approval_of(self, hydrated: Hydrated, caller: str) -> ToolApproval | None:
+        """Return the approval for the run that covers this call, the widest one; None without one."""
+        about = (hydrated.definition.digest, caller)
+        given = [one for one in self.approved if (one.definition_digest, one.caller) == about]
+        mac = self.mac_of(hydrated) if any(one.arguments_mac for one in given) else None
+        covering = [one for one in given if one.arguments_mac in ("", mac)]
+        return min(covering, key=lambda one: one.arguments_mac, default=None)
+
+    def mac_of(self, hydrated: Hydrated) -> str | None:
+        """Return the `mac` of the effective arguments of a call.
+
+        None where nobody can say whether those of another call are the same: a default factory made
+        what JSON does not give back.
+        """
+        made = hydrated.building.pinned.values()
+        if any(isinstance(each, list) and [] in each for each in made):
+            return None
+        return self.mac(hydrated.canonical.decode())
+
+    def mac(self, arguments: str) -> str:
+        """Return a digest of canonical arguments that nobody can try out without the nonce."""
+        key = self.nonce.encode("utf-8", "surrogatepass") or _OF_THIS_PROCESS
+        return keyed_digest(key, "arguments approved for the run", arguments)
 
     def count(self, tool: str, cost: float) -> None:
         """Count a call that is about to run."""

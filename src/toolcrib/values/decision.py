@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Awaitable, Callable
-from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -75,8 +75,8 @@ class ApprovalRequest(Checked, msgspec.Struct, frozen=True, gc=False):
     can be an answer to nothing else. `arguments` are what will run, secret ones masked; `defaults`
     points (JSON Pointers) to those that were not sent and are the author's defaults.
     `asked_at` and `expires_at` are in seconds since the epoch. With `for_run`, a yes for the rest of
-    the run (`Approve.for_run`) would spare what the standard policy asks about further calls of the
-    tool.
+    the run (either `Approve.for_run`) would spare what the standard policy asks about further calls of
+    the tool.
     """
 
     id: str
@@ -97,6 +97,10 @@ class ApprovalRequest(Checked, msgspec.Struct, frozen=True, gc=False):
         return (time.time() if now is None else now) >= self.expires_at
 
 
+ForRun: TypeAlias = bool | Literal["exactly"]
+"""For the rest of a run a yes is to any call of a tool, to none, or to the same call again."""
+
+
 class Approve(Checked, Veiled, msgspec.Struct, frozen=True, tag="approve"):
     """Yes, by `by`; with `arguments`, yes to these instead (they are hydrated anew).
 
@@ -105,15 +109,17 @@ class Approve(Checked, Veiled, msgspec.Struct, frozen=True, tag="approve"):
 
     With `for_run` it is yes to the tool for the rest of the run as well: further calls of this very
     definition by this caller do not ask for what the tool is (`requires_approval`, as imported tools
-    have it) or for what the run has read. Each is recorded as approved by `by`. What else asks (what is
-    marked as not safe, doubts about a call, other policies) asks as before.
+    have it) or for what the run has read. With `"exactly"` that holds for those alone that have the
+    same effective arguments as this one when it ran, edited or not. Each is recorded as approved by
+    `by`. What else asks (what is marked as not safe, doubts about a call, other policies) asks as
+    before.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("arguments",)
 
     by: str
     arguments: JsonObject | None = None
-    for_run: bool = False
+    for_run: ForRun = False
 
 
 class Refuse(Checked, msgspec.Struct, frozen=True, tag="refuse"):

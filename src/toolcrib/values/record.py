@@ -75,6 +75,10 @@ FOR_RUN = "approved_for_run"
 """The note on a call with whose approval somebody said yes to its tool for the whole run."""
 
 
+FOR_RUN_EXACTLY = "approved_exactly_for_run"
+"""The note on a call with whose approval somebody said yes to the very same call for the whole run."""
+
+
 LEFT_BEHIND = "left_behind"
 """The note on a call whose tool was told to stop, did not, and went on after its outcome was told."""
 
@@ -244,9 +248,10 @@ class ToolInvocationRecord(
     defaults. `notes` names the liberties that were taken in reading them, `over_time_limit` says
     that the tool completed past its limit, `left_behind` that it went on after its outcome was told,
     `undeclared:2` that it got two arguments which its schema does not name and no record shows, and
-    `approved_for_run` that the yes was to the tool for the whole run; `repaired_by` says who repaired
-    them, `edited` that whoever approved the call gave others in their place, whether they ran or not
-    (where they did not fit, `arguments` are what was asked about). `approved_by` is who answered, also
+    `approved_for_run` that the yes was to the tool for the whole run, `approved_exactly_for_run` that
+    it was to these arguments for the whole run; `repaired_by` says who repaired them, `edited` that
+    whoever approved the call gave others in their place, whether they ran or not (where they did not
+    fit, `arguments` are what was asked about). `approved_by` is who answered, also
     who said no; `refusal` is why. A call with the same `idempotency_key` does not run twice: as far as
     this process knows, or as the `store` knows. A run that was begun by a call of another run says
     which: `parent_run_id` and `parent_call_id`. `origin` is the turn that made the call, `picked` why

@@ -328,6 +328,9 @@ def _article(word: str) -> str:
     return f"{'an' if word[0] in 'aeioAEIO' else 'a'} {word}"
 
 
+_ALL_OF: dict[tuple[Any, ...], tuple[Any, ...]] = {(bool,): (False, True), (type(None),): (None,)}
+
+
 @lru_cache(maxsize=256)
 def _fields(made: Any) -> tuple[tuple[str, _FieldKind, frozenset[Any]], ...]:
     """Return the fields that can be checked, with their kinds, and classes that need no more checks."""
@@ -352,7 +355,11 @@ def _kind(hint: Any) -> _FieldKind | None:
         if len(known) < len(kinds):
             return None
         each = tuple(kind for one in known for kind in one.each)
-        return _FieldKind(tuple(kind for one in known for kind in one.types), each)
+        types_ = tuple(kind for one in known for kind in one.types)
+        parts = [one.choices or _ALL_OF.get(one.types, ()) for one in known]
+        choices = tuple(choice for part in parts for choice in part)
+        has_words = all(parts) and any(one.choices for one in known)
+        return _FieldKind(types_, each, choices if has_words else ())
     if origin is tuple:
         element = _kind(get_args(hint)[0])
         return _FieldKind((tuple,), element.types if element is not None else ())

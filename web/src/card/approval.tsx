@@ -1,11 +1,13 @@
 /** A question that the server asked: the exact arguments, and yes, no, or yes to others. */
 
-import { useRef, useState } from "react";
+import { useId, useRef, useState } from "react";
 import { api } from "../api";
 import type { Approval, CallPart } from "../types";
 import { useThreadId, useTold } from "../told";
 import { sentence, Visible } from "../visible";
 import { EditForm, namesOf } from "./edit-form";
+
+type ForRun = false | "exactly" | true;
 
 export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval }) {
   const thread = useThreadId();
@@ -13,6 +15,7 @@ export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval 
   const [sending, setSending] = useState(false);
   const [editing, setEditing] = useState(false);
   const [reason, setReason] = useState<string | null>(null);
+  const [forRun, setForRun] = useState<ForRun>(false);
   const card = useRef<HTMLElement>(null);
   const send = async (given: Parameters<typeof api.answer>[2]) => {
     const call = card.current?.closest("article");
@@ -31,6 +34,7 @@ export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval 
     setReason(null);
     card.current?.focus();
   };
+  const covers = asked.for_run && <Covers tool={call.name} value={forRun} onChange={setForRun} />;
   const expires = asked.expires_at === null ? null : new Date(asked.expires_at * 1000);
   return (
     <section className="approval" aria-label={`Approval of ${call.name}`} ref={card} tabIndex={-1}>
@@ -41,9 +45,13 @@ export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval 
         <EditForm
           asked={asked}
           sending={sending}
-          onSend={(text) => void send(`{"decision":"approve","arguments":${text}}`)}
+          onSend={(text) =>
+            void send(`{"decision":"approve","for_run":${JSON.stringify(forRun)},"arguments":${text}}`)
+          }
           onBack={back}
-        />
+        >
+          {covers}
+        </EditForm>
       ) : (
         <>
           <Exact asked={asked} />
@@ -59,6 +67,7 @@ export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval 
               />
             </label>
           )}
+          {reason === null && covers}
           <div className="actions">
             {reason === null ? (
               <>
@@ -66,19 +75,10 @@ export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval 
                   type="button"
                   className="main"
                   disabled={sending}
-                  onClick={() => void send({ decision: "approve" })}
+                  onClick={() => void send({ decision: "approve", for_run: forRun })}
                 >
                   Approve
                 </button>
-                {asked.for_run && (
-                  <button
-                    type="button"
-                    disabled={sending}
-                    onClick={() => void send({ decision: "approve", for_run: true })}
-                  >
-                    Approve for the rest of this answer
-                  </button>
-                )}
                 <button type="button" disabled={sending} onClick={() => setEditing(true)}>
                   Edit
                 </button>
@@ -104,18 +104,51 @@ export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval 
           </div>
         </>
       )}
-      {asked.for_run && !editing && reason === null && (
-        <p className="note">
-          For the rest of this answer: other calls of <Visible text={call.name} /> do not ask for this reason
-          again, whatever their arguments.
-        </p>
-      )}
       {expires && (
         <p className="note">
           To be answered before {expires.toLocaleString([], { dateStyle: "medium", timeStyle: "short" })}.
         </p>
       )}
     </section>
+  );
+}
+
+interface CoversProps {
+  tool: string;
+  value: ForRun;
+  onChange: (value: ForRun) => void;
+}
+
+/** What a yes covers: this call, or further ones for the rest of the answer, too. */
+function Covers({ tool, value, onChange }: CoversProps) {
+  const id = useId();
+  const choice = (each: ForRun) => ({
+    type: "radio",
+    name: id,
+    checked: value === each,
+    onChange: () => onChange(each),
+  });
+  return (
+    <fieldset className="covers" aria-describedby={`${id}-note`}>
+      <legend>Your yes is for</legend>
+      <label>
+        <input {...choice(false)} />
+        <span>this call, once</span>
+      </label>
+      <label>
+        <input {...choice("exactly")} />
+        <span>exactly this call, for the rest of this answer</span>
+      </label>
+      <label>
+        <input {...choice(true)} />
+        <span>
+          any call of <Visible text={tool} />, for the rest of this answer, whatever its arguments
+        </span>
+      </label>
+      <p className="note" id={`${id}-note`}>
+        What asks for another reason asks all the same.
+      </p>
+    </fieldset>
   );
 }
 

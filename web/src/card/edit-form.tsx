@@ -1,6 +1,6 @@
 /** A form made from a tool's schema. What nobody touches is sent as the server wrote it. */
 
-import { useEffect, useId, useRef, useState, type FormEvent } from "react";
+import { useEffect, useId, useRef, useState, type FormEvent, type ReactNode } from "react";
 import type { Approval, Json, JsonObject } from "../types";
 import { isObject } from "./result";
 
@@ -83,9 +83,10 @@ interface Props {
   sending: boolean;
   onSend: (text: string) => void;
   onBack: () => void;
+  children: ReactNode; // stands before the buttons
 }
 
-export function EditForm({ asked, sending, onSend, onBack }: Props) {
+export function EditForm({ asked, sending, onSend, onBack, children }: Props) {
   const fields = fieldsOf(asked);
   const [typed, setTyped] = useState<{ [name: string]: string | null }>(() =>
     Object.fromEntries(
@@ -130,6 +131,7 @@ export function EditForm({ asked, sending, onSend, onBack }: Props) {
           onChange={(value) => setTyped({ ...typed, [field.name]: value })}
         />
       ))}
+      {children}
       <div className="actions">
         <button type="submit" className="main" disabled={sending}>
           Approve these arguments

@@ -94,6 +94,39 @@ def is_pydantics(core: Any) -> bool:
     return owner.partition(".")[0] in ("pydantic", "pydantic_core") or function in IPS
 
 
+def code_name(core: Any) -> str:
+    """Return the name of the author's function in a step; empty where it is none of theirs."""
+    if is_pydantics(core):
+        return ""
+    function = core["function"]["function"]
+    while isinstance(function, partial):
+        function = function.func
+    return str(getattr(function, "__qualname__", "") or type(function).__name__)
+
+
+def code_of_class(core: Any) -> tuple[str, ...]:
+    """Return the names of what an author's class does with its own fields: validators of the whole, a
+    constructor, `__post_init__`."""
+    after = core.get("post_init")
+    method = "__post_init__" if after is True else after or (core.get("custom_init") and "__init__")
+    found = [f"{core['cls'].__qualname__}.{method}"] if method else []
+    inner = core["schema"]
+    while inner["type"].startswith("function-") and "schema" in inner:
+        found.append(code_name(inner))
+        inner = inner["schema"]
+    return tuple(filter(None, found))
+
+
+def codes_in(core: Any) -> tuple[str, ...]:
+    """Return the names of all code of the author's in what is read."""
+    found: dict[str, None] = {}
+    for node in core_schemas(core):
+        if node["type"] in ("model", "dataclass"):
+            found |= dict.fromkeys(code_of_class(node))
+        found[code_name(node)] = None
+    return tuple(filter(None, found))
+
+
 def makes_secret(core: Any) -> bool:
     """Return whether a step makes one of pydantic's secrets, whatever a schema says of it."""
     if not core["type"].startswith("function-"):

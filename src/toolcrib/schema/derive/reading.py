@@ -15,16 +15,16 @@ from typing import Any, cast
 import jiter
 import msgspec
 import orjson
-from pydantic import BaseModel
-from pydantic_core import (
-    PydanticSerializationError,
-    SchemaSerializer,
-    core_schema,
-)
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema
+from pydantic_core import SchemaError as CoreSchemaError
 
 from toolcrib.schema.derive import constraints
 from toolcrib.schema.derive.cores import (
     choices_of,
+    code_name,
+    code_of_class,
+    codes_in,
     core_schemas,
     factory_of,
     holds_factory,
@@ -87,16 +87,22 @@ class FieldPart(msgspec.Struct):
     """A field: its attribute, the names that it is sent under (the first is shown), and its plan.
 
     `default` is what is passed where it was not sent: MISSING if it has to be sent, a FactoryValue if a
-    factory makes it. `again` reads an InitVar anew, since no attribute keeps it.
+    factory makes it. `reader` reads it without the class around it, and so an InitVar (`init_only`)
+    once more, since no attribute keeps it.
     """
 
     name: str
     keys: tuple[str, ...]
     node: Part
     factory: Callable[..., Any] | None
-    again: Callable[[JsonValue], Any] | None
+    reader: PartReader
+    init_only: bool
     default: Any
     required: bool
+
+    def alone(self, sent: JsonValue) -> Any:
+        """Return the value as it is read by itself. Raises what its reader raises."""
+        return self.reader.read(self.node.whole(sent))
 
     def may_be(self, sent: JsonValue) -> bool:
         return not isinstance(self.node, ChoicePart) or self.node.takes(sent)
@@ -110,9 +116,15 @@ class FieldPart(msgspec.Struct):
 
 
 class FieldsPart(Part):
-    """An object of declared fields: a model, a dataclass, a TypedDict (`cls` is None), a NamedTuple."""
+    """An object of declared fields: a model, a dataclass, a TypedDict (`cls` is None), a NamedTuple.
 
-    def __init__(self, cls: Any, fields: Sequence[FieldPart], extras: Part) -> None:
+    `code` names what of the author's has the whole object in hand, and may change no field of it.
+    """
+
+    def __init__(
+        self, cls: Any, fields: Sequence[FieldPart], extras: Part, code: tuple[str, ...] = ()
+    ) -> None:
+        self.code = code
         self._cls = cls
         self._fields = fields
         self._extras = extras
@@ -175,7 +187,7 @@ class FieldsPart(Part):
 
     def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         if not self.fits(value):
-            raise Differs(at)
+            raise Differs(at, code=self.code)
         if self._indexed and isinstance(sent, list):
             return self._check_items(value, sent, at, found)
         if sent is MISSING:
@@ -215,12 +227,12 @@ class FieldsPart(Part):
         self, value: Any, field: FieldPart, made: dict[str, Any], at: At, found: Findings
     ) -> None:
         """Show and note a field that was not sent, and give the object its own copy of the default."""
-        item = self._attribute(value, field.name) if field.again is None else field.default
+        item = field.default if field.init_only else self._attribute(value, field.name)
         if item is MISSING:
             return
         key = field.keys[0]
         made[key], own = _default(field, item, (at, key), found)
-        if own is not item and field.again is None:
+        if own is not item and not field.init_only:
             self._set(value, field.name, own)
         if isinstance(value, BaseModel):
             value.__pydantic_fields_set__.discard(field.name)
@@ -232,15 +244,22 @@ class FieldsPart(Part):
             object.__setattr__(value, name, own)
 
     def _check_field(self, field: FieldPart, item: Any, sent: Any, at: At, found: Findings) -> Any:
-        if field.again is not None:
-            shown = field.node.check(field.again(sent), sent, at, found)
-            anew = field.node.check(field.again(sent), sent, at, Findings())
+        if field.init_only:
+            shown = field.node.check(field.alone(sent), sent, at, found)
+            anew = field.node.check(field.alone(sent), sent, at, Findings())
             if not same_json(anew, shown):  # a factory made a part of it, or a validator
                 raise Differs(at, "the tool would read another value each time")
             return shown
         if item is MISSING:
-            raise Differs(at, _LOST)
-        return field.node.check(item, sent, at, found)
+            raise Differs(at, _LOST, self.code)
+        if not self.code:
+            return field.node.check(item, sent, at, found)
+        try:
+            return field.node.check(item, sent, at, found)
+        except Differs as differs:
+            if not differs.code and _reads_alone(field, sent):
+                differs.code = self.code
+            raise
 
     def _attribute(self, value: Any, name: str) -> Any:
         if self._cls is None:
@@ -255,7 +274,7 @@ class FieldsPart(Part):
         made = {}
         for field in self._fields:
             item = self._attribute(value, field.name)
-            if item is MISSING or field.again is not None:
+            if item is MISSING or field.init_only:
                 continue
             made[field.keys[0]] = shown = _shown_default(field.node, item)
             if found.made and item.__class__ not in _UNCHANGING:
@@ -290,10 +309,24 @@ class FieldsPart(Part):
         for index, field in enumerate(self._fields):
             item = getattr(value, field.name)
             if index < len(sent):
-                items.append(field.node.check(item, sent[index], (at, index), found))
+                items.append(self._check_field(field, item, sent[index], (at, index), found))
             else:
                 items.append(_default(field, item, (at, index), found)[0])
         return items
+
+
+def _reads_alone(field: FieldPart, sent: JsonValue) -> bool:
+    """Return whether a field by itself is what was sent for it: then its hint has changed nothing.
+
+    One whose reading would ask a factory is not read once more.
+    """
+    if holds_factory(field.reader.core):
+        return False
+    try:
+        field.node.check(field.alone(sent), sent, None, Findings())
+    except (Differs, ValidationError, CoreSchemaError, ValueError):
+        return False
+    return True
 
 
 def _default(field: FieldPart, value: Any, at: At, found: Findings) -> tuple[Any, Any]:
@@ -356,6 +389,16 @@ class TypedReader:
 
     def __call__(self, sent: JsonValue) -> Any:
         return self.read(sent, None, Findings())[0]
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """The names of the author's code that runs while this hint is read."""
+        return codes_in(self._core)
+
+    @property
+    def reads_texts(self) -> bool:
+        """Whether it reads JSON within a text, of which pydantic names places as if it were none."""
+        return self._texts
 
     def shown(self, value: Any) -> Any:
         """Return a value that was not sent, as JSON; `MISSING` for one that is none. Raise Differs."""
@@ -631,7 +674,10 @@ class _Planner:
                 return InsidePart(lambda: inner)
             reader = PartReader(core, config)
             return inner if isinstance(inner, AuthoredPart) else LeafPart(reader, inner)
-        return inner if isinstance(inner, FieldsPart) else AuthoredPart(inner)
+        if not isinstance(inner, FieldsPart):
+            return AuthoredPart(inner)
+        inner.code += (code_name(core),)
+        return inner
 
     _function_before = _function_wrap = _function_after
 
@@ -650,7 +696,7 @@ class _Planner:
             root = self.plan(core["schema"], config)
             return RootPart(core["cls"], root)
         fields = [self._field(name, said, config) for name, said in inner["fields"].items()]
-        return FieldsPart(core["cls"], fields, self._extras(inner, config))
+        return FieldsPart(core["cls"], fields, self._extras(inner, config), code_of_class(core))
 
     def _dataclass(self, core: Any, _config: Any) -> Part:
         config = core.get("config") or {}
@@ -662,7 +708,7 @@ class _Planner:
             for said in inner["fields"]
             if said.get("init", True)
         ]
-        return FieldsPart(core["cls"], fields, self._extras(inner, config))
+        return FieldsPart(core["cls"], fields, self._extras(inner, config), code_of_class(core))
 
     def _typed_dict(self, core: Any, config: Any) -> Part:
         config = core.get("config") or config  # it takes that of the class around it
@@ -697,20 +743,19 @@ class _Planner:
         if by_name or not known:
             known.append(name)
         core = said["schema"]
+        bare = core
+        while "default_factory" in bare:
+            bare = bare["schema"]
         return FieldPart(
             name=name,
             keys=tuple(known),
             node=self.plan(core, config),
             factory=factory_of(core),
-            again=self._again(core, config) if said.get("init_only") else None,
+            reader=self._part_reader(bare, config),
+            init_only=bool(said.get("init_only")),
             default=_constant_default(core),
             required=said.get("required", True),
         )
-
-    def _again(self, core: Any, config: Any) -> Callable[[JsonValue], Any]:
-        """Read a field alone, as its class does: for what the class does not keep."""
-        node, reader = self.plan(core, config), self._part_reader(core, config)
-        return lambda sent: reader.read(node.whole(sent))
 
     def _part_reader(self, core: Any, config: Any) -> PartReader:
         """Return what reads this part alone, with the definitions that it may refer to."""

@@ -20,6 +20,7 @@ Objects of declared fields are in `reading`.
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 import threading
 from collections import Counter, deque
@@ -73,14 +74,23 @@ def changes_text(core: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 
 
 class Differs(Exception):  # noqa: N818  a finding; it never leaves the reader
-    """The value that was read is not what was sent; where, and in safe text how."""
+    """The value that was read is not what was sent; where, and in safe text how. `code` names the
+    author's code that made it so, where nothing else can have."""
 
     def __init__(
-        self, at: At, text: str = "the tool would read another value than the one sent"
+        self,
+        at: At,
+        text: str = "the tool would read another value than the one sent",
+        code: tuple[str, ...] = (),
     ) -> None:
         super().__init__(text)
         self.at = at
         self.text = text
+        self.code = code
+
+
+A_VALIDATOR = ("a validator",)
+"""The code that made None of what was sent: a reader never does."""
 
 
 class TooMuchWorkError(Exception):
@@ -254,10 +264,10 @@ def spend_reading(units: int, text: str) -> None:
 class PartReader:
     """Reads JSON by one part of a hint alone, as the class around it does: `config` is that class's."""
 
-    __slots__ = ("_config", "_core", "_made")
+    __slots__ = ("_config", "_made", "core")
 
     def __init__(self, core: Any, config: Mapping[str, Any]) -> None:
-        self._core = core
+        self.core = core
         self._config = config
         self._made: SchemaValidator | None = None
 
@@ -267,9 +277,7 @@ class PartReader:
         spend_reading(len(text) + _REREAD_CALL, _REREAD)
         if self._made is None:
             config = {key: said for key, said in self._config.items() if key != "title"}
-            self._made = SchemaValidator(
-                self._core, cast("CoreConfig", config), _use_prebuilt=False
-            )
+            self._made = SchemaValidator(self.core, cast("CoreConfig", config), _use_prebuilt=False)
         return self._made.validate_json(text, strict=True)
 
     def try_read(self, sent: JsonValue) -> Any:
@@ -474,10 +482,21 @@ class AuthoredPart(AroundPart):
         shown = plain(value) if shown is MISSING else shown
         if sent is MISSING:
             return shown
+        if shown is MISSING and _is_infinite(value):
+            raise Differs(at, code=A_VALIDATOR)  # nobody who decides could see it
         if shown is MISSING or same_json(shown, sent):  # an object: its code had what was sent
             return sent
         found.normalised.append(at)
         return shown
+
+
+def _is_infinite(value: Any) -> bool:
+    """Return whether an infinity, or NaN, is why a value has no JSON."""
+    if isinstance(value, dict):
+        return any(map(_is_infinite, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_is_infinite, value))
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 class NullablePart(AroundPart):
@@ -489,7 +508,7 @@ class NullablePart(AroundPart):
             return self.inner.check(value, sent, at, found)
         if sent is None or sent is MISSING:
             return None
-        raise Differs(at)
+        raise Differs(at, code=A_VALIDATOR)
 
     def take_out(self, value: Any, sent: Any, dumped: Any, at: At, taken: Taken) -> None:
         if value is not None:
@@ -586,7 +605,7 @@ class UnionPart(Part):
             return shown
         if sent.__class__ in (list, dict):
             found.known[key] = None
-        raise Differs(at)
+        raise Differs(at, code=A_VALIDATOR if value is None and sent is not None else ())
 
     def take_out(self, value: Any, sent: Any, dumped: Any, at: At, taken: Taken) -> None:
         fitting = [choice for choice in self.choices if choice.fits(value)]
