@@ -164,6 +164,13 @@ async def test_an_interrupt_is_an_approval_and_runs_once() -> None:
         assert RAN == [1, 5]
 
 
+@each_row("nothing", [{"content": ""}, {}])
+async def test_an_answer_that_said_nothing_is_taken_back(nothing: Json) -> None:
+    async with client(agent("Hi.")) as page:
+        page.messages += [user(), {"id": "a", "role": "assistant", **nothing}]
+        assert (await page.run(user()))["type"] == "RUN_FINISHED"
+
+
 async def test_a_number_that_was_shown_as_a_text_stays_a_number() -> None:
     account, ran = 2**60 + 1, list[Any]()
 

@@ -61,8 +61,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a result as an object": ([called("c"), gave("c", {"sum": 3})], "422 invalid_content"),
     "results in one message": ([called("c"), gave("c", [{"type": "x"}])], "422 invalid_content"),
     "nothing said": ([said("user", " \n")], "422 empty_message"),
-    "an assistant with nothing": ([said("assistant", None)], "422 empty_message"),
-    "no calls and nothing": ([said("assistant", "", tool_calls=[])], "422 empty_message"),
     "a result without a call": ([said("user"), gave("c")], "422 orphan_result"),
     "a result of another call": ([called("c"), gave("d")], "422 orphan_result"),
     "a result too late": ([called("c"), said("user"), gave("c")], "422 unanswered_call"),
@@ -130,6 +128,19 @@ def test_what_is_taken_becomes_a_history() -> None:
         ("c", "add", '{"a":1,"b":2}'),
         ("d", "add", '{"a":1,"b":2}'),
     ]
+
+
+@each_row("nothing", [None, "", " \n", [], [{"type": "text", "text": ""}]])
+def test_an_assistants_message_that_says_nothing_is_skipped(nothing: Any) -> None:
+    empty = said("assistant", nothing)
+    for one in (empty, empty | {"tool_calls": []}, empty | {"refusal": None, "annotations": []}):
+        made = check_messages([said("user"), one, said("user", "ho"), one])
+        assert [(m.role, m.content) for m in made] == [("user", "hi"), ("user", "ho")]
+    made = check_messages([called("c"), gave("c"), empty, said("user")])
+    assert [m.role for m in made] == ["assistant", "tool", "user"]
+    with pytest.raises(ChatError) as caught:
+        check_messages([said("user", nothing or "")])
+    assert caught.value.code == "empty_message"
 
 
 def test_a_call_without_a_result_may_be_given_one() -> None:

@@ -69,6 +69,17 @@ async def test_a_whole_answer_and_the_models() -> None:
         assert RAN == [1]
 
 
+@each_row("content", ["", None])
+async def test_what_was_answered_is_taken_back_though_it_says_nothing(content: str | None) -> None:
+    limited = agent(call("add", a=1, b=2), "Hi.", limits=Limits(turns=1))
+    async with sdk(limited) as client:
+        message = (await asked(client)).choices[0].message
+        assert not message.content
+        back = message.model_dump() | {"content": content}
+        answer = await asked(client, [*HI, back, *HI])
+        assert answer.choices[0].message.content == "Hi."
+
+
 async def test_a_streamed_answer_is_the_whole_one_in_pieces() -> None:
     async with sdk(agent(["One moment.", call("add", a=1, b=2)], "It is 3.")) as client:
         stream = await asked(client, stream=True, stream_options={"include_usage": True})
@@ -274,8 +285,9 @@ async def test_what_asks_for_nothing_is_taken_and_the_docs_name_it() -> None:
     assert {*ASKS_NOTHING, "audio", "web_search_options"} == {*_NOTHING_ASKED}
     docs = (Path(__file__).parents[2] / "docs" / "chat.md").read_text()
     assert not [name for name in _NOTHING_ASKED if f"`{name}`" not in docs]
-    async with sdk(agent("Hi.", "Hi.")) as client:
-        for body in (ASKS_NOTHING | NOT_READ, dict.fromkeys(_NOTHING_ASKED)):
+    async with sdk(agent("Hi.", "Hi.", "Hi.")) as client:
+        floats = {"n": 1.0, "top_logprobs": 0.0}
+        for body in (ASKS_NOTHING | NOT_READ, dict.fromkeys(_NOTHING_ASKED), floats):
             answer = await asked(client, extra_body=body)
             assert answer.choices[0].message.content == "Hi."
 
@@ -288,6 +300,7 @@ WRONG: dict[str, tuple[str, str]] = {
     '{"stream_options": {"include_usage": "canary"}}': ("stream_options.include_usage", "expected"),
     '{"n": true}': ("n", "expected int"),
     '{"n": 1e999}': ("n", "expected int"),
+    '{"n": 1.5}': ("n", "expected int"),
     '["canary"]': ("the body", "expected object"),
     '"canary - at `$.canary`"': ("the body", "expected object"),
     "{": ("the body", "valid JSON"),

@@ -712,6 +712,47 @@ async def test_a_model_is_not_told_how_a_person_wrote_arguments_wrong() -> None:
     assert "changed its arguments to ones that do not fit" in outcome.notice
 
 
+ENTERED: list[Any] = []
+
+
+@tool(visible=ALL, safe=False, secret=["login"])
+def enter(login: dict[str, Any] | str, note: str = "") -> str:
+    """Enter."""
+    ENTERED.append(login)
+    return note
+
+
+@each_row(
+    ("edit", "gets"),
+    [
+        ({"login": "***", "note": "a"}, {"user": "***", "keys": ["***"]}),
+        ({"login": {"user": "eve"}}, {"user": "eve"}),
+        ({"login": {"user": "*** "}, "note": "***"}, {"user": "*** "}),
+        ({"login": {"user": "***"}}, None),
+        ({"login": {"user": "eve", "keys": [{"of": ["a", "***"]}]}}, None),
+    ],
+)
+async def test_a_mask_stands_for_a_whole_secret_argument_and_not_for_a_part(
+    edit: Any, gets: Any
+) -> None:
+    async def editor(_request: ApprovalRequest) -> Answer:
+        return Approve("grace", edit)
+
+    asked = ToolCall("1", "enter", '{"login": {"user": "***", "keys": ["***"]}}')
+    sink = MemorySink()
+    outcome = await ToolRunner([enter], approver=editor, sinks=[sink]).exec(asked)
+    (record,) = sink.finished()
+    assert record.edited
+    if gets is not None:
+        assert isinstance(outcome, Completed)
+        assert ENTERED.pop() == gets
+        return
+    assert isinstance(outcome, Failed)
+    assert not ENTERED
+    assert outcome.error.code is ErrorCode.INVALID_ARGUMENTS
+    assert outcome.error.message.startswith("The edit has *** within a secret argument.")
+
+
 def no_longer(path: str) -> str:
     if path == "raises":
         raise KeyError(path)

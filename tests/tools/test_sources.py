@@ -224,6 +224,18 @@ def test_what_is_no_source(where: Any, text: str) -> None:
         discover(where)
 
 
+@each_row("name", ["bin", "shop.tools", "my tools", "tools.txt"])
+def test_a_file_whose_name_ends_otherwise_is_said_to_be_one(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text("x = 1")
+    with pytest.raises(
+        SourceError, match=r"it is a file, and its name ends in .*, not in .py: give"
+    ):
+        discover(name)
+
+
 BROKEN: list[tuple[str, str, str, type[Exception], str]] = [
     ("syntax", "def x(:\n", "", SourceError, "SyntaxError: "),
     ("null", "a = 1\0", "", SourceError, "SyntaxError|ValueError"),

@@ -5,6 +5,7 @@ An index is a number however it is written, or a text. One of no use counts as o
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Callable
@@ -30,6 +31,7 @@ USELESS: dict[str, Index] = {
     "an object": lambda at: {"at": at},
     "null": lambda _: None,
 }
+NOBODYS = (7, -1, "x", "tool-0", 2, "99", 5.0)
 NAMES = "fg"
 
 
@@ -118,6 +120,7 @@ STREAMS: dict[str, Callable[[list[Piece], Index], bytes]] = {
     "cohere": cohere,
     "openai-responses": responses,
 }
+ENDED = ("anthropic", "bedrock-converse", "cohere")  # the wires that say where a call ends
 TEXTS = ['{"a": 10}', '{"a": 2}', "{}", '{"a": [1, 2, 3]}', '{"a": "x{"}']
 
 
@@ -174,6 +177,35 @@ def test_a_piece_that_says_nothing_of_its_call_is_never_given_to_another(
 
 
 @each_row("wire", STREAMS)
+@each_row("odd", NOBODYS)
+def test_a_piece_whose_index_no_call_has_is_never_given_to_another(wire: str, odd: Any) -> None:
+    for seed in range(1000 if WHOLE else 60):
+        pieces, calls = mixed(seeded(seed))
+        kept = [one for one in pieces if one.kind != "end" or wire in ENDED]
+        begun = [at for at, one in enumerate(kept) if one.kind != "begin"]
+        for damaged in (
+            {seeded(seed).choice(begun)},
+            set(begun),
+            set(seeded(seed).sample(begun, 2)),
+        ):
+            told = itertools.count()
+            said = lambda at, told=told, bad=damaged: odd if next(told) in bad else at  # noqa: E731
+            ran = runs(wire, STREAMS[wire](kept, said))
+            assert set(ran) <= set(calls), (seed, damaged, ran)
+
+
+@each_row("wire", ["openai-chat", "mistral", "anthropic", "cohere"])
+@each_row("odd", NOBODYS)
+def test_where_one_call_is_open_its_pieces_may_be_numbered(wire: str, odd: Any) -> None:
+    cut = ['{"a": ', "1", "}"]
+    pieces = [Piece("begin", 0), *(Piece("piece", 0, text) for text in cut), Piece("end", 0)]
+    for indexes in ([0, 0, odd, odd, 0], [0, 0, 1, 2, 0]):
+        told = iter(indexes)
+        said = lambda _, told=told: next(told)  # noqa: E731
+        assert runs(wire, STREAMS[wire](pieces, said)) == [("f", '{"a": 1}')]
+
+
+@each_row("wire", STREAMS)
 @each_row("kind", USELESS)
 def test_where_one_call_is_open_an_index_is_not_needed(wire: str, kind: str) -> None:
     pieces = [
@@ -197,3 +229,33 @@ def test_many_calls_whose_pieces_say_nothing_take_no_long_time(wire: str) -> Non
     reply = decode(wire, sse(*events, END, DONE), offer=OFFER)
     assert [json.loads(call.arguments)["a"] for call in reply.tool_calls] == list(range(2000))
     assert all(call.complete for call in reply.tool_calls)
+
+
+EMPTY: list[dict[str, Any]] = [
+    {"index": 0},
+    {"index": 0, "type": "function"},
+    {"index": 0, "id": None, "name": "", "type": "function", "extra_content": None},
+    {"type": "function"},
+    {},
+]
+
+
+@each_row("wire", ["openai-chat", "mistral"])
+@each_row("empty", EMPTY)
+def test_a_piece_that_brings_nothing_is_nothing_once_no_call_may_lack_it(
+    wire: str, empty: dict[str, Any]
+) -> None:
+    begun = chunk({"index": 0, "id": "c0", "function": {"name": "f", "arguments": '{"a": '}})
+    more = chunk({"index": 0, "function": {"arguments": "1}"}})
+    other = chunk({"index": 1, "id": "c1", "function": {"name": "g", "arguments": '{"a": '}})
+    for events in ([begun, more, chunk(empty)], [chunk(empty), begun, more]):
+        assert runs(wire, sse(*events, END, DONE)) == [("f", '{"a": 1}')]
+    holed = chunk({"index": 0, "Function": {"arguments": "1"}})
+    for events in (
+        [begun, chunk(empty), more],
+        [begun, more, holed],
+        [begun, more, other, chunk(empty)],
+        [begun, more, chunk({"index": 3})],
+        [begun, more, chunk(empty), holed],
+    ):
+        assert runs(wire, sse(*events, END, DONE)) == []

@@ -25,7 +25,7 @@ from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.failures import log_raised
 from toolcrib.runner import ToolRunner
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller
-from toolcrib.values.json import encodable, is_seen, kept_apart
+from toolcrib.values.json import ROUNDED, encodable, is_seen, is_whole, kept_apart
 from toolcrib.values.run import Done, Event, RunError, RunState
 from toolcrib.values.typed import Checked, check_each, check_type, names_wrong_types
 
@@ -187,9 +187,8 @@ class Doors:
         try:
             given = jiter.from_json(bytes(received), allow_inf_nan=False, catch_duplicate_keys=True)
             if kept_apart(bytes(received)) is not None:  # an edit may mean its digits
-                told = "a number of the body would be rounded to an integer"
-                raise ChatError(422, "invalid_body", told)
-            return msgspec.convert(given, type_)
+                raise ChatError(422, "invalid_body", ROUNDED)
+            return msgspec.convert(_with_integers(given), type_)
         except msgspec.ValidationError as error:
             raise _refused(error, given, type_) from None
         except ValueError as error:
@@ -232,6 +231,13 @@ class Doors:
             self._asked.popitem(last=False)
         if left < 1:
             raise ChatError(429, "too_many_requests", "ask again in a moment")
+
+
+def _with_integers(body: Any) -> Any:
+    """Return a body whose own members are integers if they are by their text: `1.0` is 1."""
+    if not isinstance(body, dict):
+        return body
+    return {k: int(v) if type(v) is float and is_whole(v) else v for k, v in body.items()}
 
 
 class NotAClients(NamedTuple):

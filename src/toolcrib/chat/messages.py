@@ -34,7 +34,8 @@ def check_messages(
     They are JSON: roles `system`, `developer`, `user`, `assistant` and `tool`, with texts for content.
     Every call has an id of its own (up to 128 characters), arguments that are an object (8 KiB), and
     exactly one result (32 KiB), which follows the assistant's message; `unanswered` is the result of
-    calls that have none, which are refused without it.
+    calls that have none, which are refused without it. An assistant's message that says and calls
+    nothing is skipped.
 
     What an assistant or a tool is said to have said is marked as untrusted, and taints the run. Raises
     ChatError: a status of 4xx, a code, and a text that names the place and repeats nothing.
@@ -43,7 +44,8 @@ def check_messages(
         raise ChatError(422, "invalid_messages", "messages is a list")
     reader = MessageReader(untrusted=True, unanswered=unanswered, arguments=_arguments)
     try:
-        return tuple(_bounded(said, at) for at, said in reader.read(map(_without_notes, messages)))
+        read = reader.read(map(_without_notes, messages))
+        return tuple(_bounded(said, at) for at, said in read if not _says_nothing(said))
     except FormError as error:
         raise ChatError(422, error.code, error.safe) from None
 
@@ -77,6 +79,11 @@ def _without_notes(message: Any) -> Any:
         if message.get("content") in (None, ""):
             said["content"] = message.get("refusal")
     return said
+
+
+def _says_nothing(message: Message) -> bool:
+    """Return whether a message is an answer that says nothing: a client sends back what it got."""
+    return message.role == "assistant" and not message.tool_calls and not message.content.strip()
 
 
 def _bounded(message: Message, at: str) -> Message:

@@ -20,7 +20,7 @@ from toolcrib.cli.options import DATABASE, JsonOption, UnusableError, check_hold
 from toolcrib.cli.render import out, print_json, printable
 from toolcrib.hydration import ParseFailure, parse_arguments
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, ForRun, Refuse
-from toolcrib.values.json import JsonObject, to_plain
+from toolcrib.values.json import ROUNDED, JsonObject, to_plain
 
 T = TypeVar("T")
 
@@ -164,9 +164,7 @@ def _edited(text: str) -> JsonObject:
     if parsed.notes:
         raise UnusableError("--arguments: one JSON object, such as '{\"amount\": 5}'")
     if parsed.apart is not None:
-        raise UnusableError(
-            "--arguments: a number would be rounded to an integer: write fewer digits"
-        )
+        raise UnusableError(f"--arguments: {ROUNDED}")
     return parsed.value
 
 

@@ -25,7 +25,14 @@ from toolcrib.failures import Explained
 from toolcrib.hydration import ParseFailure, parse_arguments
 from toolcrib.runner.edit import edited_call
 from toolcrib.runner.execute import own
-from toolcrib.runner.output import masked_arguments, masked_places, own_copy, unmasked
+from toolcrib.runner.output import (
+    MASK,
+    masked_arguments,
+    masked_places,
+    masks_a_part,
+    own_copy,
+    unmasked,
+)
 from toolcrib.runner.policy import NOT_TRUSTED, spared_for_run
 from toolcrib.runner.stopped import NOT_ITS_OWN, ExceptionHook, Stopped
 from toolcrib.threads import cancel_requests, is_stop
@@ -49,8 +56,10 @@ from toolcrib.values.json import (
     canonical_json,
     digest,
     encodable,
+    has_rounded,
     is_seen,
     sha256_hex,
+    text_as_given,
 )
 from toolcrib.values.record import CallError
 
@@ -70,6 +79,11 @@ _CALL = frozenset(("run_id", "call_id", "tool"))
 _ANEW = (
     "A default factory makes another value now, or one that nobody can compare with the one that was"
     " asked about: it has no JSON that gives it back."
+)
+
+_MASKED_PART = (
+    f"The edit has {MASK} within a secret argument. That stands for such an argument as a whole, not"
+    " for a part of it: nothing of a secret was shown. The call did not run."
 )
 
 
@@ -215,7 +229,7 @@ def _checked_arguments(arguments: object, by: str) -> JsonObject:
         kind = type(arguments).__name__
         raise NotArguments(f"edited arguments are a JSON object, not a {kind}", by)
     try:
-        parsed = parse_arguments(canonical_json(arguments))
+        parsed = parse_arguments(text_as_given(arguments))
     except RecursionError:
         raise NotArguments(
             "edited arguments are nested too deep, or hold themselves, which is not JSON", by
@@ -283,7 +297,8 @@ def edit_of(hydrated: Hydrated, answer: Answer) -> JsonObject | None:
     if isinstance(answer, Refuse) or answer.arguments is None:
         return None
     whole = unmasked(hydrated.definition, answer.arguments, hydrated.arguments)
-    return None if canonical_bytes(whole) == hydrated.canonical else whole
+    same = canonical_bytes(whole) == hydrated.canonical and not has_rounded(whole)
+    return None if same else whole
 
 
 def approved_call(
@@ -298,6 +313,8 @@ def approved_call(
     if made is not None and made.lost:
         raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _ANEW))
     edit = edit_of(hydrated, answer)
+    if answer.arguments is not None and masks_a_part(hydrated.definition, answer.arguments):
+        raise Stopped(CallError.of(ErrorCode.INVALID_ARGUMENTS, _MASKED_PART))
     return hydrated if edit is None else edited_call(edit, hydrated, catalog, hook)
 
 

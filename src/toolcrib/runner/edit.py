@@ -24,7 +24,7 @@ from toolcrib.schema.derive.plain import is_mark
 from toolcrib.schema.references import pointer_of, read_text, steps_of
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
-from toolcrib.values.json import JsonObject, json_bytes
+from toolcrib.values.json import JsonObject, is_whole, json_bytes
 from toolcrib.values.record import CallError
 
 Steps: TypeAlias = tuple[str | int, ...]
@@ -117,8 +117,8 @@ class _Numbers:
     def __call__(self, value: Any) -> int:
         if not isinstance(value, dict | list):
             kind = value.__class__
-            if kind is float and value.is_integer() and abs(value) < 1e21:
-                kind = int  # in canonical JSON
+            if kind is float and is_whole(value):
+                kind = int  # in canonical JSON; one beyond 2^53 has no digits that somebody wrote
             return self._known.setdefault((kind, value), len(self._known))
         found = self._of.get(id(value))
         if found is None:

@@ -385,6 +385,20 @@ def unmasked(definition: ToolDefinition, edited: JsonObject, original: JsonObjec
     return {name: original[name] if name in hidden else value for name, value in edited.items()}
 
 
+def masks_a_part(definition: ToolDefinition, edited: JsonObject) -> bool:
+    """Return whether a mask stands for a part of a secret argument: nobody can mean that text."""
+    return any(
+        value != MASK and _is_secret(definition, name) and _holds_mask(value)
+        for name, value in edited.items()
+    )
+
+
+def _holds_mask(value: JsonValue) -> bool:
+    if isinstance(value, _CONTAINERS):
+        return any(map(_holds_mask, value.values() if isinstance(value, dict) else value))
+    return value == MASK
+
+
 _Json = TypeVar("_Json")
 
 

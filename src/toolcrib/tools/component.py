@@ -22,6 +22,7 @@ from pydantic_core.core_schema import ErrorType
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import UNCHANGED_TYPES, Converter, Default, Validator, ValidatorFactory
+from toolcrib.schema.derive.adapters import whole
 from toolcrib.schema.derive.defaults import STEADY
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.reading import TypedReader
@@ -38,6 +39,11 @@ from toolcrib.values.typed import names_wrong_types
 # Valid arguments that an author's own hints refuse: where and of what kind, never their text.
 
 _KINDS = frozenset(get_args(ErrorType))
+_NOT_ACCEPTED = "this value is not accepted"
+_NO_INTEGER = ("int_type", "int_from_float")
+NO_INTEGER = "expected integer, got number"
+"""Says of a number what a schema's validator does, where only the hint refuses it: beyond 2^53 one with
+a fraction or an exponent is no integer."""
 _IN_WORDS = frozenset(("value_error", "assertion_error"))
 Fault: TypeAlias = tuple[tuple[int | str, ...], str]
 
@@ -110,15 +116,25 @@ def value_faults(error: ValidationError, *prefix: str | int) -> tuple[Fault, ...
 
     A kind of the author's own is not shown: it is text that may be made of anything.
     """
-    found = error.errors(include_url=False, include_context=False, include_input=False)
+    found = error.errors(include_url=False, include_context=False)
     return tuple(
-        (
-            (*prefix, *fault["loc"]),
-            f"this value is not accepted ({kind if kind in _KINDS else 'custom'})",
-        )
-        for fault in found
-        for kind in (fault["type"],)
+        ((*prefix, *fault["loc"]), _fault(fault["type"], fault["input"])) for fault in found
     )
+
+
+def _fault(kind: str, value: object) -> str:
+    if kind in _NO_INTEGER and isinstance(value, float):
+        return NO_INTEGER
+    return f"{_NOT_ACCEPTED} ({kind if kind in _KINDS else 'custom'})"
+
+
+def _converted(converter: Converter, value: JsonValue, name: str) -> Any:
+    """Return what a plain converter makes of the value of a parameter. Raises NotAcceptedError."""
+    try:
+        return converter(value)
+    except (ValueError, OverflowError):
+        said = NO_INTEGER if converter is whole and isinstance(value, float) else _NOT_ACCEPTED
+        raise NotAcceptedError((((name,), said),)) from None
 
 
 __all__ = [
@@ -250,7 +266,7 @@ def _read(
     except ValidationError as error:
         raise _told(error, reader, sent, at) from None
     except (ValueError, OverflowError):
-        raise NotAcceptedError(((steps(at), "this value is not accepted"),)) from None
+        raise NotAcceptedError(((steps(at), _NOT_ACCEPTED),)) from None
 
 
 class Tool(Generic[P, R]):
@@ -477,10 +493,7 @@ class Tool(Generic[P, R]):
                 place = (None, name)
                 typed[name], shown[name] = _read(converter, arguments[name], place, found, values)
                 continue
-            try:
-                typed[name] = made = converter(arguments[name])
-            except (ValueError, OverflowError):
-                raise NotAcceptedError((((name,), "this value is not accepted"),)) from None
+            typed[name] = made = _converted(converter, arguments[name], name)
             if made.__class__ is not arguments[name].__class__:  # what a float, or an int, holds
                 shown = dict(arguments) if shown is None else shown
                 shown[name] = made

@@ -83,7 +83,8 @@ def guarded(load: Callable[[], T], where: str, module: str = "") -> T:
         raise
     except ModuleNotFoundError as error:
         absent = error.name is not None and f"{module}.".startswith(f"{error.name}.")
-        advice = f" (give {FORMS})" if absent else ""
+        there = f"{_what_is_there(where)}: " if Path(where).is_file() else ""
+        advice = f" ({there}give {FORMS})" if absent else ""
         raise SourceError(f"{where}: {error}{advice}") from error
     except (KeyboardInterrupt, GeneratorExit):
         raise
@@ -185,9 +186,15 @@ def _named(text: str) -> ToolSource:
             f"{text}: name the file alone: its `catalog`, or every tool in it, is taken"
         )
     if not _MODULE.fullmatch(kind) or (colon and not _MODULE.fullmatch(rest)):
-        what = "it is a directory" if Path(text).is_dir() else "it is no source of tools"
-        raise SourceError(f"{text!r}: {what}: give {FORMS}")
+        raise SourceError(f"{text!r}: {_what_is_there(text)}: give {FORMS}")
     return ModuleTools(kind, rest or None)
+
+
+def _what_is_there(text: str) -> str:
+    path = Path(text)
+    if path.is_file():
+        return f"it is a file, and its name ends in {path.suffix or 'nothing'}, not in .py"
+    return "it is a directory" if path.is_dir() else "it is no source of tools"
 
 
 class ModuleTools(Checked, msgspec.Struct, frozen=True):

@@ -96,6 +96,15 @@ def json_bytes(value: JsonValue) -> bytes:
         return to_json(value, inf_nan_mode="constants")
 
 
+def text_as_given(value: Any) -> str:
+    """Return JSON text in which a float stays one: `1e17` has no digits that somebody wrote.
+
+    Raises ValueError, TypeError and RecursionError as `canonical_json` does.
+    """
+    canonical_json(value)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=dict)
+
+
 def _otherwise(written: bytes) -> bool:
     """Return whether RFC 8785 may want another text than orjson's: of whole floats, of exponents, of
     the order of keys beyond the first plane of Unicode. Within a text it may err."""
@@ -121,12 +130,23 @@ EXACT = 2**53
 """Up to here a float holds each integer, and no other number is rounded to it (RFC 7493, 2.2)."""
 
 
+ROUNDED = "a number would be rounded to an integer: write the integer's own digits"
+
+
 def is_whole(value: float) -> bool:
     """Return whether a number that was written with a fraction or an exponent is an integer: `3.0` is.
 
     One beyond `EXACT` has digits that nobody wrote.
     """
     return value.is_integer() and abs(value) <= EXACT
+
+
+def has_rounded(value: Any) -> bool:
+    """Return whether a JSON value holds a float that is an integer in canonical JSON, and whose digits
+    nobody wrote: `1e17` is not the integer that has its digits."""
+    if isinstance(value, dict | list):
+        return any(map(has_rounded, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, float) and value.is_integer() and not is_whole(value)
 
 
 def kept_apart(data: bytes) -> Any:

@@ -14,9 +14,10 @@ The rule for a stray, which is a piece that no call can have: one after its call
 nobody began, at a call that is whole while a later one grows, or where the wire has no pieces. It is
 missing from whichever call was open then, so none of those may run; a call is open until the wire ends
 it, or else until the reply ends. A piece that says neither by index nor by id or name of which call it
-is, is that of the only one that may grow; where several may, it is a stray. Nor may a call run whose
-beginning is said again with another name, on a wire that says it once. A member that holds calls and
-has another type than the wire's is an error.
+is, is that of the only one that may grow; where several may, it is a stray. An index that no call has
+is worth no more than none: some servers number the pieces. Nor may a call run whose beginning is said
+again with another name, on a wire that says it once. A member that holds calls and has another type
+than the wire's is an error.
 
 The rule for a copy, which is a whole call in an event that the wire has for something else, such as the
 message that a stream begins or ends with: if it is none of the reply's calls, none of them may run.
@@ -227,6 +228,13 @@ class CallAssembler(msgspec.Struct, eq=False):
         later = self._calls[self._calls.index(call) + 1 :]
         return same_json("".join(call.fragments), text) and all(one.whole() for one in later)
 
+    def placeless(self, index: object, *, brings: bool) -> None:
+        """Take a piece that has no place for what a call lacks. It may be what is left of one, unless
+        it `brings` nothing at all, and the call that it points at is whole, as are all others."""
+        call = self._last if index is None else self._by_index.get(index)
+        if brings or call is None or self._only_growing() is not None:
+            self.stray()
+
     def stray(self) -> None:
         """Doubt each open call, since a piece came that no call can have: one of them may lack it.
 
@@ -365,7 +373,7 @@ class CallAssembler(msgspec.Struct, eq=False):
             call = self._by_id.get(provider_id)
             if index is not None and name:
                 call = None
-            elif call is None and self._goes_on(index, provider_id, name):
+            elif call is None and self._goes_on(index, provider_id, name, text):
                 call = self._last
         renamed = self.marked and call is not None and _is_renamed(call, provider_id, name)
         if call is not None and renamed:
@@ -374,19 +382,22 @@ class CallAssembler(msgspec.Struct, eq=False):
             call = self._open(index)
             if renamed:
                 call.fault = call.fault or CONTRADICTORY
-        elif index is not None:
+        elif index is not None and (provider_id or name):
             self._by_index[index] = call
         self._continue(call, provider_id, name)
         return call
 
-    def _goes_on(self, index: object, provider_id: str, name: str) -> bool:
+    def _goes_on(self, index: object, provider_id: str, name: str, text: str) -> bool:
         """Return whether a piece that points at no call is more of the last one: an index alone is no
-        sign of another call while the last one is not whole."""
+        sign of another call while the last one is not whole, nor of this one while others may grow."""
         if index is None:
             return True
         if provider_id or name or self._last is None or self._last.ended:
             return False
-        return bool(self._last.fragments) and not self._last.whole()
+        goes_on = bool(self._last.fragments) and not self._last.whole()
+        if goes_on and text:
+            self._only_growing()  # doubts them all if there are several
+        return goes_on
 
     def _open(self, index: object) -> _OpenCall:
         call = _OpenCall(f"{self.ids}{len(self._calls)}", index)

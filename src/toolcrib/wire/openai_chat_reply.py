@@ -338,6 +338,7 @@ def _goes_on(block: Any, piece: Any) -> bool:
 
 _CALL_MEMBERS = ("tool_calls", "function_call")
 _BESIDE = frozenset(("custom", "name", "arguments"))
+_EMPTY = frozenset(("index", "id", "type", "name"))
 _PATIENCE = 16
 """The number of unusual chunks that shows a server's to be all unusual: trying them costs time."""
 
@@ -535,7 +536,7 @@ class ChatReply:
             if self.ending.natural:
                 self._take_note(provider_id, name, text)
             if not whole and _brings_nothing(call):
-                self._calls.stray()
+                self._calls.placeless(index_of(call.get("index")), brings=_brings_another(call))
             elif whole:
                 self._calls.whole(provider_id, name, text)
             elif part := self._calls.piece(
@@ -659,6 +660,11 @@ def _brings_nothing(call: dict[str, Any]) -> bool:
     there and empty is Snowflake's."""
     holds = "function" in call or "custom" in call or "arguments" in call
     return not holds and not call.get("id") and not call.get("name")
+
+
+def _brings_another(call: dict[str, Any]) -> bool:
+    """Return whether a piece holds something that nobody knows; what is empty is nothing."""
+    return any(value for key, value in call.items() if key not in _EMPTY)
 
 
 def _is_value(function: dict[str, Any]) -> bool:
