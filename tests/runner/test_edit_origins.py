@@ -659,3 +659,36 @@ async def test_what_is_written_is_read_and_what_may_have_been_left_is_not(
         return
     assert isinstance(outcome, Completed), outcome
     assert [one.price for one in GOT[0]["x"]] == prices
+
+
+Tag = Annotated[str, AfterValidator(str.lower)]
+
+
+class Event(BaseModel):
+    name: Annotated[str, AfterValidator(str.upper)]
+    n: int = 1
+
+
+Events = Annotated[list[Event], AfterValidator(lambda them: sorted(them, key=lambda e: e.name))]
+EVENTS = [{"name": "b", "n": 2}, {"name": "A"}]
+
+
+@pytest.mark.parametrize(
+    ("hint", "sent", "change", "got"),
+    [
+        (set[Tag], ["Bug", "UI", "api"], lambda x: x[:1] + x[2:], {"api", "ui"}),
+        (set[Tag], ["Bug", "UI", "api"], lambda x: ["zz", *x[1:]], {"bug", "ui", "zz"}),
+        (set[Tag], ["UI", "Bug", "API"], lambda x: ["zz", *x[1:]], {"bug", "ui", "zz"}),
+        (Events, EVENTS, lambda x: edit(x, 1, n=7), [("A", 1), ("B", 7)]),
+        (Events, EVENTS, lambda x: x[1:], [("B", 2)]),
+        (Events, EVENTS, lambda x: [*x, {"name": "c"}], [("A", 1), ("B", 2), ("C", 1)]),
+    ],
+)
+async def test_what_comes_out_as_it_was_written_runs(
+    hint: Any, sent: Any, change: Any, got: Any
+) -> None:
+    """What was sent for which item cannot be told where a validator, or a set, has moved it."""
+    outcome, _ = await edited(hint, sent, change)
+    assert isinstance(outcome, Completed), outcome
+    found = GOT[0]["x"]
+    assert (found if isinstance(found, set) else [(one.name, one.n) for one in found]) == got

@@ -10,21 +10,21 @@ for that item. What comes out is held against what was left; if it is another va
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 
 from toolcrib.errors import ErrorCode
 from toolcrib.hydration import added_to, hydrate
+from toolcrib.runner.pairing import between, most_voted, pairs
 from toolcrib.runner.stopped import ExceptionHook, Stopped
 from toolcrib.schema.derive.factories import UNKNOWN, AddedDefaults, FactoryValues, Made
-from toolcrib.schema.derive.plain import is_mark
+from toolcrib.schema.derive.plain import is_mark, same_json
 from toolcrib.schema.references import pointer_of, read_text, steps_of
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
-from toolcrib.values.json import JsonObject, is_whole, json_bytes
+from toolcrib.values.json import JsonObject, canonical_json, is_whole, json_bytes
 from toolcrib.values.record import CallError
 
 Steps: TypeAlias = tuple[str | int, ...]
@@ -83,9 +83,12 @@ def edited_call(
         if given is None and not more:
             break
         sent |= more
+    written = _as_written(edited, hydrated, catalog, edit)
+    if written is not None and _holds(written.arguments, edited, (), written.building.normalised):
+        return written
     if rejected is not None:
         changed = next((e.path for e in rejected.errors if edit.was_left(e.path)), "")
-        if not (changed or (shown.changed and _is_valid(edited, hydrated, catalog, edit))):
+        if not (changed or (shown.changed and written is not None)):
             return rejected
     text = _CHANGED.format(f" at {changed}" if changed else "")
     raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, text))
@@ -96,10 +99,33 @@ def _call(hydrated: Hydrated, arguments: JsonObject) -> ToolCall:
     return msgspec.structs.replace(hydrated.call, name=name, arguments=text)
 
 
-def _is_valid(edited: JsonObject, hydrated: Hydrated, catalog: Catalog, edit: _Edit) -> bool:
-    """Return whether an edit fits as it was written, though not with what its validators were given."""
+def _as_written(
+    edited: JsonObject, hydrated: Hydrated, catalog: Catalog, edit: _Edit
+) -> Hydrated | None:
+    """Return the call of an edit that is sent as it was written, all of it; None if it does not fit."""
+    if not all(map(edit.may_be_sent, _parts_of(edited))):
+        return None
     values = FactoryValues(pool=edit.pool([]))
-    return hydrate(_call(hydrated, edited), catalog, pinned=values).success
+    read = hydrate(_call(hydrated, edited), catalog, pinned=values)
+    return None if isinstance(read, Rejected) else read
+
+
+def _holds(value: Any, part: Any, at: Steps, changed: Collection[str]) -> bool:
+    """Return whether a value is another one, but for properties that only it has, and for the order in
+    which a set is shown (of what a validator `changed` nobody knows whether it is one)."""
+    if isinstance(part, dict):
+        return isinstance(value, dict) and all(
+            name in value and _holds(value[name], item, (*at, name), changed)
+            for name, item in part.items()
+        )
+    if not isinstance(part, list):
+        return same_json(value, part)
+    if not isinstance(value, list) or len(value) != len(part):
+        return False
+    return all(
+        _holds(one, item, (*at, index), changed)
+        for index, (one, item) in enumerate(zip(value, part, strict=True))
+    ) or (pointer_of(at) not in changed and same_json(value, sorted(part, key=canonical_json)))
 
 
 class _Numbers:
@@ -375,8 +401,12 @@ class _Edit:
                 self._check_marks(part)
         return edited
 
+    def may_be_sent(self, part: Any) -> bool:
+        """Return whether a value is none that stands for a default by its type."""
+        return not isinstance(part, dict) or self._number(part) not in self._shown.marks
+
     def _check_marks(self, part: Any) -> None:
-        if isinstance(part, dict) and self._number(part) in self._shown.marks:
+        if not self.may_be_sent(part):
             raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _STANDS_FOR))
 
     def _places(self, edited: Any, was: _Item) -> dict[Any, Any]:
@@ -396,7 +426,7 @@ class _Edit:
 
         now = {step: self._number(part) for step, part in _steps(edited)}
         before = {step: self._number(part) for step, part in _steps(was.shown)}
-        found, copied = _pairs(now, before, may_move, is_list=is_list)
+        found, copied = pairs(now, before, may_move, is_list=is_list)
         places = self._edited(edited, was, found, copied) | found | copied
         if was.at in self._shown.hidden:
             hidden = [step for step in before if (*was.at, step) in self._shown.hidden]
@@ -421,7 +451,7 @@ class _Edit:
         new = [step for step in range(len(edited)) if step not in found and step not in copied]
         old = set(range(len(was.shown))) - set(found.values())
         known = self._recognised(edited, was, new, old)
-        return known | _between(sorted((found | known).items()), len(edited), len(was.shown))
+        return known | between(sorted((found | known).items()), len(edited), len(was.shown))
 
     def _recognised(
         self, edited: list[Any], was: _Item, new: list[int], old: set[int]
@@ -450,7 +480,7 @@ class _Edit:
             if len(steps) == len(owners) == 1 and not any(owners.values()):
                 pair = min(steps), min(owners)
                 votes[pair] = votes.get(pair, 0) + part[2]
-        return {s: one for s, one in _most(votes).items() if s in new and one in old}
+        return {s: one for s, one in most_voted(votes).items() if s in new and one in old}
 
     def _telling(self, value: Any, at: Steps, name: str = "") -> Iterator[tuple[Any, Steps]]:
         """Yield the parts of an item that may tell it from others, and where they are: a property, the
@@ -600,77 +630,6 @@ def _steps(value: Any) -> Iterable[tuple[Any, Any]]:
     if isinstance(value, dict):
         return value.items()
     return enumerate(value) if isinstance(value, list) else ()
-
-
-def _pairs(
-    now: Mapping[Any, int],
-    before: Mapping[Any, int],
-    may_move: Callable[[Any, Any], bool],
-    *,
-    is_list: bool,
-) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """Match the parts of an object or a list that are as they were shown: those that are there once,
-    where they stood or where they were moved to, and copies of them."""
-    stayed = _in_place(now, before, is_list=is_list)
-    kept = set(stayed.values())
-    free: dict[int, deque[Any]] = {}
-    for source, number in before.items():
-        if source not in kept:
-            free.setdefault(number, deque()).append(source)
-    some = {number: source for source, number in before.items()}
-    moved, copied = dict[Any, Any](), dict[Any, Any]()
-    for step, number in now.items():
-        sources = free.get(number)
-        source = sources[0] if sources else some.get(number)
-        if step in stayed or source is None or not may_move(step, source):
-            continue
-        if sources:
-            moved[step] = sources.popleft()
-        else:
-            copied[step] = source
-    return stayed | moved, copied
-
-
-def _in_place(
-    now: Mapping[Any, int], before: Mapping[Any, int], *, is_list: bool
-) -> dict[Any, Any]:
-    """Match what is as it was where it was; in a list of another length, at its beginning and end."""
-    if not is_list or len(now) == len(before):
-        return {step: step for step, number in now.items() if before.get(step) == number}
-    shorter, more = min(len(now), len(before)), len(before) - len(now)
-    head = next((i for i in range(shorter) if now[i] != before[i]), shorter)
-    ends = range(len(now) - 1, len(now) - 1 - (shorter - head), -1)
-    tail = next((i for i in ends if now[i] != before[i + more]), len(now) - 1 - (shorter - head))
-    return {i: i for i in range(head)} | {i: i + more for i in range(tail + 1, len(now))}
-
-
-def _between(found: list[tuple[int, int]], now: int, before: int) -> dict[int, int]:
-    """Match the items between those that were found, if these are in their order."""
-    edges = [(-1, -1), *found, (now, before)]
-    if any(one[1] >= other[1] for one, other in pairwise(edges)):
-        return {}
-    return {
-        step: source
-        for one, other in pairwise(edges)
-        if other[0] - one[0] == other[1] - one[1]
-        for step, source in zip(
-            range(one[0] + 1, other[0]), range(one[1] + 1, other[1]), strict=True
-        )
-    }
-
-
-def _most(votes: Mapping[tuple[int, int], int]) -> dict[int, int]:
-    """Return the pairs that have more votes than any other pair with one of the two."""
-    best: dict[tuple[str, int], list[int]] = {}
-    for (step, source), number in votes.items():
-        for end in (("step", step), ("source", source)):
-            best.setdefault(end, []).append(number)
-    top = {end: max(those) if those.count(max(those)) == 1 else None for end, those in best.items()}
-    return {
-        step: source
-        for (step, source), number in votes.items()
-        if top["step", step] == number == top["source", source]
-    }
 
 
 def _check_alike(
