@@ -18,7 +18,7 @@ from toolcrib.errors import RequestError
 from toolcrib.values.message import Offer, Reply
 from toolcrib.wire import OPENAI_CHAT, SYNTAXES, TextSyntax, decode, decoder
 from toolcrib.wire.text_calls import Cursor, FoundCalls
-from toolcrib.wire.text_calls.decoder import Scanner
+from toolcrib.wire.text_decoder import Scanner
 
 
 @each_row(("syntax", "case"), [(name, case) for name, cases in CASES.items() for case in cases])

@@ -18,8 +18,8 @@ from wire.text_calls_helpers import OFFER, chat_stream, offer_of, with_syntax
 from toolcrib.values.message import ArgumentsPart, Reply, TextPart
 from toolcrib.wire import SYNTAXES, WIRES, decoder
 from toolcrib.wire.text_calls import reading
-from toolcrib.wire.text_calls.decoder import Scanner
 from toolcrib.wire.text_calls.reading import Marks
+from toolcrib.wire.text_decoder import Scanner
 
 ALL = [
     (syntax, text)

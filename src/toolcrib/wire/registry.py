@@ -40,7 +40,7 @@ from toolcrib.wire.ollama import OLLAMA
 from toolcrib.wire.openai_chat import OPENAI_CHAT
 from toolcrib.wire.openai_responses import OPENAI_RESPONSES
 from toolcrib.wire.text_calls import syntax_of
-from toolcrib.wire.text_calls.decoder import TextCallDecoder
+from toolcrib.wire.text_decoder import TextCallDecoder
 
 OfferedTools: TypeAlias = Iterable[Any] | HasDefinition | ToolDefinition | Mapping[str, object]
 
