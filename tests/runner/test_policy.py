@@ -491,7 +491,7 @@ def test_a_yes_for_the_run_holds_for_this_tool_and_this_caller(
     if yes_by == "alice":  # of exactly these arguments it covers no others
         tally.approved = ()
         without = standard(call, context_of(tally, ALICE))
-        of_others = msgspec.structs.replace(given, arguments_mac=tally.mac('{"other":1}'))
+        of_others = msgspec.structs.replace(given, arguments_mac=tally.mac('{"other":1}', ()))
         tally.approved = (of_others,)
         assert standard(call, context_of(tally, ALICE)) == without
 

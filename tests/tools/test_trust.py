@@ -474,17 +474,18 @@ async def test_no_digest_of_approved_arguments_can_be_tried_out() -> None:
         scope = CallScope(RunTally("r", nonce))
         approver.asked.clear()
         runner = ToolRunner([unlock], approver=approver)
-        for number, arguments in enumerate((sent, '{"within": 5, "pin": "1234", "door": 1}')):
+        for number, arguments in enumerate((sent, '{"pin": "1234", "door": 1}')):
             one = ToolCall(str(number), "unlock", arguments)
             record = (await runner.exec(one, scope=scope)).record
-            assert record.status == "completed"  # a default is an argument like any other
+            assert record.status == "completed"
         (given,) = scope.tally.approved
         macs.add(given.arguments_mac)
         canonical = '{"door":1,"pin":"1234","within":5}'
         assert sha256(canonical.encode()).hexdigest() not in given.arguments_mac
         assert given.arguments_mac not in msgspec.json.encode(record).decode()
-        other = ToolCall("x", "unlock", sent.replace("1234", "1235"))
-        assert (await runner.exec(other, scope=scope)).record.status == "failed"
+        for other in (sent.replace("1234", "1235"), '{"within": 5, "pin": "1234", "door": 1}'):
+            outcome = await runner.exec(ToolCall(f"x{other}", "unlock", other), scope=scope)
+            assert outcome.record.status == "failed"  # the default was not sent before
     assert len(macs) == 3
 
 
@@ -585,7 +586,7 @@ async def test_an_approval_that_nobody_gave_is_found_in_a_saved_run(tmp_path: Pa
         runner = ToolRunner(runnable(tmp_path), approver=store)
         agent = Agent(ScriptedClient([call("read_file", path="a")]), runner)
         waits = (await agent.run("Read.")).state
-        for mac in ("", waits.tally.mac('{"path":"a"}')):
+        for mac in ("", waits.tally.mac('{"path":"a"}', ())):
             digest = waits.pending[0].definition_digest
             given = ToolApproval("made_up", "ada", digest, waits.caller.id, mac)
             tally = msgspec.structs.replace(waits.tally, approved=(given,))
@@ -675,3 +676,29 @@ def test_a_decorator_above_tool_says_where_it_belongs() -> None:
 
     with pytest.raises(DefinitionError, match="wraps a tool, and is none: put @tool above that"):
         ToolRunner([retried])
+
+
+EVERYTHING: Any = object()
+
+
+async def test_exactly_this_is_no_yes_to_a_default_that_looks_alike() -> None:
+    ran: list[Any] = []
+
+    @tool(visible=ALL, requires_approval=True)
+    def delete_rows(filters: dict[str, str] = EVERYTHING) -> str:
+        """Delete rows."""
+        ran.append(filters)
+        return "deleted"
+
+    asked: list[ApprovalRequest] = []
+
+    async def approver(request: ApprovalRequest) -> Approve:
+        asked.append(request)
+        return Approve(by="ada", for_run="exactly")
+
+    runner, scope = ToolRunner([delete_rows], approver=approver), CallScope(RunTally("r"))
+    sent = ['{"filters":{"default":"object"}}', "{}"]
+    for number, text in enumerate([*sent, *sent]):
+        await runner.exec(ToolCall(f"c{number}", "delete_rows", text), scope=scope)
+    assert ran == [{"default": "object"}, EVERYTHING, {"default": "object"}, EVERYTHING]
+    assert [request.defaults for request in asked] == [(), ("/filters",)]

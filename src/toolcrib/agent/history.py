@@ -410,7 +410,9 @@ def _approval_in(
         shows_all = record.arguments_sha256 and not any(
             note.startswith("undeclared:") for note in record.notes
         )
-        mac = tally.mac(canonical_json(record.arguments)) if shows_all else given.arguments_mac
+        mac = given.arguments_mac
+        if shows_all:
+            mac = tally.mac(canonical_json(record.arguments), record.defaulted)
         mac = mac or "of arguments that no record shows"
     by, digest = record.approved_by or "", record.definition_digest
     return ToolApproval(record.approval_id, by, digest, record.caller, mac)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final, Protocol
 
 import msgspec
@@ -82,12 +82,13 @@ class RunTally(Veiled, msgspec.Struct):
         made = hydrated.building.pinned.values()
         if any(isinstance(each, list) and [] in each for each in made):
             return None
-        return self.mac(hydrated.canonical.decode())
+        return self.mac(hydrated.canonical.decode(), hydrated.defaults)
 
-    def mac(self, arguments: str) -> str:
-        """Return a digest of canonical arguments that nobody can try out without the nonce."""
+    def mac(self, arguments: str, defaulted: Iterable[str]) -> str:
+        """Return a digest of canonical arguments, and of which of them were not sent (a default may be
+        shown as something else is), that nobody can try out without the nonce."""
         key = self.nonce.encode("utf-8", "surrogatepass") or _OF_THIS_PROCESS
-        return keyed_digest(key, "arguments approved for the run", arguments)
+        return keyed_digest(key, "arguments approved for the run", arguments, *sorted(defaulted))
 
     def count(self, tool: str, cost: float) -> None:
         """Count a call that is about to run."""
