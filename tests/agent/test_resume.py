@@ -26,7 +26,7 @@ from toolcrib import (
     ToolRunner,
     tool,
 )
-from toolcrib.errors import SourceError
+from toolcrib.errors import ErrorCode, SourceError
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.decision import Answer
 
@@ -212,6 +212,47 @@ async def test_an_answer_is_none_for_a_tool_that_is_another_by_now(answer: Answe
     state, question = await waiting()
     result = await agent([changed], "done").resume(state, {question: answer})
     assert told(result) == "approval_mismatch"
+    assert RAN == []
+
+
+def deleting(**parameters: Any) -> Any:
+    async def another(**arguments: Any) -> str:
+        RAN.append(str(arguments))
+        return "deleted"
+
+    schema: Any = {"type": "object", "properties": parameters, "required": list(parameters)}
+    options: Any = {"visible": ALL, "name": "delete", "description": "Delete.", "safe": False}
+    return tool(parameters=schema, **options)(another)
+
+
+@pytest.mark.parametrize(
+    ("answer", "edited"),
+    [
+        (Approve("grace"), False),
+        (Approve("grace", {"path": "y"}), True),
+        (Refuse(by="grace"), False),
+    ],
+)
+@pytest.mark.parametrize(
+    "changed",
+    [
+        deleting(file={"type": "string"}),
+        deleting(path={"type": "string"}, reason={"type": "string"}),
+        deleting(path={"type": "integer"}),
+        deleting(path={}),
+    ],
+    ids=["renamed", "one more", "another type", "any type"],
+)
+async def test_arguments_are_at_no_fault_of_a_tool_that_has_changed(
+    changed: Any, answer: Answer, edited: bool
+) -> None:
+    """Whether its new schema takes what the old one took, or not."""
+    state, question = await waiting()
+    result = await agent([changed], "done").resume(state, {question: answer})
+    record = result.records[-1]
+    assert record.error is not None
+    assert (record.error.code, record.error.retryable) == (ErrorCode.APPROVAL_MISMATCH, False)
+    assert (record.edited, record.approved_by) == (edited, "grace" if edited else None)
     assert RAN == []
 
 

@@ -293,7 +293,7 @@ class Call(Veiled, msgspec.Struct):
         A call that was hydrated against another tool of this name does not run.
         """
         if not isinstance(hydrated, Hydrated):
-            raise Stopped(rejection(hydrated))
+            raise self._rejected(hydrated)
         definition = hydrated.definition
         plan = self.setup.executor.plans.get(definition.name)
         if plan is None:
@@ -574,6 +574,18 @@ class Call(Veiled, msgspec.Struct):
             if isinstance(ended, Stopped):
                 return facts.failed(ended.error)
         return facts.failed(CallError.of(ErrorCode.CANCELLED))
+
+    def _rejected(self, rejected: Rejected) -> Stopped:
+        """Return the end of a call that cannot run. Where somebody was asked about another definition
+        of its tool, it is the tool that has changed, and no arguments of the model's are at fault."""
+        own = (rejected.call.id, self.scope.tally.run_id)
+        asked = (one for one in self.scope.asked.values() if (one.call_id, one.run_id) == own)
+        question = next(asked, None)
+        now = "" if rejected.definition is None else rejected.definition.digest
+        if question is None or question.definition_digest == now:
+            return Stopped(rejection(rejected))
+        self.facts.approval_id = question.id
+        return Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH))
 
     def _note_overrun(self, plan: ToolPlan, seconds: float, limit: float) -> None:
         """Note that a call was not ended by its time limit: something blocked the event loop."""

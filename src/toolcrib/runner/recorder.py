@@ -46,7 +46,7 @@ _EDIT_REFUSED = (
     "Whoever approved this call changed its arguments to ones that do not fit. It has not run."
 )
 _EDIT_FAILED = "Whoever approved this call changed its arguments. It has not run."
-_NO_YES = frozenset((ErrorCode.APPROVAL_EXPIRED, ErrorCode.APPROVAL_MISMATCH, ErrorCode.OTHER_CALL))
+_NO_YES = frozenset((ErrorCode.APPROVAL_EXPIRED, ErrorCode.OTHER_CALL))
 """What ends a call because its answer is no yes to it."""
 _NOT_OVER = frozenset({"started", "planned", "rejected"})  # nothing has run, or not to its end
 _MOST_ATTACHED = 10_000
