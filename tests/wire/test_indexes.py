@@ -121,7 +121,7 @@ STREAMS: dict[str, Callable[[list[Piece], Index], bytes]] = {
     "openai-responses": responses,
 }
 ENDED = ("anthropic", "bedrock-converse", "cohere")  # the wires that say where a call ends
-TEXTS = ['{"a": 10}', '{"a": 2}', "{}", '{"a": [1, 2, 3]}', '{"a": "x{"}']
+TEXTS = ['{"a": 10}', '{"a": 2}', "{}", '{"a": [1, 2, 3]}', '{"a": "x{"}', '{"a":"x y"}']
 
 
 def mixed(dice: random.Random) -> tuple[list[Piece], list[tuple[str, str]]]:

@@ -206,7 +206,7 @@ def test_what_is_savable_is_saved_as_it_is(value: Any) -> None:
         return
     assert json.loads(msgspec.json.encode(kept)) == kept
     assert savable(kept) == kept
-    assert str(kept).encode()
+    str(kept).encode()  # raises nothing
 
 
 HALVES = {

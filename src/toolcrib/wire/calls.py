@@ -375,6 +375,8 @@ class CallAssembler(msgspec.Struct, eq=False):
                 call = None
             elif call is None and self._goes_on(index, provider_id, name, text):
                 call = self._last
+            elif call is None and text and not (provider_id or name or text.strip(SPACE)):
+                call = self._only_growing()  # blanks begin no call, and may stand in a text
         renamed = self.marked and call is not None and _is_renamed(call, provider_id, name)
         if call is not None and renamed:
             call.fault = call.fault or CONTRADICTORY
