@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -125,11 +126,12 @@ class Work:
         cls._lock = threading.Lock()
         cls.left_behind = 0
 
-    def give_up(self) -> None:
-        """Note that nobody waits for the work any more, and call what can stop it."""
+    def give_up(self) -> bool:
+        """Note that nobody waits for the work any more, and call what can stop it; return whether it
+        was over before."""
         with self._lock:
             if self._over or self._given_up:
-                return
+                return self._over
             self._given_up = True
             Work.left_behind += 1
             stops = list(self._stops)
@@ -138,6 +140,27 @@ class Work:
             left.append(self)
         for stop in stops:
             stop()
+        return False
+
+    def taken(self, stop: BaseException) -> Any:
+        """Return or raise what the work ended with, though `stop` was raised: it was over before.
+
+        Raises `stop` where that is something to wait for still. A CancelledError of its own, which
+        would look like the stop, becomes a RuntimeError.
+        """
+        value, raised = self._ending
+        if raised is None and inspect.isawaitable(value):
+            if inspect.iscoroutine(value):
+                value.close()  # work that it made, and that nobody does any more
+            raise stop
+        left = LEFT.get()
+        if left is not None:
+            left.ended_first = True
+        if raised is None:
+            return value
+        own = RuntimeError("CancelledError was raised by the tool")
+        own.__cause__ = raised
+        raise own if isinstance(raised, asyncio.CancelledError) else raised
 
     def done(
         self, work: Callable[[], Any], entered: Callable[[Callable[[], Any]], Any]
@@ -168,8 +191,7 @@ class Work:
                 return
             self._over = True
             heard, then = self._heard, self._then
-            if self._given_up:
-                self._ending = ending
+            self._ending = ending
             if heard is None:
                 Work.left_behind -= self._given_up
         if heard is not None:
@@ -216,10 +238,12 @@ CURRENT: ContextVar[Work | None] = ContextVar("toolcrib_work", default=None)
 
 class LeftWork(list[Work]):
     """The work that one call of a tool has left behind; `outer` is that of the call whose tool made
-    it. Its time limit was `put_off` if it was over when somebody else had stopped the tool before."""
+    it. Its time limit was `put_off` if it was over when somebody else had stopped the tool before.
+    `ended_first` says that the tool's thread had ended before its stop was seen to."""
 
     outer: LeftWork | None = None
     put_off = False
+    ended_first = False
 
 
 LEFT: ContextVar[LeftWork | None] = ContextVar("toolcrib_left", default=None)
@@ -238,12 +262,12 @@ def stopped_by(stop: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-async def in_thread(work: Callable[[], T]) -> T:
-    """Return what `work()` returns or raises, in a copy of this context. On
-    cancellation it is given up."""
+async def in_thread(work: Callable[[], T], *, keeps_end: bool = False) -> T:
+    """Return what `work()` returns or raises, in a copy of this context. On cancellation it is given
+    up. `keeps_end` as in `Worker.run`."""
     worker = Worker.take()
     try:
-        return await worker.run(work, contextvars.copy_context().run)
+        return await worker.run(work, contextvars.copy_context().run, keeps_end=keeps_end)
     finally:
         worker.leave()
 
@@ -265,9 +289,10 @@ class CallThread:
         """Whether work that was given up is still being done."""
         return self._worker is not None and self._worker.busy
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Return or raise what `work()` does. On cancellation it is given up, and goes on."""
-        return await self._taken().run(work, self._entered())
+    async def run(self, work: Callable[[], T], *, keeps_end: bool = False) -> T:
+        """Return or raise what `work()` does. On cancellation it is given up, and goes on.
+        `keeps_end` as in `Worker.run`."""
+        return await self._taken().run(work, self._entered(), keeps_end=keeps_end)
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do this work after what is being done; what it raises is lost."""
@@ -327,8 +352,17 @@ class Worker:
         """Whether work that was given up is still being done."""
         return self._open > 0
 
-    async def run(self, work: Callable[[], T], entered: Callable[[Callable[[], T]], T]) -> T:
-        """Return or raise what `entered(work)` does in the thread. On cancellation it is given up."""
+    async def run(
+        self,
+        work: Callable[[], T],
+        entered: Callable[[Callable[[], T]], T],
+        *,
+        keeps_end: bool = False,
+    ) -> T:
+        """Return or raise what `entered(work)` does in the thread. On cancellation it is given up.
+
+        Work that `keeps_end` and is over by then (the loop was busy) has ended, and is not cancelled.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         mine = Work()
@@ -352,8 +386,10 @@ class Worker:
         self._jobs.put(job)
         try:
             return await future
-        except BaseException:
-            mine.give_up()  # if it is not over
+        except BaseException as raised:
+            if mine.give_up() and keeps_end and isinstance(raised, asyncio.CancelledError):
+                ended: T = mine.taken(raised)
+                return ended
             raise
 
     def do(self, job: Callable[[], None]) -> None:

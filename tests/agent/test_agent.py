@@ -496,6 +496,81 @@ async def test_cancelling_run_cancels_the_tools() -> None:
     assert left.is_set()
 
 
+@each_row(
+    ("turns", "ends"),
+    [
+        (["done"], "completed"),
+        ([call("asks")], "waiting"),
+        ([call("plain"), "too late"], "limited"),
+        ([], "failed"),
+    ],
+)
+async def test_a_run_that_is_cancelled_as_its_end_is_written_has_that_end_alone(
+    turns: list[Any], ends: str
+) -> None:
+    written: list[str] = []
+    writing = asyncio.Event()
+
+    class Slow:
+        async def write(self, record: ToolInvocationRecord) -> None: ...
+
+        async def write_run(self, record: Any) -> None:
+            written.append(record.status)
+            if record.status != "running":
+                writing.set()
+                await asyncio.sleep(0.02)
+
+    @tool(visible=ALL)
+    def plain() -> int:
+        """Count."""
+        return 1
+
+    @tool(visible=ALL, requires_approval=True)
+    def asks() -> int:
+        """Count."""
+        return 1
+
+    async def later(_request: ApprovalRequest) -> None:
+        return None
+
+    runner = ToolRunner([plain, asks], sinks=[Slow()], approver=later)
+    session = Session(Agent(ScriptedClient(turns), runner, limits=Limits(turns=1)))
+    task = asyncio.create_task(session.send("go"))
+    await writing.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert written == ["running", ends]
+    assert bool(session.messages) == (ends != "failed")  # it goes on with what was said
+
+
+async def test_a_run_that_is_cancelled_and_could_not_say_that_it_waits_does_not_wait() -> None:
+    written: list[str] = []
+    writing = asyncio.Event()
+
+    class Full:
+        async def write(self, record: ToolInvocationRecord) -> None: ...
+
+        async def write_run(self, record: Any) -> None:
+            if record.status == "waiting":
+                writing.set()
+                await asyncio.sleep(0.02)
+                raise OSError
+            written.append(record.status)
+
+    async def later(_request: ApprovalRequest) -> None:
+        return None
+
+    runner = ToolRunner([delete], approver=later, sinks=[Full()])
+    agent = Agent(ScriptedClient([call("delete", path="a")]), runner)
+    task = asyncio.create_task(agent.run("go"))
+    await writing.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert written == ["running", "cancelled"]
+
+
 class Stubborn(ScriptedClient):
     """A client that goes on when it was told to stop, as one with `except BaseException` does."""
 

@@ -6,10 +6,10 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from rows import each_row
@@ -18,18 +18,36 @@ from waiting import until
 from toolcrib import (
     ALL,
     Agent,
+    Catalog,
     Completed,
     ErrorCode,
     Failed,
     ToolCall,
+    ToolError,
     ToolRunner,
+    capability,
     run_sync,
     tool,
 )
 from toolcrib.audit import AuditLog
 from toolcrib.errors import SourceError
 from toolcrib.testing import MemorySink, ScriptedClient, call
+from toolcrib.threads import Work
+from toolcrib.tools import per_call
 from toolcrib.values.record import ToolInvocationRecord
+
+
+@capability
+class Bank(Protocol):
+    """What a tool may need."""
+
+    def name(self) -> str: ...
+
+
+class AnyBank:
+    def name(self) -> str:
+        return "any"
+
 
 CALL = ToolCall("call_1", "wire", "{}")
 
@@ -213,6 +231,178 @@ async def test_what_ended_in_time_is_not_unknown() -> None:
     outcome = await ToolRunner([wire]).exec(CALL)
     assert isinstance(outcome, Failed)
     assert (outcome.error.code, outcome.record.notes) == (ErrorCode.TIMEOUT, ())
+
+
+class BusyLoop:
+    """Blocks the event loop from when a plain function has begun until its thread has ended."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.go, self.over = threading.Event(), threading.Event(), threading.Event()
+        end = Work.end
+
+        def ended(work: Work, ending: Any) -> None:
+            end(work, ending)
+            if self.go.is_set():
+                self.over.set()
+
+        monkeypatch.setattr(Work, "end", ended)
+
+    async def blocks(self, seconds: float = 0.0) -> None:
+        await until(self.begun.is_set)
+        self.go.set()
+        assert self.over.wait(10)
+        time.sleep(seconds)  # noqa: ASYNC251  the loop is busy
+
+    def waits(self) -> None:
+        self.begun.set()
+        self.go.wait(10)
+
+
+ENDINGS: tuple[tuple[BaseException | None, tuple[str, str]], ...] = (
+    (None, ("completed", "")),
+    (ToolError("no money"), ("failed", "tool_error")),
+    (TimeoutError(), ("failed", "tool_error")),
+    (asyncio.CancelledError(), ("failed", "tool_error")),
+)
+
+
+@each_row("stopped", ["at its limit", "by its caller"])
+@each_row("read_only", [False, True])
+@each_row("made", [False, True])
+@each_row(("raises", "ends"), ENDINGS)
+async def test_a_thread_that_ended_first_has_ended_so_whatever_the_loop_saw_first(
+    stopped: str,
+    read_only: bool,
+    made: bool,
+    raises: BaseException | None,
+    ends: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    busy, closed = BusyLoop(monkeypatch), list[type[BaseException] | None]()
+    limit = 0.1 if stopped == "at its limit" else None
+
+    def wire() -> int:
+        """Wire money."""
+        busy.waits()
+        if raises is not None:
+            raise raises
+        return 7
+
+    def wire_by(bank: Bank) -> int:
+        """Wire money."""
+        return wire()
+
+    @contextmanager
+    def banks() -> Iterator[Bank]:
+        try:
+            yield AnyBank()
+        except BaseException as raised:
+            closed.append(type(raised))
+            raise
+        closed.append(None)
+
+    told_as = tool(name="wire", visible=ALL, timeout=limit, read_only=read_only)
+    f = told_as(wire_by) if made else told_as(wire)
+    async with AuditLog("sqlite://") as log:
+        runner = ToolRunner(Catalog([f]).bind({Bank: per_call(banks)}), sinks=[log])
+        task = asyncio.create_task(runner.exec(CALL))
+        await busy.blocks(0.0 if limit is None else 2 * limit)
+        if limit is None:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        else:
+            assert (await task).record.status == ends[0]
+        again = await runner.exec(CALL)
+        assert again.record.status == ends[0]
+        assert (await told(log))[-1] == ends
+        assert len(await told(log)) == (1 if read_only else 2)
+    assert again.record.error is None or "time" not in again.record.error.message
+    over = ("over_time_limit",) if limit is not None and raises is None else ()
+    assert again.record.notes == over
+    assert not isinstance(again, Completed) or again.model == 7
+    assert runner.left_behind == 0
+    assert not made or [kind is None for kind in closed] == [raises is None]
+
+
+async def test_what_was_committed_in_a_thread_before_the_stop_is_no_cancelled_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    busy = BusyLoop(monkeypatch)
+
+    @contextmanager
+    def banks() -> Iterator[Bank]:
+        yield AnyBank()
+        busy.waits()  # it commits
+
+    @tool(visible=ALL)
+    def wire(bank: Bank) -> int:
+        """Wire money."""
+        return 7
+
+    runner = ToolRunner(Catalog([wire]).bind({Bank: per_call(banks)}))
+    task = asyncio.create_task(runner.exec(CALL))
+    await busy.blocks()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await runner.exec(CALL)).record.status == "completed"
+
+
+@each_row("stopped", ["at its limit", "by its caller"])
+async def test_what_a_factory_made_before_the_stop_lets_no_tool_begin(
+    stopped: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy, begun = BusyLoop(monkeypatch), []
+    limit = 0.1 if stopped == "at its limit" else None
+
+    def bank() -> Bank:
+        busy.waits()
+        return AnyBank()
+
+    @tool(visible=ALL, timeout=limit)
+    def wire(bank: Bank) -> None:
+        """Wire money."""
+        begun.append(bank)
+
+    runner = ToolRunner(Catalog([wire]).bind({Bank: per_call(bank)}))
+    task = asyncio.create_task(runner.exec(CALL))
+    await busy.blocks(0.0 if limit is None else 2 * limit)
+    if limit is None:
+        task.cancel()
+    await asyncio.wait([task])
+    again = await runner.exec(CALL)
+    assert isinstance(again, Failed)
+    assert again.error.code == ("cancelled" if limit is None else "timeout")
+    assert begun == []
+
+
+@each_row("stopped", ["at its limit", "by its caller"])
+async def test_work_that_a_thread_made_before_the_stop_is_not_done(
+    stopped: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy, done = BusyLoop(monkeypatch), []
+    limit = 0.1 if stopped == "at its limit" else None
+
+    async def work() -> None:
+        done.append(1)
+
+    @tool(visible=ALL, timeout=limit)
+    def wire() -> Any:
+        """Wire money."""
+        busy.waits()
+        return work()
+
+    runner = ToolRunner([wire])
+    task = asyncio.create_task(runner.exec(CALL))
+    await busy.blocks(0.0 if limit is None else 2 * limit)
+    if limit is None:
+        task.cancel()
+    await asyncio.wait([task])
+    again = await runner.exec(CALL)
+    assert isinstance(again, Failed)
+    assert again.error.code == ("cancelled" if limit is None else "timeout")
+    assert done == []
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> None:

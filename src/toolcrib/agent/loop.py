@@ -368,10 +368,11 @@ class Run:
         self._emit(RunStarted(self._run_id, label.name, label.version, resumed))
         if self._tally.tainted:
             taint(self._tally)  # its history is, and so whoever reads its answer
+        ended: tuple[RunStatus, str | None] | None = None
         try:
             await self._write_run("running")
-            status, limit = await self._outcome()
-            await self._write_run(status, limit)
+            ended = await self._outcome()
+            await self._write_run(*ended)
         except Exception as error:
             try:
                 with suppress(Exception):  # the first error is the one that is raised
@@ -379,17 +380,17 @@ class Run:
             finally:  # also where the run is cancelled while that is written
                 self._fail(error)
             raise
-        except asyncio.CancelledError:
-            self._end("cancelled")
-            with suppress(Exception):
-                await self._write_run("cancelled")
-            raise
-        except BaseException:  # KeyboardInterrupt, or the event loop is gone
-            self._end("cancelled")
+        except BaseException as raised:  # KeyboardInterrupt, or the event loop is gone
+            if raised.__cause__ is not None:
+                ended = None  # a sink failed, too: not all were told of that end
+            self._end(*(ended or ("cancelled", None)))  # an end that was written stands
+            if ended is None and isinstance(raised, asyncio.CancelledError):
+                with suppress(Exception):
+                    await self._write_run("cancelled")
             raise
         finally:
             self._toolbox.close()
-        return self._end(status, limit)
+        return self._end(*ended)
 
     async def _outcome(self) -> tuple[RunStatus, str | None]:
         """Return how the run ended, and the limit that ended it. Raises what `drive` does."""

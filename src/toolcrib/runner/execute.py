@@ -86,14 +86,14 @@ async def _bounded(work: Coroutine[Any, Any, Any], pending: Any, deadline: _Dead
     try:
         value = await _driven(work, pending, deadline)
     except (asyncio.CancelledError, TimeoutError) as raised:
-        if deadline.passed:
+        if deadline.passed and not deadline.ended_first:
             raise TimeLimitExceeded from None
         if deadline.kept_back and isinstance(raised, asyncio.CancelledError):
             raise asyncio.CancelledError(*deadline.kept_back[-1]) from None  # says whose it is
         raise
     finally:
         deadline.disarm()
-    if deadline.passed:  # it caught the cancellation and went on
+    if deadline.passed and not deadline.ended_first:  # it caught the cancellation and went on
         raise TimeLimitExceeded
     return value
 
@@ -159,6 +159,11 @@ class _Deadline:
         self.overdue = False
         self.passed = False
         self.stopping = False
+
+    @property
+    def ended_first(self) -> bool:
+        """Whether the tool's thread had ended before it was stopped, and says how the call ended."""
+        return self._left is not None and self._left.ended_first
 
     def is_ignored(self) -> bool:
         """Return whether a cancelled tool goes on after its grace."""
@@ -447,7 +452,7 @@ async def awaited(thing: Any) -> Any:
 
 async def _from_thread(work: Callable[[], Any]) -> Any:
     """Run a plain function in a thread; one that wraps a coroutine function gives an awaitable."""
-    return await awaited(await in_thread(work))
+    return await awaited(await in_thread(work, keeps_end=True))
 
 
 @coroutine

@@ -302,7 +302,7 @@ async def execute_scoped(
         value, outcome = None, None
         try:
             given = {**injected, **await opened.all(plan.made, context, tool.definition.name)}
-            begun = await opened.run(lambda: tool.invoke(instance, given))
+            begun = await opened.run(lambda: tool.invoke(instance, given), keeps_end=True)
             value = await (awaited(begun) if parts is None else parts.last(begun))
         except BaseException as raised:  # noqa: BLE001  what was opened is closed, whatever came
             outcome = raised
@@ -366,9 +366,11 @@ class Opened:
                 outcome = self._settled(outcome, raised)
         return outcome
 
-    async def run(self, work: Callable[[], Any]) -> Any:
+    async def run(self, work: Callable[[], Any], *, keeps_end: bool = False) -> Any:
         """Run code of the tool or a capability, in the call's thread if the tool blocks."""
-        return called(work) if self._thread is None else await self._thread.run(work)
+        if self._thread is None:
+            return called(work)
+        return await self._thread.run(work, keeps_end=keeps_end)
 
     def _settled(self, outcome: BaseException | None, raised: BaseException) -> BaseException:
         if outcome is not None and raised is _cause(outcome):
@@ -410,7 +412,7 @@ class Opened:
             if self._thread is not None and self._thread.busy:
                 self._thread.submit(exit_)  # what was given up goes on; this is done after it
             else:
-                await self.run(exit_)
+                await self.run(exit_, keeps_end=True)
 
         self._exits.append(leave)
         await self.run(lambda: entered.append(kind.__enter__(made)))
