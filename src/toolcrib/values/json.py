@@ -155,7 +155,8 @@ def kept_apart(data: bytes) -> Any:
 
     Whoever takes integers has to refuse this value, too. Raises ValueError for what is no JSON.
     """
-    if data.translate(_RUNS).find(_NEEDS_ROUNDING) < 0 and _MAY_BE_ZERO.search(data) is None:
+    has_small = (b"e-" in data or b"E-" in data) and _MAY_BE_ZERO.search(data) is not None
+    if not has_small and data.translate(_RUNS).find(_NEEDS_ROUNDING) < 0:
         return None
     found = []
 
