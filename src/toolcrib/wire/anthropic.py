@@ -371,7 +371,7 @@ class AnthropicReply:
             case "content_block_start":
                 self._take_start(event, data, parts)
             case "content_block_stop":
-                if block := self._by_index.get(self._index(event)):
+                if block := self._by_index.get(self._calls.block_at(event.get("index"))):
                     self._stop(block, parts)
             case "message_start":
                 self._take_message(event.get("message"))
@@ -426,21 +426,12 @@ class AnthropicReply:
         elif before is not None and before.kind == "tool_use" and not before.announced:
             self._calls.doubt(block.number, UNENDED)  # pieces came first that may be its own
 
-    def _index(self, event: dict[str, Any], *, of_call: bool = True) -> object:
-        """Return where `_by_index` has the block that an event goes on with. An index of no use is
-        none: what may be of a call is of the only one that may grow."""
-        index = index_of(event.get("index"))
-        if index is not None and index is not NOWHERE:
-            return index
-        number = self._calls.astray() if of_call else None
-        return None if number is None else ("number", number)
-
     def _take_delta(self, event: dict[str, Any], parts: Parts) -> None:
         delta = event.get("delta")
         if not isinstance(delta, dict):
             raise WireError("a `content_block_delta` has no delta")
         kind, member = delta_of(delta)
-        index = self._index(event, of_call=member == "partial_json")
+        index = self._calls.block_at(event.get("index"), of_call=member == "partial_json")
         before = self._by_index.get(index)
         if before is not None and before.kind == "tool_use" and member not in delta:
             if before.is_bare(delta, member):

@@ -427,7 +427,7 @@ class BedrockReply:
             delta = event.get("delta")
             if not isinstance(delta, dict) or not delta:
                 raise WireError("a `contentBlockDelta` has no delta")
-            index = self._index(event, of_call="toolUse" in delta)
+            index = self._calls.block_at(event.get("contentBlockIndex"), of_call="toolUse" in delta)
             for member, value in delta.items():
                 self._take_delta(index, member, value, parts)
         elif kind == "contentBlockStart":
@@ -437,7 +437,7 @@ class BedrockReply:
             index = index_of(event.get("contentBlockIndex"))
             self._take_start(form, None if index is NOWHERE else index, given, parts)
         elif kind == "contentBlockStop":
-            self._stop(self._index(event))
+            self._stop(self._calls.block_at(event.get("contentBlockIndex")))
         elif kind == "messageStart":
             self._take_message()
         elif kind == "messageStop":
@@ -445,15 +445,6 @@ class BedrockReply:
         elif kind == "metadata":
             self._take_usage(event)
             self.over = bool(self.ending.reason)
-
-    def _index(self, event: dict[str, Any], *, of_call: bool = True) -> object:
-        """Return where `_by_index` has the block that an event goes on with. An index of no use is
-        none: what may be of a call is of the only one that may grow."""
-        index = index_of(event.get("contentBlockIndex"))
-        if index is not None and index is not NOWHERE:
-            return index
-        number = self._calls.astray() if of_call else None
-        return None if number is None else ("number", number)
 
     def _take_message(self) -> None:
         """Take the beginning of a message; if another one had begun, its end is lost."""

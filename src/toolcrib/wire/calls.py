@@ -245,6 +245,15 @@ class CallAssembler(msgspec.Struct, eq=False):
                 call.fault = call.fault or (CONTRADICTORY if call.name else NAMELESS)
         self._judged = len(self._calls)
 
+    def block_at(self, given: object, *, of_call: bool = True) -> object:
+        """Return the key of the block that an event goes on with, where calls are blocks among
+        others: its index, if it is of use, else `("number", …)` of the only call that may grow."""
+        index = index_of(given)
+        if index is not None and index is not NOWHERE:
+            return index
+        number = self.astray() if of_call else None
+        return None if number is None else ("number", number)
+
     def astray(self) -> object:
         """Return the index of the call that an event is of which says of none that it is its own."""
         call = self._only_growing()
