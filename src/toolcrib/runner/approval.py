@@ -335,9 +335,8 @@ def _asked_differently(request: ApprovalRequest, scope: CallScope) -> ApprovalRe
     """Return an answered request about this call with another definition, caller or arguments."""
     earlier = (
         asked
-        for id_, asked in scope.asked.items()
+        for id_, asked in scope.asked_about(request.call_id)
         if id_ != request.id and id_ in scope.answers
-        if asked.run_id == request.run_id and asked.call_id == request.call_id
     )
     return next(earlier, None)
 

@@ -329,7 +329,11 @@ class Call(Veiled, msgspec.Struct):
     def _decide(self, hydrated: Hydrated) -> Decision:
         """Ask the policies. Where a person was asked about this call before, their answer is needed."""
         decision = decide(self.setup.policies, hydrated, self.context)
-        if self.scope.asked and isinstance(decision, Allow) and self.scope.was_asked(hydrated.call):
+        if (
+            self.scope.asked
+            and isinstance(decision, Allow)
+            and any(self.scope.asked_about(hydrated.call.id))
+        ):
             decision = Ask("somebody was asked about this call before", "standard")
         self.facts.decision = decision
         return decision
@@ -578,13 +582,11 @@ class Call(Veiled, msgspec.Struct):
     def _rejected(self, rejected: Rejected) -> Stopped:
         """Return the end of a call that cannot run. Where somebody was asked about another definition
         of its tool, it is the tool that has changed, and no arguments of the model's are at fault."""
-        own = (rejected.call.id, self.scope.tally.run_id)
-        asked = (one for one in self.scope.asked.values() if (one.call_id, one.run_id) == own)
-        question = next(asked, None)
         now = "" if rejected.definition is None else rejected.definition.digest
+        id_, question = next(self.scope.asked_about(rejected.call.id), ("", None))
         if question is None or question.definition_digest == now:
             return Stopped(rejection(rejected))
-        self.facts.approval_id = question.id
+        self.facts.approval_id = id_
         return Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH))
 
     def _note_overrun(self, plan: ToolPlan, seconds: float, limit: float) -> None:

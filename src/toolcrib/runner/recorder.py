@@ -104,11 +104,8 @@ class CallFacts(msgspec.Struct, gc=False):
 
     def _note_answer(self) -> None:
         """Note an edit that was given beforehand, of a call that ended before it was read."""
-        call, run_id = self.hydrated.call, self.scope.tally.run_id
-        for id_, answer in self.scope.answers.items():
-            asked = self.scope.asked.get(id_)
-            if asked is None or (asked.call_id, asked.run_id) != (call.id, run_id):
-                continue
+        for id_, asked in self.scope.asked_about(self.hydrated.call.id):
+            answer = self.scope.answers.get(id_)
             if isinstance(answer, Approve) and _is_edit(answer, asked):
                 self.approved_by, self.approval_id, self.edit = answer.by, id_, "unread"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, Final, Protocol
 
 import msgspec
 
-from toolcrib.values.call import Hydrated, ToolCall
+from toolcrib.values.call import Hydrated
 from toolcrib.values.decision import Answer, ApprovalRequest, Caller
 from toolcrib.values.json import JsonValue, Veiled, keyed_digest
 from toolcrib.values.record import Attachment, Choice, Origin, Outcome
@@ -147,10 +147,11 @@ class CallScope(msgspec.Struct, frozen=True):
     attachments: tuple[Attachment, ...] = ()
     counted: dict[str, int] = {}
 
-    def was_asked(self, call: ToolCall) -> bool:
-        """Return whether somebody was asked about this call, with whatever arguments."""
-        run_id = self.tally.run_id
-        return any(a.call_id == call.id and a.run_id == run_id for a in self.asked.values())
+    def asked_about(self, call_id: str) -> Iterator[tuple[str, ApprovalRequest]]:
+        """Yield what somebody was asked about a call of this run, with whatever arguments, by the ids
+        of the questions."""
+        own = (call_id, self.tally.run_id)
+        return (item for item in self.asked.items() if (item[1].call_id, item[1].run_id) == own)
 
 
 class PolicyContext(msgspec.Struct, frozen=True, gc=False):

@@ -194,7 +194,7 @@ class OutputRestorer(Protocol):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What one request offered to a model, and what encoding changed about it.
+    """Holds what one request offered to a model, and what encoding changed about it.
 
     `tools` are by their own names; `own_names` maps a wire name back where the two differ.
     `restorers`, by own name, undo what a provider's view of a schema changed about the arguments.
