@@ -258,6 +258,18 @@ class BusyLoop:
         self.go.wait(10)
 
 
+async def is_stopped(runner: ToolRunner, busy: BusyLoop, limit: float | None) -> None:
+    """Have the call stopped by its limit, or else by its caller, while the loop is busy: it failed."""
+    task = asyncio.create_task(runner.exec(CALL))
+    await busy.blocks(0.0 if limit is None else 2 * limit)
+    if limit is None:
+        task.cancel()
+    await asyncio.wait([task])
+    again = await runner.exec(CALL)
+    assert isinstance(again, Failed)
+    assert again.error.code == ("cancelled" if limit is None else "timeout")
+
+
 ENDINGS: tuple[tuple[BaseException | None, tuple[str, str]], ...] = (
     (None, ("completed", "")),
     (ToolError("no money"), ("failed", "tool_error")),
@@ -366,14 +378,7 @@ async def test_what_a_factory_made_before_the_stop_lets_no_tool_begin(
         begun.append(bank)
 
     runner = ToolRunner(Catalog([wire]).bind({Bank: per_call(bank)}))
-    task = asyncio.create_task(runner.exec(CALL))
-    await busy.blocks(0.0 if limit is None else 2 * limit)
-    if limit is None:
-        task.cancel()
-    await asyncio.wait([task])
-    again = await runner.exec(CALL)
-    assert isinstance(again, Failed)
-    assert again.error.code == ("cancelled" if limit is None else "timeout")
+    await is_stopped(runner, busy, limit)
     assert begun == []
 
 
@@ -394,14 +399,7 @@ async def test_work_that_a_thread_made_before_the_stop_is_not_done(
         return work()
 
     runner = ToolRunner([wire])
-    task = asyncio.create_task(runner.exec(CALL))
-    await busy.blocks(0.0 if limit is None else 2 * limit)
-    if limit is None:
-        task.cancel()
-    await asyncio.wait([task])
-    again = await runner.exec(CALL)
-    assert isinstance(again, Failed)
-    assert again.error.code == ("cancelled" if limit is None else "timeout")
+    await is_stopped(runner, busy, limit)
     assert done == []
 
 

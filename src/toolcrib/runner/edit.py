@@ -74,11 +74,7 @@ def edited_call(
             stands = edit.stands(edit.expected, result.arguments, result, ())
             if given is None and stands and edit.is_known(result.added):
                 return read
-            changed = (
-                ""
-                if stands
-                else pointer_of(edit.changed(edit.expected, result.arguments, result, ()))
-            )
+            changed = "" if stands else edit.changed(result)
             more = frozenset() if stands or given is not None else edit.others(result) - sent
         if given is None and not more:
             break
@@ -136,9 +132,6 @@ class _Numbers:
         self._known: dict[Any, int] = {}
         # by identity, with the value, which so stays alive
         self._of: dict[int, tuple[int, Any]] = {}
-
-    def __len__(self) -> int:
-        return len(self._known)
 
     def __call__(self, value: Any) -> int:
         if not isinstance(value, dict | list):
@@ -582,14 +575,23 @@ class _Edit:
                 return isinstance(read, list) and self._items_stand(expected, read, result, at)
         return expected is None or isinstance(read, dict | list)
 
-    def changed(self, expected: Any, read: Any, result: _Read, at: Steps) -> Steps:
+    def changed(self, result: _Read) -> str:
         """Return the first place at which what was read does not stand as it is expected."""
-        if isinstance(expected, dict | list) and isinstance(read, type(expected)):
-            now = dict(_steps(read))
-            for step, part in _steps(expected):
-                if step not in now or not self.stands(part, now[step], result, (*at, step)):
-                    return self.changed(part, now.get(step), result, (*at, step))
-        return at
+        expected, at = self.expected, list[Any]()
+        read: Any = result.arguments
+        while isinstance(expected, dict | list) and isinstance(read, type(expected)):
+            now, parts = dict(_steps(read)), _steps(expected)
+            fallen = (
+                step
+                for step, part in parts
+                if step not in now or not self.stands(part, now[step], result, (*at, step))
+            )
+            step = next(fallen, None)
+            if step is None:
+                break
+            at.append(step)
+            expected, read = expected[step], now.get(step)
+        return pointer_of(at)
 
     def _items_stand(self, expected: list[Any], read: list[Any], result: _Read, at: Steps) -> bool:
         if any(
