@@ -51,11 +51,11 @@ class Codec(Protocol):
 class _Value:
     """Holds a value as it was when its factory had made it: a connection stays what it is."""
 
-    __slots__ = ("_codec", "_is_json", "_value")
+    __slots__ = ("_codec", "_value", "is_json")
 
     def __init__(self, value: Any, codec: Codec, *, is_json: bool) -> None:
         self._codec = codec
-        self._is_json = is_json
+        self.is_json = is_json
         self._value = own_copy(value)
 
     def again(self, _codec: Codec) -> Any:
@@ -63,7 +63,7 @@ class _Value:
 
     def json(self) -> list[JsonValue]:
         """Return the JSON of the value, in a list; an empty one where JSON does not give it back."""
-        if not self._is_json:
+        if not self.is_json:
             return []
         try:
             shown = self._codec.shown(self._value)
@@ -114,6 +114,10 @@ class Made(NamedTuple):
     kept: _Value
     source: Made | None
     has_data: bool
+
+    @property
+    def is_json(self) -> bool:
+        return self.kept.is_json
 
     def again(self, codec: Codec) -> Any:
         copied = self.kept.again(codec)
