@@ -28,7 +28,8 @@ Two families:
         ├── ConnectionFailed     it was not reached, or the connection broke
         └── WireError            it answered in a form that is not the wire's
     ToolError                    raised by a tool's author: its text is safe for the model to read
-    └── CapabilityError          the same, raised by a capability's adapter
+    ├── CapabilityError          the same, raised by a capability's adapter
+    └── OutcomeUnknown           nobody can know whether the tool did what it does
 """
 
 from __future__ import annotations
@@ -365,6 +366,11 @@ class ToolError(Exception):
 
 class CapabilityError(ToolError):
     """Raised by a capability's adapter: the call ends as `capability_error` with this text."""
+
+
+class OutcomeUnknown(ToolError):  # noqa: N818  what happened, as the code of the call says it
+    """Raised by a tool that cannot know whether it did what it does, such as when the server died that
+    did it: the call ends as `outcome_unknown` with this text. `retryable` is that of ToolError."""
 
 
 def did_you_mean(given: str, known: Iterable[str], cutoff: float = 0.6) -> str:

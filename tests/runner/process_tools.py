@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from toolcrib import ALL, CallContext, ToolError, tool
-from toolcrib.errors import CapabilityError, MissingExtraError
+from toolcrib.errors import CapabilityError, MissingExtraError, OutcomeUnknown
 
 CANARY = "canary-9f1e"
 apart = partial(tool, visible=ALL, subprocess=True)
@@ -86,6 +86,8 @@ def ends(how: str) -> Any:
             raise ToolError("no such order", retryable=False)
         case "capability":
             raise CapabilityError("the shop is closed")
+        case "lost":
+            raise OutcomeUnknown("the server is gone")
         case "extra":
             raise MissingExtraError("kit", "units")
         case "large":

@@ -25,7 +25,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, ToolError
+from toolcrib.errors import (
+    CapabilityError,
+    ErrorCode,
+    MissingExtraError,
+    OutcomeUnknown,
+    ToolError,
+)
 from toolcrib.hydration import OtherArguments, instance_of
 from toolcrib.runner.execute import (
     StillRunning,
@@ -279,7 +285,9 @@ class CapabilityFailed(Exception):  # noqa: N818  an outcome; it never leaves th
         if isinstance(self.raised, MissingExtraError):
             return safe_error(self.raised, again=again)
         if isinstance(self.raised, ToolError) and isinstance(self.raised.safe_text, str):
-            told = CapabilityError(self.raised.safe_text, retryable=self.raised.retryable and again)
+            unknown = self._begun and isinstance(self.raised, OutcomeUnknown)
+            kind = OutcomeUnknown if unknown else CapabilityError
+            told = kind(self.raised.safe_text, retryable=self.raised.retryable and again)
             return safe_error(told, again=again)
         return CallError.of(ErrorCode.CAPABILITY_ERROR, retryable=again)
 

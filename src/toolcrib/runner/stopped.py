@@ -10,6 +10,7 @@ from toolcrib.errors import (
     CapabilityError,
     ErrorCode,
     MissingExtraError,
+    OutcomeUnknown,
     ToolcribError,
     ToolError,
 )
@@ -137,6 +138,8 @@ def safe_error(raised: BaseException, *, again: bool) -> CallError:
         code = ErrorCode.TOOL_ERROR
         if isinstance(raised, CapabilityError):
             code = ErrorCode.CAPABILITY_ERROR
+        elif isinstance(raised, OutcomeUnknown):
+            code = ErrorCode.OUTCOME_UNKNOWN
         own = raised.retryable
         retryable = again if own is None else bool(own)
         return CallError.of(code, encodable(raised.safe_text), retryable=retryable)
