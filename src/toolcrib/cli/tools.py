@@ -64,7 +64,7 @@ from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Caller
 from toolcrib.values.definition import All, HasDefinition, ToolDefinition, tools_in
 from toolcrib.values.json import JsonObject, to_plain
-from toolcrib.values.record import Completed, Outcome, Sink, ToolInvocationRecord
+from toolcrib.values.record import Completed, Failed, Outcome, Sink, ToolInvocationRecord
 from toolcrib.wire import FORMS
 
 _NARROW = 40
@@ -466,7 +466,8 @@ def call(
     _show(outcome, as_json=as_json)
     if isinstance(outcome, Completed):
         return 0
-    why = _why(outcome.record, catalog.names, consent)
+    told = outcome.told if isinstance(outcome, Failed) else ""
+    why = told or _why(outcome.record, catalog.names, consent)
     err.print(f"toolcrib: {printable(outcome.record.name)}: {why}")
     return 1
 

@@ -44,6 +44,7 @@ from toolcrib.runner.process import (
     Unguarded,
     frame,
 )
+from toolcrib.runner.stopped import model_text
 from toolcrib.schema.derive.factories import FactoryFailed, FactoryValues
 from toolcrib.tools import Tool
 from toolcrib.tools.build import ToolOptions
@@ -138,7 +139,8 @@ def _ending(raised: BaseException) -> Ending:
         case ToolError() if isinstance(raised.safe_text, str):
             own = raised.retryable
             again = None if own is None else bool(own)
-            return SafeText(encodable(raised.safe_text), again, _kind_of(raised))
+            text = encodable(raised.safe_text)
+            return SafeText(text, again, _kind_of(raised), model_text(raised))
         case MissingExtraError():
             return ExtraMissing(str(raised.extra), str(raised.feature))
         case Unusable():

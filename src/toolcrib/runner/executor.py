@@ -44,7 +44,7 @@ from toolcrib.runner.execute import (
 )
 from toolcrib.runner.output import MAX_RESULT_BYTES, Unusable, as_json, project, report_unusable
 from toolcrib.runner.process import run_in_process
-from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter, Stopped, safe_error
+from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter, Stopped, model_text, safe_error
 from toolcrib.threads import LEFT, CallThread, LeftWork, Work, cancel_requests, is_stop
 from toolcrib.tools import Catalog, Entry, Need, PerCall, Tool, check_implements
 from toolcrib.values.call import Hydrated, ToolCall
@@ -234,9 +234,9 @@ class Executor:
                 )
             case CapabilityFailed():
                 self._tell(raised, call, what)
-                return Stopped(raised.error(again=again))
+                return Stopped(raised.error(again=again), told=model_text(raised.raised))
         self._reporter.raised(what, call, raised)
-        return Stopped(safe_error(raised, again=again))
+        return Stopped(safe_error(raised, again=again), told=model_text(raised))
 
     def _tell(self, raised: BaseException, call: ToolCall, what: str) -> None:
         """Tell the author of a capability what it raised."""

@@ -231,6 +231,7 @@ class SafeText(msgspec.Struct, frozen=True, tag="told"):
     text: str
     retryable: bool | None
     kind: Literal["ToolError", "CapabilityError", "OutcomeUnknown"]
+    model_text: str = ""
 
 
 class ExtraMissing(msgspec.Struct, frozen=True, tag="missing"):
@@ -274,7 +275,8 @@ def error_of(ending: Ending) -> Exception:
     """Return what the tool would have raised in this process."""
     match ending:
         case SafeText():
-            return _TELLING[ending.kind](ending.text, retryable=ending.retryable)
+            told = {"retryable": ending.retryable, "model_text": ending.model_text}
+            return _TELLING[ending.kind](ending.text, **told)
         case ExtraMissing():
             return MissingExtraError(ending.extra, ending.feature)
         case NoResult():
