@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -35,7 +36,7 @@ from toolcrib.bridges.mcp.transport import (
 from toolcrib.errors import OutcomeUnknown, SourceError, ToolError
 from toolcrib.runner.execute import until_done
 from toolcrib.values.context import CallContext
-from toolcrib.values.json import digest
+from toolcrib.values.json import JsonValue, digest, encodable
 
 T = TypeVar("T")
 LOGGER = logging.getLogger("toolcrib.mcp")
@@ -208,7 +209,7 @@ class Connection:
                 await self._hold(session, transport.connect())
             except asyncio.CancelledError:
                 raise
-            except BaseException as error:  # noqa: BLE001  the SDK raises groups of what its tasks raise
+            except BaseException as error:
                 raised = error
                 LOGGER.debug("the session with %s ended", self.name, exc_info=error)
             finally:
@@ -334,10 +335,13 @@ def _telling(context: CallContext) -> ProgressFnT:
     """Return what tells whoever watches a call how far the server says that it is."""
 
     async def tell(progress: float, total: float | None, message: str | None) -> None:
-        said = {"progress": progress, "total": total, "message": message}
+        part: dict[str, JsonValue] = {"progress": progress}
+        if total is not None:
+            part["total"] = total
         if message is not None:
-            said["message"] = message[:_LONGEST_MESSAGE]
-        context.progress({name: value for name, value in said.items() if value is not None})
+            part["message"] = encodable(message[:_LONGEST_MESSAGE])
+        if isfinite(progress) and isfinite(total or 0):
+            context.progress(part)
 
     return tell
 

@@ -68,7 +68,7 @@ class _Listed(msgspec.Struct, frozen=True):
 
 
 @names_wrong_types
-def mcp_catalog(  # noqa: PLR0913  what an author may say of servers and of their tools
+def mcp_catalog(
     *servers: str | Path | Server,
     only: Collection[str] | None = None,
     visible: Visible = None,

@@ -31,7 +31,7 @@ def value_of(result: types.CallToolResult) -> Any:
 
 def reported_error(text: str) -> ToolError:
     """Return the error that a server reported, in its own words."""
-    return ToolError(f"{FAILED} It says: {text[:_LONGEST]}" if text else FAILED)
+    return ToolError(FAILED, model_text=f"{FAILED} It says: {text[:_LONGEST]}" if text else "")
 
 
 def _text(blocks: Sequence[types.ContentBlock]) -> str:
