@@ -61,6 +61,7 @@ from toolcrib.tools.decorator import tool_from_dict
 from toolcrib.tools.lock import MARK, Change, Lock, lock_catalog, read_lock, write_lock
 from toolcrib.tools.trust import Imported
 from toolcrib.values.call import ToolCall
+from toolcrib.values.content import told_in_text
 from toolcrib.values.decision import Caller
 from toolcrib.values.definition import All, HasDefinition, ToolDefinition, tools_in
 from toolcrib.values.json import JsonObject, to_plain
@@ -495,8 +496,10 @@ def _show(outcome: Outcome, *, as_json: bool) -> None:
     elif isinstance(outcome, Completed):
         if isinstance(outcome.model, str):
             out.print(printable(outcome.model))
-        else:
+        elif outcome.model is not None or not outcome.parts:
             show_json(outcome.model)
+        for text in told_in_text(outcome.model_parts):
+            out.print(printable(text))
 
 
 def _why(record: ToolInvocationRecord, names: Sequence[str], consent: bool | None) -> str:

@@ -23,6 +23,7 @@ from toolcrib.runner.output import masked_arguments, public_places, public_view
 from toolcrib.runner.running import CALLING, Calling
 from toolcrib.runner.stopped import NOT_ITS_OWN, as_failure, raise_stop, rejection
 from toolcrib.values.call import Hydrated, HydrationResult
+from toolcrib.values.content import PartInfo
 from toolcrib.values.context import CallScope
 from toolcrib.values.decision import ApprovalRequest, Approve, Caller, Decision
 from toolcrib.values.definition import ToolDefinition
@@ -81,6 +82,7 @@ class CallFacts(msgspec.Struct, gc=False):
     edit: Literal["none", "unread", "unfit", "taken"] = "none"
     key: str = ""
     notes: tuple[str, ...] = ()
+    parts: tuple[PartInfo, ...] = ()
 
     def take(self, hydrated: HydrationResult) -> None:
         """Take a repaired call; size and digest stay those of what was sent."""
@@ -163,6 +165,7 @@ class CallFacts(msgspec.Struct, gc=False):
             or self.refusal
             or self.parent
             or self.scope.choice
+            or self.parts
         ):
             made = msgspec.structs.replace(made, **self._rare())
         return made
@@ -202,6 +205,7 @@ class CallFacts(msgspec.Struct, gc=False):
             "parent_run_id": "" if parent is None else parent.tally.run_id,
             "parent_call_id": "" if parent is None else parent.call_id,
             "picked": None if choice is None else choice.about(self.hydrated.call.name),
+            "parts": self.parts,
         }
 
     def attachments(self) -> Iterator[tuple[str, Callable[[], Attachment]]]:

@@ -49,6 +49,7 @@ from toolcrib.wire.forms import (
 from toolcrib.wire.history import EncodedList, SentCall, dumps
 from toolcrib.wire.json_text import mended
 from toolcrib.wire.openai_chat import ChatHistory, call_form
+from toolcrib.wire.results import IMAGES
 
 # The messages of a request to Cohere: OpenAI's, but for what its service says of them in refusing.
 #
@@ -383,7 +384,7 @@ def encode(
     Strictness is the whole request's: `Settings.extra={"strict_tools": True}`.
     """
     tools = remembered_tools(wire, request.tools, memo)
-    history = remembered_history(wire, request, tools, memo)
+    history = remembered_history(wire, request, tools, memo, model=model)
     tools, choice = _choice(wire, request, tools)
     body: dict[str, Any] = {"model": model, "messages": history.encoded()}
     if (listed := tools_member(tools, request)) is not None:
@@ -499,5 +500,7 @@ COHERE = Wire(
     history=CohereHistory,
     required_choice="REQUIRED",
     output=OUTPUT,
+    result_media=IMAGES,
+    result_models="vision|command-a-plus",  # https://docs.cohere.com/docs/models: the others take text
     is_reply=_is_reply,
 )
