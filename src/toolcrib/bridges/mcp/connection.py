@@ -22,7 +22,7 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
 from mcp_types import CONNECTION_CLOSED
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
+from pydantic import FileUrl, ValidationError
 
 from toolcrib.bridges.mcp.results import UNUSABLE, reported_error, value_of
 from toolcrib.bridges.mcp.servers import HttpServer, Server, StdioServer
@@ -239,7 +239,7 @@ class Connection:
             **self._settings.client,
         )
         async with asyncio.timeout(self._settings.seconds) as limit, client:
-            client.session.validate_tool_result = _by_us  # type: ignore[method-assign]
+            client.session.validate_tool_result = _by_us  # type: ignore[method-assign, assignment]
             await self._list(client)
             limit.reschedule(None)
             session.client.set_result(client)
@@ -284,11 +284,9 @@ class Connection:
             if self.digest_of(name) != before[name]:
                 LOGGER.warning("%s: the tool %r has changed since it was read", self.name, name)
 
-    async def _roots(self, _context: ClientRequestContext) -> types.ListRootsResult:
-        folders = [Path(folder).absolute() for folder in self._settings.roots]
-        return types.ListRootsResult(
-            roots=[types.Root(uri=each.as_uri(), name=each.name or None) for each in folders]
-        )
+    async def _roots(self, context: ClientRequestContext) -> types.ListRootsResult:
+        del context
+        return types.ListRootsResult(roots=[_root(folder) for folder in self._settings.roots])
 
     def _why(self, raised: BaseException | None, told: str) -> str:
         """Return why a session could not be opened, in one line."""
@@ -325,6 +323,11 @@ async def _listen(client: Client, session: _Session) -> None:
                     session.changed()
         await asyncio.sleep(_AGAIN)
         session.changed()  # perhaps, meanwhile
+
+
+def _root(folder: str | Path) -> types.Root:
+    path = Path(folder).absolute()
+    return types.Root(uri=FileUrl(path.as_uri()), name=path.name or None)
 
 
 async def _by_us(_name: str, _result: types.CallToolResult) -> None:
