@@ -286,8 +286,8 @@ def error_of(ending: Ending) -> Exception:
     """Return what the tool would have raised in this process."""
     match ending:
         case SafeText():
-            told = {"retryable": ending.retryable, "model_text": ending.model_text}
-            return _TELLING[ending.kind](ending.text, **told)
+            kind = _TELLING[ending.kind]
+            return kind(ending.text, retryable=ending.retryable, model_text=ending.model_text)
         case ExtraMissing():
             return MissingExtraError(ending.extra, ending.feature)
         case NoResult():

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,7 +22,7 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
 from mcp_types import CONNECTION_CLOSED
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
+from pydantic import FileUrl, ValidationError
 
 from toolcrib.bridges.mcp.results import UNUSABLE, reported_error, value_of
 from toolcrib.bridges.mcp.servers import HttpServer, Server, StdioServer
@@ -35,7 +36,7 @@ from toolcrib.bridges.mcp.transport import (
 from toolcrib.errors import OutcomeUnknown, SourceError, ToolError
 from toolcrib.runner.execute import until_done
 from toolcrib.values.context import CallContext
-from toolcrib.values.json import digest
+from toolcrib.values.json import JsonValue, digest, encodable
 
 T = TypeVar("T")
 LOGGER = logging.getLogger("toolcrib.mcp")
@@ -208,7 +209,7 @@ class Connection:
                 await self._hold(session, transport.connect())
             except asyncio.CancelledError:
                 raise
-            except BaseException as error:  # noqa: BLE001  the SDK raises groups of what its tasks raise
+            except BaseException as error:
                 raised = error
                 LOGGER.debug("the session with %s ended", self.name, exc_info=error)
             finally:
@@ -238,7 +239,7 @@ class Connection:
             **self._settings.client,
         )
         async with asyncio.timeout(self._settings.seconds) as limit, client:
-            client.session.validate_tool_result = _by_us  # type: ignore[method-assign]
+            client.session.validate_tool_result = _by_us  # type: ignore[method-assign, assignment]
             await self._list(client)
             limit.reschedule(None)
             session.client.set_result(client)
@@ -283,11 +284,9 @@ class Connection:
             if self.digest_of(name) != before[name]:
                 LOGGER.warning("%s: the tool %r has changed since it was read", self.name, name)
 
-    async def _roots(self, _context: ClientRequestContext) -> types.ListRootsResult:
-        folders = [Path(folder).absolute() for folder in self._settings.roots]
-        return types.ListRootsResult(
-            roots=[types.Root(uri=each.as_uri(), name=each.name or None) for each in folders]
-        )
+    async def _roots(self, context: ClientRequestContext) -> types.ListRootsResult:
+        del context
+        return types.ListRootsResult(roots=[_root(folder) for folder in self._settings.roots])
 
     def _why(self, raised: BaseException | None, told: str) -> str:
         """Return why a session could not be opened, in one line."""
@@ -326,6 +325,11 @@ async def _listen(client: Client, session: _Session) -> None:
         session.changed()  # perhaps, meanwhile
 
 
+def _root(folder: str | Path) -> types.Root:
+    path = Path(folder).absolute()
+    return types.Root(uri=FileUrl(path.as_uri()), name=path.name or None)
+
+
 async def _by_us(_name: str, _result: types.CallToolResult) -> None:
     """Leave output schemas to the runner: the SDK's validator knows no bound of what it does."""
 
@@ -334,10 +338,13 @@ def _telling(context: CallContext) -> ProgressFnT:
     """Return what tells whoever watches a call how far the server says that it is."""
 
     async def tell(progress: float, total: float | None, message: str | None) -> None:
-        said = {"progress": progress, "total": total, "message": message}
+        part: dict[str, JsonValue] = {"progress": progress}
+        if total is not None:
+            part["total"] = total
         if message is not None:
-            said["message"] = message[:_LONGEST_MESSAGE]
-        context.progress({name: value for name, value in said.items() if value is not None})
+            part["message"] = encodable(message[:_LONGEST_MESSAGE])
+        if isfinite(progress) and isfinite(total or 0):
+            context.progress(part)
 
     return tell
 

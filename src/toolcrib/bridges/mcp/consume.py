@@ -68,7 +68,7 @@ class _Listed(msgspec.Struct, frozen=True):
 
 
 @names_wrong_types
-def mcp_catalog(  # noqa: PLR0913  what an author may say of servers and of their tools
+def mcp_catalog(
     *servers: str | Path | Server,
     only: Collection[str] | None = None,
     visible: Visible = None,
@@ -79,15 +79,16 @@ def mcp_catalog(  # noqa: PLR0913  what an author may say of servers and of thei
     connect_seconds: float = 60.0,
     client: Mapping[str, Any] | None = None,
 ) -> McpCatalog:
-    """Return what gives the tools of MCP servers: `async with mcp_catalog("mcp-server-time") as catalog`.
+    """Return what gives the tools of servers: `async with mcp_catalog("mcp-server-time") as catalog`.
 
     A server is a command, a URL, a `StdioServer`, an `HttpServer`, or the path of a file with
     `mcpServers`, whose tools are called `server_tool`. `only` names the tools that are taken, by their
     names here or at the server. `visible` is what others than the model may see of results, for all
-    tools or by name; left out, nothing. `marks`, `trust` and the path of a `lock` are those of
-    `Catalog.from_definitions`; with a lock, a tool that is not as it has it is refused. `roots` are the folders
-    that servers are told; `client` is further keywords of the SDK's `Client`, such as
-    `elicitation_callback`. Raises SourceError for what is no server; nothing is started yet.
+    tools or by name; left out, nothing. `marks` and `trust` are those of `Catalog.from_definitions`;
+    `lock` is the path of a lock file, and a tool that is not as it has it is refused. `roots` are the
+    folders that servers are told, `connect_seconds` are for a session to be opened, and `client` has
+    further keywords of the SDK's `Client`, such as `elicitation_callback`. Raises SourceError for what
+    is no server; nothing is started yet.
     """
     if not servers:
         raise SourceError("name a server: mcp_catalog('mcp-server-time')")

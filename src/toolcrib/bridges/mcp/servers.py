@@ -1,4 +1,4 @@
-"""Which MCP server is meant: a command, an address, or a file with `mcpServers` as other clients have it.
+"""Which MCP server is meant: a command, an address, or a file with `mcpServers` of other clients.
 
 Rule: what is run, and what is asked, stands in code, on the command line or in a file on this machine;
 no request names it. A file is read, never fetched.

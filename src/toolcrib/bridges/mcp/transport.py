@@ -40,6 +40,7 @@ _ENDS = 2.0  # seconds that a program has to end by itself, and again when it wa
 _LOOK = 0.01
 _TO_CONNECT = 30.0  # seconds, also to write, and to wait for a connection of the pool
 _MOST_OF_AN_ERROR = 65_536
+_KEPT = ("content-type", "mcp-session-id", "mcp-protocol-version")
 _HEAD = re.compile(rb'\{(?:"jsonrpc":"2\.0",)?"id":(\d{1,15})[,}]')
 _END = re.compile(rb'"id":(\d{1,15})(?:,"jsonrpc":"2\.0")?\}\s*$')
 
@@ -115,6 +116,8 @@ class StdioTransport:
             async with into:
                 while chunk := await process.stdout.read(1 << 16):
                     for message in lines.feed(chunk):
+                        if isinstance(message, UnanswerableError):
+                            return
                         await into.send(message)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             pass  # the session has gone
@@ -126,6 +129,10 @@ class StdioTransport:
         while chunk := await process.stderr.read(1 << 16):
             self._said += chunk
             del self._said[:-_TAIL]
+
+
+class UnanswerableError(ValueError):
+    """A message is too long, and nobody can say which call it answers: the session ends."""
 
 
 class BoundedLines:
@@ -169,7 +176,7 @@ def _too_large(line: bytes, longest: int) -> Incoming:
     """Return the error of the request that a line answers which is too long; its id is at an end."""
     found = _HEAD.match(line[:_TAIL]) or _END.search(line[-_TAIL:])
     if found is None:
-        return ValueError("a message of the server is too long")
+        return UnanswerableError("a message of the server is too long")
     text = f"the server's answer is larger than {longest} bytes"
     error = types.ErrorData(code=TOO_LARGE, message=text)
     return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error))
@@ -259,63 +266,69 @@ class _Client(httpx2.AsyncClient):
     tell: Callable[[str], None]
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        if request.method == "DELETE":
+            return await self._left(request, **options)
         if request.method != "POST":
             return await super().send(request, **options)
         try:
             response = await super().send(request, **options)
+            if response.status_code >= HTTPStatus.BAD_REQUEST:
+                return await self._refused(request, response)
+            if response.headers.get("content-type", "").lower().startswith("application/json"):
+                return await self._whole(request, response)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            return self._error(request, 503, NOT_SENT, f"it cannot be reached ({_why(error)})")
+            return self._error(request, NOT_SENT, f"it cannot be reached ({_why(error)})")
         except httpx2.TransportError as error:
-            return self._error(
-                request, 503, CONNECTION_CLOSED, f"the connection broke ({_why(error)})"
-            )
-        if response.status_code >= HTTPStatus.BAD_REQUEST:
-            return await self._refused(request, response)
-        if response.headers.get("content-type", "").lower().startswith("application/json"):
-            response.stream = _Bounded(response.stream)
+            return self._error(request, CONNECTION_CLOSED, f"the connection broke ({_why(error)})")
         return response
+
+    async def _left(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Leave a session, which the server may have forgotten."""
+        with suppress(httpx2.TransportError):
+            response = await super().send(request, **options)
+            if response.status_code != HTTPStatus.NOT_FOUND:
+                return response
+        return httpx2.Response(HTTPStatus.NO_CONTENT, request=request)
+
+    async def _whole(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+        """Return the same response, read; or the error that it is too large."""
+        body = await _read(response, MAX_MESSAGE)
+        if body is None:
+            text = f"the server's answer is larger than {MAX_MESSAGE} bytes"
+            return self._error(request, TOO_LARGE, text)
+        kept = {name: value for name, value in response.headers.items() if name in _KEPT}
+        return httpx2.Response(response.status_code, headers=kept, content=body, request=request)
 
     async def _refused(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
         status = response.status_code
-        body = bytearray()
-        try:
-            async for chunk in response.aiter_bytes():
-                body += chunk
-                if len(body) > _MOST_OF_AN_ERROR:
-                    break
-        except httpx2.TransportError:
-            body.clear()
-        await response.aclose()
+        body = await _read(response, _MOST_OF_AN_ERROR) or b""
         gone = status == HTTPStatus.NOT_FOUND and "mcp-session-id" in request.headers
-        if not gone and _is_error(bytes(body)):
+        if not gone and _is_error(body):
             kind = {"content-type": "application/json"}
-            return httpx2.Response(status, headers=kind, content=bytes(body), request=request)
+            return httpx2.Response(status, headers=kind, content=body, request=request)
         text = f"HTTP {status} {response.reason_phrase}".strip()
         code = CONNECTION_CLOSED if status >= HTTPStatus.INTERNAL_SERVER_ERROR else INVALID_REQUEST
-        return self._error(request, status, SESSION_GONE if gone else code, text)
+        return self._error(request, SESSION_GONE if gone else code, text, status)
 
-    def _error(self, request: httpx2.Request, status: int, code: int, text: str) -> httpx2.Response:
+    def _error(
+        self, request: httpx2.Request, code: int, text: str, status: int = 503
+    ) -> httpx2.Response:
         self.tell(text)
         error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": text}}
         return httpx2.Response(status, json=error, request=request)
 
 
-class _Bounded(httpx2.AsyncByteStream):
-    """A body that is too long ends as one that cannot be read."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        got = 0
-        async for chunk in self._stream:
-            got += len(chunk)
-            if got > MAX_MESSAGE:
-                raise httpx2.StreamError(f"it is larger than {MAX_MESSAGE} bytes")
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+async def _read(response: httpx2.Response, most: int) -> bytes | None:
+    """Return a body; None of one that is longer. Raises what reading does."""
+    body = bytearray()
+    try:
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > most:
+                return None
+    finally:
+        await response.aclose()
+    return bytes(body)
 
 
 def _is_error(body: bytes) -> bool:
