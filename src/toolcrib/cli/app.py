@@ -23,7 +23,7 @@ from typing import Annotated, Any
 
 import typer
 
-from toolcrib.cli import approvals, audit, chat, doctor, pick, tools, wires
+from toolcrib.cli import approvals, audit, chat, doctor, mcp, pick, tools, wires
 from toolcrib.cli.options import (
     OPENED,
     SHOWS_TRACEBACKS,
@@ -77,6 +77,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "audit migrate": ("toolcrib audit migrate --key-file audit.key",),
     "audit export": ("toolcrib audit export log.jsonl --since 30d",),
     "audit prune": ("toolcrib audit prune --before 90d",),
+    "mcp serve": (
+        "toolcrib mcp serve --tools shop.py --elicit --audit sqlite:///crib.db",
+        "toolcrib mcp serve --tools shop.py --http 127.0.0.1:8018",
+    ),
     "approvals list": ("toolcrib approvals list --store sqlite:///crib.db",),
     "approvals approve": (
         "toolcrib approvals approve apr_5f0c --by grace",
@@ -122,6 +126,7 @@ app.add_typer(tools.app, name="tools")
 app.add_typer(doctor.local_app, name="local")
 app.add_typer(audit.app, name="audit")
 app.add_typer(approvals.app, name="approvals")
+app.add_typer(mcp.app, name="mcp")
 explain(app)
 
 

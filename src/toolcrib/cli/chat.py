@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 import os
 import secrets
-import signal
 import socket
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, aclosing, contextmanager, nullcontext, suppress
+from contextlib import AsyncExitStack, aclosing, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -21,6 +20,7 @@ import typer
 from toolcrib.agent import Agent, RunStream, Session
 from toolcrib.audit import AuditLog
 from toolcrib.cli.doctor import found_keys, found_servers
+from toolcrib.cli.listening import TOKEN, listening_at, named, serve_app
 from toolcrib.cli.options import (
     DATABASE,
     ConsentOption,
@@ -330,9 +330,6 @@ def _silent(_event: Event) -> None:
 
 # `toolcrib serve`: the agent loop behind a page in the browser, on this machine.
 
-TOKEN = "TOOLCRIB_TOKEN"  # noqa: S105  the name of a variable
-_LAST_SECONDS = 2  # for streams to end in
-
 _Store: TypeAlias = Annotated[
     str,
     typer.Option("--store", metavar="URL", help="Where conversations are kept."),
@@ -384,10 +381,10 @@ def serve(  # noqa: PLR0913  the options of a command
         asyncio.run(_open(chat.ThreadStore(store)))
     except SourceError as error:
         raise UnusableError(f"--store {without_password(store)}: {error}") from None
-    listening = _listening(host, port)
+    listening = listening_at(host, port, f"--host {host} --port {port}")
     app = chat.chat_app(agent, store=store, authenticate=who)
     err.print(f"{who_answers(model)} Tools: {printable(', '.join(catalog.names))}.")
-    address = f"http://{_named(host)}:{listening.getsockname()[1]}/#token={token}"
+    address = f"http://{named(host)}:{listening.getsockname()[1]}/#token={token}"
     err.print(f"{address}\nCtrl-C ends.", soft_wrap=True, highlight=False)
     if opens:
         webbrowser.open(address)
@@ -402,59 +399,11 @@ async def _open(threads: Any) -> None:
         await threads.list("")
 
 
-def _listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens. Raises UnusableError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise UnusableError(
-            f"--host {host} --port {port}: {why}; --port 0 takes a free one"
-        ) from None
-
-
-def _named(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
 async def _serve(app: Any, listening: socket.socket, agent: Agent, log: AuditLog | None) -> None:
     """Serve until Ctrl-C; then cancel what runs, keep it, and close all."""
-    uvicorn = import_module("uvicorn")
-    config = uvicorn.Config(
-        app,
-        lifespan="off",
-        ws="none",
-        log_level="critical",
-        server_header=False,
-        timeout_graceful_shutdown=_LAST_SECONDS,
-    )
     async with AsyncExitStack() as stack:
         if log is not None:
             stack.push_async_callback(log.aclose)
         stack.push_async_callback(agent.client.aclose)
         stack.push_async_callback(app.state.chat.aclose)
-        server = uvicorn.Server(config)
-        server.capture_signals = (
-            nullcontext  # it would raise them again, and break off what follows
-        )
-        with _ended_by_signals(server):
-            await server.serve(sockets=[listening])
-
-
-@contextmanager
-def _ended_by_signals(server: Any) -> Iterator[None]:
-    """Let Ctrl-C, and whoever ends the process, end the server; what comes after it goes on."""
-    loop = asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
-    with suppress(
-        NotImplementedError
-    ):  # on Windows Ctrl-C cancels, and what runs is found by its lease
-        for number in signals:
-            loop.add_signal_handler(number, server.handle_exit, number, None)
-    try:
-        yield
-    finally:
-        with suppress(NotImplementedError):
-            for number in signals:
-                loop.remove_signal_handler(number)
+        await serve_app(app, listening, lifespan="off")

@@ -1,4 +1,5 @@
-"""Model Context Protocol: the tools of MCP servers as a catalog (`mcp_catalog`).
+"""Model Context Protocol: the tools of MCP servers as a catalog (`mcp_catalog`), and ours
+for any MCP client (`mcp_server`).
 
 Needs the extra `mcp`.
 """
@@ -13,13 +14,19 @@ except ImportError:
     raise MissingExtraError("mcp", "toolcrib.bridges.mcp") from None
 
 from toolcrib.bridges.mcp.consume import McpCatalog, Refused, mcp_catalog
+from toolcrib.bridges.mcp.doors import bearer, caller_of
+from toolcrib.bridges.mcp.serve import McpServer, mcp_server
 from toolcrib.bridges.mcp.servers import HttpServer, StdioServer, read_servers
 
 __all__ = [
     "HttpServer",
     "McpCatalog",
+    "McpServer",
     "Refused",
     "StdioServer",
+    "bearer",
+    "caller_of",
     "mcp_catalog",
+    "mcp_server",
     "read_servers",
 ]

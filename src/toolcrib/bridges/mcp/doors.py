@@ -1,0 +1,121 @@
+"""Who may come in by HTTP: from which place, under which name, with which token.
+
+Rule: a server that asks for no token answers this machine alone. `Host` and `Origin` are checked in
+any case, so that no page in a browser reaches a server on its user's machine (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Sequence
+from typing import Any
+
+from mcp.server.auth.provider import AccessToken, TokenVerifier, principal_components
+from mcp.server.auth.settings import AuthSettings
+from mcp.server.lowlevel import Server
+from mcp.server.transport_security import TransportSecuritySettings
+from pydantic import AnyHttpUrl
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from toolcrib.values.decision import ANONYMOUS, Caller
+from toolcrib.values.typed import check_each, names_wrong_types
+
+SHORTEST_TOKEN = 16
+_HERE = ("localhost", "127.0.0.1", "[::1]")
+
+
+def caller_of(token: AccessToken | None) -> Caller:
+    """Return the caller that a verified token stands for, with its scopes as roles.
+
+    Its id is the client's, then a subject and an issuer where the verifier gives them:
+    `client#subject#issuer`. What has no token is anonymous.
+    """
+    if token is None:
+        return ANONYMOUS
+    parts = [part or "" for part in principal_components(token)]
+    escaped = [part.replace("%", "%25").replace("#", "%23") for part in parts]
+    return Caller("#".join(escaped).rstrip("#"), tuple(token.scopes))
+
+
+@names_wrong_types
+def bearer(token: str, client: str = "local") -> TokenVerifier:
+    """Return a verifier that takes whoever sends `Authorization: Bearer TOKEN` for one client.
+
+    Raises ValueError for a token that is too short.
+    """
+    if len(token) < SHORTEST_TOKEN:
+        raise ValueError(
+            f"a token has at least {SHORTEST_TOKEN} characters: secrets.token_urlsafe() makes one"
+        )
+    return _OneToken(token, client)
+
+
+class _OneToken:
+    def __init__(self, token: str, client: str) -> None:
+        self._token = token.encode()
+        self._client = client
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        same = hmac.compare_digest(token.strip().encode("utf-8", "surrogatepass"), self._token)
+        return AccessToken(token="", client_id=self._client, scopes=[]) if same else None
+
+
+def http_app(
+    server: Server[Any],
+    *,
+    token_verifier: TokenVerifier | None,
+    auth: AuthSettings | None,
+    hosts: Sequence[str],
+    origins: Sequence[str],
+    path: str,
+) -> Starlette:
+    """Return the SDK's app of a server, behind doors."""
+    named = (*_HERE, *check_each("hosts", hosts, str, 'a list of str: ["mcp.example.com"]'))
+    pages = check_each("origins", origins, str, 'a list of str: ["https://example.com"]')
+    security = TransportSecuritySettings(
+        allowed_hosts=[each for host in named for each in (host, f"{host}:*")],
+        allowed_origins=[f"http://{host}:*" for host in _HERE]
+        + [f"http://{host}" for host in _HERE]
+        + list(pages),
+    )
+    if (
+        token_verifier is not None and auth is None
+    ):  # tokens come from elsewhere, and nobody says where
+        auth = AuthSettings(issuer_url=AnyHttpUrl("http://localhost"), resource_server_url=None)
+    app = server.streamable_http_app(
+        streamable_http_path=path,
+        transport_security=security,
+        auth=auth,
+        token_verifier=token_verifier,
+    )
+    if token_verifier is None:
+        app.user_middleware.append(Middleware(_OnlyHere))
+    return app
+
+
+class _OnlyHere:
+    """Answers this machine alone."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not _is_here(scope):
+            refusal = PlainTextResponse("only this machine may call: there are no tokens", 403)
+            await refusal(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+def _is_here(scope: Scope) -> bool:
+    client = scope.get("client")
+    if client is None or client[0] == "testclient":
+        return True
+    try:
+        return ipaddress.ip_address(client[0]).is_loopback
+    except ValueError:
+        return False

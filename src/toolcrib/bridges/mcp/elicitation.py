@@ -1,0 +1,220 @@
+"""Approvals by elicitation: the client's own user is asked, where the author lets that client approve.
+
+Rule: who makes a call approves it only if `may_approve` says so, of this caller and of this question.
+Anything but a clear yes is a no. The answer is one to exactly what was asked: the runner holds it
+against the call once more before the tool runs. Up to protocol 2025-11-25 the client is asked within
+the call; from 2026-07-28 on a call that needs an answer ends with the question, and comes again with
+the answer and with what we have said of it, which is sealed: a client can neither read nor change it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeAlias
+
+import mcp_types as types
+import msgspec
+from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from toolcrib.approvals import shown_request
+from toolcrib.errors import ApprovalError, ErrorCode
+from toolcrib.hydration import parse_arguments
+from toolcrib.hydration.parse import Parsed
+from toolcrib.values.context import RunTally
+from toolcrib.values.decision import (
+    Answer,
+    ApprovalRequest,
+    Approve,
+    Approver,
+    Caller,
+    ForRun,
+    KeepingApprover,
+    Refuse,
+)
+from toolcrib.values.json import JsonObject, Veiled
+from toolcrib.values.typed import check_type
+
+MayApprove: TypeAlias = Callable[[Caller, ApprovalRequest], bool]
+
+KEY = "approval"  # of the one question that a call can end with
+NO = "no"
+YES: dict[str, ForRun] = {
+    "yes": False,
+    "yes, and to exactly this for the session": "exactly",
+    "yes, and to this tool for the session": True,
+}
+CANNOT_ASK = (
+    "The call needs an approval, and this client cannot ask its user for it (it has no elicitation). "
+    "It did not run."
+)
+_AGAIN = 1.0  # seconds after which whoever answers later is asked once more
+
+
+class Asked(Veiled, msgspec.Struct, frozen=True):
+    """What a call ends with that needs an answer, and comes again with: all that it takes to be the
+    same call. `pinned` is what default factories made for it."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("nonce", "pinned")
+
+    request: ApprovalRequest
+    nonce: str
+    pinned: JsonObject = {}
+
+    @staticmethod
+    def read(state: str) -> Asked:
+        """Raises MCPError for what we have not written."""
+        try:
+            return _ASKED.decode(state)
+        except msgspec.DecodeError:
+            raise MCPError(INVALID_PARAMS, "Invalid or expired requestState") from None
+
+    @property
+    def tally(self) -> RunTally:
+        """A tally of its run, for a process that does not know it."""
+        return RunTally(self.request.run_id, self.nonce)
+
+    def required(self) -> types.InputRequiredResult:
+        """Return what the call ends with."""
+        return types.InputRequiredResult(
+            input_requests={KEY: types.ElicitRequest(params=form_of(self.request))},
+            request_state=msgspec.json.encode(self).decode(),
+        )
+
+    def answer(self, responses: types.InputResponses | None, by: str) -> Answer | None:
+        """Return what the client's user has said, None for nothing."""
+        given = (responses or {}).get(KEY)
+        if not isinstance(given, types.ElicitResult):
+            return None
+        return answer_of(given, self.request, by)
+
+
+_ASKED = msgspec.json.Decoder(Asked)
+
+
+class ClientApprover:
+    """Asks about one call: the client that makes it, if that may approve it, or else the `other`.
+
+    `asked` is the question that the call has to end with; `why_not` says why the client was not asked.
+    """
+
+    def __init__(
+        self,
+        context: ServerRequestContext[Any],
+        caller: Caller,
+        *,
+        tally: RunTally,
+        may_approve: MayApprove | None,
+        other: Approver | None,
+        pinned: JsonObject,
+    ) -> None:
+        self._session = context.session
+        self._request_id = context.request_id
+        self._caller = caller
+        self._tally = tally
+        self._may_approve = may_approve
+        self._other = other
+        self._pinned = pinned
+        self.asked: Asked | None = None
+        self.why_not = ""
+
+    async def __call__(self, request: ApprovalRequest) -> Answer | None:
+        """Raises ApprovalError where nobody can be asked."""
+        return await self.ask_keeping(request, {})
+
+    async def kept(self, _run_id: str, _call_id: str, _caller: str, /) -> JsonObject:
+        """Return what default factories made for the call when it was asked about."""
+        return self._pinned
+
+    async def ask_keeping(self, request: ApprovalRequest, pinned: JsonObject, /) -> Answer | None:
+        """Raises ApprovalError where nobody can be asked."""
+        if not self.allows(request):
+            return await self._others_answer(request, pinned)
+        if not _has_forms(self._session):
+            self.why_not = CANNOT_ASK
+            return await self._others_answer(request, pinned)
+        if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            self.asked = Asked(request, self._tally.nonce, pinned)
+            return None
+        form = form_of(request)
+        try:
+            given = await self._session.elicit_form(
+                form.message, form.requested_schema, self._request_id
+            )
+        except MCPError:  # it cannot, after all, or has gone
+            self.why_not = CANNOT_ASK
+            raise ApprovalError(CANNOT_ASK, ErrorCode.APPROVAL_REQUIRED) from None
+        return answer_of(given, request, self._caller.id)
+
+    def allows(self, request: ApprovalRequest) -> bool:
+        """Return whether the author lets this caller answer this question."""
+        if self._may_approve is None:
+            return False
+        may: object = self._may_approve(self._caller, request)
+        check_type(
+            "what may_approve gives", may, bool, "True or False, and it is no async function"
+        )
+        return may is True
+
+    async def _others_answer(self, request: ApprovalRequest, pinned: JsonObject) -> Answer | None:
+        """Return the answer of whoever else is asked; the client waits, however late it comes."""
+        if self._other is None:
+            raise ApprovalError("nobody can be asked", ErrorCode.APPROVAL_REQUIRED)
+        while True:
+            if pinned and isinstance(self._other, KeepingApprover):
+                answer = await self._other.ask_keeping(request, pinned)
+            else:
+                answer = await self._other(request)
+            if answer is not None or request.expired():
+                return answer
+            await asyncio.sleep(_AGAIN)
+
+
+def _has_forms(session: ServerSession) -> bool:
+    """Return whether a client can ask its user: by a form, which a client that names no way means."""
+    told = session.client_capabilities
+    ways = None if told is None else told.elicitation
+    if ways is None or (ways.form is None and ways.url is not None):
+        return False
+    return session.can_send_request or session.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def form_of(request: ApprovalRequest) -> types.ElicitRequestFormParams:
+    """Return the question as a client shows it: what would run, in ASCII, and why it is asked."""
+    answers = [NO, *(YES if request.for_run else ["yes"])]
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {
+            "answer": {"type": "string", "title": "Run it?", "enum": answers},
+            "arguments": {
+                "type": "string",
+                "title": "Other arguments",
+                "description": "A JSON object, to run it with these instead. Leave it empty.",
+            },
+        },
+        "required": ["answer"],
+    }
+    message = f"Run {request.tool} {shown_request(request)}? ({request.reason})"
+    return types.ElicitRequestFormParams(message=message, requested_schema=schema)
+
+
+def answer_of(given: types.ElicitResult, request: ApprovalRequest, by: str) -> Answer:
+    """Return what an answered form says. Arguments that are no JSON object make it a no."""
+    content = given.content or {}
+    said = content.get("answer")
+    if given.action != "accept" or not isinstance(said, str) or said not in YES:
+        return Refuse(f"the client's user said no ({given.action})", by=by)
+    for_run = YES[said]
+    if for_run and not request.for_run:
+        return Refuse("the answer was none of those that were offered", by=by)
+    other = content.get("arguments")
+    if other is None or (isinstance(other, str) and not other.strip()):
+        return Approve(by, for_run=for_run)
+    parsed = parse_arguments(other) if isinstance(other, str) else None
+    if not isinstance(parsed, Parsed) or parsed.notes or parsed.apart is not None:
+        return Refuse("the other arguments were no JSON object", by=by)
+    return Approve(by, parsed.value, for_run)

@@ -1,0 +1,447 @@
+"""A runner's tools as an MCP server: any client lists them, and each call goes through the runner.
+
+Rule: a client gets what a model gets, and nothing more: the schemas as their author wrote them, the
+model's view of a result, an error's code and text. Marks are told as hints only where the author set
+them. Who calls is what the transport has established: a verified bearer token, or whoever started the
+program. Standard output is the protocol's alone. A call that its client gives up is cancelled, and
+recorded as that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, redirect_stdout, suppress
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, TypeAlias, TypeGuard, TypeVar, assert_never
+from weakref import WeakSet
+
+import anyio
+import mcp_types as types
+import msgspec
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.auth.provider import AccessToken, TokenVerifier
+from mcp.server.auth.settings import AuthSettings
+from mcp.server.caching import CacheHint
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.server.session import ServerSession
+from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.applications import Starlette
+
+from toolcrib.agent.history import content_of
+from toolcrib.bridges.mcp.doors import caller_of, http_app
+from toolcrib.bridges.mcp.elicitation import Asked, ClientApprover, MayApprove
+from toolcrib.bridges.mcp.pipes import StandardInput
+from toolcrib.bridges.mcp.shown import listed, refused, result_of
+from toolcrib.errors import ErrorCode
+from toolcrib.failures import log_raised
+from toolcrib.runner import ToolRunner
+from toolcrib.runner.approval import DEFAULT_SECONDS
+from toolcrib.values.call import ToolCall
+from toolcrib.values.context import CallScope, PolicyContext, RunTally
+from toolcrib.values.decision import ApprovalRequest, Caller
+from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.record import CallError, Completed, Failed, Outcome, Waiting
+from toolcrib.values.typed import check_type, names_wrong_types
+
+LOGGER = logging.getLogger("toolcrib.mcp")
+PAGE = 500
+_FRESH_MS = 60_000  # for how long a client may keep the list of tools without asking again
+_IDLE = 1_800.0  # seconds after which a run of somebody without a session is over
+_MOST_RUNS = 10_000
+_MOST_PROGRESS = 100
+_LONGEST_MESSAGE = 1_000
+_NOT_RECORDED = "What came of the call could not be recorded."
+
+T = TypeVar("T")
+CallerOf: TypeAlias = Callable[[AccessToken | None], Caller]
+_Context: TypeAlias = ServerRequestContext["_Runs", Any]
+
+
+@names_wrong_types
+def mcp_server(
+    runner: ToolRunner,
+    *,
+    name: str = "toolcrib",
+    instructions: str | None = None,
+    may_approve: MayApprove | None = None,
+    caller: CallerOf = caller_of,
+    state_key: str | None = None,
+    page_size: int = PAGE,
+) -> McpServer:
+    """Return an MCP server of a runner's tools: `await mcp_server(runner).run_stdio()`.
+
+    `may_approve(caller, request)` says whether whoever calls may also approve: then a risky call asks
+    the client's user, by elicitation. Left out, nobody may, and the runner's approver is asked.
+    `caller` makes the caller of a verified token, None without one. `state_key` (at least 32
+    characters, secret) lets a question outlive the process that asked it; left out, each process has
+    a key of its own. Raises ValueError for a key that is too short, and for no page size.
+    """
+    if page_size < 1:
+        raise ValueError(f"page_size is at least 1, not {page_size}")
+    return McpServer(
+        runner,
+        name=name,
+        instructions=instructions,
+        may_approve=may_approve,
+        caller=caller,
+        state_key=state_key,
+        page_size=page_size,
+    )
+
+
+class _Run(msgspec.Struct):
+    """What one client does one after the other: its calls share a tally, so that what it has read of
+    untrusted content counts."""
+
+    tally: RunTally
+    used: float
+    session: ServerSession | None = None
+
+
+class _Runs:
+    """Holds the runs of one connection, or of all that come by HTTP."""
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[tuple[str, Caller], _Run] = OrderedDict()
+
+    def of(self, context: _Context, caller: Caller) -> _Run:
+        """Return the run that a request belongs to: that of its session, and of its caller."""
+        modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        headers = getattr(context.request, "headers", {})
+        key = ("" if modern else headers.get("mcp-session-id", ""), caller)
+        now = time.monotonic()
+        run = self._runs.pop(key, None)
+        if run is None or (modern and context.request is not None and now - run.used > _IDLE):
+            tally = RunTally(f"mcp_{secrets.token_hex(8)}", secrets.token_hex(16), now)
+            run = _Run(tally, now)
+        run.used = now
+        self._runs[key] = run
+        if not modern:
+            run.session = context.session
+        if len(self._runs) > _MOST_RUNS:
+            self._runs.popitem(last=False)
+        return run
+
+    def sessions(self) -> list[ServerSession]:
+        return [run.session for run in self._runs.values() if run.session is not None]
+
+
+class _Server(Server[_Runs]):
+    """Says to clients of the older protocols, too, that it tells them when its list changes."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        changes = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(changes, experimental_capabilities, extensions)
+
+
+class McpServer:
+    """Serves the tools of a runner; `server` is the SDK's, for whoever has a transport of their own."""
+
+    def __init__(
+        self,
+        runner: ToolRunner,
+        *,
+        name: str,
+        instructions: str | None,
+        may_approve: MayApprove | None,
+        caller: CallerOf,
+        state_key: str | None,
+        page_size: int,
+    ) -> None:
+        self._runner = runner
+        self._may_approve = may_approve
+        self._caller = caller
+        self._page_size = page_size
+        self._all_runs: WeakSet[_Runs] = WeakSet()
+        self._changes = InMemorySubscriptionBus()
+        self._streams = ListenHandler(self._changes)
+        self.server: Server[_Runs] = _Server(
+            name,
+            version=_version(),
+            instructions=instructions,
+            lifespan=self._lifespan,
+            cache_hints={"tools/list": CacheHint(_FRESH_MS, "private")},
+            get_tool_input_schema=self._input_schema,
+            on_list_tools=self._list,
+            on_call_tool=self._call,
+            on_subscriptions_listen=self._streams,
+        )
+        self.server.add_notification_handler(
+            "notifications/initialized", types.NotificationParams, self._initialized
+        )
+        keys = [secrets.token_bytes(32) if state_key is None else state_key]
+        sealed = RequestStateSecurity(keys=keys, ttl=DEFAULT_SECONDS)
+        self.server.middleware.append(RequestStateBoundary(sealed, default_audience=name))
+
+    @property
+    def runner(self) -> ToolRunner:
+        return self._runner
+
+    async def use(self, runner: ToolRunner) -> None:
+        """Serve the tools of another runner from now on, and tell the clients that the list is new."""
+        check_type("runner", runner, ToolRunner, "a ToolRunner")
+        self._runner = runner
+        await self._changes.publish(ToolsListChanged())
+        for runs in list(self._all_runs):
+            for session in runs.sessions():
+                await session.send_tool_list_changed()
+
+    async def run_stdio(self, stop: asyncio.Event | None = None) -> None:
+        """Serve whoever started this program, until its standard input ends or `stop` is set.
+
+        Meanwhile what tools print goes to standard error.
+        """
+        options = self.server.create_initialization_options()
+        try:
+            async with StandardInput(stop) as lines, stdio_server(lines) as (read, write):  # type: ignore[arg-type]
+                with redirect_stdout(sys.stderr):
+                    await self.server.run(read, write, options)
+        except* (BrokenPipeError, ConnectionError):
+            LOGGER.debug("the client has gone")
+
+    def http_app(
+        self,
+        *,
+        token_verifier: TokenVerifier | None = None,
+        auth: AuthSettings | None = None,
+        hosts: Sequence[str] = (),
+        origins: Sequence[str] = (),
+        path: str = "/mcp",
+    ) -> Starlette:
+        """Return an ASGI app that serves by streamable HTTP at `path`, of both eras. Make it once.
+
+        Without a `token_verifier` only this machine may call. `hosts` are the names under which the
+        server is reached besides localhost, `origins` the pages of browsers that may call. `auth` is
+        the SDK's: where tokens come from, as clients are told.
+        """
+        return http_app(
+            self.server,
+            token_verifier=token_verifier,
+            auth=auth,
+            hosts=hosts,
+            origins=origins,
+            path=path,
+        )
+
+    @asynccontextmanager
+    async def _lifespan(self, _server: Server[_Runs]) -> AsyncIterator[_Runs]:
+        runs = _Runs()
+        self._all_runs.add(runs)
+        try:
+            yield runs
+        finally:
+            self._streams.close()
+
+    async def _initialized(self, context: _Context, _params: types.NotificationParams) -> None:
+        context.lifespan_context.of(context, self._who())
+
+    def _input_schema(self, name: str) -> JsonObject | None:
+        entry = self._runner.catalog.by_name.get(name)
+        return None if entry is None else entry.tool.definition.input_schema
+
+    def _who(self) -> Caller:
+        """Return who calls, as the author's function says. Raises MCPError."""
+        try:
+            caller = self._caller(get_access_token())
+            check_type("what caller gives", caller, Caller, "a Caller, and it is no async function")
+        except Exception as raised:  # noqa: BLE001  of the author
+            log_raised("the MCP server's `caller`", raised)
+            raise MCPError(INTERNAL_ERROR, "The server could not tell who calls.") from None
+        return caller
+
+    async def _list(
+        self, context: _Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        """Return a page of the tools that a caller may ever call."""
+        caller = self._who()
+        allowed = PolicyContext(caller, context.lifespan_context.of(context, caller).tally)
+        definitions = [tool.get_definition() for tool in self._runner.catalog]
+        first = 0
+        if params is not None and params.cursor is not None:
+            names = [each.name for each in definitions]
+            if params.cursor not in names:
+                raise MCPError(INVALID_PARAMS, "This cursor is not one of this list.")
+            first = names.index(params.cursor)
+        page: list[types.Tool] = []
+        for definition in definitions[first:]:
+            if self._runner.never_allows(definition, allowed) is not None:
+                continue
+            if len(page) == self._page_size:
+                return types.ListToolsResult(tools=page, next_cursor=definition.name)
+            page.append(listed(definition))
+        return types.ListToolsResult(tools=page)
+
+    async def _call(
+        self, context: _Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        """Run one call. Raises MCPError for a tool that there is not, and where nothing is recorded."""
+        caller = self._who()
+        tally = context.lifespan_context.of(context, caller).tally
+        call_id = f"call_{secrets.token_hex(8)}"
+        asked = None if params.request_state is None else Asked.read(params.request_state)
+        if asked is not None:
+            call_id = asked.request.call_id
+            tally = tally if asked.request.run_id == tally.run_id else asked.tally
+        approver = ClientApprover(
+            context,
+            caller,
+            tally=tally,
+            may_approve=self._may_approve,
+            other=self._runner.approver,
+            pinned={} if asked is None else asked.pinned,
+        )
+        progress = Progress(context.session)
+        scope = CallScope(tally, observer=progress)
+        if asked is not None:
+            answer = asked.answer(params.input_responses, caller.id)
+            given = (
+                {}
+                if answer is None or not approver.allows(asked.request)
+                else {asked.request.id: answer}
+            )
+            scope = msgspec.structs.replace(
+                scope, answers=given, asked={asked.request.id: asked.request}
+            )
+        call = ToolCall(call_id, params.name, _text(params.arguments))
+        runner = self._runner.with_approver(approver)
+        async with progress:
+            outcome = await _run(runner, call, caller, scope)
+        match outcome:
+            case Waiting():
+                return _waiting(call, approver)
+            case Failed(error=error) if error.code is ErrorCode.UNKNOWN_TOOL:
+                raise MCPError(INVALID_PARAMS, error.message)
+            case Failed(error=error) if error.code is ErrorCode.APPROVAL_REQUIRED:
+                told = msgspec.structs.replace(outcome, told=outcome.told or approver.why_not)
+                return result_of(call, told, None)
+            case Completed() | Failed():
+                entry = self._runner.catalog.by_name.get(call.name)
+                return result_of(call, outcome, None if entry is None else entry.tool.definition)
+            case _:
+                assert_never(outcome)
+
+
+def _waiting(
+    call: ToolCall, approver: ClientApprover
+) -> types.CallToolResult | types.InputRequiredResult:
+    if approver.asked is None:  # nobody has answered in time
+        return refused(call, CallError.of(ErrorCode.APPROVAL_EXPIRED))
+    return approver.asked.required()
+
+
+def _text(arguments: dict[str, Any] | None) -> str:
+    """Return the arguments as JSON text; what is no JSON in them is for the runner to refuse."""
+    return json.dumps(arguments or {}, ensure_ascii=False)
+
+
+async def _run(runner: ToolRunner, call: ToolCall, caller: Caller, scope: CallScope) -> Outcome:
+    """Run a call to its end. Raises MCPError where a sink fails."""
+    try:
+        return await to_the_end(runner.exec(call, caller=caller, scope=scope))
+    except Exception as raised:  # noqa: BLE001  a sink may raise anything
+        log_raised("a sink of the MCP server", raised)
+        raise MCPError(INTERNAL_ERROR, _NOT_RECORDED) from None
+
+
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await work in a task of its own. Where that is given up, it is cancelled once, and waited for:
+    it has something to write down, and a cancelled scope of anyio would break off each `await`."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait((task,))
+    except asyncio.CancelledError:
+        task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait((task,))
+        if not task.cancelled():
+            task.exception()  # or asyncio says that nobody has looked at it
+        raise
+    return task.result()
+
+
+class Progress:
+    """Passes on to a client what its call tells as it runs; not all of it to one that reads too slowly.
+
+    MCP has a number that grows, perhaps what it grows to, and a text. A tool may say these itself
+    (`{"progress": 2, "total": 5, "message": "…"}`); of any other part the number counts, and the text
+    is what it says.
+    """
+
+    def __init__(self, session: ServerSession) -> None:
+        self._session = session
+        self._parts: asyncio.Queue[JsonValue] = asyncio.Queue(_MOST_PROGRESS)
+        self._reached = 0.0
+        self._telling: asyncio.Task[None] | None = None
+
+    def progress(self, _call_id: str, part: JsonValue) -> None:
+        if self._telling is None:
+            self._telling = asyncio.create_task(self._tell())
+        with suppress(asyncio.QueueFull):
+            self._parts.put_nowait(part)
+
+    def approval_requested(self, request: ApprovalRequest) -> None: ...
+
+    def finished(self, outcome: Outcome) -> None: ...
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, kind: object, _raised: object, _traceback: object) -> None:
+        if self._telling is None:
+            return
+        if kind is None:
+            await self._parts.join()
+        self._telling.cancel()
+
+    async def _tell(self) -> None:
+        while True:
+            part = await self._parts.get()
+            try:
+                await self._send(part)
+            except (MCPError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                LOGGER.debug("a client took no progress")
+            finally:
+                self._parts.task_done()
+
+    async def _send(self, part: JsonValue) -> None:
+        said = part if isinstance(part, dict) else {}
+        reached, total, message = said.get("progress"), said.get("total"), said.get("message")
+        if not _is_number(reached):
+            reached, total, message = self._reached + 1, None, content_of(part)
+        if reached <= self._reached:
+            return  # the protocol has it that progress grows
+        self._reached = float(reached)
+        await self._session.report_progress(
+            self._reached,
+            float(total) if _is_number(total) else None,
+            message[:_LONGEST_MESSAGE] if isinstance(message, str) else None,
+        )
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _version() -> str:
+    try:
+        return version("toolcrib")
+    except PackageNotFoundError:  # it runs from its source
+        return ""

@@ -1,0 +1,66 @@
+"""Where a command listens, and how its server ends: by a signal, with what runs then cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from importlib import import_module
+from typing import Any, Literal
+
+from toolcrib.cli.options import UnusableError
+
+TOKEN = "TOOLCRIB_TOKEN"  # noqa: S105  the name of a variable
+_LAST_SECONDS = 2  # for streams to end in
+
+
+def listening_at(host: str, port: int, given: str) -> socket.socket:
+    """Return a socket that listens. Raises UnusableError, which says what was `given`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UnusableError(f"{given}: {why}; port 0 takes a free one") from None
+
+
+def named(host: str) -> str:
+    """Return a host as an address has it."""
+    return f"[{host}]" if ":" in host else host
+
+
+async def serve_app(app: Any, listening: socket.socket, *, lifespan: Literal["on", "off"]) -> None:
+    """Serve an ASGI app until Ctrl-C."""
+    uvicorn = import_module("uvicorn")
+    config = uvicorn.Config(
+        app,
+        lifespan=lifespan,
+        ws="none",
+        log_level="critical",
+        server_header=False,
+        timeout_graceful_shutdown=_LAST_SECONDS,
+    )
+    server = uvicorn.Server(config)
+    server.capture_signals = nullcontext  # it would raise them again, and break off what follows
+    with ended_by_signals(lambda number: server.handle_exit(number, None)):
+        await server.serve(sockets=[listening])
+
+
+@contextmanager
+def ended_by_signals(end: Callable[[int], object]) -> Iterator[None]:
+    """Let Ctrl-C, and whoever ends the process, call `end`; what comes after it goes on."""
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    with suppress(
+        NotImplementedError
+    ):  # on Windows Ctrl-C cancels, and what runs is found by its lease
+        for number in signals:
+            loop.add_signal_handler(number, end, number)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError):
+            for number in signals:
+                loop.remove_signal_handler(number)

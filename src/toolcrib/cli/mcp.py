@@ -1,0 +1,161 @@
+"""`toolcrib mcp serve`: a catalog as an MCP server, for whatever client people already have."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from contextlib import nullcontext
+from importlib import import_module
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from toolcrib.audit import AuditLog
+from toolcrib.cli.listening import TOKEN, ended_by_signals, listening_at, named, serve_app
+from toolcrib.cli.options import (
+    ConsentOption,
+    DataOption,
+    KeyFileOption,
+    RecordOption,
+    ToolsOption,
+    UnusableError,
+    approver,
+    exception_hook,
+    load_catalog,
+    log_to_write,
+)
+from toolcrib.cli.render import err, printable
+from toolcrib.runner import ToolRunner
+from toolcrib.values.decision import ApprovalRequest, Caller
+from toolcrib.values.json import keyed_digest
+
+_EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104  no name under which anybody is reached
+
+app = typer.Typer(
+    name="mcp", no_args_is_help=True, help="The tools as an MCP server, for any MCP client."
+)
+
+_Http: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--http",
+        metavar="HOST:PORT",
+        help="Serve by streamable HTTP there; left out, by standard input and output. "
+        "Port 0 takes a free one.",
+    ),
+]
+_Elicit: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--elicit",
+        help="Let whoever calls also approve: the client asks its user about each risky call.",
+    ),
+]
+_Hosts: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-host",
+        metavar="NAME",
+        help="With --http: a name under which the server is reached (may be repeated).",
+    ),
+]
+_Origins: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-origin",
+        metavar="URL",
+        help="With --http: an origin whose pages may call (may be repeated).",
+    ),
+]
+
+
+@app.callback()
+def _group() -> None:
+    """Keep `serve` a command of its own, though it is the only one."""
+
+
+@app.command("serve")
+def serve(  # noqa: PLR0913  the options of a command
+    *,
+    tools: ToolsOption = None,
+    database: DataOption = None,
+    http: _Http = None,
+    consent: ConsentOption = None,
+    elicit: _Elicit = False,
+    audit: RecordOption = None,
+    key_file: KeyFileOption = None,
+    hosts: _Hosts = None,
+    origins: _Origins = None,
+) -> int:
+    """Serve the tools to an MCP client, which starts this program or calls it by HTTP.
+
+    Risky calls are refused unless you say who approves: --yes, --elicit for the client's user, or,
+    with --http, you at this terminal. By HTTP a client sends $TOOLCRIB_TOKEN, or the token that is
+    printed where that is not set. Ctrl-C ends it; what runs then is cancelled, and recorded as that.
+    """
+    if elicit and consent is not None:
+        raise UnusableError("--elicit asks the client's user: leave out --yes and --no")
+    if http is None and (hosts or origins):
+        raise UnusableError("--allow-host and --allow-origin are for --http HOST:PORT")
+    mcp = import_module("toolcrib.bridges.mcp")  # needs the extra `mcp`
+    log = log_to_write(audit, key_file)
+    runner = ToolRunner(
+        load_catalog(tools, database=database),
+        approver=None if elicit else approver(consent),
+        sinks=() if log is None else (log,),
+        on_exception=exception_hook(),
+    )
+    given = os.environ.get(TOKEN)
+    server = mcp.mcp_server(
+        runner,
+        may_approve=_everybody if elicit else None,
+        caller=lambda token: Caller("mcp") if token is None else mcp.caller_of(token),
+        state_key=None if given is None else keyed_digest(given.encode(), "state of MCP requests"),
+    )
+    if http is None:
+        asyncio.run(_serve_stdio(server, log))
+        return 0
+    token = given or secrets.token_urlsafe()
+    try:
+        verifier = mcp.bearer(token)
+    except ValueError as error:
+        raise UnusableError(f"${TOKEN}: {error}") from None
+    listening, host = _listening(http)
+    reached = [*(hosts or ()), *(() if host in _EVERYWHERE else (named(host),))]
+    served = server.http_app(token_verifier=verifier, hosts=reached, origins=origins or ())
+    err.print(f"Tools: {printable(', '.join(runner.catalog.names))}.")
+    shown = "localhost" if host in _EVERYWHERE else host
+    err.print(
+        f"http://{named(shown)}:{listening.getsockname()[1]}/mcp\n"
+        f"Authorization: Bearer {f'${TOKEN}' if given else token}\nCtrl-C ends.",
+        soft_wrap=True,
+        highlight=False,
+    )
+    asyncio.run(_serve_http(served, listening, log))
+    return 0
+
+
+def _everybody(_caller: Caller, _request: ApprovalRequest) -> bool:
+    return True
+
+
+def _listening(given: str) -> tuple[socket.socket, str]:
+    host, _, port = given.rpartition(":")
+    if not port.isascii() or not port.isdecimal() or int(port) > 65_535:
+        raise UnusableError(f"--http {given}: give HOST:PORT, such as 127.0.0.1:8018")
+    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    return listening_at(host, int(port), f"--http {given}"), host
+
+
+async def _serve_stdio(server: Any, log: AuditLog | None) -> None:
+    stop = asyncio.Event()
+    async with nullcontext() if log is None else log:
+        with ended_by_signals(lambda _number: stop.set()):
+            await server.run_stdio(stop)
+
+
+async def _serve_http(served: Any, listening: socket.socket, log: AuditLog | None) -> None:
+    async with nullcontext() if log is None else log:
+        await serve_app(served, listening, lifespan="on")

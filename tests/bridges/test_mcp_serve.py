@@ -1,0 +1,497 @@
+"""Our tools as an MCP server, called by the SDK's own client, in both eras of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from typing import Any, Literal
+
+import mcp_types as types
+import pytest
+from mcp import Client, MCPError
+from pydantic import BaseModel
+
+from toolcrib import (
+    ALL,
+    ApprovalRequest,
+    Approve,
+    CallContext,
+    Caller,
+    Catalog,
+    File,
+    Image,
+    Link,
+    Policy,
+    Refuse,
+    ToolContent,
+    ToolError,
+    ToolRunner,
+    tool,
+)
+from toolcrib.bridges.mcp import McpServer, mcp_server
+from toolcrib.testing import MemorySink
+from toolcrib.values.content import Part
+from toolcrib.values.decision import Answer
+
+Era = Literal["legacy", "2026-07-28"]
+PNG = "iVBORw0KGgo="
+ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
+RAN: list[str] = []
+
+
+class Stock(BaseModel):
+    item: str
+    left: int | None
+
+
+@tool(visible=ALL, read_only=True)
+def stock(item: str, limit: int | None = None) -> Stock:
+    """Say how many of an item are left."""
+    return Stock(item=item, left=limit)
+
+
+@tool(visible=ALL, safe=False, idempotent=True)
+def refund(order: int, amount: float = 1.0) -> str:
+    """Refund an order."""
+    RAN.append(f"refund {order} {amount:g}")
+    return f"refunded {order}"
+
+
+@tool(visible=ALL, model_visible=("item",), untrusted_output=True)
+def search(text: str) -> dict[str, str]:
+    """Search the web."""
+    return {"item": text, "secret": "not for the model"}
+
+
+@tool(visible=ALL)
+def picture() -> ToolContent[Stock]:
+    """Draw the stock."""
+    wav = File("audio/wav", "UklGRg==")
+    text = File("text/plain", text="read me", name="file:///readme.txt")
+    pdf = File("application/pdf", "JVBERi0=", name="a b.pdf")
+    parts = [
+        "a picture",
+        Image("image/png", PNG),
+        wav,
+        text,
+        pdf,
+        Link("https://example.com/x", "x"),
+    ]
+    return ToolContent(Stock(item="nut", left=3), tuple(parts))
+
+
+@tool(visible=ALL)
+def broken() -> str:
+    """Fail with a secret."""
+    raise RuntimeError("canary-in-an-exception")
+
+
+@tool(visible=ALL)
+def sorry() -> str:
+    """Fail, and say why."""
+    raise ToolError("the shop is closed", model_text="closed: tell the user to come back at nine")
+
+
+@tool(visible=ALL)
+def many() -> list[int]:
+    """Give a list, which is no object."""
+    return [1, 2, 3]
+
+
+@tool(visible=ALL)
+async def counting(context: CallContext, steps: int) -> AsyncGenerator[str, None]:
+    """Count, and say how far."""
+    for step in range(steps):
+        yield f"step {step}"
+    context.progress({"progress": 40, "total": 50, "message": "nearly"})
+    context.progress({"progress": 39, "message": "it never shrinks"})
+    yield "done"
+
+
+TOOLS: list[Any] = [stock, refund, search, picture, broken, sorry, many, counting]
+
+
+def serving(
+    *,
+    tools: list[Any] | None = None,
+    approver: Any = None,
+    policy: Policy | tuple[Policy, ...] = (),
+    **options: Any,
+) -> tuple[McpServer, MemorySink]:
+    RAN.clear()
+    sink = MemorySink()
+    runner = ToolRunner(tools or TOOLS, sinks=[sink], approver=approver, policy=policy)
+    return mcp_server(runner, **options), sink
+
+
+def answering(
+    action: Literal["accept", "decline", "cancel"], **content: Any
+) -> tuple[list[types.ElicitRequestFormParams], Any]:
+    asked: list[types.ElicitRequestFormParams] = []
+
+    async def answer(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        assert isinstance(params, types.ElicitRequestFormParams)
+        asked.append(params)
+        return types.ElicitResult(action=action, content=content or None)
+
+    return asked, answer
+
+
+def text_of(result: types.CallToolResult) -> str:
+    (block,) = result.content
+    assert isinstance(block, types.TextContent)
+    return block.text
+
+
+def code_of(result: types.CallToolResult) -> str:
+    assert result.is_error
+    return str(json.loads(text_of(result))["error"]["code"])
+
+
+@ERAS
+async def test_schemas_go_out_as_their_author_wrote_them(era: Era) -> None:
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "$defs": {"size": {"enum": ["s", None]}},
+        "properties": {"size": {"$ref": "#/$defs/size", "default": None}, "any": True},
+        "patternProperties": {"^x-": {"const": None}},
+        "anyOf": [{"required": ["size"]}, {"required": ["any"]}],
+        "x-own": {"kept": [1, None]},
+    }
+    given = {"name": "given", "description": "Take it.", "input_schema": schema}
+    catalog = Catalog.from_definitions([given], handlers={"given": lambda **_: 1}, visible=ALL)
+    runner = ToolRunner(catalog.with_tools(*TOOLS))
+    async with Client(mcp_server(runner).server, mode=era) as client:
+        listed = {one.name: one for one in (await client.list_tools()).tools}
+    assert listed["given"].input_schema == schema
+    for each in TOOLS:
+        definition = each.get_definition()
+        assert listed[definition.name].input_schema == definition.input_schema
+        assert listed[definition.name].description == definition.description
+
+
+@ERAS
+async def test_only_an_output_schema_of_a_whole_object_goes_out(era: Era) -> None:
+    server, _ = serving()
+    async with Client(server.server, mode=era) as client:
+        listed = {one.name: one for one in (await client.list_tools()).tools}
+        whole = await client.call_tool("stock", {"item": "nut"})
+        rows = await client.call_tool("many", {})
+        narrowed = await client.call_tool("search", {"text": "nuts"})
+    assert listed["stock"].output_schema == stock.get_definition().output_schema
+    assert [name for name, one in listed.items() if one.output_schema] == ["stock", "picture"]
+    assert whole.structured_content == {"item": "nut", "left": None} == json.loads(text_of(whole))
+    assert narrowed.structured_content is None
+    assert text_of(narrowed) == '{"item":"nuts"}'
+    assert rows.structured_content is None
+    assert text_of(rows) == "[1,2,3]"
+
+
+async def test_marks_are_told_only_where_the_author_set_them() -> None:
+    server, _ = serving()
+    async with Client(server.server) as client:
+        told = {
+            one.name: one.annotations.model_dump(exclude_none=True)
+            for one in (await client.list_tools()).tools
+            if one.annotations is not None
+        }
+    assert told["stock"] == {"read_only_hint": True}
+    assert told["refund"] == {
+        "read_only_hint": False,
+        "destructive_hint": True,
+        "idempotent_hint": True,
+    }
+    assert told["search"] == {"read_only_hint": False, "open_world_hint": True}
+    assert told["many"] == {"read_only_hint": False}
+
+
+@ERAS
+async def test_content_comes_in_its_order(era: Era) -> None:
+    server, _ = serving()
+    async with Client(server.server, mode=era) as client:
+        given = await client.call_tool("picture", {})
+    assert [block.type for block in given.content] == [
+        "text", "text", "image", "audio", "resource", "resource", "resource_link",
+    ]  # fmt: skip
+    assert given.structured_content == {"item": "nut", "left": 3}
+    image, audio, text, pdf = given.content[2:6]
+    assert isinstance(image, types.ImageContent)
+    assert (image.mime_type, image.data) == ("image/png", PNG)
+    assert isinstance(audio, types.AudioContent)
+    assert audio.mime_type == "audio/wav"
+    assert isinstance(text, types.EmbeddedResource)
+    assert text.resource.uri == "file:///readme.txt"
+    assert isinstance(pdf, types.EmbeddedResource)
+    assert pdf.resource.uri == "attachment:///a%20b.pdf"
+
+
+@ERAS
+async def test_errors_are_results_with_our_codes_and_nothing_else(era: Era) -> None:
+    server, sink = serving()
+    async with Client(server.server, mode=era) as client:
+        failed = await client.call_tool("broken", {})
+        closed = await client.call_tool("sorry", {})
+        wrong = await client.call_tool("stock", {"item": 7, "colour": "canary-in-arguments"})
+        with pytest.raises(MCPError, match="no tool of that name"):
+            await client.call_tool("stok", {})
+    assert (code_of(failed), code_of(closed)) == ("tool_error", "tool_error")
+    assert "come back at nine" in text_of(closed)
+    assert code_of(wrong) == "invalid_arguments"
+    assert "/item" in text_of(wrong)
+    assert "canary" not in text_of(failed) + text_of(wrong)
+    assert [record.status for record in sink.records] == ["failed"] * 4
+
+
+@ERAS
+async def test_without_leave_nobody_approves_their_own_call(era: Era) -> None:
+    server, sink = serving()
+    asked, answer = answering("accept", answer="yes")
+    async with Client(server.server, mode=era, elicitation_callback=answer) as client:
+        refused = await client.call_tool("refund", {"order": 7})
+    assert code_of(refused) == "approval_required"
+    assert (asked, RAN) == ([], [])
+    assert sink.records[-1].approved_by is None
+
+
+@ERAS
+async def test_an_elicited_yes_runs_the_call_and_says_who_gave_it(era: Era) -> None:
+    may: list[tuple[str, str]] = []
+
+    def may_approve(caller: Caller, request: ApprovalRequest) -> bool:
+        may.append((caller.id, request.tool))
+        return True
+
+    server, sink = serving(may_approve=may_approve, caller=lambda _token: Caller("grace"))
+    asked, answer = answering("accept", answer="yes")
+    async with Client(server.server, mode=era, elicitation_callback=answer) as client:
+        done = await client.call_tool("refund", {"order": 7})
+    assert (text_of(done), RAN) == ("refunded 7", ["refund 7 1"])
+    assert asked[0].message.startswith('Run refund {"amount": 1, "order": 7} (defaults: /amount)?')
+    assert set(may) == {("grace", "refund")}
+    record = sink.records[-1]
+    assert (record.status, record.approved_by, record.caller) == ("completed", "grace", "grace")
+
+
+@ERAS
+@pytest.mark.parametrize(
+    ("action", "content"),
+    [
+        ("decline", {}),
+        ("cancel", {}),
+        ("accept", {}),
+        ("accept", {"answer": "no"}),
+        ("accept", {"answer": "Yes"}),
+        ("accept", {"answer": True}),
+        ("accept", {"approve": "yes"}),
+        ("accept", {"answer": "yes", "arguments": "[1]"}),
+        ("accept", {"answer": "yes", "arguments": "not JSON"}),
+        ("accept", {"answer": "yes", "arguments": "null"}),
+        ("accept", {"answer": "yes, and to this tool for the session"}),  # it was not offered
+    ],
+)
+async def test_anything_but_a_clear_yes_is_a_no(
+    era: Era, action: Literal["accept", "decline", "cancel"], content: dict[str, Any]
+) -> None:
+    server, sink = serving(may_approve=lambda *_: True)
+    _, answer = answering(action, **content)
+    async with Client(server.server, mode=era, elicitation_callback=answer) as client:
+        refused = await client.call_tool("refund", {"order": 7})
+    assert code_of(refused) == "approval_refused"
+    assert RAN == []
+    assert sink.records[-1].approved_by == "anonymous"
+
+
+@ERAS
+async def test_whoever_approves_may_give_other_arguments(era: Era) -> None:
+    server, sink = serving(may_approve=lambda *_: True)
+    _, answer = answering("accept", answer="yes", arguments='{"order": 8, "amount": 2}')
+    async with Client(server.server, mode=era, elicitation_callback=answer) as client:
+        done = await client.call_tool("refund", {"order": 7})
+    assert RAN == ["refund 8 2"]
+    assert text_of(done).endswith("refunded 8")
+    assert sink.records[-1].edited
+
+
+@ERAS
+async def test_a_yes_for_the_session_is_not_asked_for_again(era: Era) -> None:
+    @tool(visible=ALL, requires_approval=True)
+    def mail(to: str) -> str:
+        """Send a mail."""
+        return to
+
+    server, sink = serving(tools=[mail], may_approve=lambda *_: True)
+    asked, answer = answering("accept", answer="yes, and to exactly this for the session")
+    async with Client(server.server, mode=era, elicitation_callback=answer) as client:
+        for _ in range(2):
+            assert text_of(await client.call_tool("mail", {"to": "ada"})) == "ada"
+        await client.call_tool("mail", {"to": "bob"})
+    assert len(asked) == 2
+    assert [record.approved_by for record in sink.records if record.status == "completed"] == [
+        "anonymous"
+    ] * 3
+
+
+@ERAS
+async def test_a_client_that_cannot_ask_is_told_so(era: Era) -> None:
+    server, _ = serving(may_approve=lambda *_: True)
+    async with Client(server.server, mode=era) as client:
+        refused = await client.call_tool("refund", {"order": 7})
+    assert code_of(refused) == "approval_required"
+    assert "cannot ask its user" in text_of(refused)
+
+
+@ERAS
+async def test_an_approver_of_the_runner_is_asked_where_the_client_may_not_answer(era: Era) -> None:
+    answers: list[Answer | None] = [None, Approve("ada"), Refuse("no", "ada")]
+
+    async def later(_request: ApprovalRequest) -> Answer | None:
+        return answers.pop(0)
+
+    server, sink = serving(approver=later)
+    async with Client(server.server, mode=era) as client:
+        done = await client.call_tool("refund", {"order": 7})  # it waits for the answer
+        refused = await client.call_tool("refund", {"order": 8})
+    assert text_of(done) == "refunded 7"
+    assert code_of(refused) == "approval_refused"
+    assert [r.approved_by for r in sink.records] == ["ada", "ada"]
+
+
+@ERAS
+async def test_what_was_read_from_others_makes_later_calls_ask(era: Era) -> None:
+    server, _ = serving()
+    async with Client(server.server, mode=era) as client:
+        assert not (await client.call_tool("many", {})).is_error
+        await client.call_tool("search", {"text": "x"})
+        assert code_of(await client.call_tool("many", {})) == "approval_required"
+        assert not (await client.call_tool("stock", {"item": "nut"})).is_error
+
+
+@ERAS
+async def test_progress_reaches_a_client_that_wants_it(era: Era) -> None:
+    server, _ = serving()
+    told: list[tuple[float, float | None, str | None]] = []
+
+    async def tell(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, total, message))
+
+    async with Client(server.server, mode=era) as client:
+        done = await client.call_tool("counting", {"steps": 2}, progress_callback=tell)
+        await asyncio.sleep(0)
+        await client.call_tool("counting", {"steps": 2})
+    assert text_of(done) == "done"
+    assert told == [
+        (1.0, None, "step 0"),
+        (2.0, None, "step 1"),
+        (40.0, 50.0, "nearly"),
+        (41.0, None, "done"),
+    ]
+
+
+@ERAS
+async def test_a_call_that_its_client_gives_up_is_cancelled_and_recorded(era: Era) -> None:
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    @tool(visible=ALL)
+    async def slow() -> str:
+        """Take long."""
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.05)  # it cleans up: a scope of anyio would break this off
+            ended.set()
+        return "never"
+
+    server, sink = serving(tools=[slow])
+    async with Client(server.server, mode=era) as client:
+        calling = asyncio.ensure_future(client.call_tool("slow", {}))
+        await began.wait()
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        await asyncio.wait_for(ended.wait(), 5)
+        for _ in range(100):
+            if sink.records:
+                break
+            await asyncio.sleep(0.01)
+    (record,) = sink.records
+    assert record.error is not None
+    assert record.error.code == "cancelled"
+
+
+async def test_a_page_at_a_time_and_only_what_a_caller_may_call() -> None:
+    @tool(visible=ALL, allowed_roles=["admin"])
+    def reset() -> str:
+        """Reset it."""
+        return "reset"
+
+    roles: tuple[str, ...] = ()
+    server, _ = serving(
+        tools=[reset, *TOOLS], page_size=3, caller=lambda _token: Caller("ada", roles)
+    )
+
+    async def names(client: Client) -> list[list[str]]:
+        pages, cursor = [], None
+        while True:
+            page = await client.list_tools(cursor=cursor)
+            pages.append([one.name for one in page.tools])
+            cursor = page.next_cursor
+            if cursor is None:
+                return pages
+
+    async with Client(server.server, cache=None) as client:
+        everybody = await names(client)
+        roles = ("admin",)
+        admin = await names(client)
+        with pytest.raises(MCPError, match="cursor"):
+            await client.list_tools(cursor="nonsense")
+    assert everybody == [
+        ["stock", "refund", "search"],
+        ["picture", "broken", "sorry"],
+        ["many", "counting"],
+    ]
+    assert admin[0] == ["reset", "stock", "refund"]
+
+
+@pytest.mark.parametrize("era", ["legacy", "auto"])
+async def test_clients_hear_of_a_new_list(era: Literal["legacy", "auto"]) -> None:
+    server, _ = serving(tools=[stock])
+    heard = asyncio.Event()
+
+    async def handle(message: Any) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            heard.set()
+
+    async with Client(server.server, mode=era, message_handler=handle) as client:
+        assert len((await client.list_tools()).tools) == 1
+        assert client.server_capabilities.tools is not None
+        assert client.server_capabilities.tools.list_changed
+        if era == "legacy":
+            await server.use(ToolRunner([stock, many]))
+            await asyncio.wait_for(heard.wait(), 5)
+        else:
+            async with client.listen(tools_list_changed=True) as changes:
+                await server.use(ToolRunner([stock, many]))
+                async for _ in changes:
+                    break
+        assert len((await client.list_tools(cache_mode="refresh")).tools) == 2
+
+
+async def test_a_sink_that_fails_is_an_error_without_its_words() -> None:
+    class Full:
+        def write(self, _record: object) -> None:
+            raise OSError("canary-of-a-disk")
+
+    server = mcp_server(ToolRunner([stock], sinks=[Full()]))
+    async with Client(server.server) as client:
+        with pytest.raises(MCPError, match="could not be recorded") as raised:
+            await client.call_tool("stock", {"item": "nut"})
+    assert "canary" not in str(raised.value)
+
+
+@pytest.mark.parametrize("wrong", [{"page_size": 0}, {"state_key": "short"}], ids=["page", "key"])
+def test_options_that_cannot_be_meant(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"page_size|32 bytes"):
+        mcp_server(ToolRunner([stock]), **wrong)
