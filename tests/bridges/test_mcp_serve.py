@@ -19,19 +19,21 @@ from toolcrib import (
     CallContext,
     Caller,
     Catalog,
+    Failed,
     File,
     Image,
     Link,
     Policy,
     Refuse,
+    ToolCall,
     ToolContent,
     ToolError,
     ToolRunner,
+    per_call,
     tool,
 )
-from toolcrib.bridges.mcp import McpServer, mcp_server
+from toolcrib.bridges.mcp import McpClient, McpServer, calling_client, mcp_server
 from toolcrib.testing import MemorySink
-from toolcrib.values.content import Part
 from toolcrib.values.decision import Answer
 
 Era = Literal["legacy", "2026-07-28"]
@@ -70,15 +72,15 @@ def picture() -> ToolContent[Stock]:
     wav = File("audio/wav", "UklGRg==")
     text = File("text/plain", text="read me", name="file:///readme.txt")
     pdf = File("application/pdf", "JVBERi0=", name="a b.pdf")
-    parts = [
+    parts = (
         "a picture",
         Image("image/png", PNG),
         wav,
         text,
         pdf,
         Link("https://example.com/x", "x"),
-    ]
-    return ToolContent(Stock(item="nut", left=3), tuple(parts))
+    )
+    return ToolContent(Stock(item="nut", left=3), parts)
 
 
 @tool(visible=ALL)
@@ -495,3 +497,143 @@ async def test_a_sink_that_fails_is_an_error_without_its_words() -> None:
 def test_options_that_cannot_be_meant(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"page_size|32 bytes"):
         mcp_server(ToolRunner([stock]), **wrong)
+
+
+@tool(visible=ALL)
+async def book(date: str, client: McpClient) -> dict[str, Any]:
+    """Book a seat, which the user chooses."""
+    RAN.append(f"began {date}")
+    schema = {"type": "object", "properties": {"seat": {"type": "string"}}, "required": ["seat"]}
+    first = await client.elicit("Which seat?", schema)
+    second = await client.elicit("Really?", schema)
+    return {"first": [first.action, first.content], "second": second.content}
+
+
+def booking(**options: Any) -> tuple[McpServer, MemorySink]:
+    RAN.clear()
+    sink = MemorySink()
+    catalog = Catalog([book, refund]).bind({McpClient: per_call(calling_client)})
+    return mcp_server(ToolRunner(catalog, sinks=[sink]), **options), sink
+
+
+@ERAS
+async def test_a_tool_asks_the_clients_user_and_runs_once(era: Era) -> None:
+    server, sink = booking()
+    asked, answer = answering("accept", seat="7a")
+    async with Client(server.server, mode=era, elicitation_callback=answer) as client:
+        done = await client.call_tool("book", {"date": "monday"})
+    assert json.loads(text_of(done)) == {
+        "first": ["accept", {"seat": "7a"}],
+        "second": {"seat": "7a"},
+    }
+    assert [each.message for each in asked] == ["Which seat?", "Really?"]
+    assert RAN == ["began monday"]
+    assert [record.status for record in sink.records] == ["completed"]
+
+
+@ERAS
+async def test_a_tool_is_told_where_a_client_cannot_ask(era: Era) -> None:
+    server, _ = booking()
+    async with Client(server.server, mode=era) as client:
+        failed = await client.call_tool("book", {"date": "monday"})
+    assert code_of(failed) == "tool_error"
+    assert "cannot ask its user" in text_of(failed)
+
+
+async def test_a_tool_is_told_where_there_is_no_client() -> None:
+    catalog = Catalog([book]).bind({McpClient: per_call(calling_client)})
+    outcome = await ToolRunner(catalog).exec(ToolCall("1", "book", '{"date": "monday"}'))
+    assert isinstance(outcome, Failed)
+    assert "comes from no MCP client" in outcome.error.message
+
+
+async def begin(client: Client, name: str, arguments: dict[str, Any]) -> types.InputRequiredResult:
+    given = await client.session.call_tool(name, arguments, allow_input_required=True)
+    assert isinstance(given, types.InputRequiredResult)
+    return given
+
+
+async def retry(
+    client: Client, state: str | None, order: int = 7, answers: types.InputResponses | None = None
+) -> types.CallToolResult:
+    return await client.session.call_tool(
+        "refund", {"order": order}, input_responses=answers or YES, request_state=state
+    )
+
+
+YES: types.InputResponses = {
+    "approval": types.ElicitResult(action="accept", content={"answer": "yes"}),
+}
+
+
+async def test_a_question_outlives_the_process_that_asked_it() -> None:
+    _, answer = answering("accept", answer="yes")
+    before, _ = serving(state_key="k" * 32, may_approve=lambda *_: True)
+    async with Client(before.server, mode="2026-07-28", elicitation_callback=answer) as client:
+        state = (await begin(client, "refund", {"order": 7})).request_state
+        assert RAN == []
+    assert state is not None
+    after, sink = serving(state_key="k" * 32, may_approve=lambda *_: True)
+    async with Client(after.server, mode="2026-07-28", elicitation_callback=answer) as client:
+        for _ in range(2):  # a client that did not hear the first time asks once more
+            assert text_of(await retry(client, state)) == "refunded 7"
+        with pytest.raises(MCPError, match="requestState"):
+            await retry(client, state, order=8)
+        with pytest.raises(MCPError, match="requestState"):
+            await retry(client, state[:-2] + ("xx" if state[-2:] != "xx" else "yy"))
+    assert RAN == ["refund 7 1"]
+    assert [r.approved_by for r in sink.records if r.status == "completed"] == ["anonymous"]
+    other, _ = serving(may_approve=lambda *_: True)  # with a key of its own
+    async with Client(other.server, mode="2026-07-28", elicitation_callback=answer) as client:
+        with pytest.raises(MCPError, match="requestState"):
+            await retry(client, state)
+    assert RAN == []
+
+
+async def test_an_answer_counts_only_while_its_caller_may_give_it() -> None:
+    may = {"grace"}
+    who = "grace"
+    server, sink = serving(
+        may_approve=lambda caller, _request: caller.id in may, caller=lambda _token: Caller(who)
+    )
+    _, answer = answering("accept", answer="yes")
+    async with Client(server.server, mode="2026-07-28", elicitation_callback=answer) as client:
+        asked = await begin(client, "refund", {"order": 7})
+        who = "ada"
+        may.add("ada")
+        other = await retry(client, asked.request_state)
+        assert code_of(other) == "approval_mismatch"
+        who = "grace"
+        may.clear()
+        late = await retry(client, asked.request_state)
+        assert code_of(late) == "approval_required"
+    assert RAN == []
+    assert not [record for record in sink.records if record.status == "completed"]
+
+
+async def test_without_an_answer_the_question_comes_again() -> None:
+    server, _ = serving(may_approve=lambda *_: True)
+    _, answer = answering("accept")
+    async with Client(server.server, mode="2026-07-28", elicitation_callback=answer) as client:
+        asked = await begin(client, "refund", {"order": 7})
+        again = await client.session.call_tool(
+            "refund",
+            {"order": 7},
+            input_responses={"wrong": YES["approval"]},
+            request_state=asked.request_state,
+            allow_input_required=True,
+        )
+        assert isinstance(again, types.InputRequiredResult)
+        assert again.input_requests == asked.input_requests
+    assert RAN == []
+
+
+async def test_a_call_that_waits_for_an_answer_is_cancelled_where_the_server_ends() -> None:
+    server, sink = booking()
+    _, answer = answering("accept")
+    async with Client(server.server, mode="2026-07-28", elicitation_callback=answer) as client:
+        asked = await begin(client, "book", {"date": "monday"})
+        assert asked.input_requests is not None
+        assert list(asked.input_requests) == ["question_1"]
+        assert sink.records == []
+    assert [record.error.code for record in sink.records if record.error] == ["cancelled"]

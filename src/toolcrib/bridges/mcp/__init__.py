@@ -13,6 +13,7 @@ try:
 except ImportError:
     raise MissingExtraError("mcp", "toolcrib.bridges.mcp") from None
 
+from toolcrib.bridges.mcp.client import McpClient, calling_client
 from toolcrib.bridges.mcp.consume import McpCatalog, Refused, mcp_catalog
 from toolcrib.bridges.mcp.doors import bearer, caller_of
 from toolcrib.bridges.mcp.serve import McpServer, mcp_server
@@ -21,11 +22,13 @@ from toolcrib.bridges.mcp.servers import HttpServer, StdioServer, read_servers
 __all__ = [
     "HttpServer",
     "McpCatalog",
+    "McpClient",
     "McpServer",
     "Refused",
     "StdioServer",
     "bearer",
     "caller_of",
+    "calling_client",
     "mcp_catalog",
     "mcp_server",
     "read_servers",

@@ -16,12 +16,12 @@ from typing import Any, ClassVar, TypeAlias
 import mcp_types as types
 import msgspec
 from mcp.server.context import ServerRequestContext
-from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolcrib.approvals import shown_request
+from toolcrib.bridges.mcp.client import has_forms
 from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.hydration import parse_arguments
 from toolcrib.hydration.parse import Parsed
@@ -55,7 +55,7 @@ CANNOT_ASK = (
 _AGAIN = 1.0  # seconds after which whoever answers later is asked once more
 
 
-class Asked(Veiled, msgspec.Struct, frozen=True):
+class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
     """What a call ends with that needs an answer, and comes again with: all that it takes to be the
     same call. `pinned` is what default factories made for it."""
 
@@ -65,14 +65,6 @@ class Asked(Veiled, msgspec.Struct, frozen=True):
     nonce: str
     pinned: JsonObject = {}
 
-    @staticmethod
-    def read(state: str) -> Asked:
-        """Raises MCPError for what we have not written."""
-        try:
-            return _ASKED.decode(state)
-        except msgspec.DecodeError:
-            raise MCPError(INVALID_PARAMS, "Invalid or expired requestState") from None
-
     @property
     def tally(self) -> RunTally:
         """A tally of its run, for a process that does not know it."""
@@ -80,10 +72,8 @@ class Asked(Veiled, msgspec.Struct, frozen=True):
 
     def required(self) -> types.InputRequiredResult:
         """Return what the call ends with."""
-        return types.InputRequiredResult(
-            input_requests={KEY: types.ElicitRequest(params=form_of(self.request))},
-            request_state=msgspec.json.encode(self).decode(),
-        )
+        asked: types.InputRequests = {KEY: types.ElicitRequest(params=form_of(self.request))}
+        return types.InputRequiredResult(input_requests=asked, request_state=written(self))
 
     def answer(self, responses: types.InputResponses | None, by: str) -> Answer | None:
         """Return what the client's user has said, None for nothing."""
@@ -93,7 +83,26 @@ class Asked(Veiled, msgspec.Struct, frozen=True):
         return answer_of(given, self.request, by)
 
 
-_ASKED = msgspec.json.Decoder(Asked)
+class StillOpen(msgspec.Struct, frozen=True, tag="open"):
+    """What a request ends with whose tool has asked something, and waits in this process."""
+
+    call_id: str
+
+
+State: TypeAlias = Asked | StillOpen
+_STATE: msgspec.json.Decoder[State] = msgspec.json.Decoder(State)
+
+
+def written(state: State) -> str:
+    return msgspec.json.encode(state).decode()
+
+
+def read_state(text: str | None) -> State | None:
+    """Raises MCPError for what we have not written."""
+    try:
+        return None if text is None else _STATE.decode(text)
+    except msgspec.DecodeError:
+        raise MCPError(INVALID_PARAMS, "Invalid or expired requestState") from None
 
 
 class ClientApprover:
@@ -134,7 +143,7 @@ class ClientApprover:
         """Raises ApprovalError where nobody can be asked."""
         if not self.allows(request):
             return await self._others_answer(request, pinned)
-        if not _has_forms(self._session):
+        if not has_forms(self._session):
             self.why_not = CANNOT_ASK
             return await self._others_answer(request, pinned)
         if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
@@ -172,15 +181,6 @@ class ClientApprover:
             if answer is not None or request.expired():
                 return answer
             await asyncio.sleep(_AGAIN)
-
-
-def _has_forms(session: ServerSession) -> bool:
-    """Return whether a client can ask its user: by a form, which a client that names no way means."""
-    told = session.client_capabilities
-    ways = None if told is None else told.elicitation
-    if ways is None or (ways.form is None and ways.url is not None):
-        return False
-    return session.can_send_request or session.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
 def form_of(request: ApprovalRequest) -> types.ElicitRequestFormParams:

@@ -10,19 +10,17 @@ recorded as that.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import secrets
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, redirect_stdout, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, redirect_stdout
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, TypeAlias, TypeGuard, TypeVar, assert_never
+from typing import Any, TypeAlias, TypeVar
 from weakref import WeakSet
 
-import anyio
 import mcp_types as types
 import msgspec
 from mcp.server.auth.middleware.auth_context import get_access_token
@@ -41,20 +39,17 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
 
-from toolcrib.agent.history import content_of
+from toolcrib.bridges.mcp.calls import Calls
 from toolcrib.bridges.mcp.doors import caller_of, http_app
-from toolcrib.bridges.mcp.elicitation import Asked, ClientApprover, MayApprove
+from toolcrib.bridges.mcp.elicitation import MayApprove
 from toolcrib.bridges.mcp.pipes import StandardInput
-from toolcrib.bridges.mcp.shown import listed, refused, result_of
-from toolcrib.errors import ErrorCode
+from toolcrib.bridges.mcp.shown import listed
 from toolcrib.failures import log_raised
 from toolcrib.runner import ToolRunner
 from toolcrib.runner.approval import DEFAULT_SECONDS
-from toolcrib.values.call import ToolCall
-from toolcrib.values.context import CallScope, PolicyContext, RunTally
-from toolcrib.values.decision import ApprovalRequest, Caller
-from toolcrib.values.json import JsonObject, JsonValue
-from toolcrib.values.record import CallError, Completed, Failed, Outcome, Waiting
+from toolcrib.values.context import PolicyContext, RunTally
+from toolcrib.values.decision import Caller
+from toolcrib.values.json import JsonObject
 from toolcrib.values.typed import check_type, names_wrong_types
 
 LOGGER = logging.getLogger("toolcrib.mcp")
@@ -168,7 +163,7 @@ class McpServer:
         page_size: int,
     ) -> None:
         self._runner = runner
-        self._may_approve = may_approve
+        self._calls = Calls(may_approve)
         self._caller = caller
         self._page_size = page_size
         self._all_runs: WeakSet[_Runs] = WeakSet()
@@ -250,6 +245,7 @@ class McpServer:
             yield runs
         finally:
             self._streams.close()
+            await self._calls.aclose()
 
     async def _initialized(self, context: _Context, _params: types.NotificationParams) -> None:
         context.lifespan_context.of(context, self._who())
@@ -293,151 +289,9 @@ class McpServer:
     async def _call(
         self, context: _Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        """Run one call. Raises MCPError for a tool that there is not, and where nothing is recorded."""
         caller = self._who()
         tally = context.lifespan_context.of(context, caller).tally
-        call_id = f"call_{secrets.token_hex(8)}"
-        asked = None if params.request_state is None else Asked.read(params.request_state)
-        if asked is not None:
-            call_id = asked.request.call_id
-            tally = tally if asked.request.run_id == tally.run_id else asked.tally
-        approver = ClientApprover(
-            context,
-            caller,
-            tally=tally,
-            may_approve=self._may_approve,
-            other=self._runner.approver,
-            pinned={} if asked is None else asked.pinned,
-        )
-        progress = Progress(context.session)
-        scope = CallScope(tally, observer=progress)
-        if asked is not None:
-            answer = asked.answer(params.input_responses, caller.id)
-            given = (
-                {}
-                if answer is None or not approver.allows(asked.request)
-                else {asked.request.id: answer}
-            )
-            scope = msgspec.structs.replace(
-                scope, answers=given, asked={asked.request.id: asked.request}
-            )
-        call = ToolCall(call_id, params.name, _text(params.arguments))
-        runner = self._runner.with_approver(approver)
-        async with progress:
-            outcome = await _run(runner, call, caller, scope)
-        match outcome:
-            case Waiting():
-                return _waiting(call, approver)
-            case Failed(error=error) if error.code is ErrorCode.UNKNOWN_TOOL:
-                raise MCPError(INVALID_PARAMS, error.message)
-            case Failed(error=error) if error.code is ErrorCode.APPROVAL_REQUIRED:
-                told = msgspec.structs.replace(outcome, told=outcome.told or approver.why_not)
-                return result_of(call, told, None)
-            case Completed() | Failed():
-                entry = self._runner.catalog.by_name.get(call.name)
-                return result_of(call, outcome, None if entry is None else entry.tool.definition)
-            case _:
-                assert_never(outcome)
-
-
-def _waiting(
-    call: ToolCall, approver: ClientApprover
-) -> types.CallToolResult | types.InputRequiredResult:
-    if approver.asked is None:  # nobody has answered in time
-        return refused(call, CallError.of(ErrorCode.APPROVAL_EXPIRED))
-    return approver.asked.required()
-
-
-def _text(arguments: dict[str, Any] | None) -> str:
-    """Return the arguments as JSON text; what is no JSON in them is for the runner to refuse."""
-    return json.dumps(arguments or {}, ensure_ascii=False)
-
-
-async def _run(runner: ToolRunner, call: ToolCall, caller: Caller, scope: CallScope) -> Outcome:
-    """Run a call to its end. Raises MCPError where a sink fails."""
-    try:
-        return await to_the_end(runner.exec(call, caller=caller, scope=scope))
-    except Exception as raised:  # noqa: BLE001  a sink may raise anything
-        log_raised("a sink of the MCP server", raised)
-        raise MCPError(INTERNAL_ERROR, _NOT_RECORDED) from None
-
-
-async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Await work in a task of its own. Where that is given up, it is cancelled once, and waited for:
-    it has something to write down, and a cancelled scope of anyio would break off each `await`."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.wait((task,))
-    except asyncio.CancelledError:
-        task.cancel()
-        with anyio.CancelScope(shield=True):
-            await asyncio.wait((task,))
-        if not task.cancelled():
-            task.exception()  # or asyncio says that nobody has looked at it
-        raise
-    return task.result()
-
-
-class Progress:
-    """Passes on to a client what its call tells as it runs; not all of it to one that reads too slowly.
-
-    MCP has a number that grows, perhaps what it grows to, and a text. A tool may say these itself
-    (`{"progress": 2, "total": 5, "message": "…"}`); of any other part the number counts, and the text
-    is what it says.
-    """
-
-    def __init__(self, session: ServerSession) -> None:
-        self._session = session
-        self._parts: asyncio.Queue[JsonValue] = asyncio.Queue(_MOST_PROGRESS)
-        self._reached = 0.0
-        self._telling: asyncio.Task[None] | None = None
-
-    def progress(self, _call_id: str, part: JsonValue) -> None:
-        if self._telling is None:
-            self._telling = asyncio.create_task(self._tell())
-        with suppress(asyncio.QueueFull):
-            self._parts.put_nowait(part)
-
-    def approval_requested(self, request: ApprovalRequest) -> None: ...
-
-    def finished(self, outcome: Outcome) -> None: ...
-
-    async def __aenter__(self) -> None: ...
-
-    async def __aexit__(self, kind: object, _raised: object, _traceback: object) -> None:
-        if self._telling is None:
-            return
-        if kind is None:
-            await self._parts.join()
-        self._telling.cancel()
-
-    async def _tell(self) -> None:
-        while True:
-            part = await self._parts.get()
-            try:
-                await self._send(part)
-            except (MCPError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                LOGGER.debug("a client took no progress")
-            finally:
-                self._parts.task_done()
-
-    async def _send(self, part: JsonValue) -> None:
-        said = part if isinstance(part, dict) else {}
-        reached, total, message = said.get("progress"), said.get("total"), said.get("message")
-        if not _is_number(reached):
-            reached, total, message = self._reached + 1, None, content_of(part)
-        if reached <= self._reached:
-            return  # the protocol has it that progress grows
-        self._reached = float(reached)
-        await self._session.report_progress(
-            self._reached,
-            float(total) if _is_number(total) else None,
-            message[:_LONGEST_MESSAGE] if isinstance(message, str) else None,
-        )
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+        return await self._calls.answer(self._runner, context, params, caller=caller, tally=tally)
 
 
 def _version() -> str:

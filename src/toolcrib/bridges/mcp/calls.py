@@ -1,0 +1,283 @@
+"""One call of an MCP client, from its request to what that ends with.
+
+Rule: a call is a task of its own, which ends by itself or is cancelled, once, where its client gives it
+up; either way it is recorded. One whose tool has asked the client something goes on between two
+requests, until it is answered, or out of time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from collections import OrderedDict
+from contextlib import suppress
+from typing import Any, TypeAlias, TypeGuard, assert_never
+
+import anyio
+import mcp_types as types
+import msgspec
+from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+
+from toolcrib.agent.history import content_of
+from toolcrib.bridges.mcp.client import CALLING, McpClient
+from toolcrib.bridges.mcp.elicitation import (
+    Asked,
+    ClientApprover,
+    MayApprove,
+    StillOpen,
+    read_state,
+    written,
+)
+from toolcrib.bridges.mcp.shown import refused, result_of
+from toolcrib.errors import ErrorCode
+from toolcrib.failures import log_raised
+from toolcrib.runner import ToolRunner
+from toolcrib.values.call import ToolCall
+from toolcrib.values.context import CallScope, RunTally
+from toolcrib.values.decision import ApprovalRequest, Caller
+from toolcrib.values.json import JsonValue
+from toolcrib.values.record import CallError, Completed, Failed, Outcome, Waiting
+
+LOGGER = logging.getLogger("toolcrib.mcp")
+_MOST_OPEN = 1_000
+_MOST_PROGRESS = 100
+_LONGEST_MESSAGE = 1_000
+_NOT_RECORDED = "What came of the call could not be recorded."
+_GONE = "This call does not wait for an answer any more."
+
+_Context: TypeAlias = ServerRequestContext[Any, Any]
+Result: TypeAlias = types.CallToolResult | types.InputRequiredResult
+
+
+class Calls:
+    """Runs the calls of clients, and holds those that wait for an answer between two requests."""
+
+    def __init__(self, may_approve: MayApprove | None) -> None:
+        self._may_approve = may_approve
+        self._open: OrderedDict[str, _Call] = OrderedDict()
+
+    async def answer(
+        self,
+        runner: ToolRunner,
+        context: _Context,
+        params: types.CallToolRequestParams,
+        *,
+        caller: Caller,
+        tally: RunTally,
+    ) -> Result:
+        """Run a call, or go on with one. Raises MCPError for a tool that there is not, for a call that
+        is gone, and where nothing is recorded."""
+        state = read_state(params.request_state)
+        if isinstance(state, StillOpen):
+            call = self._open.pop(state.call_id, None)
+            if call is None or call.caller != caller:
+                raise MCPError(INVALID_PARAMS, _GONE)
+            call.take(context, params.input_responses)
+        else:
+            call = _begun(
+                runner, context, params, self._may_approve, caller=caller, tally=tally, asked=state
+            )
+        if await call.ended():
+            return call.result()
+        self._open[call.call.id] = call
+        if len(self._open) > _MOST_OPEN:
+            self._open.popitem(last=False)[1].task.cancel()
+        return types.InputRequiredResult(
+            input_requests=call.client.questions, request_state=written(StillOpen(call.call.id))
+        )
+
+    async def aclose(self) -> None:
+        """Cancel the calls that wait, and let them be recorded."""
+        tasks = [call.task for call in self._open.values()]
+        self._open.clear()
+        for task in tasks:
+            task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Call:
+    """A call on its way: its task, who is asked about it, and where its progress goes."""
+
+    def __init__(
+        self,
+        runner: ToolRunner,
+        call: ToolCall,
+        scope: CallScope,
+        *,
+        caller: Caller,
+        client: McpClient,
+        progress: Progress,
+        approver: ClientApprover,
+    ) -> None:
+        self.call = call
+        self.caller = caller
+        self.client = client
+        self._runner = runner
+        self._progress = progress
+        self._approver = approver
+        CALLING[call.id] = client
+        work = runner.with_approver(approver).exec(call, caller=caller, scope=scope)
+        self.task = asyncio.ensure_future(work)
+
+    def take(self, context: _Context, responses: types.InputResponses | None) -> None:
+        """Go on with another request, and what it answers."""
+        self._progress.session = context.session
+        self.client.take(context, responses)
+
+    async def ended(self) -> bool:
+        """Wait until the call has ended, or its tool has asked something; return whether it has ended.
+
+        Where whoever waits is cancelled, the call is, once, and is waited for: it has something to
+        write down, and a cancelled scope of anyio would break off each of its `await`s.
+        """
+        try:
+            await asyncio.wait((self.task, self.client.asked), return_when=asyncio.FIRST_COMPLETED)
+            if self.task.done():
+                await self._progress.told()
+        except asyncio.CancelledError:
+            self.task.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait((self.task,))
+            if not self.task.cancelled():
+                self.task.exception()  # or asyncio says that nobody has looked at it
+            raise
+        finally:
+            if self.task.done():
+                self._progress.stop()
+        return self.task.done()
+
+    def result(self) -> Result:
+        """Return what the request ends with. Raises MCPError."""
+        try:
+            outcome = self.task.result()
+        except asyncio.CancelledError:
+            raise MCPError(INVALID_PARAMS, _GONE) from None
+        except Exception as raised:  # noqa: BLE001  a sink may raise anything
+            log_raised("a sink of the MCP server", raised)
+            raise MCPError(INTERNAL_ERROR, _NOT_RECORDED) from None
+        match outcome:
+            case Waiting():
+                if self._approver.asked is None:  # nobody has answered in time
+                    return refused(self.call, CallError.of(ErrorCode.APPROVAL_EXPIRED))
+                return self._approver.asked.required()
+            case Failed(error=error) if error.code is ErrorCode.UNKNOWN_TOOL:
+                raise MCPError(INVALID_PARAMS, error.message)
+            case Failed(error=error) if error.code is ErrorCode.APPROVAL_REQUIRED:
+                why = outcome.told or self._approver.why_not
+                return result_of(self.call, msgspec.structs.replace(outcome, told=why), None)
+            case Completed() | Failed():
+                entry = self._runner.catalog.by_name.get(self.call.name)
+                definition = None if entry is None else entry.tool.definition
+                return result_of(self.call, outcome, definition)
+            case _:
+                assert_never(outcome)
+
+
+def _begun(
+    runner: ToolRunner,
+    context: _Context,
+    params: types.CallToolRequestParams,
+    may_approve: MayApprove | None,
+    *,
+    caller: Caller,
+    tally: RunTally,
+    asked: Asked | None,
+) -> _Call:
+    """Begin a call; one that was `asked` about is the same call again, with the answer."""
+    if asked is not None and asked.request.run_id != tally.run_id:
+        tally = asked.tally
+    approver = ClientApprover(
+        context,
+        caller,
+        tally=tally,
+        may_approve=may_approve,
+        other=runner.approver,
+        pinned={} if asked is None else asked.pinned,
+    )
+    progress = Progress(context.session)
+    scope = CallScope(tally, observer=progress)
+    call_id = f"call_{secrets.token_hex(8)}"
+    if asked is not None:
+        call_id, about = asked.request.call_id, asked.request.id
+        answer = asked.answer(params.input_responses, caller.id)
+        given = {} if answer is None or not approver.allows(asked.request) else {about: answer}
+        scope = msgspec.structs.replace(scope, answers=given, asked={about: asked.request})
+    # what is no JSON in the arguments (NaN) is for the runner to refuse, and to record
+    text = json.dumps(params.arguments or {}, ensure_ascii=False)
+    return _Call(
+        runner,
+        ToolCall(call_id, params.name, text),
+        scope,
+        caller=caller,
+        client=McpClient(context),
+        progress=progress,
+        approver=approver,
+    )
+
+
+class Progress:
+    """Passes on to a client what its call tells as it runs; not all of it to one that reads too slowly.
+
+    MCP has a number that grows, perhaps what it grows to, and a text. A tool may say these itself
+    (`{"progress": 2, "total": 5, "message": "…"}`); of any other part the number counts, and the text
+    is what it says.
+    """
+
+    def __init__(self, session: ServerSession) -> None:
+        self.session = session
+        self._parts: asyncio.Queue[JsonValue] = asyncio.Queue(_MOST_PROGRESS)
+        self._reached = 0.0
+        self._telling: asyncio.Task[None] | None = None
+
+    def progress(self, _call_id: str, part: JsonValue) -> None:
+        if self._telling is None:
+            self._telling = asyncio.create_task(self._tell())
+        with suppress(asyncio.QueueFull):
+            self._parts.put_nowait(part)
+
+    def approval_requested(self, request: ApprovalRequest) -> None: ...
+
+    def finished(self, outcome: Outcome) -> None: ...
+
+    async def told(self) -> None:
+        """Wait until the client has been told all of it."""
+        if self._telling is not None:
+            await self._parts.join()
+
+    def stop(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+
+    async def _tell(self) -> None:
+        while True:
+            part = await self._parts.get()
+            try:
+                await self._send(part)
+            except (MCPError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                LOGGER.debug("a client took no progress")
+            finally:
+                self._parts.task_done()
+
+    async def _send(self, part: JsonValue) -> None:
+        said = part if isinstance(part, dict) else {}
+        reached, total, message = said.get("progress"), said.get("total"), said.get("message")
+        if not _is_number(reached):
+            reached, total, message = self._reached + 1, None, content_of(part)
+        if reached <= self._reached:
+            return  # the protocol has it that progress grows
+        self._reached = float(reached)
+        await self.session.report_progress(
+            self._reached,
+            float(total) if _is_number(total) else None,
+            message[:_LONGEST_MESSAGE] if isinstance(message, str) else None,
+        )
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
