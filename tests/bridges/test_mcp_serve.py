@@ -533,11 +533,18 @@ async def test_a_tool_asks_the_clients_user_and_runs_once(era: Era) -> None:
 
 @ERAS
 async def test_a_tool_is_told_where_a_client_cannot_ask(era: Era) -> None:
-    server, _ = booking()
+    server, sink = booking()
     async with Client(server.server, mode=era) as client:
-        failed = await client.call_tool("book", {"date": "monday"})
-    assert code_of(failed) == "tool_error"
-    assert "cannot ask its user" in text_of(failed)
+        if era == "legacy":
+            failed = await client.call_tool("book", {"date": "monday"})
+            assert code_of(failed) == "tool_error"
+            assert "has not declared elicitation" in text_of(failed)
+        else:  # which has an error for that
+            with pytest.raises(MCPError, match="has not declared") as raised:
+                await client.call_tool("book", {"date": "monday"})
+            assert raised.value.error.code == types.MISSING_REQUIRED_CLIENT_CAPABILITY
+            assert raised.value.error.data == {"requiredCapabilities": {"elicitation": {}}}
+    assert [record.error.code for record in sink.records if record.error] == ["tool_error"]
 
 
 async def test_a_tool_is_told_where_there_is_no_client() -> None:

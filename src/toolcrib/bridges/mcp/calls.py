@@ -13,6 +13,7 @@ import logging
 import secrets
 from collections import OrderedDict
 from contextlib import suppress
+from math import inf
 from typing import Any, TypeAlias, TypeGuard, assert_never
 
 import anyio
@@ -21,7 +22,7 @@ import msgspec
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from toolcrib.agent.history import content_of
 from toolcrib.bridges.mcp.client import CALLING, McpClient
@@ -48,6 +49,7 @@ _MOST_OPEN = 1_000
 _MOST_PROGRESS = 100
 _LONGEST_MESSAGE = 1_000
 _NOT_RECORDED = "What came of the call could not be recorded."
+_MISSING = "The tool asks something of its client that this one has not declared."
 _GONE = "This call does not wait for an answer any more."
 
 _Context: TypeAlias = ServerRequestContext[Any, Any]
@@ -168,6 +170,12 @@ class _Call:
                 return self._approver.asked.required()
             case Failed(error=error) if error.code is ErrorCode.UNKNOWN_TOOL:
                 raise MCPError(INVALID_PARAMS, error.message)
+            case Failed() if self.client.missing is not None and self.client.modern:
+                data = types.MissingRequiredClientCapabilityErrorData(
+                    required_capabilities=self.client.missing
+                )
+                told = data.model_dump(mode="json", by_alias=True, exclude_none=True)
+                raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, _MISSING, told)
             case Failed(error=error) if error.code is ErrorCode.APPROVAL_REQUIRED:
                 why = outcome.told or self._approver.why_not
                 return result_of(self.call, msgspec.structs.replace(outcome, told=why), None)
@@ -232,7 +240,7 @@ class Progress:
     def __init__(self, session: ServerSession) -> None:
         self.session = session
         self._parts: asyncio.Queue[JsonValue] = asyncio.Queue(_MOST_PROGRESS)
-        self._reached = 0.0
+        self._reached = -inf
         self._telling: asyncio.Task[None] | None = None
 
     def progress(self, _call_id: str, part: JsonValue) -> None:
@@ -268,7 +276,7 @@ class Progress:
         said = part if isinstance(part, dict) else {}
         reached, total, message = said.get("progress"), said.get("total"), said.get("message")
         if not _is_number(reached):
-            reached, total, message = self._reached + 1, None, content_of(part)
+            reached, total, message = max(self._reached, 0) + 1, None, content_of(part)
         if reached <= self._reached:
             return  # the protocol has it that progress grows
         self._reached = float(reached)

@@ -9,68 +9,106 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 from weakref import WeakValueDictionary
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
 from toolcrib.errors import ToolError
 from toolcrib.tools import capability
 from toolcrib.values.context import CallContext
 
 PATIENCE = 600.0  # seconds that a user has to answer, where the tool's own time limit gives as many
-_CANNOT = "This client cannot ask its user: it has no elicitation."
-_NOBODY = "The client's user has not answered."
+_CANNOT = "This client cannot do that: it has not declared {}."
+_NOBODY = "The client has not answered."
 _NO_CLIENT = "The call comes from no MCP client, so nobody can be asked."
+
+AnswerT = TypeVar("AnswerT", types.ElicitResult, types.CreateMessageResult, types.ListRootsResult)
 
 
 @capability
 class McpClient:
-    """Asks the user of the client that makes a call: `await client.elicit(message, schema)`.
+    """Asks the client that makes a call: `await client.elicit(message, schema)`.
 
-    A tool takes it as a parameter; bind it: `catalog.bind({McpClient: per_call(calling_client)})`.
+    A tool takes it as a parameter; bind it: `catalog.bind({McpClient: per_call(calling_client)})`. What
+    is asked together (`asyncio.gather`) is asked at once. `key` names a question, as newer clients see
+    it. Each method raises ToolError where the client has not declared that it can, and where no answer
+    comes.
     """
 
     def __init__(self, context: ServerRequestContext[Any]) -> None:
         self._context = context
-        self._questions: dict[str, types.ElicitRequestFormParams] = {}
-        self._answers: dict[str, asyncio.Future[types.ElicitResult]] = {}
+        self._questions: dict[str, types.InputRequest] = {}
+        self._answers: dict[str, asyncio.Future[types.InputResponse]] = {}
         self.asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.missing: types.ClientCapabilities | None = None
 
     @property
     def session(self) -> ServerSession:
-        """The SDK's session, for what else a server may ask of its client."""
+        """The SDK's session of the request, for what else a server may tell its client."""
         return self._context.session
 
     @property
     def modern(self) -> bool:
+        """Whether the client asks again with its answers, from protocol 2026-07-28 on."""
         return self.session.protocol_version in MODERN_PROTOCOL_VERSIONS
 
-    async def elicit(self, message: str, schema: Mapping[str, Any]) -> types.ElicitResult:
-        """Ask by a form: an object schema whose properties are texts, numbers, booleans or choices.
-
-        Raises ToolError where the client has no way to ask, and where nobody answers.
-        """
+    async def elicit(
+        self, message: str, schema: Mapping[str, Any], *, key: str = ""
+    ) -> types.ElicitResult:
+        """Ask its user by a form: an object of texts, numbers, booleans and choices."""
         if not has_forms(self.session):
-            raise ToolError(_CANNOT)
+            self._cannot(types.ClientCapabilities(elicitation=types.ElicitationCapability()))
         form = types.ElicitRequestFormParams(message=message, requested_schema=dict(schema))
-        if self.modern:
-            return await self._answered_later(form)
-        try:
-            return await self.session.elicit_form(
-                form.message, form.requested_schema, self._context.request_id
-            )
-        except MCPError:
-            raise ToolError(_NOBODY) from None
+        return await self._ask(types.ElicitRequest(params=form), types.ElicitResult, key)
 
-    async def _answered_later(self, form: types.ElicitRequestFormParams) -> types.ElicitResult:
-        key = f"question_{len(self._answers) + 1}"
+    async def sample(
+        self, wanted: types.CreateMessageRequestParams, *, key: str = ""
+    ) -> types.CreateMessageResult:
+        """Let its model write a message."""
+        if not self._declares("sampling"):
+            self._cannot(types.ClientCapabilities(sampling=types.SamplingCapability()))
+        request = types.CreateMessageRequest(params=wanted)
+        return await self._ask(request, types.CreateMessageResult, key)
+
+    async def roots(self, *, key: str = "") -> list[types.Root]:
+        """Ask for the folders that it works in."""
+        if not self._declares("roots"):
+            self._cannot(types.ClientCapabilities(roots=types.RootsCapability()))
+        return (await self._ask(types.ListRootsRequest(), types.ListRootsResult, key)).roots
+
+    def _declares(self, name: str) -> bool:
+        told = self.session.client_capabilities
+        return told is not None and getattr(told, name) is not None and _can_be_asked(self.session)
+
+    def _cannot(self, missing: types.ClientCapabilities) -> NoReturn:
+        self.missing = missing
+        (name,) = missing.model_dump(exclude_none=True)
+        raise ToolError(_CANNOT.format(name))
+
+    async def _ask(self, request: types.InputRequest, kind: type[AnswerT], key: str) -> AnswerT:
+        if self.modern:
+            answer = await self._answered_later(request, key)
+        else:
+            related = ServerMessageMetadata(related_request_id=self._context.request_id)
+            try:
+                return await self.session.send_request(request, kind, metadata=related)
+            except (MCPError, ValidationError):
+                raise ToolError(_NOBODY) from None
+        if not isinstance(answer, kind):
+            raise ToolError(_NOBODY)
+        return answer
+
+    async def _answered_later(self, request: types.InputRequest, key: str) -> types.InputResponse:
+        key = key if key and key not in self._answers else f"question_{len(self._answers) + 1}"
         answer = self._answers[key] = asyncio.get_running_loop().create_future()
-        self._questions[key] = form
+        self._questions[key] = request
         if not self.asked.done():
             self.asked.set_result(None)
         try:
@@ -83,7 +121,7 @@ class McpClient:
     @property
     def questions(self) -> types.InputRequests:
         """What has been asked and not been answered, by key."""
-        return {key: types.ElicitRequest(params=form) for key, form in self._questions.items()}
+        return dict(self._questions)
 
     def take(
         self, context: ServerRequestContext[Any], responses: types.InputResponses | None
@@ -91,8 +129,7 @@ class McpClient:
         """Give the tool the answers that a client came again with; what answers no question is left."""
         self._context = context
         for key, given in (responses or {}).items():
-            if key in self._questions and isinstance(given, types.ElicitResult):
-                del self._questions[key]
+            if self._questions.pop(key, None) is not None:
                 self._answers[key].set_result(given)
         if self.asked.done() and not self._questions:
             self.asked = asyncio.get_running_loop().create_future()
@@ -104,6 +141,10 @@ def has_forms(session: ServerSession) -> bool:
     ways = None if told is None else told.elicitation
     if ways is None or (ways.form is None and ways.url is not None):
         return False
+    return _can_be_asked(session)
+
+
+def _can_be_asked(session: ServerSession) -> bool:
     return session.can_send_request or session.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
