@@ -167,8 +167,6 @@ LISTS: dict[str, list[types.Tool]] = {
     "bombs": [
         listed("bomb", BOMB),
         listed("remote", {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1/x"}}}),
-        listed("array", {"type": "array"}),
-        listed("untyped", {"properties": {}}),
         listed("deep", {"type": "object", "properties": {"a": [[[[]]]]}}),
         listed("injected", {"type": "object", "properties": {"toolcrib_context": {}}}),
         listed("old", {"$schema": "http://json-schema.org/draft-04/schema#", "type": "object"}),

@@ -30,6 +30,7 @@ from toolcrib.bridges.mcp.transport import (
     NOT_SENT,
     SESSION_GONE,
     TOO_LARGE,
+    UNREADABLE,
     HttpTransport,
     StdioTransport,
 )
@@ -165,6 +166,8 @@ class Connection:
         by_http = isinstance(self._server, HttpServer)
         if error.code == CONNECTION_CLOSED and (session.over or by_http):
             return OutcomeUnknown(LOST)
+        if error.code == UNREADABLE:
+            return ToolError(UNUSABLE)
         if error.code == TOO_LARGE:
             return ToolError(f"The tool ran, but {error.message}.", retryable=False)
         return reported_error(error.message)
