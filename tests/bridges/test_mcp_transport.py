@@ -43,7 +43,7 @@ def fed(lines: BoundedLines, data: bytes, cuts: list[int]) -> list[Any]:
 )
 def test_messages_come_whole_in_any_pieces(texts: list[str], cuts: list[int]) -> None:
     data = b"".join(message(n, text) + b"\n" for n, text in enumerate(texts))
-    found = fed(BoundedLines(LONGEST), data, cuts)
+    found: list[Any] = fed(BoundedLines(LONGEST), data, cuts)
     assert [one.message.result["text"] for one in found] == texts
 
 
@@ -61,7 +61,8 @@ def test_of_a_message_that_is_too_long_its_call_is_told(
     key = {"jsonrpc": "2.0", "id": number}
     line = json.dumps(said | key if last else key | said, separators=(",", ":")).encode()
     lines = BoundedLines(LONGEST)
-    data, found, held = line + b"\n" + message(7, "after") + b"\n", [], 0
+    data, held = line + b"\n" + message(7, "after") + b"\n", 0
+    found: list[Any] = []
     for at in range(0, len(data), step):
         found += lines.feed(data[at : at + step])
         held = max(held, len(lines._held))
