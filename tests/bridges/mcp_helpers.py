@@ -28,7 +28,8 @@ _started = iter(range(1_000_000))
 
 
 def odd(log: Path, *options: str) -> StdioServer:
-    return StdioServer(sys.executable, (str(ODD), str(log), *options))
+    paths = {"PYTHONPATH": str(ROOT / "tests")}
+    return StdioServer(sys.executable, (str(ODD), str(log), *options), paths)
 
 
 def of_npm(name: str, *arguments: str) -> StdioServer:
@@ -95,7 +96,8 @@ class HttpServerProcess:
         self.end()
         before = len(asked(self.log))
         command = [sys.executable, str(ODD), str(self.log), "--http", str(self.port)]
-        self._process = subprocess.Popen([*command, *self._options])
+        paths = {"PYTHONPATH": str(ROOT / "tests")}
+        self._process = subprocess.Popen([*command, *self._options], env=os.environ | paths)
         ends = time.monotonic() + 30
         while time.monotonic() < ends:
             told = [line for line in asked(self.log)[before:] if line.startswith("http ")]

@@ -65,7 +65,7 @@ def state(name: str) -> dict[str, Any]:
 def answered(method: str, params: dict[str, Any]) -> dict[str, Any]:
     match method:
         case "server/discover":
-            told = {"tools": {}, "extensions": {EXTENSION: {}}}
+            told: dict[str, Any] = {"tools": {}, "extensions": {EXTENSION: {}}}
             return {"supportedVersions": ["2026-07-28"], "capabilities": told}
         case "tools/list":
             tools = [{"name": n, "description": n, "inputSchema": OBJECT} for n in ENDS]

@@ -201,9 +201,8 @@ async def test_a_server_that_dies_in_a_call_leaves_it_unknown_and_is_started_aga
         for failed in (died, await hanging):
             assert (failed.error.code, failed.error.message) == (ErrorCode.OUTCOME_UNKNOWN, LOST)
             assert not failed.error.retryable
-        assert await asyncio.gather(
-            value(runner, "echo", text="a"), value(runner, "echo", text="b")
-        ) == ["a", "b"]
+        both = (value(runner, "echo", text=text) for text in ("a", "b"))
+        assert [*await asyncio.gather(*both)] == ["a", "b"]
         reads = runner.over(catalog.trusting({"die": ReadOnly(digest_of(catalog, "die"))}))
         failed = await failure(reads, "die")
         assert (failed.error.code, failed.error.retryable) == (ErrorCode.OUTCOME_UNKNOWN, True)

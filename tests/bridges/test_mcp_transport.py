@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import mcp_types as types
 import pytest
-from bridges.mcp_helpers import approves, by_http, failure, value
+from bridges.mcp_helpers import MODES, approves, by_http, failure, value
+from bridges.mcp_oauth import Person
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
@@ -193,7 +195,7 @@ async def test_what_http_answers_in_place_of_mcp(
     assert "busy" not in failed.error.message
 
 
-async def test_headers_go_with_each_request_and_are_in_no_error(tmp_path: Any) -> None:
+async def test_headers_go_with_each_request_and_are_in_no_error(tmp_path: Path) -> None:
     with by_http(tmp_path / "log") as server:
         asks = HttpServer(server.url, {"authorization": f"Bearer {CANARY}"})
         async with mcp_catalog(asks) as catalog:
@@ -203,3 +205,18 @@ async def test_headers_go_with_each_request_and_are_in_no_error(tmp_path: Any) -
         async with mcp_catalog(HttpServer(f"http://ada:{CANARY}@127.0.0.1:9/mcp?key={CANARY}")):
             pass
     assert CANARY not in str(caught.value)
+
+
+@each_row("mode", MODES)
+async def test_a_person_signs_in_by_oauth(mode: str, tmp_path: Path) -> None:
+    person = Person()
+    with by_http(tmp_path / "log", "--oauth") as server:
+        with pytest.raises(SourceError, match="HTTP 401 Unauthorized"):
+            async with mcp_catalog(server.url):
+                pass
+        for _ in range(2):  # the second time the token is there
+            asks = HttpServer(server.url, auth=person.signs_in(server.url))
+            async with mcp_catalog(asks, client={"mode": mode}) as catalog:
+                runner = ToolRunner(catalog, approver=approves)
+                assert await value(runner, "echo", text="x") == "x"
+    assert person.asked == 1

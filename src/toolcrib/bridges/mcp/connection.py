@@ -370,8 +370,8 @@ def _called_as_tasks(client: Client, tools: Sequence[types.Tool]) -> frozenset[s
     told = client.server_capabilities.tasks
     if client.protocol_version in MODERN_PROTOCOL_VERSIONS or told is None:
         return frozenset()
-    asked = (one for one in tools if one.execution is not None)
-    return frozenset(one.name for one in asked if one.execution.task_support == "required")
+    marks = ((one.name, one.execution) for one in tools)
+    return frozenset(name for name, how in marks if how and how.task_support == "required")
 
 
 def _digests(tools: Sequence[types.Tool]) -> dict[str, str]:

@@ -24,7 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 from toolcrib.bridges.mcp.transport import NOT_SENT, SESSION_GONE
 
 State: TypeAlias = dict[str, Any]
-_STATE = TypeAdapter(State)
+_STATE: TypeAdapter[Any] = TypeAdapter(State)
 _INPUT: TypeAdapter[types.InputRequest] = TypeAdapter(types.InputRequest)
 _BROKE = (NOT_SENT, SESSION_GONE, CONNECTION_CLOSED)
 _OVER = ("completed", "failed", "cancelled")
@@ -114,7 +114,7 @@ async def _ended(
     try:
         while True:
             await asyncio.sleep(_seconds(interval))
-            state = await session.send_request(_Get(params=params), _STATE)
+            state: State = await session.send_request(_Get(params=params), _STATE)
             status = state.get("status")
             if status in _OVER or (status == "input_required" and not asks):
                 return state
