@@ -286,10 +286,10 @@ def _result(result: SentResult, media: frozenset[str]) -> dict[str, Any]:
     """
     form: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.id}
     message = result.message
-    if message.parts:
-        form["content"] = in_blocks(message, media, _shown, lambda text: _text(text)[0])
-    elif message.content.strip():
+    if not message.parts and message.content.strip():
         form["content"] = message.content
+    elif blocks := in_blocks(message, media, _shown, lambda text: _text(text)[0]):
+        form["content"] = blocks
     if result.message.is_error:
         form |= {"content": form.get("content", "error"), "is_error": True}
     return form

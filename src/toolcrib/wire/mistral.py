@@ -42,7 +42,7 @@ class MistralHistory(ChatHistory):
         message = result.message
         content: Any = message.content
         if message.parts:
-            content = in_blocks(message, self.media, _chunk, text_part)
+            content = in_blocks(message, self.media, _chunk, text_part) or ""
         return {"role": "tool", "tool_call_id": result.id, "content": content}
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:

@@ -91,7 +91,7 @@ class ResponsesHistory(History):
     def _output(self, message: Message) -> str | list[dict[str, Any]]:
         if not message.parts:
             return message.content
-        return in_blocks(message, self.media, _shown, _text)
+        return in_blocks(message, self.media, _shown, _text) or ""
 
     def _kept(self, message: Message, calls: Sequence[SentCall]) -> list[Any] | None:
         """Return the provider's own items, with the calls as they are sent; None if they are of no use.
