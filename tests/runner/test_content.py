@@ -134,7 +134,7 @@ async def test_the_output_schema_holds_for_the_structured_value() -> None:
         return ToolContent({"sum": sum, "secret": CANARY}, [PNG])
 
     assert sell.definition.output_schema is not None
-    assert set(sell.definition.output_schema["properties"]) == {"sum", "secret"}
+    assert sell.definition.output_schema["required"] == ["sum", "secret"]
     runner = ToolRunner([sell])
     assert isinstance(await runner.exec(ToolCall("a", "sell", '{"sum": 7}')), Completed)
     for at, wrong in enumerate(('{"sum": "x"}', '{"sum": "nothing"}')):

@@ -70,11 +70,11 @@ def test_what_is_no_part_is_refused(make: Any, why: str) -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: Image.from_bytes("image/png", "text"), "Image: data is bytes; this is a str"),
-        (lambda: File(b"text/plain"), "File: media_type is a str"),
+        (lambda: Image.from_bytes("image/png", "text"), "Image: data is bytes; this is a str"),  # type: ignore[arg-type]
+        (lambda: File(b"text/plain"), "File: media_type is a str"),  # type: ignore[arg-type]
         (lambda: ToolContent(1, "text"), "parts is a list of parts; this is a str"),
-        (lambda: ToolContent(1, [{}]), "a part is a str, an Image, a File or a Link"),
-        (lambda: Message.tool(CALL, "", (1,)), "parts is a tuple of"),
+        (lambda: ToolContent(1, [{}]), "a part is a str, an Image, a File or a Link"),  # type: ignore[list-item]
+        (lambda: Message.tool(CALL, "", (1,)), "parts is a tuple of"),  # type: ignore[arg-type]
     ],
 )
 def test_a_wrong_type_is_named(make: Any, why: str) -> None:
@@ -142,7 +142,7 @@ def test_what_no_provider_could_be_sent_is_found(part: Part) -> None:
 
 
 def test_what_is_text_is_told_as_text_and_the_rest_is_named() -> None:
-    parts = [
+    parts: list[Part] = [
         "a",
         File("text/csv", base64.b64encode(b"1,2").decode(), name='a "b".csv'),
         File("application/json", text="{}"),
@@ -180,10 +180,9 @@ def test_a_part_is_found_wherever_it_is() -> None:
         shown: Any
 
     image = Image("image/png", DATA)
-    for value in (image, [image], {"a": (image,)}, Own({"a": image}), ToolContent(1, [image])):
-        assert holds_part(value)
-    for value in ("a", ["a"], {"a": 1}, Own({"a": "b"}), ToolContent(1, ["a"])):
-        assert not holds_part(value)
+    with_one = (image, [image], {"a": (image,)}, Own({"a": image}), ToolContent(1, [image]))
+    assert all(map(holds_part, with_one))
+    assert not any(map(holds_part, ("a", ["a"], {"a": 1}, Own({"a": "b"}), ToolContent(1, ["a"]))))
 
 
 def test_weights_are_of_what_is_held() -> None:

@@ -16,6 +16,7 @@ from toolcrib.values.content import (
     Link,
     Media,
     Part,
+    inline_data,
     kind_of,
     media_type_of,
     text_in,
@@ -30,6 +31,7 @@ Make: TypeAlias = Callable[[Media, int], Form | None]
 
 IMAGES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 PDF = "application/pdf"
+_ANY = "application/octet-stream"
 
 
 def is_taken(media: frozenset[str], part: Media) -> bool:
@@ -41,12 +43,17 @@ def is_taken(media: frozenset[str], part: Media) -> bool:
 
 
 def as_media(part: Part) -> Media | None:
-    """Return an image or a file that is no text; a file that is a picture is an Image."""
+    """Return an image or a file that is no text, under the usual name of its media type.
+
+    A file that is a picture is an Image, and an address that is data is data.
+    """
     if isinstance(part, str | Link) or text_in(part) is not None:
         return None
-    if isinstance(part, File) and kind_of(part) == "image":
-        return Image(part.media_type, part.data, part.url)
-    return part
+    data, media_type = inline_data(part), media_type_of(part)
+    url = part.url if data is None else ""
+    if isinstance(part, File) and kind_of(part) != "image":
+        return File(media_type, data or "", url, name=part.name)
+    return Image(media_type, "", url) if data is None else Image(media_type or _ANY, data)
 
 
 def _forms(
