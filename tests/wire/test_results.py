@@ -256,14 +256,28 @@ KINDS = (
 )
 
 
+EVERYTHING = frozenset(kind for kind in KINDS if "/" in kind)
+
+
 @each_model
-@given(st.lists(st.sampled_from(KINDS), min_size=1, max_size=6), st.booleans(), st.booleans())
-@settings(max_examples=40)
+@given(
+    st.lists(st.sampled_from(KINDS), min_size=1, max_size=6),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
+@settings(max_examples=60)
 def test_nothing_is_dropped_and_the_order_stays(
-    wire: str, model: str, kinds: list[str], has_text: bool, is_error: bool
+    wire: str, model: str, kinds: list[str], has_text: bool, is_error: bool, takes_all: bool
 ) -> None:
     parts = [numbered(kind, number) for number, kind in enumerate(kinds)]
-    body = body_of(wire, model, *parts, content="said" if has_text else "", is_error=is_error)
+    chosen = WIRES[wire]
+    if takes_all:
+        chosen = msgspec.structs.replace(chosen, result_media=EVERYTHING, result_models="")
+    request = asked(*parts, content="said" if has_text else "", is_error=is_error)
+    sent = encode(chosen, request, model=model).body
+    judge_of(wire)(sent)
+    body = json.loads(sent)
     said = "\n".join(texts_of(body))
     places = []
     for number, part in enumerate(parts):

@@ -8,6 +8,7 @@ the result, where it stood. A text, and a file that is text, is text on every wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from mimetypes import guess_extension
 from typing import Any, NamedTuple, TypeAlias
 
 from toolcrib.values.content import (
@@ -81,6 +82,11 @@ def in_blocks(
 def attached_to(name: str, result: SentResult) -> str:
     """Return the text before an attachment that stands outside of its result."""
     return f"[{name} of the result of {result.name}, call {result.id}]"
+
+
+def file_name(file: File, at: int) -> str:
+    """Return the name of a file, or one that shows its type."""
+    return file.name or f"file {at + 1}{guess_extension(media_type_of(file)) or ''}"
 
 
 class Beside(NamedTuple):
