@@ -16,6 +16,9 @@ from typing import Any
 
 import mcp_types as types
 import uvicorn
+from bridges.mcp_oauth import OneUser
+from mcp.server.auth.provider import ProviderTokenVerifier
+from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.lowlevel.server import NotificationOptions
@@ -167,8 +170,6 @@ LISTS: dict[str, list[types.Tool]] = {
     "bombs": [
         listed("bomb", BOMB),
         listed("remote", {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1/x"}}}),
-        listed("array", {"type": "array"}),
-        listed("untyped", {"properties": {}}),
         listed("deep", {"type": "object", "properties": {"a": [[[[]]]]}}),
         listed("injected", {"type": "object", "properties": {"toolcrib_context": {}}}),
         listed("old", {"$schema": "http://json-schema.org/draft-04/schema#", "type": "object"}),
@@ -234,6 +235,25 @@ def made() -> Server[Any]:
     )
 
 
+def guarded(listening: socket.socket) -> dict[str, Any]:
+    """What makes the server ask for tokens that it gives itself."""
+    if not options.oauth:
+        return {}
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    registers = ClientRegistrationOptions(enabled=True)
+    settings = AuthSettings.model_validate(
+        {
+            "issuer_url": address,
+            "resource_server_url": f"{address}/mcp",
+            "client_registration_options": registers,
+            "validate_token_resource": True,
+        }
+    )
+    user = OneUser()
+    verifier = ProviderTokenVerifier(user)
+    return {"auth": settings, "auth_server_provider": user, "token_verifier": verifier}
+
+
 async def main() -> None:
     server = made()
     if options.http is None:
@@ -242,7 +262,7 @@ async def main() -> None:
             await server.run(reading, writing, told)
         return
     listening = socket.create_server(("127.0.0.1", options.http))
-    app = server.streamable_http_app(json_response=options.json, stateless_http=False)
+    app = server.streamable_http_app(json_response=options.json, **guarded(listening))
     config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)
     note(f"http {listening.getsockname()[1]}")
     await uvicorn.Server(config).serve(sockets=[listening])
@@ -253,6 +273,7 @@ if __name__ == "__main__":
     parser.add_argument("log", type=Path)
     parser.add_argument("--http", type=int)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--oauth", action="store_true")
     parser.add_argument("--list")
     parser.add_argument("--text", default="Say it again.")
     options = parser.parse_args()

@@ -491,8 +491,11 @@ def _read_stdin() -> str:
 def _show(outcome: Outcome, *, as_json: bool) -> None:
     """Print the whole result as the model would see it: whoever runs the command is the application."""
     if as_json:
-        result = outcome.model if isinstance(outcome, Completed) else None
-        print_json({"record": to_plain(outcome.record), "result": result})
+        shown = {"record": to_plain(outcome.record), "result": None}
+        if isinstance(outcome, Completed):
+            shown["result"] = outcome.model
+            shown |= {"parts": list(to_plain(outcome.model_parts))} if outcome.model_parts else {}
+        print_json(shown)
     elif isinstance(outcome, Completed):
         if isinstance(outcome.model, str):
             out.print(printable(outcome.model))

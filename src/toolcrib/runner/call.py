@@ -371,7 +371,7 @@ class Call(Veiled, msgspec.Struct):
         if content is None:
             return Completed(facts.record("completed", public, error), value, model, notice)
         facts.parts = checked.parts
-        record, parts = facts.record("completed", public, error), content.parts
+        record, parts = facts.record("completed", public, error), tuple(content.parts)
         seen = parts if definition.model_visible is ALL else ()
         return Completed(record, content.value, model, notice, parts=parts, model_parts=seen)
 

@@ -139,7 +139,7 @@ def _answer(request: ProcessRequest, answers: _Answers) -> tuple[bytes, bytes]:
 
 
 def _with_parts(text: bytes, content: ToolContent[Any], request: ProcessRequest) -> bytes:
-    result = msgspec.json.encode(ContentResult(msgspec.Raw(text), content.parts))
+    result = msgspec.json.encode(ContentResult(msgspec.Raw(text), tuple(content.parts)))
     if len(result) > request.max_bytes:
         raise too_large(request.max_bytes)
     return result

@@ -165,9 +165,10 @@ class CallFacts(msgspec.Struct, gc=False):
             or self.refusal
             or self.parent
             or self.scope.choice
-            or self.parts
         ):
             made = msgspec.structs.replace(made, **self._rare())
+        if self.parts and status == "completed":
+            made = msgspec.structs.replace(made, parts=self.parts)
         return made
 
     # Python makes a dictionary of more than 15 keywords, which takes as long as all the rest: so a
@@ -205,7 +206,6 @@ class CallFacts(msgspec.Struct, gc=False):
             "parent_run_id": "" if parent is None else parent.tally.run_id,
             "parent_call_id": "" if parent is None else parent.call_id,
             "picked": None if choice is None else choice.about(self.hydrated.call.name),
-            "parts": self.parts,
         }
 
     def attachments(self) -> Iterator[tuple[str, Callable[[], Attachment]]]:

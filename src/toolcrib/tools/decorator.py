@@ -442,8 +442,8 @@ def _check_accepts(name: str, signature: Signature, schema: JsonObject) -> None:
     given = {need.parameter for need in signature.needs} | {signature.context_parameter}
     if declared & given:
         raise DefinitionError(
-            f"tool '{name}': input_schema declares '{min(declared & given)}', which no model sends: the "
-            "parameter of that name is injected; call it something else"
+            f"tool '{name}': input_schema declares '{min(declared & given)}', which no model sends: "
+            "the parameter of that name is injected; call it something else"
         )
     accepted = declared if signature.takes_any else {p.name for p in signature.parameters}
     needed = {p.name for p in signature.parameters if p.default is NO_DEFAULT}

@@ -313,7 +313,8 @@ def structured_hint(hint: Any, level: int = 0) -> Any:
     if hint is ToolContent or hint in NO_TEXT:
         return Any
     if origin is Annotated:
-        return hint if structured_hint(inner[0], level) is inner[0] else Any
+        bare = structured_hint(inner[0], level)
+        return hint if bare is inner[0] else bare
     if level > _LEVELS_OF_CONTENT:
         return hint
     found = [structured_hint(arm, level + 1) for arm in inner]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, assert_never
 
@@ -107,13 +107,13 @@ class ToolContent(Veiled, msgspec.Struct, Generic[T], frozen=True):
     """A tool's result with content: a structured value, and parts for the model to look at.
 
     The output schema, `visible` and `model_visible` are about the value, which is None where the parts
-    are all there is. Raises TypeError for a part that is none.
+    are all there is. The parts are kept as a tuple. Raises TypeError for a part that is none.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("value", "parts")
 
     value: T
-    parts: tuple[Part, ...] = ()
+    parts: Sequence[Part] = ()
 
     def __post_init__(self) -> None:
         check_type("ToolContent: parts", self.parts, (list, tuple), "a list of parts")

@@ -388,7 +388,7 @@ def result_with_parts(record: ToolInvocationRecord) -> JsonValue:
     if not record.parts:
         return record.result
     result = {} if record.result is None else {"result": record.result}
-    return {**result, "parts": msgspec.to_builtins(record.parts)}
+    return {**result, "parts": [msgspec.to_builtins(info) for info in record.parts]}
 
 
 def lost_parts(record: ToolInvocationRecord) -> str:

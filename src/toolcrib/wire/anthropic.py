@@ -286,25 +286,28 @@ def _result(result: SentResult, media: frozenset[str]) -> dict[str, Any]:
     """
     form: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.id}
     message = result.message
-    if message.parts:
-        form["content"] = in_blocks(message, media, _shown, lambda text: _text(text)[0])
-    elif message.content.strip():
+    if not message.parts and message.content.strip():
         form["content"] = message.content
+    elif blocks := in_blocks(message, media, _shown, lambda text: _text(text)[0]):
+        form["content"] = blocks
     if result.message.is_error:
         form |= {"content": form.get("content", "error"), "is_error": True}
     return form
 
 
 def _shown(part: Media, _at: int) -> dict[str, Any] | None:
-    """Return the block of an image, or of a document; Anthropic fetches from https addresses only."""
+    """Return the block of an image, or of a PDF; Anthropic fetches from https addresses only."""
     data = inline_data(part)
     if data is None and not part.url.startswith("https://"):
         return None
+    media_type = media_type_of(part)
     if isinstance(part, Image):
-        return _image(part)
+        return _image(part) if not media_type or media_type in IMAGES else None
+    if media_type != PDF:
+        return None
     source = {"type": "url", "url": part.url}
     if data is not None:
-        source = {"type": "base64", "media_type": media_type_of(part), "data": data}
+        source = {"type": "base64", "media_type": media_type, "data": data}
     title = {"title": part.name[:_LONGEST_TITLE]} if part.name.strip() else {}
     return {"type": "document", "source": source} | title
 

@@ -13,7 +13,7 @@ import msgspec
 import orjson
 
 from toolcrib.errors import RequestError, WireError
-from toolcrib.values.content import Image, Media, inline_data
+from toolcrib.values.content import Image, Media, inline_data, media_type_of
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ChatRequest,
@@ -67,7 +67,7 @@ from toolcrib.wire.forms import (
 from toolcrib.wire.framing import FrameStream
 from toolcrib.wire.history import EncodedList, History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import dumped, mended, parsed
-from toolcrib.wire.results import IMAGES, PDF, in_blocks
+from toolcrib.wire.results import IMAGES, in_blocks
 
 # The content blocks of a model's message: assembled, kept to be sent back, and sent back.
 #
@@ -269,6 +269,15 @@ def _base64(pieces: list[str]) -> str:
 # says nothing is left out: "The text field in the ContentBlock object … is blank" is a refusal.
 
 
+_OFFICE = "application/vnd.openxmlformats-officedocument"
+_DOCUMENTS = {
+    "application/pdf": "pdf",
+    "application/msword": "doc",
+    f"{_OFFICE}.wordprocessingml.document": "docx",
+    "application/vnd.ms-excel": "xls",
+    f"{_OFFICE}.spreadsheetml.sheet": "xlsx",
+}
+"""The documents that are no text; https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_DocumentBlock.html"""
 _FORMATS = {"png": "png", "jpeg": "jpeg", "jpg": "jpeg", "gif": "gif", "webp": "webp"}
 _HEADS = (b'{"role":"user","content":[', b'{"role":"assistant","content":[')
 _END = b"]}"
@@ -343,10 +352,12 @@ def _shown(name: str, part: Media, at: int) -> dict[str, Any] | None:
     if data is None and not part.url.startswith("s3://"):
         return None
     if isinstance(part, Image):
-        return _image(part)
+        return _image(part) if media_type_of(part) in IMAGES else None
+    known = _DOCUMENTS.get(media_type_of(part))
+    if known is None:
+        return None
     source: dict[str, Any] = {"s3Location": {"uri": part.url}} if data is None else {"bytes": data}
-    form = {"format": "pdf", "name": f"{name} {at + 1}", "source": source}
-    return {"document": form}
+    return {"document": {"format": known, "name": f"{name} {at + 1}", "source": source}}
 
 
 def _image(image: Image) -> dict[str, Any]:
@@ -784,7 +795,7 @@ BEDROCK_CONVERSE = Wire(
     history=BedrockHistory,
     max_tokens_key="maxTokens",
     output=OUTPUT,
-    result_media=IMAGES | {PDF},
+    result_media=IMAGES.union(_DOCUMENTS),
     result_models=r"anthropic|nova|^arn:",  # an ARN may stand for any model
     is_reply=_is_reply,
 )

@@ -9,6 +9,7 @@ import orjson
 
 from toolcrib.errors import WireError
 from toolcrib.schema.lower import Dialect
+from toolcrib.values.content import Image, Media
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ChatRequest, FinishReason, Message, Offer, Reply, Usage
 from toolcrib.wire.base import (
@@ -78,6 +79,9 @@ class CohereHistory(ChatHistory):
 
     def user(self, message: Message) -> Sequence[Any]:
         return super().user(message) if message.content or message.images else []
+
+    def attachment(self, part: Media, at: int) -> dict[str, Any] | None:
+        return super().attachment(part, at) if isinstance(part, Image) else None
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
         """Send thinking, a plan and citations back as they came, unless the text was changed since.

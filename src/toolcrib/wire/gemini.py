@@ -208,7 +208,7 @@ class GeminiHistory(History):
             said = beside(result.message, self.media, _shown)
             inside = []
             for name, form in said.attached:
-                if _type_of(form) in self.inside:
+                if form.get("inlineData", {}).get("mimeType") in self.inside:
                     inside.append(form)
                 else:
                     behind += [{"text": attached_to(name, result)}, form]
@@ -262,11 +262,6 @@ def _shown(part: Media, _at: int) -> dict[str, Any] | None:
     if data is not None:
         return {"inlineData": {"mimeType": media_type, "data": data}}
     return {"fileData": {"fileUri": part.url, "mimeType": media_type}} if media_type else None
-
-
-def _type_of(form: dict[str, Any]) -> str:
-    (source,) = form.values()
-    return str(source["mimeType"])
 
 
 def _image(image: Image) -> dict[str, Any]:

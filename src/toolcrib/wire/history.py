@@ -189,6 +189,8 @@ class History(ABC):
             raise self._unanswered()
         if message.tool_calls and message.role != "assistant":
             raise RequestError(f"messages[{at}]: only an assistant's message may hold calls")
+        if message.parts:
+            raise RequestError(f"messages[{at}]: only the result of a call may have parts")
         if message.role == "assistant":
             calls = [self._call(call, message.provider_state) for call in message.tool_calls]
             self.called |= dict.fromkeys(call.name for call in calls)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from toolcrib.values.content import Image, Media, inline_data, media_type_of
+from toolcrib.values.content import Image, Media, inline_data, kind_of
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import Message, Offer
 from toolcrib.wire.base import Wire
@@ -19,7 +19,7 @@ from toolcrib.wire.history import IdRule, SentCall, SentResult
 from toolcrib.wire.openai_chat import OPENAI_CHAT, ChatHistory, text_part
 from toolcrib.wire.openai_chat import OUTPUT as CHAT_OUTPUT
 from toolcrib.wire.openai_chat_reply import ChatReply
-from toolcrib.wire.results import PDF, in_blocks
+from toolcrib.wire.results import in_blocks
 
 
 class MistralHistory(ChatHistory):
@@ -42,7 +42,7 @@ class MistralHistory(ChatHistory):
         message = result.message
         content: Any = message.content
         if message.parts:
-            content = in_blocks(message, self.media, _chunk, text_part)
+            content = in_blocks(message, self.media, _chunk, text_part) or ""
         return {"role": "tool", "tool_call_id": result.id, "content": content}
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
@@ -59,9 +59,9 @@ class MistralHistory(ChatHistory):
 def _chunk(part: Media, _at: int) -> dict[str, Any] | None:
     if isinstance(part, Image):
         return {"type": "image_url", "image_url": {"url": part.as_url()}}
-    if media_type_of(part) == PDF:
+    if kind_of(part) == "file":
         return {"type": "document_url", "document_url": part.as_url()}
-    data = inline_data(part)
+    data = inline_data(part) if kind_of(part) == "audio" else None
     return None if data is None else {"type": "input_audio", "input_audio": data}
 
 

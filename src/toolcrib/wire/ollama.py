@@ -112,7 +112,7 @@ def _call(call: SentCall) -> dict[str, Any]:
 
 
 def _shown(part: Media, _at: int) -> dict[str, Any] | None:
-    data = inline_data(part)
+    data = inline_data(part) if isinstance(part, Image) else None
     return None if data is None else {"data": data}
 
 

@@ -53,7 +53,7 @@ from toolcrib.wire.forms import (
 )
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
 from toolcrib.wire.openai_chat_reply import ChatReply, of_call, of_message
-from toolcrib.wire.results import IMAGES, attached_to, beside
+from toolcrib.wire.results import IMAGES, attached_to, beside, file_name
 
 # The messages of a chat completion request: calls next to the text, each result its own message.
 
@@ -89,11 +89,27 @@ class ChatHistory(History):
         """
         items, behind = list[dict[str, Any]](), list[dict[str, Any]]()
         for result in results:
-            said = beside(result.message, self.media, shown)
+            said = beside(result.message, self.media, self.attachment)
             items.append({"role": "tool", "tool_call_id": result.id, "content": said.text})
             for name, form in said.attached:
                 behind += [text_part(attached_to(name, result)), form]
         return [*items, {"role": "user", "content": behind}] if behind else items
+
+    def attachment(self, part: Media, at: int) -> dict[str, Any] | None:
+        """Return the part of an image, or of a file or a recording that comes with its data.
+
+        `ChatCompletionContentPartParam` of the `openai` package.
+        """
+        if isinstance(part, Image):
+            return _image(part)
+        data = inline_data(part)
+        if data is None:
+            return None
+        sound = _AUDIO.get(media_type_of(part))
+        if sound is not None:
+            return {"type": "input_audio", "input_audio": {"data": data, "format": sound}}
+        file = {"filename": file_name(part, at), "file_data": part.as_url()}
+        return {"type": "file", "file": file}
 
 
 def content(message: Message) -> str | list[dict[str, Any]]:
@@ -109,23 +125,6 @@ def text_part(text: str) -> dict[str, Any]:
 
 
 _AUDIO = {"audio/wav": "wav", "audio/mpeg": "mp3"}
-
-
-def shown(part: Media, at: int) -> dict[str, Any] | None:
-    """Return the part of an image, or of a file or a recording that comes with its data.
-
-    `ChatCompletionContentPartParam` of the `openai` package.
-    """
-    if isinstance(part, Image):
-        return _image(part)
-    data = inline_data(part)
-    if data is None:
-        return None
-    sound = _AUDIO.get(media_type_of(part))
-    if sound is not None:
-        return {"type": "input_audio", "input_audio": {"data": data, "format": sound}}
-    file = {"filename": part.name or f"file {at + 1}", "file_data": part.as_url()}
-    return {"type": "file", "file": file}
 
 
 def _image(image: Image) -> dict[str, Any]:

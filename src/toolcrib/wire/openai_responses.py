@@ -36,7 +36,7 @@ from toolcrib.wire.json_text import mended
 from toolcrib.wire.openai_chat import DIALECT, LONG_DESCRIPTION, NAMES, STRICT_DIALECT
 from toolcrib.wire.openai_chat import OUTPUT as CHAT_OUTPUT
 from toolcrib.wire.openai_responses_reply import CALLS, ResponsesReply, message_text
-from toolcrib.wire.results import IMAGES, PDF, in_blocks
+from toolcrib.wire.results import IMAGES, PDF, file_name, in_blocks
 
 # The input of a response: messages, calls and results are items of one list, on one level.
 #
@@ -91,7 +91,7 @@ class ResponsesHistory(History):
     def _output(self, message: Message) -> str | list[dict[str, Any]]:
         if not message.parts:
             return message.content
-        return in_blocks(message, self.media, _shown, _text)
+        return in_blocks(message, self.media, _shown, _text) or ""
 
     def _kept(self, message: Message, calls: Sequence[SentCall]) -> list[Any] | None:
         """Return the provider's own items, with the calls as they are sent; None if they are of no use.
@@ -153,8 +153,8 @@ def _shown(part: Media, at: int) -> dict[str, Any] | None:
         return _image(part)
     if inline_data(part) is None:
         return {"type": "input_file", "file_url": part.url}
-    name = part.name or f"file {at + 1}"
-    return {"type": "input_file", "filename": name, "file_data": part.as_url()}
+    said = {"filename": file_name(part, at), "file_data": part.as_url()}
+    return {"type": "input_file"} | said
 
 
 def _image(image: Image) -> dict[str, Any]:

@@ -8,6 +8,7 @@ the result, where it stood. A text, and a file that is text, is text on every wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from mimetypes import guess_extension
 from typing import Any, NamedTuple, TypeAlias
 
 from toolcrib.values.content import (
@@ -16,6 +17,7 @@ from toolcrib.values.content import (
     Link,
     Media,
     Part,
+    inline_data,
     kind_of,
     media_type_of,
     text_in,
@@ -30,6 +32,7 @@ Make: TypeAlias = Callable[[Media, int], Form | None]
 
 IMAGES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 PDF = "application/pdf"
+_ANY = "application/octet-stream"
 
 
 def is_taken(media: frozenset[str], part: Media) -> bool:
@@ -41,12 +44,17 @@ def is_taken(media: frozenset[str], part: Media) -> bool:
 
 
 def as_media(part: Part) -> Media | None:
-    """Return an image or a file that is no text; a file that is a picture is an Image."""
+    """Return an image or a file that is no text, under the usual name of its media type.
+
+    A file that is a picture is an Image, and an address that is data is data.
+    """
     if isinstance(part, str | Link) or text_in(part) is not None:
         return None
-    if isinstance(part, File) and kind_of(part) == "image":
-        return Image(part.media_type, part.data, part.url)
-    return part
+    data, media_type = inline_data(part), media_type_of(part)
+    url = part.url if data is None else ""
+    if isinstance(part, File) and kind_of(part) != "image":
+        return File(media_type, data or "", url, name=part.name)
+    return Image(media_type, "", url) if data is None else Image(media_type or _ANY, data)
 
 
 def _forms(
@@ -74,6 +82,11 @@ def in_blocks(
 def attached_to(name: str, result: SentResult) -> str:
     """Return the text before an attachment that stands outside of its result."""
     return f"[{name} of the result of {result.name}, call {result.id}]"
+
+
+def file_name(file: File, at: int) -> str:
+    """Return the name of a file, or one that shows its type."""
+    return file.name or f"file {at + 1}{guess_extension(media_type_of(file)) or ''}"
 
 
 class Beside(NamedTuple):

@@ -26,10 +26,12 @@ from pydantic import FileUrl, ValidationError
 
 from toolcrib.bridges.mcp.results import UNUSABLE, reported_error, value_of
 from toolcrib.bridges.mcp.servers import HttpServer, Server, StdioServer
+from toolcrib.bridges.mcp.tasks import Tasks, call_as_task
 from toolcrib.bridges.mcp.transport import (
     NOT_SENT,
     SESSION_GONE,
     TOO_LARGE,
+    UNREADABLE,
     HttpTransport,
     StdioTransport,
 )
@@ -87,6 +89,7 @@ class Connection:
         self.name = name
         self.tools: tuple[types.Tool, ...] = ()
         self._digests: dict[str, str] = {}
+        self._as_tasks: frozenset[str] = frozenset()
         self._server = server
         self._settings = settings
         self._session: _Session | None = None
@@ -140,10 +143,9 @@ class Connection:
         session, client = await self._reached()
         if self.digest_of(tool) != read:
             raise ToolError(CHANGED, retryable=False)
-        progress = _telling(context)
         try:
             try:
-                result = await client.call_tool(tool, arguments, progress_callback=progress)
+                result = await self._sent(client, tool, context, arguments)
             except MCPError as error:
                 if error.code != SESSION_GONE:
                     raise
@@ -151,12 +153,20 @@ class Connection:
                 session, client = await self._reached()
                 if self.digest_of(tool) != read:
                     raise ToolError(CHANGED, retryable=False) from None
-                result = await client.call_tool(tool, arguments, progress_callback=progress)
+                result = await self._sent(client, tool, context, arguments)
         except MCPError as error:
             raise self._told(error, session) from None
         except (ValidationError, RuntimeError):
             raise ToolError(UNUSABLE) from None
         return value_of(result)
+
+    async def _sent(
+        self, client: Client, tool: str, context: CallContext, arguments: dict[str, Any]
+    ) -> types.CallToolResult:
+        """Raises what the SDK raises."""
+        if tool in self._as_tasks:
+            return await call_as_task(client, tool, arguments)
+        return await client.call_tool(tool, arguments, progress_callback=_telling(context))
 
     def _told(self, error: MCPError, session: _Session) -> ToolError:
         """Return what is told of an error that is not the tool's own."""
@@ -165,6 +175,8 @@ class Connection:
         by_http = isinstance(self._server, HttpServer)
         if error.code == CONNECTION_CLOSED and (session.over or by_http):
             return OutcomeUnknown(LOST)
+        if error.code == UNREADABLE:
+            return ToolError(UNUSABLE)
         if error.code == TOO_LARGE:
             return ToolError(f"The tool ran, but {error.message}.", retryable=False)
         return reported_error(error.message)
@@ -231,12 +243,15 @@ class Connection:
             if isinstance(message, types.ToolListChangedNotification):
                 session.changed()
 
+        options = dict(self._settings.client)
+        extensions = [*options.pop("extensions", ()), Tasks()]
         client = Client(
             streams,
             cache=None,
             message_handler=hear,
             list_roots_callback=self._roots if self._settings.roots else None,
-            **self._settings.client,
+            extensions=extensions,
+            **options,
         )
         async with asyncio.timeout(self._settings.seconds) as limit, client:
             client.session.validate_tool_result = _by_us  # type: ignore[method-assign, assignment]
@@ -280,6 +295,7 @@ class Connection:
             raise SourceError(f"{self.name}: it lists more than {MOST_TOOLS:,} tools")
         before, self._digests = self._digests, _digests(tools)
         self.tools = tuple(tools)
+        self._as_tasks = _called_as_tasks(client, tools)
         for name in before:
             if self.digest_of(name) != before[name]:
                 LOGGER.warning("%s: the tool %r has changed since it was read", self.name, name)
@@ -347,6 +363,15 @@ def _telling(context: CallContext) -> ProgressFnT:
             context.progress(part)
 
     return tell
+
+
+def _called_as_tasks(client: Client, tools: Sequence[types.Tool]) -> frozenset[str]:
+    """Return the tools that a 2025-11-25 server wants to be called as tasks."""
+    told = client.server_capabilities.tasks
+    if client.protocol_version in MODERN_PROTOCOL_VERSIONS or told is None:
+        return frozenset()
+    marks = ((one.name, one.execution) for one in tools)
+    return frozenset(name for name, how in marks if how and how.task_support == "required")
 
 
 def _digests(tools: Sequence[types.Tool]) -> dict[str, str]:

@@ -28,7 +28,7 @@ from toolcrib.tools.lock import Change, lock_catalog, read_lock
 from toolcrib.tools.trust import Trusts
 from toolcrib.values.context import CallContext
 from toolcrib.values.definition import All, AnnotationOptions, ImportedForm
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.typed import check_each, names_wrong_types
 
 LOGGER = logging.getLogger("toolcrib.mcp")
 _SHOWN = 8
@@ -92,8 +92,8 @@ def mcp_catalog(
     """
     if not servers:
         raise SourceError("name a server: mcp_catalog('mcp-server-time')")
-    if isinstance(only, str):
-        raise TypeError("only is a list of names, such as ['read_file']")
+    if only is not None:
+        check_each("only", only, str, "a list of names, such as ['read_file']")
     found: list[tuple[str, Server]] = []
     for each in servers:
         found += named_servers(each).items()

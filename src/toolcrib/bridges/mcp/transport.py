@@ -30,11 +30,13 @@ from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
 
 from toolcrib.bridges.mcp.servers import HttpServer, StdioServer
 from toolcrib.errors import SourceError
+from toolcrib.values.json import fresh
 
 MAX_MESSAGE = 8 * 1_048_576
 NOT_SENT = -31_001
 SESSION_GONE = -31_002
 TOO_LARGE = -31_003
+UNREADABLE = -31_004
 _TAIL = 4_096  # bytes of what a server wrote to its standard error
 _ENDS = 2.0  # seconds that a program has to end by itself, and again when it was told to
 _LOOK = 0.01
@@ -296,6 +298,8 @@ class _Client(httpx2.AsyncClient):
         if body is None:
             text = f"the server's answer is larger than {MAX_MESSAGE} bytes"
             return self._error(request, TOO_LARGE, text)
+        if not _is_message(body):  # the SDK would log it
+            return self._error(request, UNREADABLE, "the server's answer is no message of JSON-RPC")
         kept = {name: value for name, value in response.headers.items() if name in _KEPT}
         return httpx2.Response(response.status_code, headers=kept, content=body, request=request)
 
@@ -329,6 +333,14 @@ async def _read(response: httpx2.Response, most: int) -> bytes | None:
     finally:
         await response.aclose()
     return bytes(body)
+
+
+def _is_message(body: bytes) -> bool:
+    try:
+        found = fresh(body)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and found.get("jsonrpc") == "2.0"
 
 
 def _is_error(body: bytes) -> bool:
