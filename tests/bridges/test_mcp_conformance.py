@@ -71,7 +71,9 @@ def test_all_that_concerns_tools_passes(version: str, tmp_path: Path) -> None:
     assert [check for check in warned if not check.startswith(tuple(WARNS))] == []
 
 
-INSPECTOR = MCP / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build" / "index.js"
+INSPECTOR = (
+    MCP / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build" / "index.js"
+)
 SHOP = '''
 from toolcrib import ALL, tool
 

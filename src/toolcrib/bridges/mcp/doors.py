@@ -36,7 +36,8 @@ def caller_of(token: AccessToken | None) -> Caller:
     """
     if token is None:
         return ANONYMOUS
-    parts = [part or "" for part in principal_components(token)]
+    client, issuer, subject = principal_components(token)
+    parts = (client, subject or "", issuer or "")
     escaped = [part.replace("%", "%25").replace("#", "%23") for part in parts]
     return Caller("#".join(escaped).rstrip("#"), tuple(token.scopes))
 

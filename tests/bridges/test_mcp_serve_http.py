@@ -1,0 +1,313 @@
+"""Our tools by streamable HTTP: who may come in, as whom, and what ends with its client."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+import httpx2
+import mcp_types as types
+import pytest
+import uvicorn
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.auth.provider import AccessToken
+from mcp.server.auth.settings import AuthSettings
+from pydantic import AnyHttpUrl
+
+from toolcrib import ALL, Caller, ToolRunner, tool
+from toolcrib.bridges.mcp import McpServer, bearer, caller_of, mcp_server
+from toolcrib.testing import MemorySink
+
+ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
+Era = Literal["legacy", "2026-07-28"]
+JSON = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+
+
+@tool(visible=ALL, read_only=True)
+def stock(item: str) -> str:
+    """Say how many of an item are left."""
+    return f"3 {item}"
+
+
+@tool(visible=ALL, untrusted_output=True)
+def search(text: str) -> str:
+    """Search the web."""
+    return text
+
+
+@tool(visible=ALL, safe=False)
+def refund(order: int) -> str:
+    """Refund an order."""
+    return f"refunded {order}"
+
+
+@tool(visible=ALL)
+def note(text: str) -> str:
+    """Note a text."""
+    return text
+
+
+class Tokens:
+    """Knows two users of one client, and a client of its own."""
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        known = {
+            "token-of-ada": ("app", "ada", ["read"]),
+            "token-of-bob": ("app", "bob", ["read", "refund"]),
+            "token-of-robot": ("robot", None, []),
+        }
+        if token not in known:
+            return None
+        client, subject, scopes = known[token]
+        return AccessToken(token=token, client_id=client, subject=subject, scopes=list(scopes))
+
+
+@asynccontextmanager
+async def reached(server: McpServer, **options: Any) -> AsyncIterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config = uvicorn.Config(
+            server.http_app(**options),
+            log_level="critical",
+            ws="none",
+            timeout_graceful_shutdown=1,
+        )
+        running = uvicorn.Server(config)
+        serving = asyncio.create_task(running.serve(sockets=[listening]))
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+        finally:
+            running.should_exit = True
+            await serving
+
+
+@asynccontextmanager
+async def client_of(
+    url: str, token: str = "", era: Era = "legacy", **options: Any
+) -> AsyncIterator[Client]:
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    async with httpx2.AsyncClient(headers=headers, timeout=10) as http:
+        transport = streamable_http_client(url, http_client=http)
+        async with Client(transport, mode=era, **options) as client:
+            yield client
+
+
+def shop(**options: Any) -> tuple[McpServer, MemorySink]:
+    sink = MemorySink()
+    return mcp_server(ToolRunner([stock, search, refund, note], sinks=[sink]), **options), sink
+
+
+@ERAS
+async def test_whoever_has_a_token_is_the_caller(era: Era) -> None:
+    server, sink = shop()
+    async with reached(server, token_verifier=Tokens()) as url:
+        for token in ("token-of-ada", "token-of-bob", "token-of-robot"):
+            async with client_of(url, token, era) as client:
+                assert not (await client.call_tool("stock", {"item": "nut"})).is_error
+    assert [(record.caller, record.caller_roles) for record in sink.records] == [
+        ("app#ada", ("read",)),
+        ("app#bob", ("read", "refund")),
+        ("robot", ()),
+    ]
+
+
+@pytest.mark.parametrize("token", ["", "wrong"])
+async def test_nobody_comes_in_without_a_token_that_is_known(token: str) -> None:
+    server, sink = shop()
+    auth = AuthSettings(
+        issuer_url=AnyHttpUrl("https://as.example/"),
+        resource_server_url=AnyHttpUrl("https://mcp.example/mcp"),
+        validate_token_resource=False,
+    )
+    headers = {**JSON, "authorization": f"Bearer {token}"} if token else JSON
+    async with (
+        reached(server, token_verifier=Tokens(), auth=auth) as url,
+        httpx2.AsyncClient() as http,
+    ):
+        refused = await http.post(url, json=HELLO, headers=headers)
+        where = url.removesuffix("/mcp") + "/.well-known/oauth-protected-resource/mcp"
+        told = await http.get(where)
+    assert refused.status_code == 401
+    assert "resource_metadata=" in refused.headers["www-authenticate"]
+    assert told.json()["authorization_servers"] == ["https://as.example/"]
+    assert sink.records == []
+
+
+async def test_one_token_is_enough_for_a_program_of_ones_own() -> None:
+    server, sink = shop()
+    secret = "a-secret-of-16-characters"
+    async with (
+        reached(server, token_verifier=bearer(secret)) as url,
+        httpx2.AsyncClient() as http,
+    ):
+        async with client_of(url, secret) as client:
+            await client.call_tool("stock", {"item": "nut"})
+        refused = await http.post(url, json=HELLO, headers={**JSON, "authorization": "Bearer no"})
+    assert refused.status_code == 401
+    assert [record.caller for record in sink.records] == ["local"]
+    with pytest.raises(ValueError, match="at least 16 characters"):
+        bearer("short")
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ({}, 200),
+        ({"host": "localhost:1"}, 200),
+        ({"host": "evil.example"}, 421),
+        ({"host": "127.0.0.1.evil.example"}, 421),
+        ({"host": "mcp.example"}, 200),
+        ({"host": "mcp.example:8443"}, 200),
+        ({"host": "mcp.example.evil.example"}, 421),
+        ({"origin": "http://localhost:5173"}, 200),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "https://app.example"}, 200),
+        ({"origin": "https://app.example.evil.example"}, 403),
+        ({"origin": "null"}, 403),
+    ],
+)
+async def test_no_page_reaches_a_server_on_its_users_machine(
+    header: dict[str, str], status: int
+) -> None:
+    server, _ = shop()
+    async with (
+        reached(server, hosts=["mcp.example"], origins=["https://app.example"]) as url,
+        httpx2.AsyncClient() as http,
+    ):
+        answer = await http.post(url, json=HELLO, headers={**JSON, **header})
+    assert answer.status_code == status
+
+
+@pytest.mark.parametrize(
+    ("address", "status"), [("127.0.0.1", 200), ("::1", 200), ("10.0.0.7", 403), ("?", 403)]
+)
+async def test_without_tokens_only_this_machine_may_call(address: str, status: int) -> None:
+    server, _ = shop()
+    app = server.http_app()
+    transport = httpx2.ASGITransport(app, client=(address, 1))
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http,
+    ):
+        assert (await http.post("/mcp", json=HELLO, headers=JSON)).status_code == status
+
+
+@ERAS
+async def test_what_one_has_read_is_nothing_to_another(era: Era) -> None:
+    server, _ = shop()
+    async with (
+        reached(server, token_verifier=Tokens()) as url,
+        client_of(url, "token-of-ada", era) as ada,
+        client_of(url, "token-of-bob", era) as bob,
+    ):
+        await ada.call_tool("search", {"text": "x"})
+        assert (await ada.call_tool("note", {"text": "x"})).is_error  # it asks from now on
+        assert not (await bob.call_tool("note", {"text": "x"})).is_error
+
+
+@ERAS
+async def test_only_whom_the_author_allows_approves_by_elicitation(era: Era) -> None:
+    server, sink = shop(may_approve=lambda caller, _request: "refund" in caller.roles)
+
+    async def yes(_context: Any, _params: types.ElicitRequestParams) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"answer": "yes"})
+
+    async with reached(server, token_verifier=Tokens()) as url:
+        for token in ("token-of-ada", "token-of-bob"):
+            async with client_of(url, token, era, elicitation_callback=yes) as client:
+                await client.call_tool("refund", {"order": 7})
+    ended = [(r.status, r.approved_by) for r in sink.records if r.status != "waiting"]
+    assert ended == [("failed", None), ("completed", "app#bob")]
+
+
+async def test_an_answer_is_not_another_clients_to_use() -> None:
+    server, sink = shop(may_approve=lambda *_: True)
+    answers: types.InputResponses = {
+        "approval": types.ElicitResult(action="accept", content={"answer": "yes"})
+    }
+
+    async def never(_context: Any, _params: types.ElicitRequestParams) -> types.ElicitResult:
+        raise AssertionError
+
+    async with reached(server, token_verifier=Tokens()) as url:
+        async with client_of(
+            url, "token-of-ada", "2026-07-28", elicitation_callback=never
+        ) as client:
+            asked = await client.session.call_tool(
+                "refund", {"order": 7}, allow_input_required=True
+            )
+        assert isinstance(asked, types.InputRequiredResult)
+        async with client_of(
+            url, "token-of-bob", "2026-07-28", elicitation_callback=never
+        ) as client:
+            with pytest.raises(MCPError, match="requestState"):
+                await client.session.call_tool(
+                    "refund",
+                    {"order": 7},
+                    input_responses=answers,
+                    request_state=asked.request_state,
+                )
+    assert not [record for record in sink.records if record.status == "completed"]
+
+
+@ERAS
+@pytest.mark.parametrize("ends", ["the call", "the server"])
+async def test_a_call_ends_with_its_client_and_with_its_server(era: Era, ends: str) -> None:
+    began = asyncio.Event()
+
+    @tool(visible=ALL)
+    async def slow() -> str:
+        """Take long."""
+        began.set()
+        await asyncio.sleep(60)
+        return "never"
+
+    sink = MemorySink()
+    server = mcp_server(ToolRunner([slow], sinks=[sink]))
+    async with reached(server) as url, client_of(url, era=era) as client:
+        calling = asyncio.ensure_future(client.call_tool("slow", {}))
+        await began.wait()
+        if ends == "the call":
+            calling.cancel()
+            async with asyncio.timeout(5):
+                while not sink.records:  # noqa: ASYNC110  the server is another party
+                    await asyncio.sleep(0.01)
+        calling.cancel()
+    assert [record.error.code for record in sink.records if record.error] == ["cancelled"]
+
+
+def test_callers_of_different_tokens_are_never_the_same() -> None:
+    def of(client: str, subject: str | None = None, issuer: str | None = None) -> str:
+        claims = {"iss": issuer} if issuer else None
+        token = AccessToken(
+            token="t", client_id=client, subject=subject, claims=claims, scopes=["a"]
+        )
+        return caller_of(token).id
+
+    made = [
+        of("a"),
+        of("a", "b"),
+        of("a#b"),
+        of("a%23b"),
+        of("a", "b", "c"),
+        of("a", None, "c"),
+        of("a", "b#c"),
+        of("a", "", "b#c"),
+        of("https://app.example/client.json", "ada"),
+    ]
+    assert len(set(made)) == len(made)
+    assert made[-1] == "https://app.example/client.json#ada"
+    assert caller_of(None) == Caller("anonymous")
