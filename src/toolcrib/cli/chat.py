@@ -381,7 +381,7 @@ def serve(  # noqa: PLR0913  the options of a command
         asyncio.run(_open(chat.ThreadStore(store)))
     except SourceError as error:
         raise UnusableError(f"--store {without_password(store)}: {error}") from None
-    listening = listening_at(host, port, f"--host {host} --port {port}")
+    listening = listening_at(host, port, given=f"--host {host} --port {port}", free="--port 0")
     app = chat.chat_app(agent, store=store, authenticate=who)
     err.print(f"{who_answers(model)} Tools: {printable(', '.join(catalog.names))}.")
     address = f"http://{named(host)}:{listening.getsockname()[1]}/#token={token}"

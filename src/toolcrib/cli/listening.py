@@ -16,14 +16,15 @@ TOKEN = "TOOLCRIB_TOKEN"  # noqa: S105  the name of a variable
 _LAST_SECONDS = 2  # for streams to end in
 
 
-def listening_at(host: str, port: int, given: str) -> socket.socket:
-    """Return a socket that listens. Raises UnusableError, which says what was `given`."""
+def listening_at(host: str, port: int, *, given: str, free: str) -> socket.socket:
+    """Return a socket that listens. Raises UnusableError, which says what was `given`, and what
+    would take a `free` port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         why = error.strerror or str(error)
-        raise UnusableError(f"{given}: {why}; port 0 takes a free one") from None
+        raise UnusableError(f"{given}: {why}; {free} takes a free one") from None
 
 
 def named(host: str) -> str:

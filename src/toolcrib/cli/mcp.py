@@ -142,11 +142,11 @@ def _everybody(_caller: Caller, _request: ApprovalRequest) -> bool:
 
 
 def _listening(given: str) -> tuple[socket.socket, str]:
-    host, _, port = given.rpartition(":")
-    if not port.isascii() or not port.isdecimal() or int(port) > 65_535:
+    host, colon, port = given.rpartition(":")
+    if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65_535:
         raise UnusableError(f"--http {given}: give HOST:PORT, such as 127.0.0.1:8018")
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
-    return listening_at(host, int(port), f"--http {given}"), host
+    return listening_at(host, int(port), given=f"--http {given}", free="port 0"), host
 
 
 async def _serve_stdio(server: Any, log: AuditLog | None) -> None:

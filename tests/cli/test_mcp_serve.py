@@ -1,0 +1,214 @@
+"""`toolcrib mcp serve`, as a client starts it: standard output is the protocol's alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import mcp_types as types
+import pytest
+from conftest import ROOT
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from toolcrib.cli import run
+
+SHOP = '''
+import asyncio, os, subprocess, sys
+from toolcrib import ALL, tool
+
+print("printed as it is loaded")
+
+
+@tool(visible=ALL, read_only=True)
+def stock(item: str) -> dict[str, int]:
+    """Say how many of an item are left."""
+    print("printed by a tool")
+    os.write(1, b"written by a tool\\n")
+    subprocess.run([sys.executable, "-c", "print('printed by a program')"], check=True)
+    return {item: len(sys.stdin.read())}
+
+
+@tool(visible=ALL, safe=False)
+def refund(order: int) -> str:
+    """Refund an order."""
+    return f"refunded {order}"
+
+
+@tool(visible=ALL)
+async def slow() -> str:
+    """Take long."""
+    with open("began", "w"):
+        pass
+    await asyncio.sleep(60)
+    return "never"
+'''
+HELLO = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "test", "version": "1"},
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "shop.py").write_text(SHOP)
+    return tmp_path
+
+
+def command(*options: str) -> list[str]:
+    return ["-m", "toolcrib", "mcp", "serve", "--tools", "shop.py", *options]
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT / "src"), **more}
+
+
+@asynccontextmanager
+async def client_of(folder: Path, *options: str, answer: Any = None) -> AsyncIterator[Client]:
+    server = StdioServerParameters(
+        command=sys.executable, args=command(*options), cwd=folder, env=environment()
+    )
+    async with Client(server, elicitation_callback=answer) as client:
+        yield client
+
+
+def text_of(result: types.CallToolResult) -> str:
+    (block,) = result.content
+    assert isinstance(block, types.TextContent)
+    return block.text
+
+
+async def test_what_tools_print_is_not_the_protocols(folder: Path) -> None:
+    async with client_of(folder) as client:
+        assert [one.name for one in (await client.list_tools()).tools] == [
+            "stock",
+            "refund",
+            "slow",
+        ]
+        for _ in range(2):
+            done = await client.call_tool("stock", {"item": "nut"})
+            assert done.structured_content == {"nut": 0}  # nor has a tool read what is its
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ((), "approval_required"),
+        (("--yes",), "refunded 7"),
+        (("--no",), "approval_refused"),
+        (("--elicit",), "refunded 7"),
+    ],
+)
+async def test_who_approves_is_said_on_the_command_line(
+    options: tuple[str, ...], told: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def yes(_context: Any, _params: types.ElicitRequestParams) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"answer": "yes"})
+
+    audit = f"sqlite:///{folder / 'log.db'}"
+    async with client_of(folder, *options, "--audit", audit, answer=yes) as client:
+        assert told in text_of(await client.call_tool("refund", {"order": 7}))
+    assert await asyncio.to_thread(run, ["audit", "list", "--log", audit, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)[0]["record"]
+    approved = {"--yes": "--yes", "--no": "--no", "--elicit": "mcp"}
+    assert record["caller"] == "mcp"
+    assert record.get("approved_by") == (approved[options[0]] if options else None)
+
+
+@pytest.mark.parametrize("end", ["SIGTERM", "SIGINT", "end of input"])
+async def test_a_call_that_runs_when_it_ends_is_recorded(
+    end: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit = f"sqlite:///{folder / 'log.db'}"
+    server = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *command("--audit", audit),
+        cwd=folder,
+        env=environment(),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert server.stdin is not None
+    for message in (
+        {"id": 1, "method": "initialize", "params": HELLO},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "slow", "arguments": {}}},
+    ):
+        server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    async with asyncio.timeout(20):
+        while not (folder / "began").exists():  # noqa: ASYNC110  it is another process
+            await asyncio.sleep(0.02)
+        if end == "end of input":
+            server.stdin.close()
+        else:
+            server.send_signal(signal.Signals[end])
+        assert server.stdout is not None
+        said = await server.stdout.read()
+        assert await server.wait() == 0
+    assert [json.loads(line)["id"] for line in said.splitlines()][:1] == [1]
+    assert await asyncio.to_thread(run, ["audit", "list", "--log", audit, "--json"]) == 0
+    assert '"cancelled"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_it_serves_by_http_whoever_has_the_token(
+    number: signal.Signals, folder: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *command("--http", f"127.0.0.1:{port}"),
+        cwd=folder,
+        env=environment(),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert server.stderr is not None
+    told = [(await server.stderr.readline()).decode().strip() for _ in range(5)]
+    assert told[-3] == f"http://127.0.0.1:{port}/mcp"
+    name, _, value = told[-2].partition(": ")
+    async with httpx2.AsyncClient(headers={name: value}) as http:
+        async with Client(streamable_http_client(told[-3], http_client=http)) as client:
+            assert "refunded" not in text_of(await client.call_tool("refund", {"order": 7}))
+        refused = await http.post(told[-3], json={}, headers={name: "Bearer no"})
+        assert refused.status_code == 401
+    server.send_signal(number)
+    async with asyncio.timeout(10):
+        assert await server.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--elicit", "--yes"], "leave out --yes and --no"),
+        (["--allow-host", "x"], "are for --http"),
+        (["--http", "8018"], "give HOST:PORT"),
+        (["--http", "127.0.0.1:x"], "give HOST:PORT"),
+        (["--http", "127.0.0.1:70000"], "give HOST:PORT"),
+        (["--http", "no.such.host.invalid:0"], "port 0 takes a free one"),
+        (["--audit", "log.db"], "give the URL of a database"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    options: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["mcp", "serve", *options]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_short_token_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TOOLCRIB_TOKEN", "short")
+    assert run(["mcp", "serve", "--http", "127.0.0.1:0"]) == 2
+    assert "at least 16 characters" in capsys.readouterr().err
