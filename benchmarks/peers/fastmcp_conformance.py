@@ -16,11 +16,12 @@ import sys
 import warnings
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import mcp_types as types
 from fastmcp import Context, FastMCP
 from fastmcp.exceptions import ToolError
+from fastmcp.tools import Tool as ServerTool
 from fastmcp.utilities.types import Audio, Image
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import Field
@@ -282,9 +283,36 @@ async def test_missing_capability(ctx: Context) -> Any:
 
 
 @server.tool
-def test_header_param(region: str, query: str = "") -> str:
-    """Take an argument."""
-    return f"{region} {query}"
+def test_header_param(
+    region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})],
+) -> str:
+    """Take an argument that is a header, too."""
+    return region
+
+
+ADDRESS = {
+    "$anchor": "addressDef",
+    "type": "object",
+    "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
+}
+SCHEMA = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "$defs": {"address": ADDRESS},
+    "properties": {"name": {"type": "string"}, "address": {"$ref": "#/$defs/address"}},
+    "allOf": [{"anyOf": [{"required": ["name"]}, {"required": ["address"]}]}],
+    "if": {"required": ["address"]},
+    "then": {"required": ["name"]},
+    "else": {"required": ["name"]},
+    "additionalProperties": False,
+}
+server.add_tool(
+    ServerTool(
+        name="json_schema_2020_12_tool",
+        description="Tool with JSON Schema 2020-12 features",
+        parameters=SCHEMA,
+    )
+)
 
 
 if __name__ == "__main__":

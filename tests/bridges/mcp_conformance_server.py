@@ -15,7 +15,18 @@ from typing import Any
 import mcp_types as types
 import uvicorn
 
-from toolcrib import ALL, Catalog, File, Image, ToolContent, ToolError, ToolRunner, per_call, tool
+from toolcrib import (
+    ALL,
+    Catalog,
+    File,
+    Image,
+    ToolContent,
+    ToolError,
+    ToolInvocationRecord,
+    ToolRunner,
+    per_call,
+    tool,
+)
 from toolcrib.bridges.mcp import McpClient, calling_client, mcp_server
 
 PNG = (
@@ -23,6 +34,7 @@ PNG = (
     "gg=="
 )
 WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEARKwAAIhYAQACABAAZGF0YQAAAAA="
+AFTER, SLOW = 0.1, 0.3  # seconds after which a call is a task, and that some calls take
 TEXT = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 warnings.simplefilter("ignore")  # sampling and logging are deprecated, and judged
@@ -240,6 +252,66 @@ async def test_logging_tool(client: McpClient) -> str:
     return "logged"
 
 
+@tool(visible=ALL)
+def greet(name: str) -> str:
+    """Greet somebody."""
+    return f"Hello, {name}!"
+
+
+@tool(visible=ALL)
+async def slow_compute(seconds: float, label: str = "") -> str:
+    """Take as long as you say."""
+    await asyncio.sleep(seconds)
+    return f"done {label}"
+
+
+@tool(visible=ALL)
+async def failing_job() -> str:
+    """Fail after a while."""
+    await asyncio.sleep(SLOW)
+    raise ToolError("This job fails")
+
+
+@tool(visible=ALL)
+async def protocol_error_job() -> str:
+    """End after a while, and what came of it cannot be recorded."""
+    await asyncio.sleep(SLOW)
+    return "done"
+
+
+class Full:
+    """A sink that has no room for one of the tools."""
+
+    def write(self, record: ToolInvocationRecord) -> None:
+        if record.name == "protocol_error_job":
+            raise OSError
+
+
+@tool(visible=ALL)
+async def confirm_delete(client: McpClient, filename: str = "") -> str:
+    """Ask after a while."""
+    await asyncio.sleep(SLOW)
+    return f"deleted {filename}: {await _confirmed(client)}"
+
+
+@tool(visible=ALL)
+async def multi_input(client: McpClient) -> str:
+    """Ask two things at once, after a while."""
+    await asyncio.sleep(SLOW)
+    name, age = await asyncio.gather(
+        client.elicit("What is your name?", TEXT), client.elicit("And another one?", TEXT)
+    )
+    return f"{name.content} {age.content}"
+
+
+@tool(visible=ALL)
+async def test_tool_with_task(client: McpClient) -> str:
+    """Ask, and take a while then."""
+    given = await client.elicit("What is your name?", TEXT, key="user_name")
+    await asyncio.sleep(SLOW)
+    return f"Hello, {(given.content or {}).get('name')}!"
+
+
 SCHEMA = {
     "name": "json_schema_2020_12_tool",
     "description": "Tool with JSON Schema 2020-12 features",
@@ -274,7 +346,15 @@ HEADERS = {
         "additionalProperties": False,
     },
 }
-TOOLS = [one for name, one in list(globals().items()) if name.startswith("test_")]
+TASKS: list[Any] = [
+    greet,
+    slow_compute,
+    failing_job,
+    protocol_error_job,
+    confirm_delete,
+    multi_input,
+]
+TOOLS: list[Any] = [one for name, one in list(globals().items()) if name.startswith("test_")]
 
 
 def main(port: int) -> None:
@@ -293,9 +373,11 @@ def main(port: int) -> None:
         await server.use(server.runner)
         return "changed"
 
-    catalog = given.with_tools(*TOOLS, test_trigger_tool_change)
+    catalog = given.with_tools(*TOOLS, *TASKS, test_trigger_tool_change)
     catalog = catalog.bind({McpClient: per_call(calling_client)})
-    server = mcp_server(ToolRunner(catalog), name="toolcrib-conformance")
+    server = mcp_server(
+        ToolRunner(catalog, sinks=[Full()]), name="toolcrib-conformance", task_after=AFTER
+    )
     app = server.http_app()
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning", ws="none")
 

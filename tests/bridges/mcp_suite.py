@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import socket
@@ -29,9 +28,9 @@ class Judgement(NamedTuple):
     warned: tuple[str, ...]
 
 
-def suite(*, newer: bool) -> Path | None:
-    """Return the suite, if npm has brought it: the released one, or that of 2026-07-28."""
-    name = "conformance-next" if newer else "conformance"
+def suite(version: str) -> Path | None:
+    """Return the suite, if npm has brought it: the released one, or for a version the newer one."""
+    name = "conformance-next" if version else "conformance"
     found = MCP / "@modelcontextprotocol" / name / "dist" / "index.js"
     return found if found.exists() and (NODE.exists() or shutil.which("node")) else None
 
@@ -63,15 +62,19 @@ def _wait(port: int, server: subprocess.Popen[bytes]) -> None:
     raise RuntimeError("the server has not started")
 
 
-def judged(url: str, into: Path, *options: str, newer: bool) -> dict[str, Judgement]:
-    """Run a suite against a server; return what it says of each scenario."""
-    program = suite(newer=newer)
-    assert program is not None
-    node = str(NODE) if NODE.exists() else "node"
-    command = [node, str(program), "server", "--url", url, "--suite", "all", "-o", str(into)]
-    subprocess.run(  # which ends with 1 where anything fails
-        [*command, *options], check=False, capture_output=True, timeout=300, env=dict(os.environ)
-    )
+def judged(url: str, into: Path, version: str) -> dict[str, Judgement]:
+    """Run a suite against a server; return what it says of each scenario.
+
+    Without a version it is the released one, with all that it has; `tasks` is what the newer one has
+    for that extension.
+    """
+    if version == "tasks":
+        listed = _run(version, "list").stdout.decode()
+        for scenario in sorted(set(re.findall(r"\btasks-[a-z-]+", listed))):
+            _run(version, "server", "--url", url, "-o", str(into), "--scenario", scenario)
+    else:
+        options = ("--spec-version", version) if version else ()
+        _run(version, "server", "--url", url, "-o", str(into), "--suite", "all", *options)
     found: dict[str, Judgement] = {}
     for file in sorted(into.glob("server-*/checks.json")):
         name = _FOLDER.fullmatch(file.parent.name)
@@ -83,3 +86,12 @@ def judged(url: str, into: Path, *options: str, newer: bool) -> dict[str, Judgem
         }
         found[name[1]] = Judgement(by["SUCCESS"], by["FAILURE"], by["WARNING"])
     return found
+
+
+def _run(version: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    program = suite(version)
+    assert program is not None
+    node = str(NODE) if NODE.exists() else "node"
+    return subprocess.run(  # which ends with 1 where anything fails
+        [node, str(program), *arguments], check=False, capture_output=True, timeout=300
+    )

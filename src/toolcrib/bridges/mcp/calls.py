@@ -11,7 +11,6 @@ import asyncio
 import json
 import logging
 import secrets
-from collections import OrderedDict
 from contextlib import suppress
 from math import inf
 from typing import Any, TypeAlias, TypeGuard, assert_never
@@ -30,9 +29,6 @@ from toolcrib.bridges.mcp.elicitation import (
     Asked,
     ClientApprover,
     MayApprove,
-    StillOpen,
-    read_state,
-    written,
 )
 from toolcrib.bridges.mcp.shown import refused, result_of
 from toolcrib.errors import ErrorCode
@@ -56,54 +52,7 @@ _Context: TypeAlias = ServerRequestContext[Any, Any]
 Result: TypeAlias = types.CallToolResult | types.InputRequiredResult
 
 
-class Calls:
-    """Runs the calls of clients, and holds those that wait for an answer between two requests."""
-
-    def __init__(self, may_approve: MayApprove | None) -> None:
-        self._may_approve = may_approve
-        self._open: OrderedDict[str, _Call] = OrderedDict()
-
-    async def answer(
-        self,
-        runner: ToolRunner,
-        context: _Context,
-        params: types.CallToolRequestParams,
-        *,
-        caller: Caller,
-        tally: RunTally,
-    ) -> Result:
-        """Run a call, or go on with one. Raises MCPError for a tool that there is not, for a call that
-        is gone, and where nothing is recorded."""
-        state = read_state(params.request_state)
-        if isinstance(state, StillOpen):
-            call = self._open.pop(state.call_id, None)
-            if call is None or call.caller != caller:
-                raise MCPError(INVALID_PARAMS, _GONE)
-            call.take(context, params.input_responses)
-        else:
-            call = _begun(
-                runner, context, params, self._may_approve, caller=caller, tally=tally, asked=state
-            )
-        if await call.ended():
-            return call.result()
-        self._open[call.call.id] = call
-        if len(self._open) > _MOST_OPEN:
-            self._open.popitem(last=False)[1].task.cancel()
-        return types.InputRequiredResult(
-            input_requests=call.client.questions, request_state=written(StillOpen(call.call.id))
-        )
-
-    async def aclose(self) -> None:
-        """Cancel the calls that wait, and let them be recorded."""
-        tasks = [call.task for call in self._open.values()]
-        self._open.clear()
-        for task in tasks:
-            task.cancel()
-        with anyio.CancelScope(shield=True):
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-
-class _Call:
+class OneCall:
     """A call on its way: its task, who is asked about it, and where its progress goes."""
 
     def __init__(
@@ -132,14 +81,19 @@ class _Call:
         self._progress.session = context.session
         self.client.take(context, responses)
 
-    async def ended(self) -> bool:
-        """Wait until the call has ended, or its tool has asked something; return whether it has ended.
+    async def ended(self, seconds: float | None = None) -> bool:
+        """Wait until the call has ended, its tool has asked something, or so many seconds have passed;
+        return whether it has ended.
 
         Where whoever waits is cancelled, the call is, once, and is waited for: it has something to
         write down, and a cancelled scope of anyio would break off each of its `await`s.
         """
         try:
-            await asyncio.wait((self.task, self.client.asked), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                (self.task, self.client.asked),
+                timeout=seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
             if self.task.done():
                 await self._progress.told()
         except asyncio.CancelledError:
@@ -153,6 +107,13 @@ class _Call:
             if self.task.done():
                 self._progress.stop()
         return self.task.done()
+
+    def final(self) -> types.CallToolResult:
+        """Return the result of a call that no request waits for. Raises MCPError."""
+        result = self.result()
+        if isinstance(result, types.InputRequiredResult):  # it was asked about after all
+            return refused(self.call, CallError.of(ErrorCode.APPROVAL_REQUIRED))
+        return result
 
     def result(self) -> Result:
         """Return what the request ends with. Raises MCPError."""
@@ -187,7 +148,7 @@ class _Call:
                 assert_never(outcome)
 
 
-def _begun(
+def begun(
     runner: ToolRunner,
     context: _Context,
     params: types.CallToolRequestParams,
@@ -196,7 +157,7 @@ def _begun(
     caller: Caller,
     tally: RunTally,
     asked: Asked | None,
-) -> _Call:
+) -> OneCall:
     """Begin a call; one that was `asked` about is the same call again, with the answer."""
     if asked is not None and asked.request.run_id != tally.run_id:
         tally = asked.tally
@@ -218,7 +179,7 @@ def _begun(
         scope = msgspec.structs.replace(scope, answers=given, asked={about: asked.request})
     # what is no JSON in the arguments (NaN) is for the runner to refuse, and to record
     text = json.dumps(params.arguments or {}, ensure_ascii=False)
-    return _Call(
+    return OneCall(
         runner,
         ToolCall(call_id, params.name, text),
         scope,

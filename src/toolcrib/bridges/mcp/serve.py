@@ -18,9 +18,10 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, redirect_stdout
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 from weakref import WeakSet
 
+import anyio
 import mcp_types as types
 import msgspec
 from mcp.server.auth.middleware.auth_context import get_access_token
@@ -39,10 +40,16 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
 
-from toolcrib.bridges.mcp.calls import Calls
+from toolcrib.bridges.mcp.calls import OneCall, Result, begun
 from toolcrib.bridges.mcp.doors import caller_of, http_app
-from toolcrib.bridges.mcp.elicitation import MayApprove
+from toolcrib.bridges.mcp.elicitation import MayApprove, StillOpen, read_state, written
 from toolcrib.bridges.mcp.pipes import StandardInput
+from toolcrib.bridges.mcp.served_tasks import (
+    EXTENSION,
+    ServedTasks,
+    TaskParams,
+    TaskUpdateParams,
+)
 from toolcrib.bridges.mcp.shown import listed
 from toolcrib.failures import log_raised
 from toolcrib.runner import ToolRunner
@@ -54,14 +61,13 @@ from toolcrib.values.typed import check_type, names_wrong_types
 
 LOGGER = logging.getLogger("toolcrib.mcp")
 PAGE = 500
+TASK_AFTER = 10.0
 _FRESH_MS = 60_000  # for how long a client may keep the list of tools without asking again
 _IDLE = 1_800.0  # seconds after which a run of somebody without a session is over
 _MOST_RUNS = 10_000
-_MOST_PROGRESS = 100
-_LONGEST_MESSAGE = 1_000
-_NOT_RECORDED = "What came of the call could not be recorded."
+_GONE = "This call does not wait for an answer any more."
+_MOST_OPEN = 1_000
 
-T = TypeVar("T")
 CallerOf: TypeAlias = Callable[[AccessToken | None], Caller]
 _Context: TypeAlias = ServerRequestContext["_Runs", Any]
 
@@ -76,6 +82,7 @@ def mcp_server(
     caller: CallerOf = caller_of,
     state_key: str | None = None,
     page_size: int = PAGE,
+    task_after: float = TASK_AFTER,
 ) -> McpServer:
     """Return an MCP server of a runner's tools: `await mcp_server(runner).run_stdio()`.
 
@@ -83,7 +90,8 @@ def mcp_server(
     the client's user, by elicitation. Left out, nobody may, and the runner's approver is asked.
     `caller` makes the caller of a verified token, None without one. `state_key` (at least 32
     characters, secret) lets a question outlive the process that asked it; left out, each process has
-    a key of its own. Raises ValueError for a key that is too short, and for no page size.
+    a key of its own. A call that takes more than `task_after` seconds becomes a task, for clients that
+    take tasks. Raises ValueError for a key that is too short, and for no page size.
     """
     if page_size < 1:
         raise ValueError(f"page_size is at least 1, not {page_size}")
@@ -95,6 +103,7 @@ def mcp_server(
         caller=caller,
         state_key=state_key,
         page_size=page_size,
+        task_after=task_after,
     )
 
 
@@ -135,6 +144,65 @@ class _Runs:
         return [run.session for run in self._runs.values() if run.session is not None]
 
 
+class Calls:
+    """Runs the calls of clients, and holds those that wait for an answer between two requests."""
+
+    def __init__(
+        self, may_approve: MayApprove | None, tasks: ServedTasks, task_after: float
+    ) -> None:
+        self._may_approve = may_approve
+        self._tasks = tasks
+        self._task_after = task_after
+        self._open: OrderedDict[str, OneCall] = OrderedDict()
+
+    async def answer(
+        self,
+        runner: ToolRunner,
+        context: _Context,
+        params: types.CallToolRequestParams,
+        *,
+        caller: Caller,
+        tally: RunTally,
+    ) -> Result | dict[str, Any]:
+        """Run a call, or go on with one. Raises MCPError for a tool that there is not, for a call that
+        is gone, and where nothing is recorded."""
+        state = read_state(params.request_state)
+        if isinstance(state, StillOpen):
+            call = self._open.pop(state.call_id, None)
+            if call is None or call.caller != caller:
+                raise MCPError(INVALID_PARAMS, _GONE)
+            call.take(context, params.input_responses)
+        else:
+            call = begun(
+                runner, context, params, self._may_approve, caller=caller, tally=tally, asked=state
+            )
+        as_task = self._tasks.taken_by(context)
+        if await call.ended(self._task_after if as_task else None):
+            return call.result()
+        if not call.client.questions:
+            handle = self._tasks.made_of(call)
+            if handle is not None:
+                return handle
+            if await call.ended():
+                return call.result()
+        self._open[call.call.id] = call
+        if len(self._open) > _MOST_OPEN:
+            self._open.popitem(last=False)[1].task.cancel()
+        return types.InputRequiredResult(
+            input_requests=call.client.questions, request_state=written(StillOpen(call.call.id))
+        )
+
+    async def aclose(self) -> None:
+        """Cancel the calls that wait, and let them be recorded."""
+        calls = (*self._open.values(), *self._tasks.running())
+        tasks = [call.task for call in calls]
+        self._open.clear()
+        for task in tasks:
+            task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
 class _Server(Server[_Runs]):
     """Says to clients of the older protocols, too, that it tells them when its list changes."""
 
@@ -161,9 +229,11 @@ class McpServer:
         caller: CallerOf,
         state_key: str | None,
         page_size: int,
+        task_after: float,
     ) -> None:
         self._runner = runner
-        self._calls = Calls(may_approve)
+        self._tasks = ServedTasks(self._who)
+        self._calls = Calls(may_approve, self._tasks, task_after)
         self._caller = caller
         self._page_size = page_size
         self._all_runs: WeakSet[_Runs] = WeakSet()
@@ -183,6 +253,10 @@ class McpServer:
         self.server.add_notification_handler(
             "notifications/initialized", types.NotificationParams, self._initialized
         )
+        self.server.extensions[EXTENSION] = {}
+        self.server.add_request_handler("tasks/get", TaskParams, self._tasks.get)
+        self.server.add_request_handler("tasks/update", TaskUpdateParams, self._tasks.update)
+        self.server.add_request_handler("tasks/cancel", TaskParams, self._tasks.cancel)
         keys = [secrets.token_bytes(32) if state_key is None else state_key]
         sealed = RequestStateSecurity(keys=keys, ttl=DEFAULT_SECONDS)
         self.server.middleware.append(RequestStateBoundary(sealed, default_audience=name))
@@ -286,9 +360,7 @@ class McpServer:
             page.append(listed(definition))
         return types.ListToolsResult(tools=page)
 
-    async def _call(
-        self, context: _Context, params: types.CallToolRequestParams
-    ) -> types.CallToolResult | types.InputRequiredResult:
+    async def _call(self, context: _Context, params: types.CallToolRequestParams) -> Any:
         caller = self._who()
         tally = context.lifespan_context.of(context, caller).tally
         return await self._calls.answer(self._runner, context, params, caller=caller, tally=tally)

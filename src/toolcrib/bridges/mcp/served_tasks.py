@@ -1,0 +1,168 @@
+"""Calls that take long as tasks (SEP-2663): the client gets a handle, and asks for the result later.
+
+Rule: the server decides, and only for a client that takes tasks: a call that has not ended after some
+seconds becomes one, and goes on. A task is its caller's alone; it is kept for `TTL` seconds, and what
+runs is cancelled where the client asks for that, and where the server ends.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeAlias
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import Field, TypeAdapter, ValidationError
+
+from toolcrib.bridges.mcp.calls import OneCall
+from toolcrib.values.decision import Caller
+
+EXTENSION = "io.modelcontextprotocol/tasks"
+TTL = 3_600.0
+_POLL_MS = 1_000
+_MOST = 1_000
+
+_ANSWER: TypeAdapter[types.InputResponse] = TypeAdapter(types.InputResponse)
+_Context: TypeAlias = ServerRequestContext[Any, Any]
+Status: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
+
+
+class TaskParams(types.RequestParams):
+    """Names a task."""
+
+    task_id: str
+
+
+class TaskUpdateParams(TaskParams):
+    """Names a task, and answers what it asks."""
+
+    input_responses: dict[str, Any] = Field(default_factory=dict)
+
+
+class _Task:
+    def __init__(self, call: OneCall) -> None:
+        self.id = secrets.token_urlsafe(24)
+        self.call = call
+        self.made = time.monotonic()
+        self._created = _now()
+
+    @property
+    def status(self) -> Status:
+        task = self.call.task
+        if not task.done():
+            return "input_required" if self.call.client.questions else "working"
+        if task.cancelled():
+            return "cancelled"
+        return "completed"
+
+    def told(self) -> dict[str, Any]:
+        """Return what is said of a task, without what it ended as."""
+        return {
+            "taskId": self.id,
+            "status": self.status,
+            "createdAt": self._created,
+            "lastUpdatedAt": _now(),
+            "ttlMs": int(TTL * 1000),
+            "pollIntervalMs": _POLL_MS,
+        }
+
+    def detailed(self) -> dict[str, Any]:
+        """Return all that there is to say, as `tasks/get` does."""
+        told = {**self.told(), "resultType": "complete"}
+        if told["status"] == "input_required":
+            asked = self.call.client.questions
+            told["inputRequests"] = {key: _plain(one) for key, one in asked.items()}
+        if told["status"] == "completed":
+            try:
+                told["result"] = _plain(self.call.final())
+            except MCPError as error:
+                told |= {"status": "failed", "error": _plain(error.error)}
+        return told
+
+
+def _read(responses: Mapping[str, Any]) -> Iterator[tuple[str, types.InputResponse]]:
+    """Yield the answers that are some."""
+    for key, given in responses.items():
+        with suppress(ValidationError):
+            yield key, _ANSWER.validate_python(given)
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = value.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return plain
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class ServedTasks:
+    """Holds the tasks of a server, and answers what clients ask of them."""
+
+    def __init__(self, who: Callable[[], Caller]) -> None:
+        self._who = who
+        self._tasks: OrderedDict[str, _Task] = OrderedDict()
+
+    @staticmethod
+    def taken_by(context: _Context) -> bool:
+        """Return whether a client takes a task in place of a result."""
+        told = context.session.client_capabilities
+        named = told is not None and EXTENSION in (told.extensions or {})
+        return named and context.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    def made_of(self, call: OneCall) -> dict[str, Any] | None:
+        """Return the handle of a call that goes on; None where there is no room for it."""
+        now = time.monotonic()
+        for name in [
+            n for n, one in self._tasks.items() if now - one.made > TTL and one.call.task.done()
+        ]:
+            del self._tasks[name]
+        if len(self._tasks) >= _MOST:
+            return None
+        task = _Task(call)
+        self._tasks[task.id] = task
+        return {**task.told(), "resultType": "task"}
+
+    async def get(self, context: _Context, params: TaskParams) -> dict[str, Any]:
+        return self._of(context, params).detailed()
+
+    async def update(self, context: _Context, params: TaskUpdateParams) -> dict[str, Any]:
+        call = self._of(context, params).call
+        call.take(context, dict(_read(params.input_responses)))
+        return {"resultType": "complete"}
+
+    async def cancel(self, context: _Context, params: TaskParams) -> dict[str, Any]:
+        self._of(context, params).call.task.cancel()
+        return {"resultType": "complete"}
+
+    def _of(self, context: _Context, params: TaskParams) -> _Task:
+        """Return a caller's task. Raises MCPError."""
+        if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            raise MCPError(METHOD_NOT_FOUND, "Method not found")
+        if not self.taken_by(context):
+            needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+            told = "The client has not declared that it takes tasks."
+            raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, told, needed)
+        headers = getattr(context.request, "headers", None)
+        if headers is not None and headers.get("mcp-name", "").strip() != params.task_id:
+            raise MCPError(HEADER_MISMATCH, "Mcp-Name is not the task of the body")
+        task = self._tasks.get(params.task_id)
+        if task is None or task.call.caller != self._who():
+            raise MCPError(INVALID_PARAMS, "There is no such task.")
+        return task
+
+    def running(self) -> list[OneCall]:
+        return [one.call for one in self._tasks.values() if not one.call.task.done()]
