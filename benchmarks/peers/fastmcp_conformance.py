@@ -14,9 +14,10 @@ import base64
 import json
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import mcp_types as types
 from fastmcp import Context, FastMCP
@@ -37,6 +38,12 @@ COLOR = {"type": "object", "properties": {"color": {"type": "string"}}, "require
 
 warnings.simplefilter("ignore")  # sampling and logging are deprecated, and judged
 server: Any = FastMCP("fastmcp-conformance")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def served(function: F) -> F:
+    server.tool(function)
+    return function
 
 
 def resource(uri: str, kind: str, text: str) -> types.EmbeddedResource:
@@ -48,39 +55,39 @@ def image() -> Image:
     return Image(data=base64.b64decode(PNG), format="png")
 
 
-@server.tool
+@served
 def test_simple_text() -> str:
     """Return a text."""
     return "This is a simple text response for testing."
 
 
-@server.tool
+@served
 def test_image_content() -> Image:
     """Return an image."""
     return image()
 
 
-@server.tool
+@served
 def test_audio_content() -> Audio:
     """Return a sound."""
     return Audio(data=base64.b64decode(WAV), format="wav")
 
 
-@server.tool
+@served
 def test_embedded_resource() -> types.EmbeddedResource:
     """Return a resource."""
     text = "This is an embedded resource content."
     return resource("test://embedded-resource", "text/plain", text)
 
 
-@server.tool
+@served
 def test_multiple_content_types() -> list[Any]:
     """Return a text, an image and a resource."""
     data = resource("test://mixed-content-resource", "application/json", '{"test":"data"}')
     return ["Multiple content types test:", image(), data]
 
 
-@server.tool
+@served
 async def test_tool_with_logging(ctx: Context) -> str:
     """Log three times."""
     for said in ("Tool execution started", "Tool processing data", "Tool execution completed"):
@@ -89,20 +96,20 @@ async def test_tool_with_logging(ctx: Context) -> str:
     return "logged"
 
 
-@server.tool
+@served
 async def test_logging_tool(ctx: Context) -> str:
     """Log something."""
     await ctx.info("something")
     return "logged"
 
 
-@server.tool
+@served
 def test_error_handling() -> str:
     """Fail."""
     raise ToolError("This tool intentionally returns an error for testing")
 
 
-@server.tool
+@served
 async def test_tool_with_progress(ctx: Context) -> str:
     """Say how far it is."""
     for reached in (0, 50, 100):
@@ -125,7 +132,7 @@ def form(text: str, schema: dict[str, Any]) -> types.ElicitRequest:
     return types.ElicitRequest(params=params)
 
 
-@server.tool
+@served
 async def test_sampling(prompt: str, ctx: Context) -> str:
     """Let the client's model answer."""
     given = await ctx.session.create_message(message(prompt), max_tokens=100)
@@ -138,8 +145,8 @@ class Person:
     email: str = Field(description="User's email address")
 
 
-@server.tool(name="test_elicitation")
-async def ask_person(message: str, ctx: Context) -> str:
+@served
+async def test_elicitation(message: str, ctx: Context) -> str:
     """Ask for a name and an address."""
     given = await ctx.elicit(message, Person)
     return f"User response: action={given.action}"
@@ -154,8 +161,8 @@ class Defaults:
     verified: bool = True
 
 
-@server.tool(name="test_elicitation_sep1034_defaults")
-async def ask_defaults(ctx: Context) -> str:
+@served
+async def test_elicitation_sep1034_defaults(ctx: Context) -> str:
     """Ask with defaults."""
     given = await ctx.elicit("Take the defaults", Defaults)
     return f"Elicitation completed: action={given.action}"
@@ -167,8 +174,8 @@ class Option(Enum):
     third = "option3"
 
 
-@server.tool(name="test_elicitation_sep1330_enums")
-async def ask_choices(ctx: Context) -> str:
+@served
+async def test_elicitation_sep1330_enums(ctx: Context) -> str:
     """Ask for choices, by the session: fastmcp's own `elicit` makes one kind of them at a time."""
     options = [each.value for each in Option]
     titled = [{"const": f"value{n}", "title": f"Option {n}"} for n in (1, 2, 3)]
@@ -199,7 +206,7 @@ def asking(ctx: Context, state: str | None = None, **wanted: types.InputRequest)
     return types.InputRequiredResult(input_requests=wanted, request_state=state)
 
 
-@server.tool
+@served
 async def test_input_required_result_elicitation(ctx: Context) -> Any:
     """Ask for a name, and greet."""
     needed = asking(ctx, user_name=form("What is your name?", TEXT))
@@ -209,20 +216,20 @@ async def test_input_required_result_elicitation(ctx: Context) -> Any:
     return f"Hello, {(given.content or {}).get('name')}!"
 
 
-@server.tool
+@served
 async def test_input_required_result_sampling(ctx: Context) -> Any:
     """Let the client's model answer."""
     wanted = sample("What is the capital of France?")
     return asking(ctx, capital_question=wanted) or "answered"
 
 
-@server.tool
+@served
 async def test_input_required_result_list_roots(ctx: Context) -> Any:
     """Ask for the client's folders."""
     return asking(ctx, client_roots=types.ListRootsRequest()) or "answered"
 
 
-@server.tool
+@served
 async def test_input_required_result_multiple_inputs(ctx: Context) -> Any:
     """Ask three things at once."""
     return (
@@ -237,25 +244,25 @@ async def test_input_required_result_multiple_inputs(ctx: Context) -> Any:
     )
 
 
-@server.tool
+@served
 async def test_input_required_result_request_state(ctx: Context) -> Any:
     """Ask, and say that the state was kept."""
     return asking(ctx, "asked", confirm=form("Please confirm", OK)) or "state-ok"
 
 
-@server.tool
+@served
 async def test_input_required_result_tampered_state(ctx: Context) -> Any:
     """Ask with a state that nobody may change."""
     return asking(ctx, "asked", confirm=form("Please confirm", OK)) or "state-ok"
 
 
-@server.tool
+@served
 async def test_streaming_elicitation(ctx: Context) -> Any:
     """Ask in a stream."""
     return asking(ctx, "asked", confirm=form("Please confirm", OK)) or "confirmed"
 
 
-@server.tool
+@served
 async def test_input_required_result_multi_round(ctx: Context) -> Any:
     """Ask twice, one after the other."""
     if ctx.request_state != "second":
@@ -265,7 +272,7 @@ async def test_input_required_result_multi_round(ctx: Context) -> Any:
     return asking(ctx, "second", step2=form("Step 2: What is your favorite color?", COLOR)) or "ok"
 
 
-@server.tool
+@served
 async def test_input_required_result_capabilities(ctx: Context) -> Any:
     """Ask what the client can be asked."""
     told = ctx.session.client_capabilities
@@ -274,15 +281,15 @@ async def test_input_required_result_capabilities(ctx: Context) -> Any:
     return asking(ctx, "asked", confirm=form("Please confirm", OK)) or "answered"
 
 
-@server.tool
+@served
 async def test_missing_capability(ctx: Context) -> Any:
     """Ask a client that cannot be asked."""
     if ctx.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return asking(ctx, "asked", sample=sample("Say something")) or "answered"
-    return await test_sampling.fn("Say something", ctx)
+    return await test_sampling("Say something", ctx)
 
 
-@server.tool
+@served
 def test_header_param(
     region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})],
 ) -> str:

@@ -1,0 +1,187 @@
+"""Calls that take long become tasks, for clients that take tasks: one effect, one record, one owner."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp import Client, MCPError
+from mcp.client.extension import advertise
+from pydantic import TypeAdapter
+
+from toolcrib import ALL, Approve, Caller, Catalog, Refuse, ToolRunner, per_call, tool
+from toolcrib.bridges.mcp import McpClient, McpServer, calling_client, mcp_server
+from toolcrib.bridges.mcp.served_tasks import EXTENSION
+from toolcrib.bridges.mcp.tasks import Tasks, _Cancel, _Get, _TaskParams, _Update, _UpdateParams
+from toolcrib.testing import MemorySink
+from toolcrib.values.decision import Answer, ApprovalRequest
+
+STATE: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
+GO: list[asyncio.Event] = []
+
+
+@tool(visible=ALL)
+async def waits() -> str:
+    """Wait until it may go on."""
+    await GO[-1].wait()
+    return "went on"
+
+
+@tool(visible=ALL)
+async def asks(client: McpClient) -> str:
+    """Ask when it has become a task."""
+    await GO[-1].wait()
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+    given = await client.elicit("Which name?", schema, key="name")
+    return f"Hello, {(given.content or {}).get('name')}!"
+
+
+@tool(visible=ALL, safe=False)
+def refund(order: int) -> str:
+    """Refund an order."""
+    return f"refunded {order}"
+
+
+def serving(**options: Any) -> tuple[McpServer, MemorySink]:
+    GO.append(asyncio.Event())  # of this loop
+    sink = MemorySink()
+    catalog = Catalog([waits, asks, refund]).bind({McpClient: per_call(calling_client)})
+    approver = options.pop("approver", None)
+    runner = ToolRunner(catalog, sinks=[sink], approver=approver)
+    return mcp_server(runner, task_after=0.02, **options), sink
+
+
+@asynccontextmanager
+async def client_of(server: McpServer, *extensions: Any, **options: Any) -> AsyncIterator[Client]:
+    async with Client(server.server, extensions=list(extensions), **options) as client:
+        yield client
+
+
+async def begin(client: Client, name: str) -> dict[str, Any]:
+    """Call a tool, and return the handle that its client would wait with."""
+    params = types.CallToolRequestParams(name=name, arguments={})
+    request = types.CallToolRequest(params=params)
+    handle: dict[str, Any] = await client.session.send_request(request, STATE)
+    assert handle["resultType"] == "task"
+    return handle
+
+
+async def get(client: Client, handle: dict[str, Any]) -> dict[str, Any]:
+    request = _Get(params=_TaskParams(task_id=handle["taskId"]))
+    state: dict[str, Any] = await client.session.send_request(request, STATE)
+    return state
+
+
+async def until(client: Client, handle: dict[str, Any], status: str) -> dict[str, Any]:
+    async with asyncio.timeout(5):
+        while (state := await get(client, handle))["status"] != status:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return state
+
+
+PLAIN = advertise(EXTENSION)
+
+
+async def test_a_call_that_takes_long_becomes_a_task_and_ends_as_any_other() -> None:
+    server, sink = serving()
+    async with client_of(server, PLAIN) as client:
+        handle = await begin(client, "waits")
+        assert (await get(client, handle))["status"] == "working"
+        assert sink.records == []
+        GO[-1].set()
+        state = await until(client, handle, "completed")
+        assert state["result"]["content"] == [{"type": "text", "text": "went on"}]
+        assert (await get(client, handle))["result"] == state["result"]  # it is kept
+    assert [record.status for record in sink.records] == ["completed"]
+
+
+async def test_a_client_that_takes_no_tasks_waits() -> None:
+    server, _ = serving()
+    async with client_of(server) as client:
+        asyncio.get_running_loop().call_later(0.2, GO[-1].set)
+        assert not (await client.call_tool("waits", {})).is_error
+        with pytest.raises(MCPError, match="has not declared") as raised:
+            await get(client, {"taskId": "x"})
+    assert raised.value.error.code == types.MISSING_REQUIRED_CLIENT_CAPABILITY
+
+
+async def test_our_own_client_waits_for_a_task() -> None:
+    server, _ = serving()
+    async with client_of(server, Tasks()) as client:
+        asyncio.get_running_loop().call_later(0.2, GO[-1].set)
+        (block,) = (await client.call_tool("waits", {})).content
+    assert isinstance(block, types.TextContent)
+    assert block.text == "went on"
+
+
+async def test_a_task_asks_and_goes_on_with_the_answer() -> None:
+    async def never(_context: Any, _params: types.ElicitRequestParams) -> types.ElicitResult:
+        raise AssertionError
+
+    server, sink = serving()
+    async with client_of(server, PLAIN, elicitation_callback=never) as client:
+        handle = await begin(client, "asks")
+        GO[-1].set()
+        state = await until(client, handle, "input_required")
+        assert list(state["inputRequests"]) == ["name"]
+        for answers in (
+            {"other": {"action": "accept", "content": {"name": "eve"}}, "name": 7},
+            {"name": {"action": "accept", "content": {"name": "ada"}}},
+        ):
+            params = _UpdateParams(task_id=handle["taskId"], input_responses=answers)
+            await client.session.send_request(_Update(params=params), STATE)
+        state = await until(client, handle, "completed")
+    assert state["result"]["content"][0]["text"] == "Hello, ada!"
+    assert [record.status for record in sink.records] == ["completed"]
+
+
+async def test_a_task_is_cancelled_once_and_recorded() -> None:
+    server, sink = serving()
+    async with client_of(server, PLAIN) as client:
+        handle = await begin(client, "waits")
+        for _ in range(2):
+            params = _TaskParams(task_id=handle["taskId"])
+            await client.session.send_request(_Cancel(params=params), STATE)
+        assert "result" not in await until(client, handle, "cancelled")
+    assert [record.error.code for record in sink.records if record.error] == ["cancelled"]
+
+
+async def test_a_task_is_nobody_elses() -> None:
+    who = "ada"
+    server, _ = serving(caller=lambda _token: Caller(who))
+    async with client_of(server, PLAIN) as client:
+        handle = await begin(client, "waits")
+        who = "bob"
+        for unknown in (handle, {"taskId": "no-such-task"}):
+            with pytest.raises(MCPError, match="no such task") as raised:
+                await get(client, unknown)
+            assert raised.value.error.code == types.INVALID_PARAMS
+
+
+async def test_a_task_ends_with_its_server() -> None:
+    server, sink = serving()
+    async with client_of(server, PLAIN) as client:
+        await begin(client, "waits")
+    assert [record.error.code for record in sink.records if record.error] == ["cancelled"]
+
+
+@pytest.mark.parametrize("said", [Approve("ada"), Refuse("no", "ada")])
+async def test_a_call_that_waits_for_somebody_is_a_task_meanwhile(said: Answer) -> None:
+    answers: list[Answer | None] = [None, said]
+
+    async def later(_request: ApprovalRequest) -> Answer | None:
+        return answers.pop(0)
+
+    server, sink = serving(approver=later)
+    async with client_of(server, PLAIN) as client:
+        params = types.CallToolRequestParams(name="refund", arguments={"order": 7})
+        request = types.CallToolRequest(params=params)
+        handle = await client.session.send_request(request, STATE)
+        assert (await get(client, handle))["status"] == "working"
+        state = await until(client, handle, "completed")
+    assert state["result"].get("isError", False) is isinstance(said, Refuse)
+    assert [record.approved_by for record in sink.records] == ["ada"]
