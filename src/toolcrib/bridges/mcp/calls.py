@@ -28,7 +28,7 @@ from toolcrib.bridges.mcp.client import CALLING, McpClient
 from toolcrib.bridges.mcp.elicitation import (
     Asked,
     ClientApprover,
-    MayApprove,
+    ClientApprovers,
 )
 from toolcrib.bridges.mcp.shown import refused, result_of
 from toolcrib.errors import ErrorCode
@@ -73,8 +73,7 @@ class OneCall:
         self._progress = progress
         self._approver = approver
         CALLING[call.id] = client
-        work = runner.with_approver(approver).exec(call, caller=caller, scope=scope)
-        self.task = asyncio.ensure_future(work)
+        self.task = asyncio.ensure_future(runner.exec(call, caller=caller, scope=scope))
 
     def take(self, context: _Context, responses: types.InputResponses | None) -> None:
         """Go on with another request, and what it answers."""
@@ -150,9 +149,9 @@ class OneCall:
 
 def begun(
     runner: ToolRunner,
+    approvers: ClientApprovers,
     context: _Context,
     params: types.CallToolRequestParams,
-    may_approve: MayApprove | None,
     *,
     caller: Caller,
     tally: RunTally,
@@ -161,19 +160,13 @@ def begun(
     """Begin a call; one that was `asked` about is the same call again, with the answer."""
     if asked is not None and asked.request.run_id != tally.run_id:
         tally = asked.tally
-    approver = ClientApprover(
-        context,
-        caller,
-        tally=tally,
-        may_approve=may_approve,
-        other=runner.approver,
-        pinned={} if asked is None else asked.pinned,
-    )
+    call_id = f"call_{secrets.token_hex(8)}" if asked is None else asked.request.call_id
+    pinned = {} if asked is None else asked.pinned
+    approver = approvers.about(call_id, context, caller, tally=tally, pinned=pinned)
     progress = Progress(context.session)
     scope = CallScope(tally, observer=progress)
-    call_id = f"call_{secrets.token_hex(8)}"
     if asked is not None:
-        call_id, about = asked.request.call_id, asked.request.id
+        about = asked.request.id
         answer = asked.answer(params.input_responses, caller.id)
         given = {} if answer is None or not approver.allows(asked.request) else {about: answer}
         scope = msgspec.structs.replace(scope, answers=given, asked={about: asked.request})

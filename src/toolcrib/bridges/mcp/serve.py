@@ -42,7 +42,13 @@ from starlette.applications import Starlette
 
 from toolcrib.bridges.mcp.calls import OneCall, Result, begun
 from toolcrib.bridges.mcp.doors import caller_of, http_app
-from toolcrib.bridges.mcp.elicitation import MayApprove, StillOpen, read_state, written
+from toolcrib.bridges.mcp.elicitation import (
+    ClientApprovers,
+    MayApprove,
+    StillOpen,
+    read_state,
+    written,
+)
 from toolcrib.bridges.mcp.pipes import StandardInput
 from toolcrib.bridges.mcp.served_tasks import (
     EXTENSION,
@@ -147,10 +153,8 @@ class _Runs:
 class Calls:
     """Runs the calls of clients, and holds those that wait for an answer between two requests."""
 
-    def __init__(
-        self, may_approve: MayApprove | None, tasks: ServedTasks, task_after: float
-    ) -> None:
-        self._may_approve = may_approve
+    def __init__(self, approvers: ClientApprovers, tasks: ServedTasks, task_after: float) -> None:
+        self._approvers = approvers
         self._tasks = tasks
         self._task_after = task_after
         self._open: OrderedDict[str, OneCall] = OrderedDict()
@@ -168,18 +172,19 @@ class Calls:
         is gone, and where nothing is recorded."""
         state = read_state(params.request_state)
         if isinstance(state, StillOpen):
-            call = self._open.pop(state.call_id, None)
+            call = self._open.get(state.call_id)
             if call is None or call.caller != caller:
                 raise MCPError(INVALID_PARAMS, _GONE)
+            del self._open[state.call_id]
             call.take(context, params.input_responses)
         else:
             call = begun(
-                runner, context, params, self._may_approve, caller=caller, tally=tally, asked=state
+                runner, self._approvers, context, params, caller=caller, tally=tally, asked=state
             )
         as_task = self._tasks.taken_by(context)
         if await call.ended(self._task_after if as_task else None):
             return call.result()
-        if not call.client.questions:
+        if as_task and not call.client.questions:
             handle = self._tasks.made_of(call)
             if handle is not None:
                 return handle
@@ -231,9 +236,10 @@ class McpServer:
         page_size: int,
         task_after: float,
     ) -> None:
-        self._runner = runner
+        self._approvers = ClientApprovers(may_approve)
+        self._take(runner)
         self._tasks = ServedTasks(self._who)
-        self._calls = Calls(may_approve, self._tasks, task_after)
+        self._calls = Calls(self._approvers, self._tasks, task_after)
         self._caller = caller
         self._page_size = page_size
         self._all_runs: WeakSet[_Runs] = WeakSet()
@@ -261,6 +267,11 @@ class McpServer:
         sealed = RequestStateSecurity(keys=keys, ttl=DEFAULT_SECONDS)
         self.server.middleware.append(RequestStateBoundary(sealed, default_audience=name))
 
+    def _take(self, runner: ToolRunner) -> None:
+        self._runner = runner
+        self._approvers.other = runner.approver
+        self._asking = runner.with_approver(self._approvers)
+
     @property
     def runner(self) -> ToolRunner:
         return self._runner
@@ -268,7 +279,7 @@ class McpServer:
     async def use(self, runner: ToolRunner) -> None:
         """Serve the tools of another runner from now on, and tell the clients that the list is new."""
         check_type("runner", runner, ToolRunner, "a ToolRunner")
-        self._runner = runner
+        self._take(runner)
         await self._changes.publish(ToolsListChanged())
         for runs in list(self._all_runs):
             for session in runs.sessions():
@@ -363,7 +374,7 @@ class McpServer:
     async def _call(self, context: _Context, params: types.CallToolRequestParams) -> Any:
         caller = self._who()
         tally = context.lifespan_context.of(context, caller).tally
-        return await self._calls.answer(self._runner, context, params, caller=caller, tally=tally)
+        return await self._calls.answer(self._asking, context, params, caller=caller, tally=tally)
 
 
 def _version() -> str:
