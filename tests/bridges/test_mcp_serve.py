@@ -281,7 +281,6 @@ async def test_an_elicited_yes_runs_the_call_and_says_who_gave_it(era: Era) -> N
     ("action", "content"),
     [
         ("decline", {}),
-        ("cancel", {}),
         ("accept", {}),
         ("accept", {"answer": "no"}),
         ("accept", {"answer": "Yes"}),
@@ -303,6 +302,45 @@ async def test_anything_but_a_clear_yes_is_a_no(
     assert code_of(refused) == "approval_refused"
     assert RAN == []
     assert sink.records[-1].approved_by == "anonymous"
+
+
+@ERAS
+async def test_who_dismisses_the_question_has_not_said_no(era: Era) -> None:
+    server, sink = serving(may_approve=lambda *_: True)
+    asked, answer = answering("cancel")
+    async with Client(server.server, mode=era, elicitation_callback=answer) as client:
+        refused = await client.call_tool("refund", {"order": 7})
+    assert code_of(refused) == "approval_required"
+    assert "has not answered" in text_of(refused)
+    assert (len(asked), RAN, sink.records[-1].approved_by) == (1, [], None)
+
+
+def _raises(_caller: Caller, _request: ApprovalRequest) -> bool:
+    raise RuntimeError("canary-in-may-approve")
+
+
+@ERAS
+@pytest.mark.parametrize("may", [_raises, lambda *_: 1, lambda *_: None])
+async def test_what_is_no_leave_is_none(era: Era, may: Any) -> None:
+    server, _ = serving(may_approve=may)
+    asked, answer = answering("accept", answer="yes")
+    async with Client(server.server, mode=era, elicitation_callback=answer) as client:
+        refused = await client.call_tool("refund", {"order": 7})
+    assert code_of(refused) == "approval_required"
+    assert "canary" not in text_of(refused)
+    assert (asked, RAN) == ([], [])
+
+
+@ERAS
+async def test_what_fails_in_the_authors_code_is_told_nobody(era: Era) -> None:
+    def nobody(_token: object) -> Caller:
+        raise RuntimeError("canary-in-caller")
+
+    server, _ = serving(caller=nobody)
+    with pytest.raises((MCPError, BaseExceptionGroup)) as raised:
+        async with Client(server.server, mode=era) as client:
+            await client.list_tools()
+    assert "canary" not in repr(raised.value)
 
 
 @ERAS

@@ -166,10 +166,9 @@ def begun(
     progress = Progress(context.session)
     scope = CallScope(tally, observer=progress)
     if asked is not None:
-        about = asked.request.id
-        answer = asked.answer(params.input_responses, caller.id)
-        given = {} if answer is None or not approver.allows(asked.request) else {about: answer}
-        scope = msgspec.structs.replace(scope, answers=given, asked={about: asked.request})
+        request = asked.request
+        given = approver.answers(request, asked.said(params.input_responses))
+        scope = msgspec.structs.replace(scope, answers=given, asked={request.id: request})
     # what is no JSON in the arguments (NaN) is for the runner to refuse, and to record
     text = json.dumps(params.arguments or {}, ensure_ascii=False)
     return OneCall(

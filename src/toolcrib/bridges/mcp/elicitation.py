@@ -1,10 +1,11 @@
 """Approvals by elicitation: the client's own user is asked, where the author lets that client approve.
 
 Rule: who makes a call approves it only if `may_approve` says so, of this caller and of this question.
-Anything but a clear yes is a no. The answer is one to exactly what was asked: the runner holds it
-against the call once more before the tool runs. Up to protocol 2025-11-25 the client is asked within
-the call; from 2026-07-28 on a call that needs an answer ends with the question, and comes again with
-the answer and with what we have said of it, which is sealed: a client can neither read nor change it.
+Anything but a clear yes is a no, and who dismisses the question has not answered. The answer is one to
+exactly what was asked: the runner holds it against the call once more before the tool runs. Up to
+protocol 2025-11-25 the client is asked within the call; from 2026-07-28 on a call that needs an answer
+ends with the question, and comes again with the answer and with what we have said of it, which is
+sealed: a client can neither read nor change it.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
 from toolcrib.approvals import shown_request
 from toolcrib.bridges.mcp.client import has_forms
 from toolcrib.errors import ApprovalError, ErrorCode
+from toolcrib.failures import log_raised
 from toolcrib.hydration import parse_arguments
 from toolcrib.hydration.parse import Parsed
 from toolcrib.values.context import RunTally
@@ -53,6 +56,7 @@ CANNOT_ASK = (
     "The call needs an approval, and this client cannot ask its user for it (it has no elicitation). "
     "It did not run."
 )
+DISMISSED = "The call needs an approval, and the client's user has not answered. It did not run."
 _AGAIN = 1.0  # seconds after which whoever answers later is asked once more
 
 
@@ -76,12 +80,11 @@ class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
         asked: types.InputRequests = {KEY: types.ElicitRequest(params=form_of(self.request))}
         return types.InputRequiredResult(input_requests=asked, request_state=written(self))
 
-    def answer(self, responses: types.InputResponses | None, by: str) -> Answer | None:
+    @staticmethod
+    def said(responses: types.InputResponses | None) -> types.ElicitResult | None:
         """Return what the client's user has said, None for nothing."""
         given = (responses or {}).get(KEY)
-        if not isinstance(given, types.ElicitResult):
-            return None
-        return answer_of(given, self.request, by)
+        return given if isinstance(given, types.ElicitResult) else None
 
 
 class StillOpen(msgspec.Struct, frozen=True, tag="open"):
@@ -131,6 +134,17 @@ class ClientApprover:
         self.pinned = pinned  # what default factories made for the call when it was asked about
         self.asked: Asked | None = None
         self.why_not = ""
+        self._dismissed = False
+
+    def answers(
+        self, request: ApprovalRequest, given: types.ElicitResult | None
+    ) -> dict[str, Answer]:
+        """Return the answer that a call comes again with, by the id of its question; {} if that is
+        none, or not this caller's to give."""
+        self._dismissed = given is not None and given.action == "cancel"
+        if given is None or self._dismissed or not self.allows(request):
+            return {}
+        return {request.id: answer_of(given, request, self._caller.id)}
 
     async def ask_keeping(self, request: ApprovalRequest, pinned: JsonObject, /) -> Answer | None:
         """Raises ApprovalError where nobody can be asked."""
@@ -139,6 +153,8 @@ class ClientApprover:
         if not has_forms(self._session):
             self.why_not = CANNOT_ASK
             return await self._others_answer(request, pinned)
+        if self._dismissed:
+            raise self._unanswered(DISMISSED)
         if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
             self.asked = Asked(request, self._tally.nonce, pinned)
             return None
@@ -147,19 +163,26 @@ class ClientApprover:
             given = await self._session.elicit_form(
                 form.message, form.requested_schema, self._request_id
             )
-        except MCPError:  # it cannot, after all, or has gone
-            self.why_not = CANNOT_ASK
-            raise ApprovalError(CANNOT_ASK, ErrorCode.APPROVAL_REQUIRED) from None
+        except (MCPError, ValidationError):  # it cannot, after all, or has gone
+            raise self._unanswered(CANNOT_ASK) from None
+        if given.action == "cancel":
+            raise self._unanswered(DISMISSED)
         return answer_of(given, request, self._caller.id)
 
+    def _unanswered(self, why: str) -> ApprovalError:
+        self.why_not = why
+        return ApprovalError(why, ErrorCode.APPROVAL_REQUIRED)
+
     def allows(self, request: ApprovalRequest) -> bool:
-        """Return whether the author lets this caller answer this question."""
+        """Return whether the author lets this caller answer this question; no where that fails."""
         if self._may_approve is None:
             return False
-        may: object = self._may_approve(self._caller, request)
-        check_type(
-            "what may_approve gives", may, bool, "True or False, and it is no async function"
-        )
+        try:
+            may: object = self._may_approve(self._caller, request)
+            check_type("what may_approve gives", may, bool, "a bool, and it is no async function")
+        except Exception as raised:  # noqa: BLE001  of the author
+            log_raised("the MCP server's `may_approve`", raised)
+            return False
         return may is True
 
     async def _others_answer(self, request: ApprovalRequest, pinned: JsonObject) -> Answer | None:

@@ -26,6 +26,7 @@ class StandardInput:
         self._lines: asyncio.Queue[str | None] = asyncio.Queue(64)
         self._own = -1
         self._watching: asyncio.Task[None] | None = None
+        self._left = False
 
     async def __aenter__(self) -> Self:
         self._own = os.dup(0)
@@ -44,6 +45,7 @@ class StandardInput:
         raised: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._left = True
         if self._watching is not None:
             self._watching.cancel()
         os.dup2(self._own, 0)  # it stays open: the thread may wait in it
@@ -69,4 +71,5 @@ class StandardInput:
             self._put(loop, None)
 
     def _put(self, loop: asyncio.AbstractEventLoop, line: str | None) -> None:
-        asyncio.run_coroutine_threadsafe(self._lines.put(line), loop).result()
+        if not self._left:
+            asyncio.run_coroutine_threadsafe(self._lines.put(line), loop).result()

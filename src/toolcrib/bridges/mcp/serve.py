@@ -15,10 +15,10 @@ import secrets
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, redirect_stdout
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from weakref import WeakSet
 
 import anyio
@@ -74,6 +74,8 @@ _MOST_RUNS = 10_000
 _GONE = "This call does not wait for an answer any more."
 _MOST_OPEN = 1_000
 
+P = TypeVar("P")
+R = TypeVar("R")
 CallerOf: TypeAlias = Callable[[AccessToken | None], Caller]
 _Context: TypeAlias = ServerRequestContext["_Runs", Any]
 
@@ -126,13 +128,13 @@ class _Runs:
     """Holds the runs of one connection, or of all that come by HTTP."""
 
     def __init__(self) -> None:
-        self._runs: OrderedDict[tuple[str, Caller], _Run] = OrderedDict()
+        self._runs: OrderedDict[tuple[str, str], _Run] = OrderedDict()
 
     def of(self, context: _Context, caller: Caller) -> _Run:
         """Return the run that a request belongs to: that of its session, and of its caller."""
         modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         headers = getattr(context.request, "headers", {})
-        key = ("" if modern else headers.get("mcp-session-id", ""), caller)
+        key = ("" if modern else headers.get("mcp-session-id", ""), caller.id)
         now = time.monotonic()
         run = self._runs.pop(key, None)
         if run is None or (modern and context.request is not None and now - run.used > _IDLE):
@@ -252,8 +254,8 @@ class McpServer:
             lifespan=self._lifespan,
             cache_hints={"tools/list": CacheHint(_FRESH_MS, "private")},
             get_tool_input_schema=self._input_schema,
-            on_list_tools=self._list,
-            on_call_tool=self._call,
+            on_list_tools=_guarded(self._list),
+            on_call_tool=_guarded(self._call),
             on_subscriptions_listen=self._streams,
         )
         self.server.add_notification_handler(
@@ -375,6 +377,23 @@ class McpServer:
         caller = self._who()
         tally = context.lifespan_context.of(context, caller).tally
         return await self._calls.answer(self._asking, context, params, caller=caller, tally=tally)
+
+
+def _guarded(
+    handler: Callable[[_Context, P], Awaitable[R]],
+) -> Callable[[_Context, P], Awaitable[R]]:
+    """Keep what goes wrong from the client: the SDK would send it the text of an exception."""
+
+    async def answer(context: _Context, params: P) -> R:
+        try:
+            return await handler(context, params)
+        except MCPError:
+            raise
+        except Exception as raised:  # noqa: BLE001  the last line of defence
+            log_raised("the MCP server", raised)
+            raise MCPError(INTERNAL_ERROR, "The server failed.") from None
+
+    return answer
 
 
 def _version() -> str:
