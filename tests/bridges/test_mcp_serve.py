@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any, Literal
 
 import mcp_types as types
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mcp import Client, MCPError
 from pydantic import BaseModel
 
@@ -32,7 +35,10 @@ from toolcrib import (
     per_call,
     tool,
 )
+from toolcrib.audit import AuditLog
 from toolcrib.bridges.mcp import McpClient, McpServer, calling_client, mcp_server
+from toolcrib.bridges.mcp.elicitation import YES as YES_ANSWERS
+from toolcrib.bridges.mcp.elicitation import answer_of, form_of
 from toolcrib.testing import MemorySink
 from toolcrib.values.decision import Answer
 
@@ -162,8 +168,8 @@ async def test_schemas_go_out_as_their_author_wrote_them(era: Era) -> None:
         "anyOf": [{"required": ["size"]}, {"required": ["any"]}],
         "x-own": {"kept": [1, None]},
     }
-    given = {"name": "given", "description": "Take it.", "input_schema": schema}
-    catalog = Catalog.from_definitions([given], handlers={"given": lambda **_: 1}, visible=ALL)
+    form = {"name": "given", "description": "Take it.", "input_schema": schema}
+    catalog = Catalog.from_definitions([form], handlers={"given": lambda **_: 1}, visible=ALL)
     runner = ToolRunner(catalog.with_tools(*TOOLS))
     async with Client(mcp_server(runner).server, mode=era) as client:
         listed = {one.name: one for one in (await client.list_tools()).tools}
@@ -635,6 +641,25 @@ async def test_a_question_outlives_the_process_that_asked_it() -> None:
     assert RAN == []
 
 
+async def test_with_a_log_a_yes_runs_once_in_whichever_process(tmp_path: Path) -> None:
+    RAN.clear()
+    states: list[str | None] = []
+    for _ in range(3):  # each with a memory of its own
+        async with AuditLog(f"sqlite:///{tmp_path / 'log.db'}") as log:
+            runner = ToolRunner(TOOLS, sinks=[log])
+            server = mcp_server(runner, state_key="k" * 32, may_approve=lambda *_: True)
+            _, answer = answering("accept", answer="yes")
+            async with Client(
+                server.server, mode="2026-07-28", elicitation_callback=answer
+            ) as client:
+                if not states:
+                    states.append((await begin(client, "refund", {"order": 7})).request_state)
+                    continue
+                done = await retry(client, states[0])
+                assert (done.is_error, text_of(done)) == (False, "refunded 7")
+    assert RAN == ["refund 7 1"]
+
+
 async def test_an_answer_counts_only_while_its_caller_may_give_it() -> None:
     may = {"grace"}
     who = "grace"
@@ -682,3 +707,32 @@ async def test_a_call_that_waits_for_an_answer_is_cancelled_where_the_server_end
         assert list(asked.input_requests) == ["question_1"]
         assert sink.records == []
     assert [record.error.code for record in sink.records if record.error] == ["cancelled"]
+
+
+VALUES = st.none() | st.booleans() | st.floats() | st.text() | st.lists(st.text())
+ANSWERS = st.sampled_from(["yes", "no", "YES", "yes ", *YES_ANSWERS]) | VALUES
+
+
+@given(
+    action=st.sampled_from(["accept", "decline", "cancel"]),
+    content=st.none()
+    | st.fixed_dictionaries({}, optional={"answer": ANSWERS, "arguments": VALUES, "x": VALUES}),
+    for_run=st.booleans(),
+)
+def test_only_a_clear_yes_that_was_offered_approves(
+    action: Any, content: dict[str, Any] | None, for_run: bool
+) -> None:
+    request = ApprovalRequest("apr_1", "refund", {}, "it is risky", 1.0, for_run=for_run)
+    given_back = types.ElicitResult.model_construct(action=action, content=content)
+    answer = answer_of(given_back, request, "ada")
+    (form,) = (form_of(request).requested_schema["properties"]["answer"]["enum"],)
+    said = (content or {}).get("answer")
+    if isinstance(answer, Approve):
+        assert action == "accept"
+        assert said in form
+        assert said != "no"
+        assert answer.for_run == YES_ANSWERS[str(said)]
+    else:
+        clear = action == "accept" and isinstance(said, str) and said in form and said != "no"
+        assert not clear or (content or {}).get("arguments")
+    assert answer.by == "ada"
