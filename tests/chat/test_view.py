@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rows import each_row
 
-from toolcrib import ALL, Agent, Event, ToolRunner, tool
+from toolcrib import ALL, Agent, Event, Image, ToolContent, ToolRunner, tool
 from toolcrib.chat.view import (
     LARGEST_RESULT,
     Json,
@@ -47,6 +47,12 @@ async def rows(count: int) -> list[dict[str, int]]:
 async def mixed(token: str) -> dict[str, str]:
     """Give some."""
     return {"kept": "yes", "canary-result": token}
+
+
+@tool(visible=["kept"])
+async def pictured() -> ToolContent[dict[str, str]]:
+    """Give a picture."""
+    return ToolContent({"kept": "yes", "other": "no"}, [Image("image/png", "aGk=")])
 
 
 def random_event(chance: random.Random) -> Event:
@@ -195,3 +201,15 @@ def test_items_are_known_by_what_was_shown(
             back.arguments({"x": edited})
     else:
         assert repr(back.arguments({"x": edited})) == repr({"x": read})
+
+
+async def test_content_is_named_beside_the_result() -> None:
+    client = ScriptedClient([call("pictured"), "Seen."])
+    view = TurnView(new_turn("t", "Look."), nothing)
+    async with Agent(client, ToolRunner([pictured])).stream("Look.") as events:
+        async for event in events:
+            view.take(event)
+    (shown,) = [part for part in view.snapshot()["parts"] if part["kind"] == "call"]
+    digest = "8f434346648f6b96df89dda901c5176b10a6d83961dd3c1ac88b59b2dc327aa4"
+    told = {"kind": "image", "media_type": "image/png", "size": 2, "sha256": digest}
+    assert shown["result"] == {"result": {"kept": "yes"}, "parts": [told]}

@@ -13,7 +13,7 @@ from datetime import date
 from functools import partial
 from typing import Any
 
-from toolcrib import ALL, CallContext, ToolError, tool
+from toolcrib import ALL, CallContext, Image, Link, ToolContent, ToolError, tool
 from toolcrib.errors import CapabilityError, MissingExtraError
 
 CANARY = "canary-9f1e"
@@ -99,6 +99,13 @@ def ends(how: str) -> Any:
         case "iterator":
             return iter([1, 2])
     return None
+
+
+@tool(visible=["count"], subprocess=True)
+def looks(count: int, size: int = 9) -> ToolContent[dict[str, Any]]:
+    """Give content beside a value."""
+    pictures = [Image.from_bytes("image/png", CANARY.encode() * size)] * count
+    return ToolContent({"count": count, "canary": CANARY}, ["a text", *pictures, Link("demo://1")])
 
 
 @apart()

@@ -21,6 +21,7 @@ from toolcrib.runner import ToolRunner, approval_request
 from toolcrib.runner.approval import approved_call, checked_answer, differing, request_id
 from toolcrib.runner.stopped import Stopped, rejection
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
+from toolcrib.values.content import Part
 from toolcrib.values.context import RunTally, ToolApproval
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Ask, Caller
 from toolcrib.values.json import JsonObject, JsonValue, canonical_json, digest, encodable
@@ -85,7 +86,8 @@ def result_message(
     """Return the message that answers a call, or None while it waits."""
     match outcome:
         case Completed():
-            return Message.tool(call, _with(outcome.notice, content_of(outcome.model)))
+            content, parts = _seen_of(outcome) if outcome.parts else (content_of(outcome.model), ())
+            return Message.tool(call, _with(outcome.notice, content), parts)
         case Failed():
             content = _with(outcome.notice, error_content(_known(outcome)))
             return Message.tool(call, content, is_error=True)
@@ -93,6 +95,21 @@ def result_message(
             return Message.tool(call, error_content(error), is_error=True) if error else None
         case _:
             assert_never(outcome)
+
+
+def _seen_of(outcome: Completed) -> tuple[str, tuple[Part, ...]]:
+    """Return what a model reads of a result with content, and what it is shown besides.
+
+    Where there is no structured value, the first text is what it reads.
+    """
+    parts = outcome.model_parts
+    content = "" if outcome.model is None else content_of(outcome.model)
+    if not parts:
+        kept_back = "; ".join(map(str, outcome.record.parts))
+        return _with(content, f"[not shown to you: {kept_back}]"), ()
+    if not content and isinstance(parts[0], str):
+        return parts[0], parts[1:]
+    return content, parts
 
 
 def _known(failed: Failed) -> CallError:
@@ -285,9 +302,10 @@ def call_ids(messages: Iterable[Message]) -> set[str]:
     return {call.id for message in messages for call in message.tool_calls}
 
 
-def told(messages: Iterable[Message]) -> set[tuple[str | None, str]]:
+def told(messages: Iterable[Message]) -> set[tuple[str | None, str, tuple[Part, ...]]]:
     """Return the calls that are over, or may be, each with what its result says."""
-    return {(m.call_id, m.content) for m in messages if m.role == "tool" and not _is_untold(m)}
+    results = (m for m in messages if m.role == "tool" and not _is_untold(m))
+    return {(m.call_id, m.content, m.parts) for m in results}
 
 
 def _is_untold(result: Message) -> bool:

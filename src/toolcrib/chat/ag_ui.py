@@ -40,6 +40,7 @@ from toolcrib.chat.view import bounded, readable
 from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller, ForRun, Refuse
 from toolcrib.values.json import JsonObject, JsonValue, encodable, to_plain
+from toolcrib.values.record import result_with_parts
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
@@ -238,7 +239,9 @@ class _Events:
             case ApprovalRequested(request=request, schema=schema):
                 self._schemas[request.id] = schema
             case ToolCallFinished(record=record):
-                gave = {"error": to_plain(record.error)} if record.error else record.result
+                gave = (
+                    {"error": to_plain(record.error)} if record.error else result_with_parts(record)
+                )
                 yield core.ToolCallResultEvent(
                     message_id=_new_id(), tool_call_id=record.id, content=_cut(gave), role="tool"
                 )

@@ -28,7 +28,7 @@ from toolcrib.values.json import (
     encodable,
     to_plain,
 )
-from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.record import ToolInvocationRecord, result_with_parts
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
@@ -407,7 +407,7 @@ class TurnView:
                 "arguments": bounded(record.arguments),
                 "approval": None,
                 "approved_by": record.approved_by,
-                "result": bounded(record.result),
+                "result": bounded(result_with_parts(record)),
                 "error": None if error is None else {"code": error.code, "message": error.message},
                 "seconds": record.seconds,
                 "decision": to_plain(record.decision),

@@ -79,6 +79,7 @@ from toolcrib.values.record import (
     FOR_RUN_EXACTLY,
     ToolInvocationRecord,
     is_final,
+    result_with_parts,
     standing,
 )
 
@@ -391,7 +392,7 @@ def _event(entry: AuditEntry) -> StoryLine:
         case "waiting":
             return StoryLine(when(record.ended_at), "waits", f"for an answer{_question(record)}")
     took = f" ({milliseconds(record)})" if record.seconds is not None else ""
-    texts = [short_json(record.result)] if record.status == "completed" else []
+    texts = [short_json(result_with_parts(record))] if record.status == "completed" else []
     texts += [] if record.error is None else [error_text(record.error)]
     return StoryLine(when(record.ended_at or entry.at), record.status, f"{'; '.join(texts)}{took}")
 

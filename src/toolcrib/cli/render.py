@@ -24,7 +24,7 @@ from rich.text import Text
 from toolcrib.errors import ErrorCode
 from toolcrib.values.decision import INVISIBLE, Allow, ApprovalRequest, Ask, Deny
 from toolcrib.values.json import JsonValue
-from toolcrib.values.record import CallError, ToolInvocationRecord
+from toolcrib.values.record import CallError, ToolInvocationRecord, result_with_parts
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
@@ -123,7 +123,7 @@ def call_line(record: ToolInvocationRecord) -> Text:
     if record.error is not None:
         line.append(f" → {error_text(record.error)}", style="red")
     else:
-        line.append(f" → {short_json(record.result)}")
+        line.append(f" → {short_json(result_with_parts(record))}")
     return line
 
 

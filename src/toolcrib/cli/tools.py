@@ -60,6 +60,7 @@ from toolcrib.tools.decorator import tool_from_dict
 from toolcrib.tools.lock import MARK, Change, Lock, lock_catalog, read_lock, write_lock
 from toolcrib.tools.trust import Imported
 from toolcrib.values.call import ToolCall
+from toolcrib.values.content import told_in_text
 from toolcrib.values.decision import Caller
 from toolcrib.values.definition import All, HasDefinition, ToolDefinition, tools_in
 from toolcrib.values.json import JsonObject, to_plain
@@ -490,13 +491,18 @@ def _read_stdin() -> str:
 def _show(outcome: Outcome, *, as_json: bool) -> None:
     """Print the whole result as the model would see it: whoever runs the command is the application."""
     if as_json:
-        result = outcome.model if isinstance(outcome, Completed) else None
-        print_json({"record": to_plain(outcome.record), "result": result})
+        shown = {"record": to_plain(outcome.record), "result": None}
+        if isinstance(outcome, Completed):
+            shown["result"] = outcome.model
+            shown |= {"parts": list(to_plain(outcome.model_parts))} if outcome.model_parts else {}
+        print_json(shown)
     elif isinstance(outcome, Completed):
         if isinstance(outcome.model, str):
             out.print(printable(outcome.model))
-        else:
+        elif outcome.model is not None or not outcome.parts:
             show_json(outcome.model)
+        for text in told_in_text(outcome.model_parts):
+            out.print(printable(text))
 
 
 def _why(record: ToolInvocationRecord, names: Sequence[str], consent: bool | None) -> str:

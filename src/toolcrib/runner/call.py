@@ -90,6 +90,7 @@ from toolcrib.values.decision import (
     Deny,
     Refuse,
 )
+from toolcrib.values.definition import ALL
 from toolcrib.values.json import Veiled
 from toolcrib.values.record import (
     FOR_RUN,
@@ -365,7 +366,13 @@ class Call(Veiled, msgspec.Struct):
         self.value_json = checked.text
         model, public, error = views(definition, checked)
         notice = facts.notice() if facts.edit == "taken" else ""
-        return Completed(facts.record("completed", public, error), value, model, notice)
+        content = checked.content
+        if content is None:
+            return Completed(facts.record("completed", public, error), value, model, notice)
+        facts.parts = checked.parts
+        record, parts = facts.record("completed", public, error), tuple(content.parts)
+        seen = parts if definition.model_visible is ALL else ()
+        return Completed(record, content.value, model, notice, parts=parts, model_parts=seen)
 
     async def _replay(self, outcome: Completed | Failed) -> Outcome:
         """Return the earlier outcome: its content is as untrusted as before, and its run has spent as

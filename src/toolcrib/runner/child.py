@@ -24,11 +24,13 @@ from pydantic_core import from_json
 from toolcrib.errors import CapabilityError, MissingExtraError, ToolcribError, ToolError
 from toolcrib.failures import own_places
 from toolcrib.runner import process
-from toolcrib.runner.output import NO_JSON, Unusable, json_text, not_json
+from toolcrib.runner.output import NO_JSON, Unusable, json_text, not_json, too_large
 from toolcrib.runner.process import (
+    CONTENT,
     ENDING,
     PART,
     RESULT,
+    ContentResult,
     Ending,
     ExtraMissing,
     NoResult,
@@ -42,6 +44,7 @@ from toolcrib.schema.derive.factories import FactoryFailed, FactoryValues
 from toolcrib.tools import Tool
 from toolcrib.tools.build import ToolOptions
 from toolcrib.tools.decorator import make_function_tool
+from toolcrib.values.content import ToolContent
 from toolcrib.values.context import CallContext
 from toolcrib.values.decision import ApprovalRequest, Caller
 from toolcrib.values.definition import ALL
@@ -117,12 +120,22 @@ class _Answers:
 def _answer(request: ProcessRequest, answers: _Answers) -> tuple[bytes, bytes]:
     try:
         value = _run(request, answers)
+        content = ToolContent.of(value)
+        value = value if content is None else content.value
         try:
-            return RESULT, json_text(value, request.max_bytes)
+            text = json_text(value, request.max_bytes)
         except Unusable as unusable:
             raise (unusable if unusable.why != NO_JSON else not_json(value)) from None
+        return (RESULT, text) if content is None else (CONTENT, _with_parts(text, content, request))
     except BaseException as raised:  # noqa: BLE001  an author's code may raise anything
         return ENDING, msgspec.json.encode(_ending(raised))
+
+
+def _with_parts(text: bytes, content: ToolContent[Any], request: ProcessRequest) -> bytes:
+    result = msgspec.json.encode(ContentResult(msgspec.Raw(text), tuple(content.parts)))
+    if len(result) > request.max_bytes:
+        raise too_large(request.max_bytes)
+    return result
 
 
 def _ending(raised: BaseException) -> Ending:

@@ -42,6 +42,7 @@ from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter, Stopped, safe_error
 from toolcrib.threads import LEFT, CallThread, LeftWork, Work, cancel_requests, is_stop
 from toolcrib.tools import Catalog, Entry, Need, PerCall, Tool, check_implements
 from toolcrib.values.call import Hydrated, ToolCall
+from toolcrib.values.content import ToolContent
 from toolcrib.values.context import CallContext, CallScope, Observer
 from toolcrib.values.decision import ApprovalRequest, Caller
 from toolcrib.values.definition import Visibility
@@ -449,7 +450,10 @@ class Parts:
         self._max_bytes = max_bytes
 
     async def last(self, generator: AsyncGenerator[Any, None]) -> Any:
-        """Return the last value, or None. Raises Unusable, and what the tool raises."""
+        """Return the last value, or None. Raises Unusable, and what the tool raises.
+
+        Content is told nobody while it comes: its data is for the application and the model.
+        """
         value = None
         try:
             while True:
@@ -457,7 +461,8 @@ class Parts:
                     value = await own(anext(generator))
                 except StopAsyncIteration:
                     return value
-                self._tell(value)
+                if ToolContent.of(value) is None:
+                    self._tell(value)
                 await asyncio.sleep(0)
         except GeneratorExit:
             raise  # the loop is gone: nothing can be awaited any more

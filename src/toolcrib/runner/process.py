@@ -6,7 +6,7 @@ prints goes nowhere: it may hold secrets.
 
 The two say JSON to one another. The parent sends one line, the request, and nothing more; the end of
 that pipe means that the parent is gone. The process answers in frames (a kind, a length, a JSON text):
-any number of parts, then either a result or an ending. A length over the limit is refused before what
+any number of parts, then a result, content or an ending. A length over the limit is refused before what
 it announces is read.
 """
 
@@ -32,6 +32,7 @@ from toolcrib.runner.execute import until_done
 from toolcrib.runner.output import PathStep, Unusable, read_json, too_large
 from toolcrib.tools import Tool
 from toolcrib.values.call import Hydrated
+from toolcrib.values.content import Part, ToolContent
 from toolcrib.values.context import CallContext
 from toolcrib.values.json import Veiled, sha256_hex
 
@@ -151,6 +152,9 @@ class _Talk(asyncio.SubprocessProtocol):
                 self._context.progress(part)
         elif kind == RESULT:
             self._settle(read_json(body))
+        elif kind == CONTENT:
+            content = msgspec.json.decode(body, type=ContentResult)
+            self._settle(ToolContent(read_json(bytes(content.value)), content.parts))
         else:
             self._settle(error_of(msgspec.json.decode(body, type=Ending)))
 
@@ -193,7 +197,7 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-PART, RESULT, ENDING = b"p", b"r", b"e"
+PART, RESULT, CONTENT, ENDING = b"p", b"r", b"c", b"e"
 _HEAD = struct.Struct(">cQ")
 _ENDING_BYTES = 1_048_576  # an ending is a sentence, whatever the limit for results
 
@@ -223,6 +227,13 @@ class ProcessRequest(Veiled, msgspec.Struct, frozen=True):
     roles: tuple[str, ...]
     deadline: float | None
     max_bytes: int
+
+
+class ContentResult(msgspec.Struct, frozen=True):
+    """A result with content: the text of its structured value, and its parts."""
+
+    value: msgspec.Raw
+    parts: tuple[Part, ...]
 
 
 class SafeText(msgspec.Struct, frozen=True, tag="told"):
@@ -304,7 +315,9 @@ class PipeFrames:
         self._held += data
         while len(self._held) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._held)
-            if kind not in (PART, RESULT, ENDING) or (kind == ENDING and length > _ENDING_BYTES):
+            if kind not in (PART, RESULT, CONTENT, ENDING) or (
+                kind == ENDING and length > _ENDING_BYTES
+            ):
                 raise ProcessFailed(GARBLED)
             if length > self._max_bytes and kind != ENDING:
                 raise too_large(self._max_bytes)

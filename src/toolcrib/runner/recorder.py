@@ -23,6 +23,7 @@ from toolcrib.runner.output import masked_arguments, public_places, public_view
 from toolcrib.runner.running import CALLING, Calling
 from toolcrib.runner.stopped import NOT_ITS_OWN, as_failure, raise_stop, rejection
 from toolcrib.values.call import Hydrated, HydrationResult
+from toolcrib.values.content import PartInfo
 from toolcrib.values.context import CallScope
 from toolcrib.values.decision import ApprovalRequest, Approve, Caller, Decision
 from toolcrib.values.definition import ToolDefinition
@@ -81,6 +82,7 @@ class CallFacts(msgspec.Struct, gc=False):
     edit: Literal["none", "unread", "unfit", "taken"] = "none"
     key: str = ""
     notes: tuple[str, ...] = ()
+    parts: tuple[PartInfo, ...] = ()
 
     def take(self, hydrated: HydrationResult) -> None:
         """Take a repaired call; size and digest stay those of what was sent."""
@@ -165,6 +167,8 @@ class CallFacts(msgspec.Struct, gc=False):
             or self.scope.choice
         ):
             made = msgspec.structs.replace(made, **self._rare())
+        if self.parts and status == "completed":
+            made = msgspec.structs.replace(made, parts=self.parts)
         return made
 
     # Python makes a dictionary of more than 15 keywords, which takes as long as all the rest: so a

@@ -47,7 +47,13 @@ from toolcrib.tools.build import (
 )
 from toolcrib.tools.capability import interface_name
 from toolcrib.tools.component import ATTRIBUTE, Tool, ToolComponent, tool_of
-from toolcrib.tools.signature import Signature, read_class, read_function, sole_object
+from toolcrib.tools.signature import (
+    Signature,
+    read_class,
+    read_function,
+    sole_object,
+    structured_hint,
+)
 from toolcrib.values.definition import (
     ALL,
     All,
@@ -356,7 +362,8 @@ def _output(name: str, signature: Signature, options: ToolOptions) -> CheckedSch
         return check_given(name, "output_schema", options.output_schema)
     said = signature.returns_description
     try:
-        derived = _derived(name, lambda hint: derive_output(hint, said), signature.returns)
+        returns = _derived(name, structured_hint, signature.returns)
+        derived = _derived(name, lambda hint: derive_output(hint, said), returns)
     except DefinitionError:
         if options.input_schema is None:
             raise
