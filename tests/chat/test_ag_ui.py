@@ -252,6 +252,23 @@ WRONG: dict[str, tuple[Any, str]] = {
         [{"payload": {"approved": True, "forRun": "all"}}],
         "invalid_answer",
     ),
+    "a no with an edit": (
+        [{"payload": {"approved": False, "editedArgs": {"cents": 5}}}],
+        "invalid_answer",
+    ),
+    "a no with an empty edit": (
+        [{"payload": {"approved": False, "editedArgs": {}}}],
+        "invalid_answer",
+    ),
+    "a no for the run": ([{"payload": {"approved": False, "forRun": True}}], "invalid_answer"),
+    "a yes for the run that was not offered": (
+        [{"payload": {"approved": True, "forRun": True}}],
+        "invalid_answer",
+    ),
+    "a yes to exactly this that was not offered": (
+        [{"payload": {"approved": True, "forRun": "exactly"}}],
+        "invalid_answer",
+    ),
     "an edit of another type": (
         [{"payload": {"approved": True, "editedArgs": {"cents": "5"}}}],
         "invalid_arguments",

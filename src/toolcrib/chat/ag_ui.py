@@ -186,6 +186,8 @@ class _Front:
             raise ChatError(
                 422, "invalid_answer", "a payload is approved, editedArgs, forRun"
             ) from None
+        if not payload.approved and (payload.edited_args is not None or payload.for_run):
+            raise ChatError(422, "invalid_answer", "a no has neither editedArgs nor forRun")
         yes = Approve(by=caller.id, arguments=payload.edited_args, for_run=payload.for_run)
         answer = as_asked(yes, asked) if payload.approved else Refuse(by=caller.id)
         allowed = partial(self._doors.may_approve, caller)
