@@ -207,7 +207,7 @@ async def test_ctrl_c_at_a_question_says_what_the_record_says(tmp_path: Path) ->
         child.close()
         return shown
 
-    turns: list[ServerTurn] = [[call("pay", order=7), call("risky", path="x")]]
+    turns: list[ServerTurn] = [call("pay", order=7), call("risky", path="x")]
     async with openai_server(turns) as server:
         shown = await asyncio.to_thread(talk, server.url)
     assert "may have run" not in shown
