@@ -25,9 +25,20 @@ from pydantic import (
     TypeAdapter,
     model_validator,
 )
+from rows import each_row
 from samples import sample
 
-from toolcrib import ALL, ApprovalRequest, Approve, Completed, Failed, ToolCall, ToolRunner, tool
+from toolcrib import (
+    ALL,
+    ApprovalRequest,
+    Approve,
+    Catalog,
+    Completed,
+    Failed,
+    ToolCall,
+    ToolRunner,
+    tool,
+)
 from toolcrib.errors import ErrorCode
 from toolcrib.tools import Tool
 from toolcrib.values.decision import Answer
@@ -884,3 +895,36 @@ async def test_what_is_shown_by_its_type_may_be_a_value() -> None:
     outcome = await edited(a_tool(Any), {"default": "object"}, lambda x: [x, x])
     assert isinstance(outcome, Completed), outcome
     assert GOT == [[{"default": "object"}] * 2]
+
+
+# Notes of an edit that did not fit are about arguments that the record does not show.
+
+
+@each_row(
+    ("sent", "edit", "notes"),
+    [
+        ({"cents": 5}, {"cents": "x", "to": "eve"}, ()),
+        ({"cents": 5}, {"cents": 6, "to": "eve"}, ("undeclared:1",)),
+        ({"cents": 5, "to": "ada"}, {"cents": "x"}, ("undeclared:1",)),
+        ({"cents": 5, "to": "ada"}, {"cents": 6}, ()),
+        ({"cents": 5, "to": "ada"}, {"cents": "x", "to": "eve", "at": 1}, ("undeclared:1",)),
+    ],
+)
+async def test_notes_are_on_the_arguments_that_the_record_shows(
+    sent: dict[str, Any], edit: dict[str, Any], notes: tuple[str, ...]
+) -> None:
+    async def approver(_request: ApprovalRequest) -> Answer:
+        return Approve("ada", edit)
+
+    cents = {"cents": {"type": "integer"}}
+    schema = {"type": "object", "properties": cents, "additionalProperties": True}
+    pay = {"name": "pay", "description": "Pay.", "input_schema": schema}
+    catalog = Catalog.from_definitions(
+        [pay], handlers={"pay": lambda **_given: "paid"}, marks={"pay": {"requires_approval": True}}
+    )
+    runner = ToolRunner(catalog, approver=approver)
+    outcome = await runner.exec(ToolCall("1", "pay", json.dumps(sent)))
+    fits = edit["cents"] != "x"
+    assert outcome.record.status == ("completed" if fits else "failed")
+    assert outcome.record.arguments == {"cents": edit["cents"] if fits else sent["cents"]}
+    assert (outcome.record.edited, outcome.record.notes) == (True, notes)

@@ -89,7 +89,9 @@ def result_message(
             content, parts = _seen_of(outcome) if outcome.parts else (content_of(outcome.model), ())
             return Message.tool(call, _with(outcome.notice, content), parts)
         case Failed():
-            content = _with(outcome.notice, error_content(_known(outcome)))
+            content = _with(
+                outcome.notice, error_content(known_error(outcome.record, outcome.error))
+            )
             return Message.tool(call, content, is_error=True)
         case Waiting() | None:
             return Message.tool(call, error_content(error), is_error=True) if error else None
@@ -112,12 +114,11 @@ def _seen_of(outcome: Completed) -> tuple[str, tuple[Part, ...]]:
     return content, parts
 
 
-def _known(failed: Failed) -> CallError:
-    """Return the error; of a call that was cancelled when it had begun, that nobody knows what
-    it did: a model that reads `cancelled` would make it once more."""
-    begun = failed.record.idempotency_key != ""
-    if failed.error.code is not ErrorCode.CANCELLED or not begun:
-        return failed.error
+def known_error(record: ToolInvocationRecord, error: CallError) -> CallError:
+    """Return the error of a call as it is told: of one that was cancelled when it had begun, that
+    nobody knows what it did. Who reads `cancelled` would make it once more."""
+    if error.code is not ErrorCode.CANCELLED or not record.idempotency_key:
+        return error
     return CallError.of(
         ErrorCode.CANCELLED, "The call was cancelled while it ran: what it did is not known."
     )
@@ -306,6 +307,16 @@ def told(messages: Iterable[Message]) -> set[tuple[str | None, str, tuple[Part, 
     """Return the calls that are over, or may be, each with what its result says."""
     results = (m for m in messages if m.role == "tool" and not _is_untold(m))
     return {(m.call_id, m.content, m.parts) for m in results}
+
+
+def told_error(messages: Sequence[Message], call_id: str) -> tuple[str, str] | None:
+    """Return code and message of the error that a model is told of a call without a record of its end,
+    or None for a call that the history does not have."""
+    for message in reversed(messages):
+        if message.role == "tool" and message.call_id == call_id and message.is_error:
+            error = orjson.loads(message.content)["error"]
+            return error["code"], error["message"]
+    return None
 
 
 def _is_untold(result: Message) -> bool:

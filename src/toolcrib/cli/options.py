@@ -34,6 +34,7 @@ from toolcrib.approvals import TerminalApprover
 from toolcrib.audit import AuditFilter, AuditLog, Head
 from toolcrib.errors import DefinitionError, ErrorCode, MissingExtraError, SourceError
 from toolcrib.runner.stopped import ExceptionHook
+from toolcrib.storage import UnreachableError
 from toolcrib.tools import Catalog, DefinitionsFile, discover, read_definitions, source_of
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Refuse
@@ -134,7 +135,7 @@ class UnusableError(SourceError):
 
 
 class UncheckedError(SourceError):
-    """A log could not be checked: nothing is said about what is in it."""
+    """A log could not be opened or checked: nothing is said about what is in it."""
 
 
 class InterruptedTurn(Exception):  # noqa: N818  an ending, not a failure
@@ -399,6 +400,15 @@ def log_to_read(url: str, key_file: Path | None, *, damaged: bool = False) -> Au
     else:
         check_holds("audit_entries", url, "there is no audit log in it")
     return AuditLog(url, key=key)
+
+
+def of_log(url: str, log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:
+    """Return the result of `work` on a log that exists, and close the log. Raises UncheckedError where
+    nobody could look: that says nothing about what is in it."""
+    try:
+        return with_log(log, work)
+    except (UnreachableError, MissingExtraError) as error:
+        raise UncheckedError(f"{without_password(url)}: {error}") from None
 
 
 def with_log(log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:

@@ -191,6 +191,8 @@ def _named(text: str) -> ToolSource:
 
 
 def _what_is_there(text: str) -> str:
+    if not text:
+        return "it names nothing"
     path = Path(text)
     if path.is_file():
         return f"it is a file, and its name ends in {path.suffix or 'nothing'}, not in .py"
