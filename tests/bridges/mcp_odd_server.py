@@ -16,7 +16,6 @@ from typing import Any
 
 import mcp_types as types
 import uvicorn
-from bridges.mcp_oauth import OneUser
 from mcp.server.auth.provider import ProviderTokenVerifier
 from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
 from mcp.server.context import ServerRequestContext
@@ -239,6 +238,8 @@ def guarded(listening: socket.socket) -> dict[str, Any]:
     """What makes the server ask for tokens that it gives itself."""
     if not options.oauth:
         return {}
+    from bridges.mcp_oauth import OneUser
+
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     registers = ClientRegistrationOptions(enabled=True)
     settings = AuthSettings.model_validate(

@@ -266,8 +266,8 @@ async def test_what_can_be_used_of_a_listing(
     servers = mcp_catalog(odd(tmp_path / "log", "--list", kind))
     async with servers as catalog:
         assert list(catalog.names) == names
-        assert [one.tool for one in servers.refused] == refused
-        assert all(one.reason for one in servers.refused)
+        assert [one.tool for one in servers.left_out] == refused
+        assert all(one.reason for one in servers.left_out)
 
 
 @each_row(

@@ -12,13 +12,13 @@ try:
 except ImportError:
     raise MissingExtraError("mcp", "toolcrib.bridges.mcp") from None
 
-from toolcrib.bridges.mcp.consume import McpCatalog, Refused, mcp_catalog
+from toolcrib.bridges.mcp.consume import LeftOut, McpCatalog, mcp_catalog
 from toolcrib.bridges.mcp.servers import HttpServer, StdioServer, read_servers
 
 __all__ = [
     "HttpServer",
+    "LeftOut",
     "McpCatalog",
-    "Refused",
     "StdioServer",
     "mcp_catalog",
     "read_servers",

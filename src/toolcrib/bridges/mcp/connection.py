@@ -55,7 +55,7 @@ LOST = "The server broke off during the call: nobody knows whether it did what w
 NOT_REACHED = "The server cannot be reached. Nothing was sent to it."
 
 
-class Settings(NamedTuple):
+class SessionOptions(NamedTuple):
     """Says how sessions are opened: in how many seconds, which folders are told as roots, and what else
     the SDK's `Client` takes."""
 
@@ -85,13 +85,13 @@ class _Session:
 class Connection:
     """A server by `name`: `open` and `close` it in one event loop, `call` its tools from any."""
 
-    def __init__(self, server: Server, settings: Settings, *, name: str) -> None:
+    def __init__(self, server: Server, options: SessionOptions, *, name: str) -> None:
         self.name = name
         self.tools: tuple[types.Tool, ...] = ()
         self._digests: dict[str, str] = {}
         self._as_tasks: frozenset[str] = frozenset()
         self._server = server
-        self._settings = settings
+        self._options = options
         self._session: _Session | None = None
         self._wanted = asyncio.Event()
         self._closed = False
@@ -202,7 +202,7 @@ class Connection:
     async def _refreshed(self) -> None:
         _, client = await self._connected()
         try:
-            async with asyncio.timeout(self._settings.seconds):
+            async with asyncio.timeout(self._options.seconds):
                 await self._list(client)
         except (MCPError, ValidationError, TimeoutError) as error:
             raise SourceError(f"{self.name}: {self._why(error, '')}") from None
@@ -243,17 +243,17 @@ class Connection:
             if isinstance(message, types.ToolListChangedNotification):
                 session.changed()
 
-        options = dict(self._settings.client)
-        extensions = [*options.pop("extensions", ()), Tasks()]
+        given = dict(self._options.client)
+        extensions = [*given.pop("extensions", ()), Tasks()]
         client = Client(
             streams,
             cache=None,
             message_handler=hear,
-            list_roots_callback=self._roots if self._settings.roots else None,
+            list_roots_callback=self._roots if self._options.roots else None,
             extensions=extensions,
-            **options,
+            **given,
         )
-        async with asyncio.timeout(self._settings.seconds) as limit, client:
+        async with asyncio.timeout(self._options.seconds) as limit, client:
             client.session.validate_tool_result = _by_us  # type: ignore[method-assign, assignment]
             await self._list(client)
             limit.reschedule(None)
@@ -273,7 +273,7 @@ class Connection:
             if session.stale and not session.over:
                 session.stale = False
                 try:
-                    async with asyncio.timeout(self._settings.seconds):
+                    async with asyncio.timeout(self._options.seconds):
                         await self._list(client)
                 except (MCPError, ValidationError, TimeoutError, SourceError) as error:
                     LOGGER.warning("%s: its tools have changed, and cannot be listed", self.name)
@@ -302,7 +302,7 @@ class Connection:
 
     async def _roots(self, context: ClientRequestContext) -> types.ListRootsResult:
         del context
-        return types.ListRootsResult(roots=[_root(folder) for folder in self._settings.roots])
+        return types.ListRootsResult(roots=[_root(folder) for folder in self._options.roots])
 
     def _why(self, raised: BaseException | None, told: str) -> str:
         """Return why a session could not be opened, in one line."""
@@ -312,7 +312,7 @@ class Connection:
             case SourceError():
                 return str(raised).removeprefix(f"{self.name}: ")
             case TimeoutError():
-                why = f"it did not answer within {self._settings.seconds:g} seconds"
+                why = f"it did not answer within {self._options.seconds:g} seconds"
             case MCPError(code=code) if code == CONNECTION_CLOSED:
                 why = "it ended before it answered"
             case MCPError():
