@@ -197,6 +197,8 @@ async def on_list(
     _ctx: Context, params: types.PaginatedRequestParams | None
 ) -> types.ListToolsResult:
     note("list")
+    if options.log.with_suffix(".broken").exists():
+        raise RuntimeError("it cannot be listed")
     kind = options.list
     if kind == "endless":
         at = 0 if params is None or params.cursor is None else int(params.cursor)

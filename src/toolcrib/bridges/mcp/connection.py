@@ -44,9 +44,10 @@ T = TypeVar("T")
 LOGGER = logging.getLogger("toolcrib.mcp")
 MOST_TOOLS = 10_000
 _MOST_PAGES = 1_000
-_AGAIN = 5.0  # seconds until a stream of changes that broke off is opened again
+_AGAIN = 5.0  # seconds until a stream of changes is opened again, or tools are listed again
 _LONGEST = 300  # characters of what a server said of itself, in an error
 _LONGEST_MESSAGE = 500  # characters of a message of progress
+_READ = {"name", "description", "input_schema", "output_schema", "annotations", "execution"}
 CHANGED = (
     "The server has changed this tool since its definition was read here, so it was not called: a new "
     "snapshot of the catalog has the new definition."
@@ -191,7 +192,7 @@ class Connection:
 
     async def _connected(self) -> tuple[_Session, Client]:
         """Return an open session; there is one at a time. Raises SourceError."""
-        if self._closed:
+        if self._closed or self._owner is None or self._owner.done():
             raise SourceError(f"{self.name}: its catalog was closed")
         if self._session is None or self._session.over:
             self._session = _Session()
@@ -279,6 +280,7 @@ class Connection:
                     LOGGER.warning("%s: its tools have changed, and cannot be listed", self.name)
                     LOGGER.debug("%s", self.name, exc_info=error)
                     self._digests.clear()  # what they are now, nobody knows
+                    self._loop.call_later(_AGAIN, session.changed)
 
     async def _list(self, client: Client) -> None:
         """Raises SourceError for a listing without end, and what the SDK raises."""
@@ -379,7 +381,7 @@ def _digests(tools: Sequence[types.Tool]) -> dict[str, str]:
     made: dict[str, str] = {}
     for tool in tools:
         try:
-            now = digest(tool.model_dump(mode="json", by_alias=True, exclude_none=True))
+            now = digest(tool.model_dump(mode="json", include=_READ, exclude_none=True))
         except (ValueError, TypeError):
             now = ""  # it is no JSON, and is refused
         made[tool.name] = now if made.get(tool.name, now) == now else ""
