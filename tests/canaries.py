@@ -261,6 +261,12 @@ async def says_safely() -> bool:
 
 
 @tool(visible=ALL)
+async def says_to_the_model() -> bool:
+    """Fail, and say why."""
+    raise ToolError("no", model_text=CANARY)
+
+
+@tool(visible=ALL)
 async def tells(ctx: CallContext) -> bool:
     """Tell of its progress."""
     ctx.progress({"done": CANARY})
@@ -481,6 +487,7 @@ PLANTS: dict[str, Plant] = {
         call("raises_safely_with_context"), [raises_safely_with_context]
     ),
     "ToolError, safe text": Plant(call("says_safely"), [says_safely]),
+    "ToolError, model's text": Plant(call("says_to_the_model"), [says_to_the_model]),
     "capability's factory": Plant(
         call("needs_shop"), Catalog([needs_shop]).bind({Shop: per_call(shop_made)})
     ),

@@ -123,6 +123,7 @@ exception, too late         .     .     .     .   .      .      .    .    .     
 its cause and notes         .     .     .     .   .      .      .    .    .     .       .      .     x
 context of a ToolError      .     .     .     .   .      .      .    .    .     .       .      .     x
 ToolError, safe text        .     x     x     .   .      .      x    x    .     .       .      .     x
+ToolError, model's text     .     .     .     .   .      .      .    x    .     .       .      .     x
 capability's factory        .     .     .     .   .      .      .    .    .     .       .      .     x
 capability's method         .     .     .     .   .      .      .    .    .     .       .      .     x
 capability's closing        .     .     .     .   .      .      .    .    .     .       .      .     x

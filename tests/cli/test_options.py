@@ -90,7 +90,7 @@ def test_what_is_printed_while_loading_goes_to_stderr(
         ("empty.json", "--tools empty.json: there are no tools in it"),
         ("entry-points:nope", "no entry point 'nope' in the group toolcrib.tools"),
         ("no_such_p6", "give module:attribute, a module, a Python file"),
-        ("mcp:x", "tools of MCP servers cannot be loaded yet"),
+        ("mcp:no-such-program-here", "there is no program"),
     ],
 )
 def test_what_cannot_be_loaded_is_one_line(toolcrib: Toolcrib, where: str, text: str) -> None:

@@ -54,10 +54,10 @@ def content_of(view: JsonValue) -> str:
         return msgspec.json.encode(view).decode()
 
 
-def error_content(error: CallError) -> str:
+def error_content(error: CallError, told: str = "") -> str:
     """Return code, message and places of an error: enough to correct a call, and nothing that was
-    sent."""
-    body: JsonObject = {"code": str(error.code), "message": error.message}
+    sent. `told` is what the tool's author has for the model in place of the message."""
+    body: JsonObject = {"code": str(error.code), "message": told or error.message}
     if len(error.details) > 1 or any(detail.path for detail in error.details):
         body["details"] = [{"path": d.path, "message": d.message} for d in error.details]
     return orjson.dumps({"error": body}).decode()
@@ -89,9 +89,8 @@ def result_message(
             content, parts = _seen_of(outcome) if outcome.parts else (content_of(outcome.model), ())
             return Message.tool(call, _with(outcome.notice, content), parts)
         case Failed():
-            content = _with(
-                outcome.notice, error_content(known_error(outcome.record, outcome.error))
-            )
+            known = known_error(outcome.record, outcome.error)
+            content = _with(outcome.notice, error_content(known, outcome.told))
             return Message.tool(call, content, is_error=True)
         case Waiting() | None:
             return Message.tool(call, error_content(error), is_error=True) if error else None

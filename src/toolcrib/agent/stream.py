@@ -207,6 +207,7 @@ class Watch:
         self._told = {request.call_id: request.id for request in told}
         self._streaming: dict[str, PublicText] = {}  # by call id
         self._schemas: dict[str, JsonObject | None] = {}  # of the calls of this reply, by their id
+        self._untrusted: set[str] = set()  # the ids of those whose tools bring what others wrote
         self.outcomes: dict[str, Outcome] = {}
 
     def text(self, text: str) -> None:
@@ -237,6 +238,8 @@ class Watch:
         if isinstance(call, Hydrated):
             shown = public_arguments(call.definition, call.arguments)
             self._schemas[call.call.id] = call.definition.input_schema
+            if call.definition.annotations.untrusted_output:
+                self._untrusted.add(call.call.id)
         if call.call.id not in self._told:
             self._emit(ToolCallStarted(call.call.id, public_name(call), shown))
 
@@ -245,7 +248,7 @@ class Watch:
             self._emit(ApprovalRequested(request, self._schemas.get(request.call_id)))
 
     def progress(self, call_id: str, part: JsonValue) -> None:
-        self._emit(ToolCallProgress(call_id, part))
+        self._emit(ToolCallProgress(call_id, part, call_id in self._untrusted))
 
     def finished(self, outcome: Outcome) -> None:
         self.outcomes[outcome.record.id] = outcome

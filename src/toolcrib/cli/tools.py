@@ -34,6 +34,7 @@ from toolcrib.cli.options import (
     UnusableError,
     WhereArgument,
     approver,
+    definitions_file,
     exception_hook,
     given_once,
     load_catalog,
@@ -55,7 +56,7 @@ from toolcrib.hydration.parse import MAX_BYTES
 from toolcrib.lint import Finding, check_tools
 from toolcrib.runner import ToolRunner
 from toolcrib.testing import MemorySink
-from toolcrib.tools import DefinitionsFile, read_definitions, source_of, tool_of
+from toolcrib.tools import read_definitions, tool_of
 from toolcrib.tools.decorator import tool_from_dict
 from toolcrib.tools.lock import FORMAT, MARK, Change, Lock, lock_catalog, read_lock, write_lock
 from toolcrib.tools.trust import Imported
@@ -64,7 +65,7 @@ from toolcrib.values.content import told_in_text
 from toolcrib.values.decision import Caller
 from toolcrib.values.definition import All, HasDefinition, ToolDefinition, tools_in
 from toolcrib.values.json import JsonObject, to_plain
-from toolcrib.values.record import Completed, Outcome, Sink, ToolInvocationRecord
+from toolcrib.values.record import Completed, Failed, Outcome, Sink, ToolInvocationRecord
 from toolcrib.wire import FORMS
 
 _NARROW = 40
@@ -218,13 +219,11 @@ def check(
 
 def _given(where: str | None) -> Sequence[Any]:
     """Read a file of definitions unchecked; load anything else as a catalog."""
+    file = definitions_file(where)
+    if file is None:
+        return list(load_catalog(where))
     try:
-        source = None if where is None else source_of(where)
-        if not isinstance(source, DefinitionsFile):
-            return list(load_catalog(where))
-        found = read_definitions(source.path)
-    except UnusableError:
-        raise
+        found = read_definitions(file.path)
     except SourceError as error:
         raise UnusableError(f"--tools {error}") from error
     if not found:
@@ -468,7 +467,8 @@ def call(
     _show(outcome, as_json=as_json)
     if isinstance(outcome, Completed):
         return 0
-    why = _why(outcome.record, catalog.names, consent)
+    told = outcome.told if isinstance(outcome, Failed) else ""
+    why = told or _why(outcome.record, catalog.names, consent)
     err.print(f"toolcrib: {printable(outcome.record.name)}: {why}")
     return 1
 

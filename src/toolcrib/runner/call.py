@@ -201,7 +201,8 @@ class Call(Veiled, msgspec.Struct):
         except Stopped as stopped:
             if stopped.left:
                 facts.notes += (LEFT_BEHIND,)
-            outcome, body, late = facts.failed(stopped.error), stopped.body, stopped.late
+            outcome = facts.failed(stopped.error, stopped.told)
+            body, late = stopped.body, stopped.late
         except GeneratorExit:  # the loop is gone: nothing can be awaited any more
             self._settle(facts.failed(CallError.of(ErrorCode.CANCELLED)))
             raise
@@ -583,7 +584,7 @@ class Call(Veiled, msgspec.Struct):
         if raised is not None and not (told and isinstance(raised, asyncio.CancelledError)):
             ended = executor.ended(raised, plan, hydrated, cancels=cancel_requests())
             if isinstance(ended, Stopped):
-                return facts.failed(ended.error)
+                return facts.failed(ended.error, ended.told)
         return facts.failed(CallError.of(ErrorCode.CANCELLED))
 
     def _rejected(self, rejected: Rejected) -> Stopped:

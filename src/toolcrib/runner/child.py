@@ -16,12 +16,18 @@ import sys
 import threading
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from pydantic_core import from_json
 
-from toolcrib.errors import CapabilityError, MissingExtraError, ToolcribError, ToolError
+from toolcrib.errors import (
+    CapabilityError,
+    MissingExtraError,
+    OutcomeUnknown,
+    ToolcribError,
+    ToolError,
+)
 from toolcrib.failures import own_places
 from toolcrib.runner import process
 from toolcrib.runner.output import NO_JSON, Unusable, json_text, not_json, too_large
@@ -40,6 +46,7 @@ from toolcrib.runner.process import (
     Unguarded,
     frame,
 )
+from toolcrib.runner.stopped import model_text
 from toolcrib.schema.derive.factories import FactoryFailed, FactoryValues
 from toolcrib.tools import Tool
 from toolcrib.tools.build import ToolOptions
@@ -143,16 +150,22 @@ def _ending(raised: BaseException) -> Ending:
         raised = raised.__cause__
     match raised:
         case ToolError() if isinstance(raised.safe_text, str):
-            capability = isinstance(raised, CapabilityError)
             own = raised.retryable
             again = None if own is None else bool(own)
-            return SafeText(encodable(raised.safe_text), again, capability)
+            text = encodable(raised.safe_text)
+            return SafeText(text, again, _kind_of(raised), model_text(raised))
         case MissingExtraError():
             return ExtraMissing(str(raised.extra), str(raised.feature))
         case Unusable():
             return NoResult(raised.why, encodable(raised.kind), raised.path)
     places = own_places(raised.__traceback__)
     return Raised(type(raised).__name__, encodable(places[-1] if places else "an unknown place"))
+
+
+def _kind_of(raised: ToolError) -> Literal["ToolError", "CapabilityError", "OutcomeUnknown"]:
+    if isinstance(raised, OutcomeUnknown):
+        return "OutcomeUnknown"
+    return "CapabilityError" if isinstance(raised, CapabilityError) else "ToolError"
 
 
 def _run(request: ProcessRequest, answers: _Answers) -> Any:

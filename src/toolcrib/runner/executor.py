@@ -25,7 +25,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, ToolError
+from toolcrib.errors import (
+    CapabilityError,
+    ErrorCode,
+    MissingExtraError,
+    OutcomeUnknown,
+    ToolError,
+)
 from toolcrib.hydration import OtherArguments, instance_of
 from toolcrib.runner.execute import (
     StillRunning,
@@ -38,7 +44,7 @@ from toolcrib.runner.execute import (
 )
 from toolcrib.runner.output import MAX_RESULT_BYTES, Unusable, as_json, project, report_unusable
 from toolcrib.runner.process import run_in_process
-from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter, Stopped, safe_error
+from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter, Stopped, model_text, safe_error
 from toolcrib.threads import LEFT, CallThread, LeftWork, Work, cancel_requests, is_stop
 from toolcrib.tools import Catalog, Entry, Need, PerCall, Tool, check_implements
 from toolcrib.values.call import Hydrated, ToolCall
@@ -229,9 +235,9 @@ class Executor:
                 )
             case CapabilityFailed():
                 self._tell(raised, call, what)
-                return Stopped(raised.error(again=again))
+                return Stopped(raised.error(again=again), told=model_text(raised.raised))
         self._reporter.raised(what, call, raised)
-        return Stopped(safe_error(raised, again=again))
+        return Stopped(safe_error(raised, again=again), told=model_text(raised))
 
     def _tell(self, raised: BaseException, call: ToolCall, what: str) -> None:
         """Tell the author of a capability what it raised."""
@@ -280,7 +286,9 @@ class CapabilityFailed(Exception):  # noqa: N818  an outcome; it never leaves th
         if isinstance(self.raised, MissingExtraError):
             return safe_error(self.raised, again=again)
         if isinstance(self.raised, ToolError) and isinstance(self.raised.safe_text, str):
-            told = CapabilityError(self.raised.safe_text, retryable=self.raised.retryable and again)
+            unknown = self._begun and isinstance(self.raised, OutcomeUnknown)
+            kind = OutcomeUnknown if unknown else CapabilityError
+            told = kind(self.raised.safe_text, retryable=self.raised.retryable and again)
             return safe_error(told, again=again)
         return CallError.of(ErrorCode.CAPABILITY_ERROR, retryable=again)
 

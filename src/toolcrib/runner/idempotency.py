@@ -112,13 +112,14 @@ class _KeptCall(msgspec.Struct, frozen=True, eq=False, gc=False):
     model_json: bytes | None
     notice: str
     size: int
+    told: str = ""
     parts: tuple[Part, ...] = ()
     model_parts: tuple[Part, ...] = ()
 
     def outcome(self) -> Completed | Failed:
         record = self.record
         if self.model_json is None and record.error is not None:
-            return Failed(record, record.error, self.notice)
+            return Failed(record, record.error, self.notice, told=self.told)
         value = record.result if self.value_json is None else fresh(self.value_json)
         return Completed(
             record,
@@ -231,17 +232,21 @@ class IdempotencyCache:
     def keep(self, key: str, outcome: Completed | Failed, value_json: bytes | None = None) -> None:
         """Keep the outcome of a call that has run, with `value_json` in place of its value."""
         record, notice = outcome.record, outcome.notice
-        model_json = outcome.model_json if isinstance(outcome, Completed) else None
+        model_json, told = None, ""
+        if isinstance(outcome, Completed):
+            model_json = outcome.model_json
+        else:
+            told = outcome.told
         other_json = (
             None if value_json is model_json else value_json
         )  # one text takes its bytes once
         size = _OVERHEAD + len(record.arguments_json) + len(record.result_json) + len(notice)
-        size += len(model_json or b"") + len(other_json or b"")
+        size += len(model_json or b"") + len(other_json or b"") + len(told)
         if record.defaulted:
             size += sum(map(len, record.defaulted))
         known, order = self._known, self._kept
         fingerprint = known[key].fingerprint
-        kept = _KeptCall(key, fingerprint, record, value_json, model_json, notice, size)
+        kept = _KeptCall(key, fingerprint, record, value_json, model_json, notice, size, told)
         if record.parts and isinstance(outcome, Completed):
             kept = _with_parts(kept, outcome)
             size = kept.size

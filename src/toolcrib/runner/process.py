@@ -21,12 +21,12 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import msgspec
 from pydantic_core import to_json
 
-from toolcrib.errors import CapabilityError, MissingExtraError, ToolError
+from toolcrib.errors import CapabilityError, MissingExtraError, OutcomeUnknown, ToolError
 from toolcrib.failures import Explained
 from toolcrib.runner.execute import until_done
 from toolcrib.runner.output import PathStep, Unusable, read_json, too_large
@@ -237,11 +237,12 @@ class ContentResult(msgspec.Struct, frozen=True):
 
 
 class SafeText(msgspec.Struct, frozen=True, tag="told"):
-    """The text of a ToolError or a CapabilityError: no other exception's text leaves the process."""
+    """The text of a ToolError of this `kind`: no other exception's text leaves the process."""
 
     text: str
     retryable: bool | None
-    capability: bool
+    kind: Literal["ToolError", "CapabilityError", "OutcomeUnknown"]
+    model_text: str = ""
 
 
 class ExtraMissing(msgspec.Struct, frozen=True, tag="missing"):
@@ -278,14 +279,15 @@ class ProcessFailed(Explained):
 
 
 GARBLED = "its process said what cannot be understood"
+_TELLING = {kind.__name__: kind for kind in (ToolError, CapabilityError, OutcomeUnknown)}
 
 
 def error_of(ending: Ending) -> Exception:
     """Return what the tool would have raised in this process."""
     match ending:
         case SafeText():
-            kind = CapabilityError if ending.capability else ToolError
-            return kind(ending.text, retryable=ending.retryable)
+            kind = _TELLING[ending.kind]
+            return kind(ending.text, retryable=ending.retryable, model_text=ending.model_text)
         case ExtraMissing():
             return MissingExtraError(ending.extra, ending.feature)
         case NoResult():

@@ -102,10 +102,10 @@ class CallFacts(msgspec.Struct, gc=False):
         provenance = msgspec.structs.replace(hydrated.provenance, notes=notes)
         self.hydrated = msgspec.structs.replace(hydrated, provenance=provenance)
 
-    def failed(self, error: CallError) -> Failed:
+    def failed(self, error: CallError, told: str = "") -> Failed:
         if self.scope.answers and self.approved_by is None and error.code not in _NO_YES:
             self._note_answer()
-        return Failed(self.record("failed", error=error), error, self.notice())
+        return Failed(self.record("failed", error=error), error, self.notice(), told=told)
 
     def _note_answer(self) -> None:
         """Note an edit that was given beforehand, of a call that ended before it was read."""

@@ -439,6 +439,12 @@ def _check_accepts(name: str, signature: Signature, schema: JsonObject) -> None:
     """
     properties, required = schema.get("properties", {}), schema.get("required", [])
     declared = set(properties) if isinstance(properties, dict) else set()
+    given = {need.parameter for need in signature.needs} | {signature.context_parameter}
+    if declared & given:
+        raise DefinitionError(
+            f"tool '{name}': input_schema declares '{min(declared & given)}', which no model sends: "
+            "the parameter of that name is injected; call it something else"
+        )
     accepted = declared if signature.takes_any else {p.name for p in signature.parameters}
     needed = {p.name for p in signature.parameters if p.default is NO_DEFAULT}
     if any(keyword in schema for keyword in _COMBINERS):

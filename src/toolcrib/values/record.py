@@ -399,13 +399,20 @@ def lost_parts(record: ToolInvocationRecord) -> str:
     return f"The result of this call had content that was not kept: {told}."
 
 
-class Failed(msgspec.Struct, frozen=True):
-    """The call did not complete; `error.message` is safe to show to the model."""
+class Failed(Veiled, msgspec.Struct, frozen=True):
+    """The call did not complete; `error.message` is safe to show to the model.
+
+    `told` is what the model reads in its place, where the tool has words for it alone
+    (`ToolError.model_text`): no record has them.
+    """
+
+    veiled: ClassVar[tuple[str, ...]] = ("told",)
 
     record: ToolInvocationRecord
     error: CallError
     notice: str = ""
     replayed: bool = False
+    told: str = ""
 
 
 class Waiting(msgspec.Struct, frozen=True):
