@@ -30,7 +30,6 @@ from toolcrib.values.record import CallError
 
 Steps: TypeAlias = tuple[str | int, ...]
 _ABSENT: Final[Any] = object()
-_MOST_MATCHED = 100  # items of a set that were written
 _CHANGED = (
     "The tool would get something else than the edited arguments say{}: what was left as it was shown "
     "would be changed by a validator, or by a default. The call did not run."
@@ -122,11 +121,9 @@ class _Edit:
         self.shown = hydrated.arguments
         self._origins = added.origins
         self._asked = added.asked
-        self._changed = frozenset(hydrated.building.normalised)
+        self._whole = added.sets.union(hydrated.building.normalised)  # left or written as a whole
         above = {at[:depth] for at in added.origins for depth in range(len(at) + 1)}
-        self._special = {pointer_of(at) for at in above}.union(
-            *map(_with_those_above, self._changed)
-        )
+        self._special = {pointer_of(at) for at in above}.union(*map(_with_those_above, self._whole))
         sent = set(map(canonical_json, _marks_in(hydrated.building.sent)))
         shown = set(map(canonical_json, _marks_in(self.shown)))
         defaults = {canonical_json(_at_place(self.shown, at)) for at in added.origins}
@@ -159,7 +156,7 @@ class _Edit:
         if self.same(edited, shown):
             return self._left(shown, sent, at, at)
         place = pointer_of(at)
-        if place not in self._special or place in self._changed or at in self._origins:
+        if place not in self._special or place in self._whole or at in self._origins:
             return self._written(edited)
         if isinstance(edited, dict) and isinstance(shown, dict) and isinstance(sent, dict):
             made = {
@@ -174,8 +171,6 @@ class _Edit:
         return self._written(edited)
 
     def _list(self, edited: list[Any], shown: list[Any], sent: list[Any], at: Steps) -> list[Any]:
-        if not _in_one_order(shown, sent):
-            return cast("list[Any]", self._written(edited))
         is_tuple = (*at, len(shown) - 1) in self._origins
         places = _places(edited, shown, self.same, is_tuple=is_tuple)
         made = []
@@ -205,7 +200,10 @@ class _Edit:
         place = pointer_of(was)
         if sent is _ABSENT:
             return self._written(shown)
-        if place not in self._special or place in self._changed:
+        if place not in self._special or place in self._whole:
+            below = ((it, made) for it, made in self._origins.items() if it[: len(was)] == was)
+            made_here = (it for it, made in below if isinstance(made, Made))
+            self._left_out.update(((*at, *it[len(was) :]), it) for it in made_here)
             return sent
         if isinstance(shown, dict) and isinstance(sent, dict):
             made = {
@@ -213,7 +211,7 @@ class _Edit:
                 for name in _in_order(sent, shown)
             }
             return {name: part for name, part in made.items() if part is not _ABSENT}
-        if isinstance(shown, list) and isinstance(sent, list) and _in_one_order(shown, sent):
+        if isinstance(shown, list) and isinstance(sent, list):
             parts = (
                 self._left(one, sent[i] if i < len(sent) else _ABSENT, (*was, i), (*at, i))
                 for i, one in enumerate(shown)
@@ -325,6 +323,7 @@ class _Check:
         self._origins = added.origins
         self._read_again = read_again
         self._changed = frozenset(read.building.normalised)
+        self._whole = added.sets | self._changed
         self._above = set[str]().union(*map(_with_those_above, self._changed))
 
     def difference(self, edited: Any, value: Any, sent: Any, shown: Any, at: Steps) -> Steps | None:
@@ -337,14 +336,13 @@ class _Check:
         if None not in texts:
             return self.difference(*texts, _json_in(sent), _json_in(shown), at)
         place = pointer_of(at)
-        as_one = isinstance(edited, list) and place in self._changed
+        as_one = isinstance(edited, list) and place in self._whole
         if not as_one and _has_parts_of(value, edited, at, self._origins):
             found = self._difference_in(edited, value, sent, shown, at)
-            is_flat = isinstance(edited, list) and not any(map(_is_container, edited))
-            if found is None or not is_flat:
+            if found is None or not self._is_in_another_order(edited, value, shown, place):
                 return found
         is_written = sent is not _ABSENT and self._same(sent, edited)
-        return None if is_written and self._may_change(edited, value, shown, at) else at
+        return None if is_written and self._may_change(at) else at
 
     def _difference_in(
         self, edited: Any, value: Any, sent: Any, shown: Any, at: Steps
@@ -355,51 +353,32 @@ class _Check:
             (one, value[step], _part(sent, step), _part(shown, places.get(step)), (*at, step))
             for step, one in _steps(edited)
         )
-        different = (self.difference(*part) for part in parts)
-        found = next((place for place in different if place is not None), None)
-        return (
-            None
-            if found and isinstance(edited, list) and self._is_set(edited, value, at)
-            else found
-        )
+        found = (self.difference(*part) for part in parts)
+        return next((place for place in found if place is not None), None)
 
-    def _is_set(self, edited: list[Any], value: list[Any], at: Steps) -> bool:
-        """Return whether these are the items of a set, which has an order of its own."""
-        if self._is_near(pointer_of(at)) or len(edited) != len(value):
+    def _is_in_another_order(self, edited: Any, value: Any, shown: Any, place: str) -> bool:
+        """Return whether validators moved items of a list, and all that were left are in it."""
+        if not (isinstance(edited, list) and isinstance(shown, list) and self._is_near(place)):
             return False
-        there = Counter(map(canonical_json, value))
-        there.subtract(map(canonical_json, edited))
-        new = [one for one in edited if there[canonical_json(one)] < 0]
-        free = [step for step, one in enumerate(value) if there[canonical_json(one)] > 0]
-        if len(new) > _MOST_MATCHED:
-            return False
-        for one in new:
-            fits = (
-                s for s in free if not self.difference(one, value[s], _ABSENT, _ABSENT, (*at, s))
-            )
-            found = next(fits, None)
-            if found is None:
-                return False
-            free.remove(found)
-        return True
+        before, there = set(map(canonical_json, shown)), list(map(canonical_json, value))
+        left = [
+            (step, one) for step, one in enumerate(map(canonical_json, edited)) if one in before
+        ]
+        all_there = Counter(one for _, one in left) <= Counter(there)
+        return all_there and any(there[step] != one for step, one in left)
 
     def _is_near(self, place: str) -> bool:
         """Return whether a validator changed something at a place, around it or within it."""
         return place in self._above or not self._changed.isdisjoint(_with_those_above(place))
 
-    def _may_change(self, edited: Any, value: Any, shown: Any, at: Steps) -> bool:
+    def _may_change(self, at: Steps) -> bool:
         """Return whether what was written may be read as another value: in a canonical form, or as
         validators have it that leave alone what was shown."""
         if not self._is_near(pointer_of(at)):
             return True
         again = self._read_again()
         names: Iterable[Any] = at[:1] or self._shown
-        stays = all(self._same(again.get(name), self._shown.get(name)) for name in names)
-        return stays and _comes_out(edited, value, shown, self._same)
-
-
-def _is_container(value: Any) -> bool:
-    return isinstance(value, dict | list)
+        return all(self._same(again.get(name), self._shown.get(name)) for name in names)
 
 
 def _steps(value: Any) -> Iterable[tuple[Any, Any]]:
@@ -429,18 +408,6 @@ def _places(
     return {index: index for index in range(head)} | moved
 
 
-def _comes_out(edited: Any, value: Any, shown: Any, same: Callable[[Any, Any], bool]) -> bool:
-    """Return whether the parts that were left in an object or a list are in what was read of it."""
-    if isinstance(edited, dict) and isinstance(shown, dict) and isinstance(value, dict):
-        left = (name for name, one in edited.items() if name in shown and same(one, shown[name]))
-        return all(name in value and same(value[name], edited[name]) for name in left)
-    if isinstance(edited, list) and isinstance(shown, list) and isinstance(value, list):
-        known = set(map(canonical_json, shown))
-        left_items = Counter(one for one in map(canonical_json, edited) if one in known)
-        return left_items <= Counter(map(canonical_json, value))
-    return not isinstance(edited, dict | list) or not isinstance(shown, edited.__class__)
-
-
 def _has_parts_of(value: Any, edited: Any, at: Steps, origins: Mapping[Steps, Any]) -> bool:
     """Return whether a value has the parts of another one, and besides them only defaults."""
     if isinstance(edited, dict) and isinstance(value, dict):
@@ -451,27 +418,6 @@ def _has_parts_of(value: Any, edited: Any, at: Steps, origins: Mapping[Steps, An
     else:
         return False
     return has_all and all((*at, step) in origins for step in more)
-
-
-def _in_one_order(shown: list[Any], sent: list[Any]) -> bool:
-    """Return whether items were sent in the order in which they are shown, which a set has not."""
-    if len(sent) > len(shown):
-        return False
-    other = next((i for i, one in enumerate(sent) if not _contains(shown[i], one)), None)
-    return other is None or not any(_contains(one, sent[other]) for one in shown)
-
-
-def _contains(value: Any, part: Any) -> bool:
-    """Return whether a value is another one, but for what only it has."""
-    if isinstance(part, dict):
-        return isinstance(value, dict) and all(
-            name in value and _contains(value[name], one) for name, one in part.items()
-        )
-    if isinstance(part, list):
-        return (
-            isinstance(value, list) and len(part) <= len(value) and all(map(_contains, value, part))
-        )
-    return same_json(value, part)
 
 
 def _in_order(first: Collection[str], then: Collection[str]) -> Iterator[str]:
