@@ -104,7 +104,7 @@ MCP = """
 from toolcrib import Approve
 from toolcrib.bridges.mcp import StdioServer, mcp_catalog
 
-SERVER = "from mcp.server import MCPServer; s = MCPServer('s'); s.tool(name='answer')(lambda: 42); s.run()"
+SERVER = "from mcp.server import MCPServer as S; s = S('s'); s.tool(name='answer')(lambda: 42); s.run()"
 
 async def yes(request):
     return Approve("ada")
