@@ -544,9 +544,11 @@ async def test_what_appears_and_what_goes_is_told(tmp_path: Path) -> None:
         os.kill(pid, signal.SIGKILL)
         while is_alive(pid):  # noqa: ASYNC110  it is another process
             await asyncio.sleep(0.01)
-        latest = await servers.latest()
-        assert latest.names == ("a_b", "fine_tool_")
         assert (await failure(runner_of(catalog), "wipe")).error.message == CHANGED
+        assert [str(one) for one in servers.changes()] == [
+            *("a_b: added", "fine_tool_: added", "look: removed", "wipe: removed")
+        ]
+        assert (await servers.latest()).names == ("a_b", "fine_tool_")
 
 
 async def test_servers_of_a_file_have_prefixes(tmp_path: Path) -> None:
