@@ -100,6 +100,22 @@ PRICED = """
 from toolcrib.clients.providers import _library
 _library()
 """
+MCP = """
+from toolcrib import Approve
+from toolcrib.bridges.mcp import StdioServer, mcp_catalog
+
+SERVER = "from mcp.server import MCPServer as S; s = S('s'); s.tool(name='answer')(lambda: 42); s.run()"
+
+async def yes(request):
+    return Approve("ada")
+
+async def calls():
+    async with mcp_catalog(StdioServer(sys.executable, ("-c", SERVER))) as catalog:
+        answer = ToolCall(id="c", name="answer", arguments="{}")
+        return (await run(catalog["answer"], call=answer, approver=yes)).value
+
+assert asyncio.run(calls()) in (42, "42", {"result": 42})
+"""
 EXTRAS = {
     "": "",
     "ag-ui": FRONTS,
@@ -111,6 +127,7 @@ EXTRAS = {
     "http": SERVED,
     "kit": KIT,
     "limits": LIMITED,
+    "mcp": MCP,
     "local": "import xllamacpp" + PICKED.replace("NAME", "embedding"),
     "otel": OTEL,
     "pick": PICKED.replace("NAME", "embedding"),

@@ -48,6 +48,7 @@ _AGAIN = 5.0  # seconds until a stream of changes is opened again, or tools are 
 _LONGEST = 300  # characters of what a server said of itself, in an error
 _LONGEST_MESSAGE = 500  # characters of a message of progress
 _READ = {"name", "description", "input_schema", "output_schema", "annotations", "execution"}
+_ENDED = (CONNECTION_CLOSED, SESSION_GONE)
 CHANGED = (
     "The server has changed this tool since its definition was read here, so it was not called: a new "
     "snapshot of the catalog has the new definition."
@@ -139,27 +140,26 @@ class Connection:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     async def _call(
-        self, tool: str, read: str, context: CallContext, arguments: dict[str, Any]
+        self,
+        tool: str,
+        read: str,
+        context: CallContext,
+        arguments: dict[str, Any],
+        *,
+        again: bool = True,
     ) -> Any:
         session, client = await self._reached()
         if self.digest_of(tool) != read:
             raise ToolError(CHANGED, retryable=False)
         try:
-            try:
-                result = await self._sent(client, tool, context, arguments)
-            except MCPError as error:
-                if error.code != SESSION_GONE:
-                    raise
-                session.end()  # the server has forgotten it, and did nothing
-                session, client = await self._reached()
-                if self.digest_of(tool) != read:
-                    raise ToolError(CHANGED, retryable=False) from None
-                result = await self._sent(client, tool, context, arguments)
+            return value_of(await self._sent(client, tool, context, arguments))
         except MCPError as error:
+            if error.code == SESSION_GONE and again:  # the server has forgotten it, and did nothing
+                session.end()
+                return await self._call(tool, read, context, arguments, again=False)
             raise self._told(error, session) from None
         except (ValidationError, RuntimeError):
             raise ToolError(UNUSABLE) from None
-        return value_of(result)
 
     async def _sent(
         self, client: Client, tool: str, context: CallContext, arguments: dict[str, Any]
@@ -200,13 +200,18 @@ class Connection:
         session = self._session
         return session, await asyncio.shield(session.client)
 
-    async def _refreshed(self) -> None:
-        _, client = await self._connected()
+    async def _refreshed(self, *, again: bool = True) -> None:
+        """List the tools, in a new session if this one has ended: to ask twice does no harm."""
+        session, client = await self._connected()
         try:
             async with asyncio.timeout(self._options.seconds):
                 await self._list(client)
         except (MCPError, ValidationError, TimeoutError) as error:
-            raise SourceError(f"{self.name}: {self._why(error, '')}") from None
+            ended = isinstance(error, MCPError) and error.code in _ENDED
+            if not (ended and again):
+                raise SourceError(f"{self.name}: {self._why(error, '')}") from None
+            session.end()
+            await self._refreshed(again=False)
 
     async def _own(self) -> None:
         """Hold one session after the other, each from its beginning to its end."""

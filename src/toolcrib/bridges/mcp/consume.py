@@ -32,6 +32,7 @@ from toolcrib.values.typed import check_each, names_wrong_types
 
 LOGGER = logging.getLogger("toolcrib.mcp")
 _SHOWN = 8
+_LONGEST = 500  # characters of why a tool was left out
 
 Visible: TypeAlias = Sequence[str] | All | Mapping[str, Sequence[str] | All] | None
 
@@ -174,8 +175,7 @@ class McpCatalog:
         await asyncio.gather(*(each.close() for _, each in connections))
 
     def _wanted(self) -> list[_Listed]:
-        """Return the tools that the servers list, and the author takes. Raises CatalogError for one
-        that is named and not there."""
+        """Return the tools that the servers list, and the author takes."""
         listed = [
             _Listed(prefix_of(prefix) + legal_name(tool.name), tool, prefix, connection)
             for prefix, connection in self._connections
@@ -184,15 +184,16 @@ class McpCatalog:
         only = self._wishes.only
         if only is None:
             return listed
-        known = {each for one in listed for each in (one.name, one.tool.name)}
-        for name in only:
-            if name not in known:
-                raise CatalogError(f"no server lists '{name}'{did_you_mean(name, known)}")
         return [one for one in listed if one.name in only or one.tool.name in only]
 
     def _taken(self) -> Catalog:
-        """Return a catalog of what the servers list now."""
+        """Return a catalog of what the servers list now. Raises CatalogError."""
         wishes, wanted = self._wishes, self._wanted()
+        known = {each for one in wanted for each in (one.name, one.tool.name)}
+        for name in wishes.only or ():
+            if name not in known:
+                listed = [tool.name for _, server in self._connections for tool in server.tools]
+                raise CatalogError(f"no server lists '{name}'{did_you_mean(name, listed)}")
         entries: list[Entry] = []
         left_out: list[LeftOut] = []
         taken: dict[str, _Listed] = {}
@@ -209,8 +210,9 @@ class McpCatalog:
             try:
                 entries.append(self._entry(one))
             except (DefinitionError, ValueError) as error:
-                left_out.append(LeftOut(one.tool.name, one.connection.name, str(error)))
-                LOGGER.warning("%s: left out: %s", one.connection.name, error)
+                reason = str(error)[:_LONGEST]
+                left_out.append(LeftOut(one.tool.name, one.connection.name, reason))
+                LOGGER.warning("%s: left out: %s", one.connection.name, reason)
         catalog = Catalog([Catalog([entry.tool], source=entry.source) for entry in entries])
         if wishes.lock is not None:
             _check(catalog, wishes.lock)
