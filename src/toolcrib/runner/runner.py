@@ -171,11 +171,13 @@ class ToolRunner:
 
     @property
     def left_behind(self) -> int:
-        """The number of calls in this process that were given up and still run, in threads or tasks, or
-        whose end is still to be written.
+        """How many calls of the whole process were given up and still run, in threads or tasks, or have
+        an end that is still to be written: those of every runner, not of this one alone.
 
-        With 100 that run no further tool is started: calls end as `not_runnable`. An end that the log
-        could not take counts, in this runner, until the call is made again, unless the log was closed.
+        With 100 that run no further tool is started, by any runner: calls end as `not_runnable`. An end
+        that the log could not take counts until the call is made again, unless the log was closed; such
+        ends are this runner's alone. So 0 says that all ends of this runner's calls are written. A log
+        that several runners write to may be closed when each of them says 0.
         """
         ledger = self._setup.write_ahead.ledger
         closed = ledger is None or getattr(ledger, "closed", False)

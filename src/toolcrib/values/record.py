@@ -398,10 +398,11 @@ Outcome: TypeAlias = Completed | Failed | Waiting
 class Sink(Protocol):
     """Takes records, when a call is over.
 
-    A sink that has to wait returns something to await, which is awaited to the end. One with an
-    attribute `write_ahead = True` also gets a record of status `started` before a tool runs. One
-    that has a method `attach` (`KeepsAttachments`) is given what records refer to, and one that has
-    `write_run` (`WatchesRuns`) gets the records of runs.
+    A sink that has to wait returns something to await, which is awaited to the end, however often the
+    call is cancelled: what may hang there (a server, a queue) needs a time limit of its own, or `exec`
+    hangs with it. One with an attribute `write_ahead = True` also gets a record of status `started`
+    before a tool runs. One that has a method `attach` (`KeepsAttachments`) is given what records refer
+    to, and one that has `write_run` (`WatchesRuns`) gets the records of runs.
     """
 
     def write(self, record: ToolInvocationRecord) -> Awaitable[object] | None: ...
