@@ -15,15 +15,23 @@ from typing import assert_never, cast
 import msgspec
 import orjson
 
+from toolcrib.agent.inner import inner_run_id
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError, Stage
 from toolcrib.hydration import ParseFailure, RepairRequest, hydrate, parse_arguments, repair
 from toolcrib.runner import ToolRunner, approval_request
 from toolcrib.runner.approval import approved_call, checked_answer, differing, request_id
 from toolcrib.runner.stopped import Stopped, rejection
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
-from toolcrib.values.context import RunTally, ToolApproval
-from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Ask, Caller
-from toolcrib.values.json import JsonObject, JsonValue, canonical_json, digest, encodable
+from toolcrib.values.context import Expense, RunTally, ToolApproval
+from toolcrib.values.decision import (
+    Answer,
+    ApprovalRequest,
+    Approve,
+    Ask,
+    Caller,
+    OuterCall,
+)
+from toolcrib.values.json import JsonObject, JsonValue, canonical_json, digest, encodable, to_plain
 from toolcrib.values.message import Message, Offer, Reply
 from toolcrib.values.record import (
     FOR_RUN,
@@ -32,6 +40,7 @@ from toolcrib.values.record import (
     Completed,
     Failed,
     Outcome,
+    SuspendedCall,
     ToolInvocationRecord,
     Waiting,
 )
@@ -337,6 +346,7 @@ def check_state(state: RunState) -> None:
         "tally.cost": tally.cost,
         "tally.tokens": tally.tokens,
         "corrections": state.corrections,
+        **{f"tally.inner.{name}": getattr(tally.inner, name) for name in Expense.__struct_fields__},
         **{f"usage.{name}": getattr(state.usage, name) for name in state.usage.__struct_fields__},
         **{f"tally.per_tool['{name}']": n for name, n in tally.per_tool.items()},
         **{f"tally.cost_per_tool['{name}']": n for name, n in tally.cost_per_tool.items()},
@@ -348,6 +358,20 @@ def check_state(state: RunState) -> None:
     for field, why, wrong in _contradictions(state):
         if wrong:
             raise changed(field, why)
+    for call_id, suspended in state.suspended.items():
+        inner, where = _inner(suspended), f"suspended['{call_id}']"
+        tools = (
+            name
+            for m in state.messages
+            for name in [c.name for c in m.tool_calls if c.id == call_id]
+        )
+        call = OuterCall(state.run_id, call_id, next(tools, ""))
+        if inner.run_id != inner_run_id(call) or _is_other(inner.caller, state.caller):
+            raise changed(where, "it is not of the run that this call began")
+        asked = [each for each in state.pending if each.call_in(state.run_id) == call_id]
+        if not asked or _is_other(inner.pending, tuple(asked)):
+            raise changed(where, "it does not ask what `pending` shows")
+        check_state(inner)
 
 
 def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
@@ -375,14 +399,16 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
     missing = any(number > recorded[name] for name, number in tally.per_tool.items())
     yield "tally.per_tool", "not all calls that were made have a record", missing
     completed = Counter(record.name for record in state.records if record.status == "completed")
-    miscounted = tally.calls != sum(tally.per_tool.values()) or tally.calls < completed.total()
+    own = tally.calls - tally.inner.calls
+    miscounted = own != sum(tally.per_tool.values()) or own < completed.total()
     yield "tally.calls", "it is not the number of the calls that were made", miscounted
     miscounted = any(tally.per_tool.get(name, 0) < number for name, number in completed.items())
     yield "tally.per_tool", "a tool completed more often", miscounted
     for field in ("cost_per_tool", "seconds_per_tool"):
         uncalled = not getattr(tally, field).keys() <= tally.per_tool.keys()
         yield f"tally.{field}", "it names a tool that was not called", uncalled
-    spent = math.isclose(tally.cost, sum(tally.cost_per_tool.values()), abs_tol=1e-9)
+    costs = sum(tally.cost_per_tool.values(), tally.inner.cost)
+    spent = math.isclose(tally.cost, costs, abs_tol=1e-9)
     yield "tally.cost", "it is not the cost of the calls that were made", not spent
     tokens = state.usage.input_tokens + state.usage.output_tokens
     yield "tally.tokens", "it is not what `usage` says", tally.tokens != tokens
@@ -392,6 +418,16 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
         unknown = told_by is None or given != _approval_in(told_by, given, tally)
         unknown = unknown or given.caller != caller.id
         yield f"tally.approved[{at}]", "no call of this run has a record of that answer", unknown
+
+
+def _inner(suspended: SuspendedCall) -> RunState:
+    """Return the state of the run that a call waits for. Raises SourceError."""
+    return RunState.from_json(bytes(suspended.saved))
+
+
+def _is_other(one: object, other: object) -> bool:
+    """Return whether two values are not the same JSON: to Python 1 equals True."""
+    return canonical_json(to_plain(one)) != canonical_json(to_plain(other))
 
 
 def _is_for_run(record: ToolInvocationRecord) -> bool:
@@ -446,7 +482,16 @@ def check_as_asked(state: RunState, calls: Sequence[HydrationResult]) -> None:
     code fails now, or refuses them: its call ends as that, and nobody has changed anything.
     """
     waiting = {call.call.id: call for call in calls}
+    for call_id, suspended in state.suspended.items():  # its own questions have been compared
+        call, where = waiting.pop(call_id, None), f"suspended['{call_id}']"
+        if call is None:
+            raise changed(where, "no call of that id waits")
+        approved = suspended.request
+        if approved is not None and _differing(approved, call, state):
+            raise changed(f"{where}.request", "it is not what the call would run with")
     for at, request in enumerate(state.pending):
+        if request.call_in(state.run_id) in state.suspended:
+            continue
         call = waiting.pop(request.call_id, None)
         if call is None:
             raise changed(f"pending[{at}].call_id", "no call of that id waits")
@@ -583,7 +628,7 @@ async def edit_fault(
     None if it could, and where only its run can tell. No tool runs."""
     found = (call for said in state.messages for call in said.tool_calls)
     call = next((call for call in found if call.id == request.call_id), None)
-    if call is None or call.name not in runner.catalog:
+    if request.run_id != state.run_id or call is None or call.name not in runner.catalog:
         return None
     restored = Restored(runner, state.restored, state.repaired, state.pinned)
     result = await restored.hydrate(call, Offer.of([runner.catalog[call.name]]))

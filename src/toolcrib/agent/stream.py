@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from contextlib import suppress
 from copy import copy
 from functools import cache
@@ -38,6 +38,7 @@ from toolcrib.values.run import (
     Event,
     ReasoningDelta,
     RunResult,
+    RunState,
     TextDelta,
     ToolArgumentsDelta,
     ToolCallFinished,
@@ -199,12 +200,13 @@ class Watch:
         self,
         emit: Callable[[Event], None],
         records: list[ToolInvocationRecord],
-        told: Iterable[ApprovalRequest] = (),
+        state: RunState,
     ) -> None:
-        """`told` are the questions of a run that goes on: they and their calls were told before."""
+        """The questions of a run that goes on, and their calls, were told before."""
         self._emit = emit
         self._records = records
-        self._told = {request.call_id: request.id for request in told}
+        self._told = {request.id for request in state.pending}
+        self._waited = {request.call_in(state.run_id) for request in state.pending}
         self._streaming: dict[str, PublicText] = {}  # by call id
         self._schemas: dict[str, JsonObject | None] = {}  # of the calls of this reply, by their id
         self.outcomes: dict[str, Outcome] = {}
@@ -237,11 +239,12 @@ class Watch:
         if isinstance(call, Hydrated):
             shown = public_arguments(call.definition, call.arguments)
             self._schemas[call.call.id] = call.definition.input_schema
-        if call.call.id not in self._told:
+        if call.call.id not in self._waited:
             self._emit(ToolCallStarted(call.call.id, public_name(call), shown))
 
     def approval_requested(self, request: ApprovalRequest) -> None:
-        if self._told.get(request.call_id) != request.id:
+        if request.id not in self._told:
+            self._told.add(request.id)
             self._emit(ApprovalRequested(request, self._schemas.get(request.call_id)))
 
     def progress(self, call_id: str, part: JsonValue) -> None:
@@ -249,7 +252,10 @@ class Watch:
 
     def finished(self, outcome: Outcome) -> None:
         self.outcomes[outcome.record.id] = outcome
-        if not isinstance(outcome, Waiting):
+        if isinstance(outcome, Waiting):
+            for request in outcome.requests:  # of an agent that is a tool
+                self.approval_requested(request)
+        else:
             self._records.append(outcome.record)
             self._emit(ToolCallFinished(outcome.record))
 

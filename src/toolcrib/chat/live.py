@@ -84,6 +84,8 @@ class CallKeeper:
         self._named.pop(run_id, None)
 
     async def write(self, record: ToolInvocationRecord) -> None:
+        if record.parent_run_id:
+            return  # of an agent that is a tool: a turn shows the call of that
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEASE):
                 await self._event(record.run_id).wait()
@@ -247,7 +249,9 @@ class LiveThreads:
         await check_answer(self._agent.runner, state, request, answer, allowed)
         shown = TurnView(turn.view, self._definition)
         waiting = shown.snapshot()
-        shown.answered(request.call_id, caller.id if isinstance(answer, Approve) else "")
+        shown.answered(
+            request.call_in(state.run_id), caller.id if isinstance(answer, Approve) else ""
+        )
         begun = await _free(self._store.begin_again(thread_id, caller.id, turn, shown.snapshot()))
         if not begun:
             raise ChatError(409, "already_answered", "this was answered before")
@@ -546,7 +550,8 @@ def _asked(stored: StoredThread, approval_id: str) -> tuple[StoredTurn, RunState
 def _is_open(turn: StoredTurn, request: ApprovalRequest) -> bool:
     """Return whether a turn that runs again has left a question for later."""
     calls = [part for part in turn.view["parts"] if part["kind"] == "call"]
-    return any(c["id"] == request.call_id and c["state"] == "waiting" for c in calls)
+    call_id = request.call_in(turn.run_id)
+    return any(c["id"] == call_id and c["state"] == "waiting" for c in calls)
 
 
 _UNKNOWN = (

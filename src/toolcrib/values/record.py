@@ -17,7 +17,7 @@ import msgspec
 
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.call import HydrationError, PayloadRef, ValidatorInfo
-from toolcrib.values.decision import ApprovalRequest, Decision
+from toolcrib.values.decision import ApprovalRequest, Approve, Decision
 from toolcrib.values.definition import HasDefinition, NoSchemaMode
 from toolcrib.values.json import (
     JsonObject,
@@ -81,6 +81,10 @@ FOR_RUN_EXACTLY = "approved_exactly_for_run"
 
 LEFT_BEHIND = "left_behind"
 """The note on a call whose tool was told to stop, did not, and went on after its outcome was told."""
+
+
+READ_UNTRUSTED = "read_untrusted"
+"""The note on a call in whose tool a run was tainted: whoever is given its outcome again is, too."""
 
 
 NO_JSON = msgspec.Raw(b"null")
@@ -385,11 +389,35 @@ class Failed(msgspec.Struct, frozen=True):
     replayed: bool = False
 
 
+class SuspendedCall(Veiled, msgspec.Struct, frozen=True):
+    """What a call needs to go on whose tool has begun, and waits for an answer itself.
+
+    `saved` is the tool's own JSON: of an agent, the state of its run. If the call had to be approved
+    before it began, `request` and `answer` are how that was done: nobody is asked again.
+    """
+
+    veiled: ClassVar[tuple[str, ...]] = ("saved", "answer")
+
+    saved: msgspec.Raw
+    request: ApprovalRequest | None = None
+    answer: Approve | None = None
+
+
 class Waiting(msgspec.Struct, frozen=True):
-    """Nobody has answered `request` yet. Execute the same call again once somebody has."""
+    """Nobody has answered `request` yet. Execute the same call again once somebody has.
+
+    A call whose tool has begun, and asks itself, has `suspended`, and perhaps `others` to answer: it is
+    executed again in a `CallScope` that has it, by the call's id.
+    """
 
     record: ToolInvocationRecord
     request: ApprovalRequest
+    others: tuple[ApprovalRequest, ...] = ()
+    suspended: SuspendedCall | None = None
+
+    @property
+    def requests(self) -> tuple[ApprovalRequest, ...]:
+        return (self.request, *self.others)
 
 
 Outcome: TypeAlias = Completed | Failed | Waiting

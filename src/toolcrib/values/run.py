@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias, get_args, runtim
 import msgspec
 
 from toolcrib.errors import SourceError, ToolcribError
-from toolcrib.values.context import RunTally
+from toolcrib.values.context import Expense, RunTally
 from toolcrib.values.decision import ANONYMOUS, ApprovalRequest, Caller
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_json, keyed_digest
 from toolcrib.values.message import FinishReason, Message, Usage
-from toolcrib.values.record import Choice, Origin, ToolInvocationRecord, state_of
+from toolcrib.values.record import Choice, Origin, SuspendedCall, ToolInvocationRecord, state_of
 from toolcrib.values.typed import Checked, check_type
 
 RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "cancelled"]
@@ -50,6 +50,9 @@ class RepairedText(Veiled, msgspec.Struct, frozen=True):
     by: str
 
 
+_SAYS_NOTHING: tuple[Any, ...] = ({}, [], msgspec.to_builtins(Expense()))
+
+
 class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     """All that a run needs to go on in another process: JSON, no pickle.
 
@@ -61,8 +64,9 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     asked, and asked again after a restart, is asked about the same. `pinned` has, by call id, what
     default factories made for a waiting call (`Building.pinned`): they run once a call. `origin` is the
     turn that made the waiting calls, and `choice` why the tools on offer were chosen, in a run that
-    picks. `corrections` is how often an answer went back to the model. `signature` is that of an agent
-    with a `state_key`, over all the rest.
+    picks. `corrections` is how often an answer went back to the model. `suspended` has, by call id, the
+    runs of agents that are tools, and wait themselves. `signature` is that of an agent with a
+    `state_key`, over all the rest.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("restored", "pinned")
@@ -83,6 +87,7 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     choice: Choice | None = None
     pinned: dict[str, JsonObject] = {}
     corrections: int = 0
+    suspended: dict[str, SuspendedCall] = {}
     version: int = 1
     signature: str = ""
 
@@ -98,8 +103,15 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
         check_signature(self.signature, self._signature(key), "the saved state")
 
     def _signature(self, key: bytes) -> str:
-        """Return the HMAC-SHA256 of the canonical JSON of what is saved, without the signature."""
+        """Return the HMAC-SHA256 of the canonical JSON of what is saved, without the signature.
+
+        What 0.2 did not have is left out where it says nothing: a state that it signed goes on.
+        """
         saved = msgspec.json.decode(msgspec.structs.replace(self, signature="").to_json())
+        newer = [(saved, "suspended"), *((each, "within") for each in saved["pending"])]
+        for place, name in (*newer, (saved["tally"], "inner")):
+            if place[name] in _SAYS_NOTHING:
+                del place[name]
         return keyed_digest(key, "toolcrib run state", canonical_json(saved))
 
     @staticmethod
