@@ -371,8 +371,8 @@ async def test_seconds_pass_for_both() -> None:
         return "slept"
 
     sink = MemorySink()
-    inner = agent(call("sleep"), tools=[sleep]).as_tool("clerk", "Sleeps.")
-    outer = boss(inner, ASK, limits=Limits(seconds=0.05), sinks=[sink])
+    inner = agent(call("sleep"), tools=[sleep])
+    outer = boss(inner.as_tool("clerk", "Sleeps."), ASK, limits=Limits(seconds=0.05), sinks=[sink])
     result = await outer.run("go")
     assert (result.status, result.limit, ran) == ("limited", "seconds", ["told to stop"])
     assert [run.status for run in sink.runs] == ["running", "running", "cancelled", "limited"]
@@ -468,10 +468,12 @@ class Found:
 async def test_the_type_of_its_answer_is_the_schema_of_the_result() -> None:
     text = json.dumps({"title": "Tea", "pages": 3})
     made = agent(text, output=Found).as_tool("find", "Finds a book.", visible=["title"])
-    schema = made.definition.output_schema
-    assert schema is not None
-    assert set(schema["properties"]) == {"title", "pages"}
-    assert set((made.definition.input_schema or {})["properties"]) == {"prompt"}
+    takes: Any = made.definition.input_schema
+    gives: Any = made.definition.output_schema
+    assert [[*schema["properties"]] for schema in (takes, gives)] == [
+        ["prompt"],
+        ["title", "pages"],
+    ]
     result = await boss(made, call("find", prompt="tea"), "ok").run("go")
     assert result.records[0].result == {"title": "Tea"}
     assert json.loads(result.messages[-2].content) == {"title": "Tea", "pages": 3}
@@ -545,6 +547,37 @@ async def test_cancelling_goes_in() -> None:
     assert stopped.is_set()
     assert [record.error and record.error.code for record in sink.records] == ["cancelled"] * 2
     assert [run.status for run in sink.runs][2:] == ["cancelled", "cancelled"]
+
+
+async def test_a_run_that_ends_while_a_part_of_it_waits_says_so() -> None:
+    @tool(visible=ALL)
+    async def hang() -> str:
+        """Hang."""
+        await asyncio.sleep(30)
+        return "never"
+
+    inner = clerk([call("note", text="a"), call("refund", order=7)])
+    outer = boss([inner, hang], [ASK, call("hang")], limits=Limits(seconds=0.1))
+    result = await outer.run("go")
+    assert (result.status, result.limit, ran) == ("limited", "seconds", ["a"])
+    said = result.messages[2].content
+    assert "That part has not run, and what it did before is not undone." in said
+    assert (result.pending, result.state.suspended) == ((), {})
+
+
+async def test_a_conversation_goes_on_while_it_waits() -> None:
+    model = ScriptedClient([ASK, "later", "ok"])
+    clerks = ScriptedClient([call("refund", order=7), "done"])
+    inner = Agent(clerks, TOOLS).as_tool("clerk", "Does it.", visible=ALL)
+    session = Agent(model, ToolRunner([inner], approver=answer_later)).session()
+    first = await session.send("refund it")
+    assert (await session.send("is it done?")).text == "later"
+    [told] = [message.content for message in session.messages if message.role == "tool"]
+    assert "The call has begun, and waits for somebody's approval of a part of it." in told
+    yes: dict[str, Answer] = {first.pending[0].id: Approve("grace")}
+    result = await session.resume(first.state, yes)
+    assert (result.text, ran) == ("ok", [7])
+    assert [message.content for message in session.messages if message.role == "tool"] == ["done"]
 
 
 async def waiting(key: bytes | None = None) -> RunResult:

@@ -187,7 +187,7 @@ class Session:
         if self._busy is not None and self._busy.run_id == result.state.run_id:
             raise ToolcribError("this session is busy with that run: await its end before")
         before = self._known(result.state)
-        turn = before.replaced(result.messages, over=result.status == "completed")
+        turn = before.replaced(result.state, over=result.status == "completed")
         if turn.extends(before):
             self._put(turn, result)
         elif not before.extends(turn):
@@ -201,7 +201,7 @@ class Session:
         """Return the turn of the run whose last state here this is. Raises ToolcribError otherwise."""
         check_type("state", state, RunState, "a RunState: RunState.from_json(text)")
         known = self._known(state)
-        turn = known.replaced(state.messages)
+        turn = known.replaced(state)
         if not known.messages and turn.tells_more(known):
             raise ToolcribError(_ELSEWHERE)
         if known.messages and not (turn.extends(known) and known.extends(turn)):
@@ -216,7 +216,7 @@ class Session:
         for turn in self._turns:
             if turn.run_id == state.run_id:
                 return turn
-        said, here = settled(state.messages), split_system(self.messages)[1]
+        said, here = settled(state), split_system(self.messages)[1]
         next_ = said[len(here) : len(here) + 1]  # a run begins with what a user says
         if next_ and next_[0].role == "user" and said[: len(here)] == here:
             return RunTurn(state.run_id, len(here))
@@ -267,7 +267,7 @@ class Session:
         if result is None:
             return
         begun = msgspec.structs.replace(turn, run_id=result.state.run_id)
-        ended = begun.replaced(result.messages, over=result.status == "completed")
+        ended = begun.replaced(result.state, over=result.status == "completed")
         if result.status in _KEPT or ended.tells_more(begun):
             self._put(ended, result)
 

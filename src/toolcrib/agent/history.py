@@ -197,13 +197,21 @@ class ConversationHistory:
         calls = tuple(self._readable(call, outcomes.get(call.id)) for call in asked.tool_calls)
         for call in calls:
             outcome = outcomes.get(call.id)
-            waited = error is not None and isinstance(outcome, Waiting)
-            told = _WAITS if waited else error
+            told = error
+            if error is not None and isinstance(outcome, Waiting):
+                told = _WAITS if outcome.suspended is None else _PART_WAITED
             message = given.get(call.id) or result_message(call, outcome, told)
             if message is not None and untrusted:
                 message = msgspec.structs.replace(message, untrusted=True)
             results += [] if message is None else [message]
         self._messages[position:] = [msgspec.structs.replace(asked, tool_calls=calls), *results]
+
+    def tell(self, calls: Collection[str], error: CallError) -> None:
+        """Say something else of calls of the last turn that have a result."""
+        for at in range(self._last_assistant() + 1, len(self._messages)):
+            if self._messages[at].call_id in calls:
+                told = msgspec.structs.replace(self._messages[at], content=error_content(error))
+                self._messages[at] = told
 
     def _readable(self, call: ToolCall, outcome: Outcome | None) -> ToolCall:
         """While a call waits it stays as it was sent: it will be judged again."""
@@ -228,10 +236,21 @@ class ConversationHistory:
 _WAITS = CallError.of(
     ErrorCode.APPROVAL_REQUIRED, "The call waits for somebody's approval. It has not run."
 )
+_PART_WAITS = CallError.of(
+    ErrorCode.APPROVAL_REQUIRED,
+    "The call has begun, and waits for somebody's approval of a part of it. That part has not run.",
+)
+_PART_WAITED = CallError.of(
+    ErrorCode.OUTCOME_UNKNOWN,
+    "The call had begun, and waited for somebody's approval of a part of it. That part has not run, and"
+    " what it did before is not undone.",
+)
 NOT_MADE = CallError.of(
     ErrorCode.NOT_RUNNABLE, "The call was not made: its run failed first.", retryable=True
 )
-_UNTOLD = tuple(map(error_content, (_WAITS, NOT_MADE, CallError.of(ErrorCode.CANCELLED))))
+_UNTOLD = tuple(
+    map(error_content, (_WAITS, _PART_WAITS, NOT_MADE, CallError.of(ErrorCode.CANCELLED)))
+)
 
 
 class RunTurn(msgspec.Struct, frozen=True):
@@ -245,9 +264,9 @@ class RunTurn(msgspec.Struct, frozen=True):
     messages: tuple[Message, ...] = ()
     over: bool = False
 
-    def replaced(self, messages: tuple[Message, ...], *, over: bool = False) -> RunTurn:
+    def replaced(self, state: RunState, *, over: bool = False) -> RunTurn:
         """Return the turn as a run's whole history has it."""
-        said = settled(messages)[self.before :]
+        said = settled(state)[self.before :]
         return msgspec.structs.replace(self, messages=said, over=over)
 
     def extends(self, other: RunTurn) -> bool:
@@ -267,11 +286,14 @@ def split_system(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], tu
     return messages[:at], messages[at:]
 
 
-def settled(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def settled(state: RunState) -> tuple[Message, ...]:
     """Return what was said in a run; a call that waits has a result that says so."""
-    history = ConversationHistory(split_system(messages)[1], lambda call: call.arguments)
-    if history.unanswered():
+    history = ConversationHistory(split_system(state.messages)[1], lambda call: call.arguments)
+    waiting = history.unanswered()
+    if waiting:
+        begun = state.suspended.keys() & {call.id for call in waiting}
         history.settle({}, _WAITS)
+        history.tell(begun, _PART_WAITS)
     return history.messages
 
 

@@ -43,7 +43,7 @@ from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import canonical_json
 from toolcrib.values.message import Message
-from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.record import READ_UNTRUSTED, ToolInvocationRecord
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
@@ -448,8 +448,11 @@ class LiveThreads:
     def _read_others(self, calls: Mapping[str, ToolInvocationRecord]) -> bool:
         """Return whether a call has begun that may have read untrusted content. Of a tool that nobody
         here knows, who knows what it has read?"""
-        definitions = [self._definition(r.name) for r in calls.values() if _has_begun(r)]
-        return any(each is None or each.annotations.untrusted_output for each in definitions)
+        begun = [record for record in calls.values() if _has_begun(record)]
+        definitions = [self._definition(record.name) for record in begun]
+        return any(READ_UNTRUSTED in record.notes for record in begun) or any(
+            each is None or each.annotations.untrusted_output for each in definitions
+        )
 
     def _opened(self, stored: StoredThread) -> _OpenThread:
         return self._open.setdefault(stored.id, _OpenThread(stored))

@@ -97,6 +97,7 @@ from toolcrib.values.record import (
     FOR_RUN,
     FOR_RUN_EXACTLY,
     READ_UNTRUSTED,
+    SUSPENDED,
     CallError,
     Completed,
     Failed,
@@ -317,6 +318,7 @@ class Call(Veiled, msgspec.Struct):
             until = max(each.expires_at for each in (request, *requests))  # the yes has been used
             request = msgspec.structs.replace(request, expires_at=until)
         saved = SuspendedCall(msgspec.Raw(suspended.saved.encode()), request, answer)
+        facts.notes += (SUSPENDED,)
         return Waiting(facts.record("waiting"), requests[0], requests[1:], saved)
 
     def _plan(self, hydrated: HydrationResult) -> tuple[Hydrated, ToolPlan]:

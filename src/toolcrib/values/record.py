@@ -83,6 +83,10 @@ LEFT_BEHIND = "left_behind"
 """The note on a call whose tool was told to stop, did not, and went on after its outcome was told."""
 
 
+SUSPENDED = "suspended"
+"""The note on a call that waits though its tool has begun: what that asks is to be answered."""
+
+
 READ_UNTRUSTED = "read_untrusted"
 """The note on a call in whose tool a run was tainted: whoever is given its outcome again is, too."""
 
@@ -251,6 +255,7 @@ class ToolInvocationRecord(
     `defaulted` points (JSON Pointers) to the arguments that were not sent and are the author's
     defaults. `notes` names the liberties that were taken in reading them, `over_time_limit` says
     that the tool completed past its limit, `left_behind` that it went on after its outcome was told,
+    `suspended` that it has begun and waits, `read_untrusted` that a run was tainted in it,
     `undeclared:2` that it got two arguments which its schema does not name and no record shows, and
     `approved_for_run` that the yes was to the tool for the whole run, `approved_exactly_for_run` that
     it was to these arguments for the whole run; `repaired_by` says who repaired them, `edited` that

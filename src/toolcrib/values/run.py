@@ -24,6 +24,7 @@ class Limits(Checked, msgspec.Struct, frozen=True):
     """Say where a run stops by itself: model turns, tool calls, seconds, tool cost. None is no limit.
 
     `tool_cost` is the sum of the `cost` that the called tools were declared with, in the author's unit.
+    Turns, calls and tool cost of agents that are tools count, too.
     `corrections` is how often an answer that is not of the type of `output` goes back to the model.
     """
 
@@ -153,7 +154,8 @@ class RunRecord(
     They are written when a run begins or goes on (`running`), and when it has ended or waits;
     `started_at` (seconds since the epoch) is then the same, and `seconds` how long it took. `provider`
     and `prompt_digest` are those of its last turn, as in the `Origin` of a call; `turns`, `calls` and
-    `usage` are those of the run up to now, what was before it waited included.
+    `usage` are those of the run up to now, what was before it waited included. What agents that are its
+    tools have spent is in `calls` and `usage`; they have records of their own.
     """
 
     run_id: str
@@ -197,7 +199,8 @@ class RunResult(Veiled, msgspec.Struct, frozen=True):
     """Says how a run ended. `messages` is the whole history; `pending` what it waits for.
 
     `limit` names the limit that ended it, when `status` is `limited`: one of `Limits`, or how the last
-    reply ended (`length`, `content_filter`; of a typed answer any `finish` but `stop`).
+    reply ended (`length`, `content_filter`; of a typed answer any `finish` but `stop`). An agent as a
+    tool may be limited by the `budget` of a run around it.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("text", "output")
