@@ -742,3 +742,78 @@ async def test_killed_between_the_inner_effect_and_the_outer_checkpoint(
     ended = {(r.name, r.parent_call_id) for r in records if r.status == "completed"}
     assert ("clerk", "") in ended
     assert (("refund", last.id) in ended) == (dies != "tool")
+
+
+async def _until(task: asyncio.Task[Any], steps: int) -> None:
+    for _ in range(steps):
+        if task.done():
+            return
+        await asyncio.sleep(0)
+
+
+async def test_cancelled_anywhere_each_call_has_one_result_and_what_was_spent_is_known() -> None:
+    seen = set()
+    for steps in range(120):
+        ran.clear()
+        sink = MemorySink()
+        low = agent([call("note", text="a"), call("look")], "x").as_tool("low", "Does it.")
+        mid = agent(call("low", prompt="x"), "y", tools=[low]).as_tool("mid", "Has it done.")
+        outer = boss(mid, [call("mid", prompt="x"), call("look")], "ok", sinks=[sink])
+        stream = outer.stream("go")
+        await _until(stream._task, steps)
+        result = await stream.cancel()
+        seen.add(result.status)
+        calls = [each.id for message in result.messages for each in message.tool_calls]
+        told = [message.call_id for message in result.messages if message.role == "tool"]
+        assert calls == told
+        tally = result.state.tally
+        assert tally.calls == sum(tally.per_tool.values()) + tally.inner.calls
+        made = [record.name for record in sink.records if record.idempotency_key]
+        assert (tally.calls, tally.cost) == (len(made), 2.0 * made.count("note"))
+        again = await boss(mid, "more").resume(RunState.from_json(result.state.to_json()))
+        assert again.status == "completed"
+    assert seen == {"cancelled", "completed"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    orders=st.lists(st.lists(st.lists(st.integers(1, 99), max_size=3), max_size=3), max_size=3),
+    data=st.data(),
+)
+async def test_whatever_waits_goes_on_once_in_whatever_order_it_is_answered(
+    orders: list[list[list[int]]], data: st.DataObject
+) -> None:
+    """Agents side by side, each with agents of its own; each state is saved, and read again."""
+    ran.clear()
+
+    def lows(own: list[list[int]]) -> list[Any]:
+        replies = ([call("refund", order=n) for n in each] or "nothing" for each in own)
+        return [
+            agent(reply, "done").as_tool(f"low{at}", "Does it.") for at, reply in enumerate(replies)
+        ]
+
+    mids = [
+        agent([call(f"low{n}", prompt="x") for n in range(len(own))] or "-", "ok", tools=lows(own))
+        for own in orders
+    ]
+    tools = [mid.as_tool(f"mid{at}", "Has it done.") for at, mid in enumerate(mids)]
+    first = [call(f"mid{at}", prompt="x") for at in range(len(tools))] or "-"
+    outer = boss(tools, first, "ok", state_key=KEY, limits=Limits(turns=100))
+    result = await outer.run("go")
+    refused = list[int]()
+    while result.status == "waiting":
+        asked = data.draw(st.lists(st.sampled_from(result.pending), min_size=1, unique_by=id))
+        answers = dict[str, Answer]()
+        for request in asked:
+            answers[request.id] = data.draw(st.sampled_from([Approve("grace"), Refuse(by="eve")]))
+            if isinstance(answers[request.id], Refuse):
+                refused.append(request.arguments["order"])  # type: ignore[arg-type]
+        result = await outer.resume(RunState.from_json(result.state.to_json()), answers)
+    wanted = [order for own in orders for each in own for order in each]
+    assert (result.status, sorted(ran + refused)) == ("completed", sorted(wanted))
+    asked_of = [sum(bool(each) for each in own) for own in orders]
+    mid_turns = sum(1 + bool(own) for own in orders)
+    low_turns = sum(map(len, orders)) + sum(asked_of)
+    assert result.usage.requests == 1 + bool(orders) + mid_turns + low_turns
+    tally = result.state.tally
+    assert tally.inner.calls == sum(map(len, orders)) + len(ran)

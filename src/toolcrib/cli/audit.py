@@ -194,7 +194,7 @@ class CallStory:
         record = self.record
         if record.status in _PLANS:
             return f"It has not run: {_planned(record)}."
-        if SUSPENDED in record.notes:
+        if SUSPENDED in self._own[-1].notes and not is_final(record):
             return "It has begun, and nobody has answered yet what it asks."
         if record.status == "waiting":
             return f"It has not run: {_decided(record.decision)}, and nobody has answered yet."
