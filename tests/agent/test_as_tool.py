@@ -245,6 +245,23 @@ async def test_the_call_itself_is_approved_once_with_its_edit() -> None:
     assert (await boss(risky(), "more").resume(third.state)).text == "more"
 
 
+@pytest.mark.parametrize("field", ["arguments", "tool", "call_id", "definition_digest", "caller"])
+async def test_how_the_call_itself_was_approved_cannot_be_changed(field: str) -> None:
+    def risky(*turns: Any) -> Any:
+        return agent(*turns).as_tool("clerk", "Does it.", visible=ALL, safe=False)
+
+    first = await boss(risky(), ASK).run("go")
+    yes: dict[str, Answer] = {first.pending[0].id: Approve("grace")}
+    second = await boss(risky(call("refund", order=7))).resume(first.state, yes)
+    state = json.loads(second.state.to_json())
+    [suspended] = state["suspended"].values()
+    suspended["approval"][0][field] = {"prompt": "other"} if field == "arguments" else "other"
+    yes = {second.pending[0].id: Approve("grace")}
+    with pytest.raises(SourceError, match="approval"):
+        await boss(risky("done"), "ok").resume(RunState.from_json(json.dumps(state)), yes)
+    assert ran == []
+
+
 async def test_three_levels_deep() -> None:
     def hierarchy(*turns: Any, middle: Any = (), top: Any = ()) -> Agent:
         low = agent(*turns).as_tool("low", "Does it.", visible=ALL)
@@ -805,9 +822,9 @@ async def test_whatever_waits_goes_on_once_in_whatever_order_it_is_answered(
         asked = data.draw(st.lists(st.sampled_from(result.pending), min_size=1, unique_by=id))
         answers = dict[str, Answer]()
         for request in asked:
-            answers[request.id] = data.draw(st.sampled_from([Approve("grace"), Refuse(by="eve")]))
-            if isinstance(answers[request.id], Refuse):
-                refused.append(request.arguments["order"])  # type: ignore[arg-type]
+            yes = data.draw(st.booleans())
+            answers[request.id] = Approve("grace") if yes else Refuse(by="eve")
+            refused += [] if yes else [int(str(request.arguments["order"]))]
         result = await outer.resume(RunState.from_json(result.state.to_json()), answers)
     wanted = [order for own in orders for each in own for order in each]
     assert (result.status, sorted(ran + refused)) == ("completed", sorted(wanted))

@@ -320,6 +320,7 @@ def earlier_arguments(state: dict[str, Any]) -> None:
         lambda state: state["usage"].update(requests=9, cache_read=9),
         whole(elapsed=60.0),
         whole(corrections=1),
+        tally(inner={"turns": 9, "calls": 0, "cost": 0.0}),
     ],
 )
 async def test_what_one_place_says_is_found_by_the_signature_alone(

@@ -573,7 +573,9 @@ class Agent:
         told = [self.instructions, self._output.instructions if self._output else ""]
         instructions = "\n\n".join(text for text in told if text)
         system = [Message.system(instructions)] if instructions else []
-        run_id = f"run_{os.urandom(8).hex()}" if outer is None else inner_run_id(outer.call)
+        run_id = f"run_{os.urandom(8).hex()}"
+        if outer is not None:
+            run_id = inner_run_id(outer.call.run_id, outer.call.call_id)
         within = is_tainted_here()  # a tool that has read untrusted content may quote it
         tainted = within or self._is_untrusted(past)
         asked = msgspec.structs.replace(Message.user(prompt), untrusted=within)

@@ -29,7 +29,6 @@ from toolcrib.values.decision import (
     Approve,
     Ask,
     Caller,
-    OuterCall,
 )
 from toolcrib.values.json import JsonObject, JsonValue, canonical_json, digest, encodable, to_plain
 from toolcrib.values.message import Message, Offer, Reply
@@ -382,13 +381,8 @@ def check_state(state: RunState) -> None:
             raise changed(field, why)
     for call_id, suspended in state.suspended.items():
         inner, where = _inner(suspended), f"suspended['{call_id}']"
-        tools = (
-            name
-            for m in state.messages
-            for name in [c.name for c in m.tool_calls if c.id == call_id]
-        )
-        call = OuterCall(state.run_id, call_id, next(tools, ""))
-        if inner.run_id != inner_run_id(call) or _is_other(inner.caller, state.caller):
+        is_another = inner.run_id != inner_run_id(state.run_id, call_id)
+        if is_another or _is_other(inner.caller, state.caller):
             raise changed(where, "it is not of the run that this call began")
         asked = [each for each in state.pending if each.call_in(state.run_id) == call_id]
         if not asked or _is_other(inner.pending, tuple(asked)):
@@ -508,9 +502,8 @@ def check_as_asked(state: RunState, calls: Sequence[HydrationResult]) -> None:
         call, where = waiting.pop(call_id, None), f"suspended['{call_id}']"
         if call is None:
             raise changed(where, "no call of that id waits")
-        approved = suspended.request
-        if approved is not None and _differing(approved, call, state):
-            raise changed(f"{where}.request", "it is not what the call would run with")
+        if suspended.approval is not None and _differing(suspended.approval[0], call, state):
+            raise changed(f"{where}.approval", "it is not what the call would run with")
     for at, request in enumerate(state.pending):
         if request.call_in(state.run_id) in state.suspended:
             continue

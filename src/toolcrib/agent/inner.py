@@ -71,9 +71,9 @@ _RUNNING: ContextVar[tuple[object, ...]] = ContextVar("toolcrib_agents_running",
 """The agents within whose runs, as tools, this is."""
 
 
-def inner_run_id(call: OuterCall) -> str:
+def inner_run_id(run_id: str, call_id: str) -> str:
     """Return the id of the run that a call of an agent begins."""
-    return f"run_{sha256_hex(f'{len(call.run_id)}:{call.run_id}{call.call_id}')[:16]}"
+    return f"run_{sha256_hex(f'{len(run_id)}:{run_id}{call_id}')[:16]}"
 
 
 def agent_tool(

@@ -358,25 +358,16 @@ class Run:
         self._history = ConversationHistory(state.messages, self._restored.text)
         self._watch = Watch(self._emit, self._records, state)
         self._given = answers
-        around = None if outer is None else outer.around
         self._spending = Spending(
-            terms.limits,
-            state,
-            self._tally,
-            runner=runner,
-            around=None if around is None else around.scope.account,
-            tool="" if outer is None else outer.call.tool,
-            emit=self._emit,
+            terms.limits, state, self._tally, runner=runner, outer=outer, emit=self._emit
         )
-        begun = [each for each in state.suspended.values() if each.request and each.answer]
-        given = {each.request.id: each.answer for each in begun if each.request and each.answer}
-        asked = [*state.pending, *(each.request for each in begun if each.request)]
+        approvals = [s.approval for s in state.suspended.values() if s.approval is not None]
         self._scope = CallScope(
             self._tally,
-            {**given, **answers},
-            {request.id: request for request in asked},
+            {**{request.id: answer for request, answer in approvals}, **answers},
+            {each.id: each for each in (*state.pending, *(request for request, _ in approvals))},
             self._watch,
-            approver=None if around is None or runner.approver else around.approver,
+            approver=None if outer is None or runner.approver else outer.around.approver,
             suspended=state.suspended,
             account=self._spending,
             within=() if outer is None else (*outer.around.scope.within, outer.call),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from toolcrib.agent.inner import OuterRun
 from toolcrib.runner import ToolRunner
 from toolcrib.values.call import HydrationResult
 from toolcrib.values.context import ROUNDING, Account, Expense, PolicyContext, RunTally
@@ -21,10 +22,7 @@ _NOTHING = Expense()
 
 
 class Spending:
-    """Counts what one run spends: an `Account` for the agents that are its tools.
-
-    `around` is the account of the run around it, and `tool` what this run's agent is called there.
-    """
+    """Counts what one run spends: an `Account` for the agents that are its tools."""
 
     def __init__(
         self,
@@ -33,16 +31,15 @@ class Spending:
         tally: RunTally,
         *,
         runner: ToolRunner,
-        around: Account | None,
-        tool: str,
+        outer: OuterRun | None,
         emit: Callable[[Event], None],
     ) -> None:
         self._limits = limits
         self._tally = tally
         self._caller: Caller = state.caller
         self._runner = runner
-        self._around = around
-        self._tool = tool
+        self._around: Account | None = None if outer is None else outer.around.scope.account
+        self._tool = "" if outer is None else outer.call.tool
         self._emit = emit
         self._calls = self._before = _NOTHING
         self.turn = state.turn

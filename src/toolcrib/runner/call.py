@@ -312,12 +312,13 @@ class Call(Veiled, msgspec.Struct):
         self.state = NEXT[self.state]["suspend"]
         facts, tally, requests = self.facts, self.scope.tally, suspended.requests
         facts.key = ""
-        request, answer = self.approval or (None, None)
-        if request is not None:
+        approval = self.approval
+        if approval is not None:
+            request, answer = approval
             tally.approved = tuple(each for each in tally.approved if each.id != request.id)
             until = max(each.expires_at for each in (request, *requests))  # the yes has been used
-            request = msgspec.structs.replace(request, expires_at=until)
-        saved = SuspendedCall(msgspec.Raw(suspended.saved.encode()), request, answer)
+            approval = msgspec.structs.replace(request, expires_at=until), answer
+        saved = SuspendedCall(msgspec.Raw(suspended.saved.encode()), approval)
         facts.notes += (SUSPENDED,)
         return Waiting(facts.record("waiting"), requests[0], requests[1:], saved)
 

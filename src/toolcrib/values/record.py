@@ -397,15 +397,14 @@ class Failed(msgspec.Struct, frozen=True):
 class SuspendedCall(Veiled, msgspec.Struct, frozen=True):
     """What a call needs to go on whose tool has begun, and waits for an answer itself.
 
-    `saved` is the tool's own JSON: of an agent, the state of its run. If the call had to be approved
-    before it began, `request` and `answer` are how that was done: nobody is asked again.
+    `saved` is the tool's own JSON: of an agent, the state of its run. `approval` is the question and
+    the answer with which the call was let begin, if it had to be: nobody is asked again.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("saved", "answer")
+    veiled: ClassVar[tuple[str, ...]] = ("saved", "approval")
 
     saved: msgspec.Raw
-    request: ApprovalRequest | None = None
-    answer: Approve | None = None
+    approval: tuple[ApprovalRequest, Approve] | None = None
 
 
 class Waiting(msgspec.Struct, frozen=True):
