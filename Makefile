@@ -13,7 +13,7 @@ endif
 # Tests start hundreds of interpreters: what one has compiled, the next reads.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: chat serve web web-check test cov test-all lint mutate bench bench-peers picture pictures count trace docs docs-serve lock release clean
+.PHONY: chat serve web web-check mcp-servers test cov test-all lint mutate bench bench-peers picture pictures count trace docs docs-serve lock release clean
 
 chat: export TOOLCRIB_ASK := $(value ASK)
 chat: .venv/.run
@@ -33,6 +33,10 @@ web-check:
 	cd web && npm ci --no-audit --no-fund --loglevel=error && npm run --silent check
 	cd web && npx vite build --logLevel error --outDir ../.web
 	diff -r .web src/toolcrib/chat/built
+
+# MCP servers of npm, for tests; without npm the tests that ask them skip.
+mcp-servers:
+	cd tests/mcp && npm ci --no-audit --no-fund --loglevel=error
 
 test: .venv/.dev
 	@$(BIN)/toolcrib local install >/dev/null

@@ -24,7 +24,11 @@ from toolcrib import (
     CallContext,
     Catalog,
     Deny,
+    File,
+    Image,
+    Link,
     Refuse,
+    ToolContent,
     ToolError,
     capability,
     tool,
@@ -257,6 +261,12 @@ async def says_safely() -> bool:
 
 
 @tool(visible=ALL)
+async def says_to_the_model() -> bool:
+    """Fail, and say why."""
+    raise ToolError("no", model_text=CANARY)
+
+
+@tool(visible=ALL)
 async def tells(ctx: CallContext) -> bool:
     """Tell of its progress."""
     ctx.progress({"done": CANARY})
@@ -388,6 +398,7 @@ CUT_UNDECLARED = cut([raw_call("note", f'{{"{CANARY}": "{CANARY}{"." * 60}"}}')]
 RESULT = {"properties": {"saved": {"type": "integer"}}, "additionalProperties": False}
 SAID = {"saved": "yes"}
 SHOPS = Catalog([orders])
+PICTURE = Image("image/png", "aGk=")
 
 PLANTS: dict[str, Plant] = {
     "argument, declared": Plant(call("note", text=CANARY), [note]),
@@ -436,6 +447,28 @@ PLANTS: dict[str, Plant] = {
         call("given"), [gives({"saved": CANARY * 99})], options={"max_result_bytes": 99}
     ),
     "result, no JSON": Plant(call("given"), [gives({"saved": CANARY, "x": float("nan")})]),
+    "content, a text": Plant(call("given"), [gives([CANARY, PICTURE], visible=ALL)]),
+    "content, an address": Plant(
+        call("given"), [gives(Image(url=f"https://a.test/{CANARY}"), visible=ALL)]
+    ),
+    "content, a file of text": Plant(
+        call("given"), [gives(File("text/plain", text=CANARY, name=CANARY), visible=ALL)]
+    ),
+    "content, a file's name": Plant(
+        call("given"), [gives(File("audio/wav", "aGk=", name=CANARY), visible=ALL)]
+    ),
+    "content, a link": Plant(call("given"), [gives(Link(CANARY, CANARY, CANARY), visible=ALL)]),
+    "content, its type": Plant(call("given"), [gives(File(CANARY, "aGk="), visible=ALL)]),
+    "content, no base64": Plant(
+        call("given"), [gives(ToolContent(SAID, [Image("image/png", CANARY)]), visible=ALL)]
+    ),
+    "content, in a value": Plant(
+        call("given"), [gives({"saved": Image("image/png", CANARY)}, visible=ALL)]
+    ),
+    "content, hidden": Plant(
+        call("given"), [gives([CANARY, PICTURE], visible=ALL, model_visible=())]
+    ),
+    "content, streamed": Plant(call("streamed"), [streams([CANARY, PICTURE])]),
     "exception of its __repr__": Plant(call("given"), [gives({"saved": _Odd()})]),
     "exception, async": Plant(call("raises"), [raises]),
     "exception, thread": Plant(call("raises_in_thread"), [raises_in_thread]),
@@ -454,6 +487,7 @@ PLANTS: dict[str, Plant] = {
         call("raises_safely_with_context"), [raises_safely_with_context]
     ),
     "ToolError, safe text": Plant(call("says_safely"), [says_safely]),
+    "ToolError, model's text": Plant(call("says_to_the_model"), [says_to_the_model]),
     "capability's factory": Plant(
         call("needs_shop"), Catalog([needs_shop]).bind({Shop: per_call(shop_made)})
     ),

@@ -100,6 +100,16 @@ result, a SecretStr         .     .     .     .   .      .      .    .    .     
 result, not by its schema   .     .     .     .   .      .      .    .    .     .       .      .     .
 result, too large           .     .     .     .   .      .      .    .    .     .       .      .     .
 result, no JSON             .     .     .     .   .      .      .    .    .     .       .      .     .
+content, a text             .     .     .     .   .      .      .    x    .     .       .      .     .
+content, an address         .     .     .     .   .      .      .    x    .     .       .      .     .
+content, a file of text     .     .     .     .   .      .      .    x    .     .       .      .     .
+content, a file's name      .     .     .     .   .      .      .    x    .     .       .      .     .
+content, a link             .     .     .     .   .      .      .    x    .     .       .      .     .
+content, its type           .     .     .     .   .      .      .    .    .     .       .      .     .
+content, no base64          .     .     .     .   .      .      .    .    .     .       .      .     .
+content, in a value         .     .     .     .   .      .      .    .    .     .       .      .     .
+content, hidden             .     .     .     .   .      .      .    .    .     .       .      .     .
+content, streamed           .     .     .     .   .      .      .    .    .     .       .      .     .
 exception of its __repr__   .     .     .     .   .      .      .    .    .     .       .      .     .
 exception, async            .     .     .     .   .      .      .    .    .     .       .      .     x
 exception, thread           .     .     .     .   .      .      .    .    .     .       .      .     x
@@ -113,6 +123,7 @@ exception, too late         .     .     .     .   .      .      .    .    .     
 its cause and notes         .     .     .     .   .      .      .    .    .     .       .      .     x
 context of a ToolError      .     .     .     .   .      .      .    .    .     .       .      .     x
 ToolError, safe text        .     x     x     .   .      .      x    x    .     .       .      .     x
+ToolError, model's text     .     .     .     .   .      .      .    x    .     .       .      .     x
 capability's factory        .     .     .     .   .      .      .    .    .     .       .      .     x
 capability's method         .     .     .     .   .      .      .    .    .     .       .      .     x
 capability's closing        .     .     .     .   .      .      .    .    .     .       .      .     x

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import typing
 from pathlib import Path
 
@@ -44,8 +45,10 @@ TESTABLE = [
 
 
 def program(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    source, width = {"PYTHONPATH": str(ROOT / "src")}, {"COLUMNS": "100"}
-    return run(*arguments, cwd=cwd, env=os.environ | source | width | {"PYTHONWARNINGS": "error"})
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    source = {"PYTHONPATH": str(ROOT / "src"), "PATH": programs}
+    shown = {"COLUMNS": "100", "PYTHONWARNINGS": "error"}
+    return run(*arguments, cwd=cwd, env=os.environ | source | shown)
 
 
 def printed_by(command: str, cwd: Path) -> str:
@@ -157,7 +160,7 @@ def test_every_error_is_told_with_its_family() -> None:
 
 def test_the_rooms_hold_what_is_told_of_them() -> None:
     rooms = re.findall(r"^\| (`\..+?) \| (.+) \| .+ \|$", NAMES.read_text(encoding="utf-8"), re.M)
-    assert len(rooms) == 11
+    assert len(rooms) == 12
     for paths, held in rooms:
         modules = [importlib.import_module(f"toolcrib{p}") for p in re.findall(r"`(.+?)`", paths)]
         for name in named(held):

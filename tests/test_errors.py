@@ -22,6 +22,7 @@ from toolcrib.errors import (
     DefinitionError,
     ErrorCode,
     MissingExtraError,
+    OutcomeUnknown,
     OverloadedError,
     PickError,
     ProviderError,
@@ -128,6 +129,7 @@ def test_what_follows_from_a_code(code: ErrorCode, stage: Stage, retryable: bool
         (WireError("no"), (ClientError,)),
         (ToolError("safe", retryable=False), (Exception,)),
         (CapabilityError("safe"), (ToolError,)),
+        (OutcomeUnknown("safe"), (ToolError,)),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
@@ -157,7 +159,7 @@ def test_errors_say_where_and_what_to_do() -> None:
 
 
 def test_the_tree_that_the_module_draws_is_the_tree_that_it_has() -> None:
-    drawn = set(re.findall(r"([A-Z]\w+(?:Error|Failed))\b", errors.__doc__ or ""))
+    drawn = set(re.findall(r"([A-Z]\w+(?:Error|Failed|Unknown))\b", errors.__doc__ or ""))
     there = {
         name
         for name, thing in vars(errors).items()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         tool,
     )
     from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
+    from toolcrib.values.content import File, Image, Link, ToolContent
     from toolcrib.values.context import CallContext, PolicyContext
     from toolcrib.values.decision import (
         Allow,
@@ -81,10 +82,13 @@ __all__ = [
     "ErrorCode",
     "Event",
     "Failed",
+    "File",
     "Hydrated",
     "HydrationResult",
+    "Image",
     "Injected",
     "Limits",
+    "Link",
     "Message",
     "Offer",
     "PickOptions",
@@ -111,6 +115,7 @@ __all__ = [
     "ToolCallProgress",
     "ToolCallStarted",
     "ToolComponent",
+    "ToolContent",
     "ToolDefinition",
     "ToolError",
     "ToolInvocationRecord",
@@ -146,6 +151,7 @@ _NAMES = {
         "function_to_tool_definition get_definition per_call tool"
     ),
     "values.call": "Hydrated HydrationResult Rejected ToolCall",
+    "values.content": "File Image Link ToolContent",
     "values.context": "CallContext PolicyContext",
     "values.decision": "Allow ApprovalRequest Approve Approver Ask Caller Deny Refuse",
     "values.definition": "ALL ToolDefinition",

@@ -28,7 +28,8 @@ Two families:
         ├── ConnectionFailed     it was not reached, or the connection broke
         └── WireError            it answered in a form that is not the wire's
     ToolError                    raised by a tool's author: its text is safe for the model to read
-    └── CapabilityError          the same, raised by a capability's adapter
+    ├── CapabilityError          the same, raised by a capability's adapter
+    └── OutcomeUnknown           nobody can know whether the tool did what it does
 """
 
 from __future__ import annotations
@@ -349,22 +350,35 @@ class ToolError(Exception):
     """Raised by a tool's author; `safe_text` goes to the model and to records unchanged.
 
     Any other exception reaches neither: its text may hold secrets. `retryable` says whether the same
-    call may be made again; left out, it may if its tool is marked `idempotent` or `read_only`.
+    call may be made again; left out, it may if its tool is marked `idempotent` or `read_only`. With a
+    `model_text` the model reads that in place of `safe_text`, and no record has it: the words of a
+    server, which help the model and are nobody's here.
     """
 
-    def __init__(self, safe_text: str, *, retryable: bool | None = None) -> None:
+    def __init__(
+        self, safe_text: str, *, retryable: bool | None = None, model_text: str = ""
+    ) -> None:
         if not isinstance(safe_text, str):
             raise TypeError(f"ToolError: safe_text is a str; this is a {type(safe_text).__name__}")
         if not (retryable is None or isinstance(retryable, bool)):
             kind = type(retryable).__name__
             raise TypeError(f"ToolError: retryable is True, False or None; this is a {kind}")
+        if not isinstance(model_text, str):
+            kind = type(model_text).__name__
+            raise TypeError(f"ToolError: model_text is a str; this is a {kind}")
         super().__init__(safe_text)
         self.safe_text = safe_text
         self.retryable = retryable
+        self.model_text = model_text
 
 
 class CapabilityError(ToolError):
     """Raised by a capability's adapter: the call ends as `capability_error` with this text."""
+
+
+class OutcomeUnknown(ToolError):  # noqa: N818  what happened, as the code of the call says it
+    """Raised by a tool that cannot know whether it did what it does, such as when the server died that
+    did it: the call ends as `outcome_unknown` with this text. `retryable` is that of ToolError."""
 
 
 def did_you_mean(given: str, known: Iterable[str], cutoff: float = 0.6) -> str:

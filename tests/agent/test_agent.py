@@ -17,6 +17,7 @@ from toolcrib import (
     ApprovalRequest,
     ApprovalRequested,
     Approve,
+    CallContext,
     Caller,
     Done,
     Event,
@@ -463,6 +464,20 @@ async def test_leaving_the_stream_cancels_the_run() -> None:
     assert result.status == "cancelled"
     check_history(result)
     assert [r.error.code for r in result.records if r.error] == ["cancelled"]
+
+
+@each_row("untrusted", [True, False])
+async def test_progress_of_what_others_wrote_says_so(untrusted: bool) -> None:
+    @tool(visible=ALL, untrusted_output=untrusted)
+    async def fetch(ctx: CallContext) -> str:
+        """Fetch it."""
+        ctx.progress("half of it")
+        return "all of it"
+
+    client = ScriptedClient([call("fetch"), "done"])
+    stream = Agent(client, [fetch]).stream("go")
+    told = [event async for event in stream if isinstance(event, ToolCallProgress)]
+    assert [(event.part, event.untrusted) for event in told] == [("half of it", untrusted)]
 
 
 async def test_a_run_goes_on_if_nobody_listens() -> None:

@@ -542,6 +542,17 @@ async def test_whoever_watches_the_outer_run_can_follow_it() -> None:
     assert not [event for event in events if isinstance(event, ApprovalRequested)]
 
 
+async def test_what_it_tells_is_untrusted_once_it_has_read_what_others_wrote() -> None:
+    outer = boss(clerk(call("look"), call("fetch"), "read it"), ASK, "ok")
+    async with outer.stream("go") as stream:
+        told = [event async for event in stream if isinstance(event, ToolCallProgress)]
+    parts: list[Any] = [each.part for each in told]
+    read = next(
+        at for at, part in enumerate(parts) if part.get("record", {}).get("name") == "fetch"
+    )
+    assert [each.untrusted for each in told] == [at >= read for at in range(len(told))]
+
+
 async def test_cancelling_goes_in() -> None:
     begun, stopped = asyncio.Event(), asyncio.Event()
 

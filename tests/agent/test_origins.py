@@ -33,9 +33,10 @@ from toolcrib.errors import ProviderError, ToolcribError
 from toolcrib.pick import Query
 from toolcrib.policies import ask
 from toolcrib.testing import MemorySink, ScriptedClient, call, openai_server
+from toolcrib.values.content import Image
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import digest
-from toolcrib.values.message import Image, Usage
+from toolcrib.values.message import Usage
 from toolcrib.values.record import Candidate, ToolInvocationRecord
 
 ADA = Caller("ada", ("support",))

@@ -20,16 +20,18 @@ from pydantic import TypeAdapter
 from rows import each_row
 from starlette.applications import Starlette
 from starlette.requests import Request
+from stops import STOPS, stopped
 
 from toolcrib import ALL, Agent, Caller, Limits, ToolRunner, tool
 from toolcrib.chat import ChatLimits, ThreadStore
-from toolcrib.chat.ag_ui import ag_ui_route
+from toolcrib.chat.ag_ui import _Events, _Input, ag_ui_route
 from toolcrib.chat.messages import LARGEST_ARGUMENTS, LARGEST_RESULT
 from toolcrib.clients import OpenAIClient
 from toolcrib.errors import ProviderError, SourceError
 from toolcrib.policies import ask
 from toolcrib.testing import MemorySink, ScriptedClient, call, cut, openai_server, raw_call
 from toolcrib.values.message import ChatRequest, ReasoningPart, StreamPart, TextPart
+from toolcrib.values.run import Done, ToolCallStarted
 
 Json = dict[str, Any]
 EVENT: TypeAdapter[Any] = TypeAdapter(core.Event)
@@ -272,6 +274,23 @@ WRONG: dict[str, tuple[Any, str]] = {
         [{"payload": {"approved": True, "forRun": "all"}}],
         "invalid_answer",
     ),
+    "a no with an edit": (
+        [{"payload": {"approved": False, "editedArgs": {"cents": 5}}}],
+        "invalid_answer",
+    ),
+    "a no with an empty edit": (
+        [{"payload": {"approved": False, "editedArgs": {}}}],
+        "invalid_answer",
+    ),
+    "a no for the run": ([{"payload": {"approved": False, "forRun": True}}], "invalid_answer"),
+    "a yes for the run that was not offered": (
+        [{"payload": {"approved": True, "forRun": True}}],
+        "invalid_answer",
+    ),
+    "a yes to exactly this that was not offered": (
+        [{"payload": {"approved": True, "forRun": "exactly"}}],
+        "invalid_answer",
+    ),
     "an edit of another type": (
         [{"payload": {"approved": True, "editedArgs": {"cents": "5"}}}],
         "invalid_arguments",
@@ -407,6 +426,19 @@ async def test_the_ends_of_a_run() -> None:
         ended = await page.run(user())
         assert (ended["type"], ended["code"]) == ("RUN_ERROR", "limited")
         assert_valid_agui(page.events, max_warnings=0)
+
+
+@each_row("how", STOPS)
+async def test_the_result_of_a_stopped_call_says_whether_it_has_run(how: str) -> None:
+    """A client sends it back: a model that reads `cancelled` alone would make the call again."""
+    events, begun = await stopped(how)
+    front = _Events(_Input("t", "r", []))
+    names = {event.id: event.name for event in events if isinstance(event, ToolCallStarted)}
+    for event in events:
+        told = [] if isinstance(event, Done) else list(front.of(event))
+        for result in (each for each in told if isinstance(each, core.ToolCallResultEvent)):
+            may_have_run = "error" not in result.content or "is not known" in result.content
+            assert may_have_run is (names[result.tool_call_id] in begun), result.content
 
 
 class Breaking(ScriptedClient):

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rows import each_row
+from stops import STOPS, stopped
 
-from toolcrib import ALL, Agent, Event, ToolRunner, tool
+from toolcrib import ALL, Agent, Event, Image, ToolContent, ToolRunner, tool
 from toolcrib.chat.view import (
     LARGEST_RESULT,
     Json,
@@ -47,6 +48,12 @@ async def rows(count: int) -> list[dict[str, int]]:
 async def mixed(token: str) -> dict[str, str]:
     """Give some."""
     return {"kept": "yes", "canary-result": token}
+
+
+@tool(visible=["kept"])
+async def pictured() -> ToolContent[dict[str, str]]:
+    """Give a picture."""
+    return ToolContent({"kept": "yes", "other": "no"}, [Image("image/png", "aGk=")])
 
 
 def random_event(chance: random.Random) -> Event:
@@ -116,6 +123,21 @@ async def test_a_call_that_never_came_whole_does_not_stay_open() -> None:
     stopped = view.break_off({}, "interrupted")
     assert [p["state"] for p in view.turn["parts"] if p["kind"] == "call"] == ["cancelled"]
     assert stopped[-1]["value"] == "The server stopped while this ran."
+
+
+@each_row("how", STOPS)
+async def test_a_card_of_a_stopped_call_says_whether_it_has_run(how: str) -> None:
+    events, begun = await stopped(how)
+    view = TurnView(new_turn("t", "asked"), nothing)
+    for event in events:
+        view.take(event)
+    cards = [part for part in view.turn["parts"] if part["kind"] == "call"]
+    assert len(cards) == len(STOPS[how][0])
+    for card in cards:
+        unknown = card["state"] == "unknown" or "what it did is not known" in str(card["error"])
+        ended = card["state"] == "completed"
+        assert (unknown or ended) is (card["name"] in begun), card
+        assert card["error"] is None or card["error"]["code"] != "truncated"  # it came whole
 
 
 def test_progress_is_bounded_and_the_newest_is_shown() -> None:
@@ -195,3 +217,15 @@ def test_items_are_known_by_what_was_shown(
             back.arguments({"x": edited})
     else:
         assert repr(back.arguments({"x": edited})) == repr({"x": read})
+
+
+async def test_content_is_named_beside_the_result() -> None:
+    client = ScriptedClient([call("pictured"), "Seen."])
+    view = TurnView(new_turn("t", "Look."), nothing)
+    async with Agent(client, ToolRunner([pictured])).stream("Look.") as events:
+        async for event in events:
+            view.take(event)
+    (shown,) = [part for part in view.snapshot()["parts"] if part["kind"] == "call"]
+    digest = "8f434346648f6b96df89dda901c5176b10a6d83961dd3c1ac88b59b2dc327aa4"
+    told = {"kind": "image", "media_type": "image/png", "size": 2, "sha256": digest}
+    assert shown["result"] == {"result": {"kept": "yes"}, "parts": [told]}

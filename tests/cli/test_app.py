@@ -23,7 +23,12 @@ from toolcrib.errors import MissingExtraError
 CANARY = "canary-91bc"
 TOOLS = '''
 import asyncio
-from toolcrib import ALL, tool
+from toolcrib import ALL, Image, tool
+
+@tool(visible=ALL)
+def draws() -> list[str | Image]:
+    """Draw."""
+    return ["a text", Image("image/png", "aGk=")]
 
 @tool(visible=ALL, timeout=0.05)
 async def hangs() -> str:
@@ -86,6 +91,16 @@ def test_a_call_as_json_has_record_and_result(toolcrib: Toolcrib) -> None:
     assert value["result"] == {"value": 2}
     assert value["record"]["status"] == "completed"
     assert value["record"]["decision"]["type"] == "allow"
+
+
+def test_a_call_names_its_content_and_gives_it_as_json(toolcrib: Toolcrib) -> None:
+    result = toolcrib("call", "draws", "{}", "--tools", "tools.py")
+    assert (result.code, result.err) == (0, "")
+    assert result.out == "a text\n[image: image/png, 2 bytes; not shown here]\n"
+    value = json.loads(toolcrib("call", "draws", "{}", "--tools", "tools.py", "--json").out)
+    image = {"type": "image", "media_type": "image/png", "data": "aGk="}
+    assert (value["result"], value["parts"]) == (None, ["a text", image])
+    assert [part["kind"] for part in value["record"]["parts"]] == ["text", "image"]
 
 
 REJECTED: list[tuple[list[str], bytes, str]] = [
@@ -242,7 +257,13 @@ def test_tools_from_python(toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.delitem(sys.modules, "tools", raising=False)
     result = toolcrib("tools", "list", "--tools", where, "--json")
     assert result.code == 0
-    assert {tool["name"] for tool in json.loads(result.out)} <= {"hangs", "leaks", "odd", "risky"}
+    assert {tool["name"] for tool in json.loads(result.out)} <= {
+        "draws",
+        "hangs",
+        "leaks",
+        "odd",
+        "risky",
+    }
     monkeypatch.delitem(sys.modules, "tools", raising=False)
 
 
@@ -395,7 +416,7 @@ def test_an_exit_code_needs_no_stderr(toolcrib: Toolcrib, monkeypatch: pytest.Mo
 def test_a_call_of_no_tool_names_those_that_there_are(toolcrib: Toolcrib) -> None:
     error = toolcrib("call", "hang", "--tools", "tools.py").err
     assert error.endswith(
-        "Use one of the tools offered (did you mean 'hangs'?): hangs, leaks, odd, risky\n"
+        "Use one of the tools offered (did you mean 'hangs'?): draws, hangs, leaks, odd, risky\n"
     )
 
 

@@ -485,9 +485,21 @@ def test_a_log_that_nobody_could_check_is_no_changed_one(
 def test_a_log_that_nobody_can_reach_from_here_is_no_changed_one(
     toolcrib: Toolcrib, url: str
 ) -> None:
-    """Its driver is not installed, or its URL is none."""
-    found = toolcrib("audit", "verify", "--log", url)
-    assert (found.code, found.out) == (4, "")
+    """Its driver is not installed, or its URL is none: each command says so alike."""
+    for command in (
+        ("verify",),
+        ("list",),
+        ("show", "a"),
+        ("show", "--entry", "1"),
+        ("head",),
+        ("export",),
+        ("export", "log.jsonl"),
+        ("migrate",),
+        ("prune", "--before", "3d", "--yes"),
+    ):
+        found = toolcrib("audit", *command, "--log", url)
+        assert (found.code, found.out) == (4, ""), command
+        assert found.err.startswith(f"toolcrib: {url}: the database")
 
 
 @pytest.mark.parametrize("missing", ["sqlalchemy", "cryptography"])
@@ -621,7 +633,7 @@ async def test_a_reader_who_may_not_read_all_is_told_so(
                     )
                     owner.execute(f"{change.format(name)} {reader}")
                 shown = await asyncio.to_thread(toolcrib, *asked)
-                assert (shown.code, "42501" in shown.err) == (1, True), missing
+                assert (shown.code, "42501" in shown.err) == (4, True), missing
                 assert "not as written" not in shown.err + shown.out
             owner.execute(f"GRANT SELECT ON toolcrib_schema TO {reader}")
             assert (await asyncio.to_thread(toolcrib, *asked)).code == 0

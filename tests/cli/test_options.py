@@ -86,10 +86,11 @@ def test_what_is_printed_while_loading_goes_to_stderr(
         ("folder.json", "--tools folder.json: it is a directory"),
         ("folder.py", "--tools folder.py: it is a directory"),
         (".", "--tools '.': it is a directory: give module:attribute"),
+        ("", "--tools '': it names nothing: give module:attribute"),
         ("empty.json", "--tools empty.json: there are no tools in it"),
         ("entry-points:nope", "no entry point 'nope' in the group toolcrib.tools"),
         ("no_such_p6", "give module:attribute, a module, a Python file"),
-        ("mcp:x", "tools of MCP servers cannot be loaded yet"),
+        ("mcp:no-such-program-here", "there is no program"),
     ],
 )
 def test_what_cannot_be_loaded_is_one_line(toolcrib: Toolcrib, where: str, text: str) -> None:

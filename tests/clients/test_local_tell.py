@@ -11,6 +11,7 @@ from rows import each_row
 from toolcrib.agent.history import content_of, error_content
 from toolcrib.clients.local.client import tell
 from toolcrib.errors import ErrorCode
+from toolcrib.values.content import Image
 from toolcrib.values.message import Message
 from toolcrib.values.record import CallError
 
@@ -90,3 +91,11 @@ def test_json_nested_without_end_is_shown_as_it_came() -> None:
     deep = "[" * 100_000
     assert tell([result(deep)]).startswith("[[[")
     assert tell([result('{"a":' * 600 + "1" + "}" * 600)])
+
+
+def test_content_that_this_model_cannot_see_is_named() -> None:
+    parts = ("a text", Image("image/png", "aGk="))
+    named = "a text\n\n[image: image/png, 2 bytes; not shown here]"
+    shown = Message("tool", '{"value": 396}', call_id="c0", name="t", parts=parts)
+    assert tell([shown]) == f"The value is 396.\n\n{named}"
+    assert tell([Message("tool", "", call_id="c0", name="t", parts=parts)]) == named

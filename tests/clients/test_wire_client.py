@@ -20,6 +20,7 @@ from openai import AsyncOpenAI
 from rows import each_row
 
 from toolcrib.clients import (
+    BedrockClient,
     OpenAIClient,
     Outgoing,
     Settings,
@@ -705,6 +706,13 @@ async def test_a_reason_that_nobody_lists_stops_calls_until_the_application_list
             assert isinstance(planned, Hydrated)
     with pytest.raises(RequestError, match="a list of reasons"):
         OpenAIClient("m", base_url="http://localhost", natural_reasons="finished")
+
+
+def test_what_a_server_takes_in_results_is_a_list_of_media_types() -> None:
+    client = BedrockClient("m", region="eu-west-1", api_key="k", result_media=["Image/PNG"])
+    assert (client.wire.result_media, client.wire.result_models) == (frozenset(["image/png"]), "")
+    with pytest.raises(RequestError, match="a list of media types"):
+        OpenAIClient("m", base_url="http://localhost", result_media="image/png")
 
 
 def test_who_always_ends_a_stream_with_done() -> None:

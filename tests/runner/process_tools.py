@@ -13,8 +13,8 @@ from datetime import date
 from functools import partial
 from typing import Any
 
-from toolcrib import ALL, CallContext, ToolError, tool
-from toolcrib.errors import CapabilityError, MissingExtraError
+from toolcrib import ALL, CallContext, Image, Link, ToolContent, ToolError, tool
+from toolcrib.errors import CapabilityError, MissingExtraError, OutcomeUnknown
 
 CANARY = "canary-9f1e"
 apart = partial(tool, visible=ALL, subprocess=True)
@@ -78,16 +78,21 @@ def dies(how: str) -> int:
     return 1
 
 
+TOLD: dict[str, BaseException] = {
+    "told": ToolError("no such order", retryable=False),
+    "capability": CapabilityError("the shop is closed"),
+    "quoted": ToolError("the shop refused", model_text=CANARY),
+    "lost": OutcomeUnknown("the server is gone"),
+    "extra": MissingExtraError("kit", "units"),
+}
+
+
 @apart()
 def ends(how: str) -> Any:
     """End in a way that is told."""
+    if how in TOLD:
+        raise TOLD[how]
     match how:
-        case "told":
-            raise ToolError("no such order", retryable=False)
-        case "capability":
-            raise CapabilityError("the shop is closed")
-        case "extra":
-            raise MissingExtraError("kit", "units")
         case "large":
             return "x" * 10_000_000
         case "large part":
@@ -99,6 +104,13 @@ def ends(how: str) -> Any:
         case "iterator":
             return iter([1, 2])
     return None
+
+
+@tool(visible=["count"], subprocess=True)
+def looks(count: int, size: int = 9) -> ToolContent[dict[str, Any]]:
+    """Give content beside a value."""
+    pictures = [Image.from_bytes("image/png", CANARY.encode() * size)] * count
+    return ToolContent({"count": count, "canary": CANARY}, ["a text", *pictures, Link("demo://1")])
 
 
 @apart()

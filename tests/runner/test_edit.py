@@ -25,9 +25,20 @@ from pydantic import (
     TypeAdapter,
     model_validator,
 )
+from rows import each_row
 from samples import sample
 
-from toolcrib import ALL, ApprovalRequest, Approve, Completed, Failed, ToolCall, ToolRunner, tool
+from toolcrib import (
+    ALL,
+    ApprovalRequest,
+    Approve,
+    Catalog,
+    Completed,
+    Failed,
+    ToolCall,
+    ToolRunner,
+    tool,
+)
 from toolcrib.errors import ErrorCode
 from toolcrib.tools import Tool
 from toolcrib.values.decision import Answer
@@ -262,10 +273,10 @@ async def test_what_comes_back_as_it_was_shown_runs_as_it_was_shown(name: str) -
 
 
 async def test_random_edits() -> None:
-    """What would be marked twice is refused; a text that is only stripped never is."""
+    """Where a text would be marked twice nothing is written; what is only stripped is never refused."""
     found = [await edit_at_random(seed) for seed in range(sample(SEEDS, part=50))]
     assert [each for each in found if each not in (None, REFUSED)] == []
-    assert found.count(REFUSED) <= len(found) / 4
+    assert found.count(REFUSED) <= len(found) / 2
 
 
 # --- what runs, and what does not
@@ -294,24 +305,25 @@ def with_fields(**changes: Any) -> Any:
     ("hint", "sent", "change", "got"),
     [
         (Pair, ["a"], lambda _: ["a!"], ("a!", 1)),
-        (Pair, ["a", 2], lambda _: ["x", 2], ("x!", 2)),
+        (Pair, ["a", 2], lambda _: ["x", 2], REFUSED),  # it would be x!
+        (Pair, ["a", 2], lambda _: ["a!", 3], ("a!", 3)),
         (set[int], [3, 1], lambda _: [1, 5, 3], {1, 3, 5}),
-        (list[list[Marked]], [["a"], ["b"]], lambda _: [["a!", "x"], ["b!"]], [["a!", "x!"], ["b!"]]),
+        (list[list[Marked]], [["a"], ["b"]], lambda _: [["a!", "x"], ["b!"]], REFUSED),
         (list[list[Marked]], [["a"], ["b"]], lambda _: [["b!"]], [["b!"]]),
         (list[list[Marked]], [["a"], ["b"]], lambda _: [["b!"], ["a!"]], REFUSED),
         (dict[str, Marked], {"k": "a"}, lambda _: {"renamed": "a!"}, REFUSED),
         (dict[str, Stripped], {"k": " a"}, lambda _: {"renamed": "a"}, {"renamed": "a"}),
-        (Lists, LISTS, with_fields(b=["q!", "z"]), {**LISTS, "a": ["p!"], "b": ["q!", "z!"]}),
+        (Lists, LISTS, with_fields(b=["q!", "z"]), REFUSED),
         (Lists, LISTS, with_fields(b=["q!", "p!"]), REFUSED),
         (Lists, LISTS, with_fields(b=["q!"], flag=1), {**LISTS, "a": ["p!"], "b": ["q!"], "flag": 1}),
         (Lists, LISTS, with_fields(share=1.0), {"a": ["p!"], "b": ["q!"], "share": 1.0}),
-        (Json[Line], LINE_TEXT, with_text(s="x", note="y"), {"s": "x!", "note": "y!"}),
+        (Json[Line], LINE_TEXT, with_text(s="x", note="y"), REFUSED),
         (Json[Line], LINE_TEXT, with_text(s="x"), REFUSED),  # the note would have another mark
         (Json[Line], LINE_TEXT, with_text(q=7), REFUSED),
         (Json[Line], '{"s": "a"}', with_text(s="x"), REFUSED),
         (Json[Row], LINE_TEXT, with_text(q=7), {"s": "a", "note": "b", "q": 7}),
         (Json[Order], f'{{"lines": [{LINE_TEXT}]}}', with_text(note="y"), REFUSED),
-        (Json[Order], f'{{"lines": [{LINE_TEXT}]}}', with_text(lines=[], note="y"), {"note": "y!"}),
+        (Json[Order], f'{{"lines": [{LINE_TEXT}]}}', with_text(lines=[], note="y"), REFUSED),
     ],
 )  # fmt: skip
 async def test_the_tool_gets_what_the_edit_says(
@@ -597,8 +609,16 @@ class Event(BaseModel):
     n: int = 1
 
 
+@dataclasses.dataclass(frozen=True)
+class Article:
+    article: int
+    unit: str = "piece"
+
+
 Events = Annotated[list[Event], AfterValidator(lambda them: sorted(them, key=lambda e: e.name))]
 EVENTS = [{"name": "b", "n": 2}, {"name": "A"}]
+ARTICLES = [{"article": 1}, {"article": 2, "unit": "kg"}]
+SHOWN_ARTICLES = Article(1), Article(2, "kg")
 
 
 @pytest.mark.parametrize(
@@ -607,6 +627,25 @@ EVENTS = [{"name": "b", "n": 2}, {"name": "A"}]
         (set[Tag], ["Bug", "UI", "api"], lambda x: x[:1] + x[2:], {"api", "ui"}),
         (set[Tag], ["Bug", "UI", "api"], lambda x: ["zz", *x[1:]], {"bug", "ui", "zz"}),
         (set[Tag], ["UI", "Bug", "API"], lambda x: ["zz", *x[1:]], {"bug", "ui", "zz"}),
+        (
+            frozenset[Article],
+            ARTICLES,
+            lambda x: [{"article": 3}, x[1]],
+            {Article(2, "kg"), Article(3)},
+        ),
+        (frozenset[Article], ARTICLES, lambda x: [x[0], {"article": 0}], {Article(1), Article(0)}),
+        (
+            frozenset[Article],
+            ARTICLES,
+            lambda x: [{"article": 3}, *x],
+            {*SHOWN_ARTICLES, Article(3)},
+        ),
+        (
+            frozenset[Article],
+            ARTICLES,
+            lambda x: [*x, {"article": 0}],
+            {*SHOWN_ARTICLES, Article(0)},
+        ),
         (Events, EVENTS, lambda x: [x[0], {**x[1], "n": 7}], [("A", 1), ("B", 7)]),
         (Events, EVENTS, lambda x: x[1:], [("B", 2)]),
         (Events, EVENTS, lambda x: [*x, {"name": "C"}], [("A", 1), ("B", 2), ("C", 1)]),
@@ -619,7 +658,9 @@ async def test_what_comes_out_as_it_was_written_runs(
     outcome = await edited(a_tool(hint), sent, change)
     assert isinstance(outcome, Completed), outcome
     found = GOT[0]
-    assert (found if isinstance(found, set) else [(one.name, one.n) for one in found]) == got
+    assert (
+        found if isinstance(found, set | frozenset) else [(one.name, one.n) for one in found]
+    ) == got
 
 
 # --- what factories made
@@ -682,6 +723,47 @@ async def test_a_change_of_one_item_is_none_of_the_others(change: Any) -> None:
     assert len(TAKEN) == 3 + sum("ref" not in item for item in edit)
 
 
+class Kept(BaseModel):
+    name: str
+    id: int = Field(default_factory=taken)
+    path: str = Field(default_factory=lambda data: f"/files/{data['id']}")
+
+
+async def test_a_new_item_has_what_is_made_of_its_own_values() -> None:
+    TAKEN.clear()
+    sent = [{"name": "a", "path": "/mine"}, {"name": "b"}]
+    outcome = await edited(a_tool(list[Kept]), sent, lambda x: [{"name": "new"}, *x])
+    assert isinstance(outcome, Completed), outcome
+    new, a, b = GOT[0]
+    assert (a.path, b.path) == ("/mine", f"/files/{b.id}")
+    assert new.path == f"/files/{new.id}"
+    assert len({new.id, a.id, b.id}) == 3
+
+
+class Around(BaseModel):
+    base: Stocked = Stocked(id=0)
+    n: int = 1
+
+
+async def test_what_a_default_holds_is_nobody_elses() -> None:
+    """The reference within a constant default was made when its class was: no factory of a call's."""
+    raised: list[Any] = []
+    subject = a_tool(list[Around])
+
+    async def approver(request: ApprovalRequest) -> Answer:
+        items: Any = request.arguments["x"]
+        return Approve(by="grace", arguments={"x": [{"n": items[0]["n"]}, items[1]], "memo": "m"})
+
+    GOT.clear()
+    runner = ToolRunner(
+        [subject], approver=approver, on_exception=lambda *told: raised.append(told)
+    )
+    call = ToolCall("c", "keep", json.dumps({"x": [{"base": {"id": 7}}, {}]}))
+    outcome = await runner.exec(call)
+    assert isinstance(outcome, Completed), outcome
+    assert (raised, GOT[0][1].model_fields_set) == ([], set())
+
+
 class Named(BaseModel):
     k: str
     ref: str = Field(default_factory=lambda data: f"{data['k']}-{taken()}")
@@ -738,7 +820,7 @@ async def test_a_new_item_has_none_of_the_ids_that_were_made_for_another() -> No
         shown.extend(lines)
         return [{"s": "x", "q": 7, "note": "y"}]
 
-    outcome = await edited(a_tool(list[Line]), [{"s": "a"}], replaced)
+    outcome = await edited(a_tool(list[Row]), [{"s": "a"}], replaced)
     assert isinstance(outcome, Completed), outcome
     assert GOT[0][0].id not in ("", shown[0]["id"])
 
@@ -813,3 +895,36 @@ async def test_what_is_shown_by_its_type_may_be_a_value() -> None:
     outcome = await edited(a_tool(Any), {"default": "object"}, lambda x: [x, x])
     assert isinstance(outcome, Completed), outcome
     assert GOT == [[{"default": "object"}] * 2]
+
+
+# Notes of an edit that did not fit are about arguments that the record does not show.
+
+
+@each_row(
+    ("sent", "edit", "notes"),
+    [
+        ({"cents": 5}, {"cents": "x", "to": "eve"}, ()),
+        ({"cents": 5}, {"cents": 6, "to": "eve"}, ("undeclared:1",)),
+        ({"cents": 5, "to": "ada"}, {"cents": "x"}, ("undeclared:1",)),
+        ({"cents": 5, "to": "ada"}, {"cents": 6}, ()),
+        ({"cents": 5, "to": "ada"}, {"cents": "x", "to": "eve", "at": 1}, ("undeclared:1",)),
+    ],
+)
+async def test_notes_are_on_the_arguments_that_the_record_shows(
+    sent: dict[str, Any], edit: dict[str, Any], notes: tuple[str, ...]
+) -> None:
+    async def approver(_request: ApprovalRequest) -> Answer:
+        return Approve("ada", edit)
+
+    cents = {"cents": {"type": "integer"}}
+    schema = {"type": "object", "properties": cents, "additionalProperties": True}
+    pay = {"name": "pay", "description": "Pay.", "input_schema": schema}
+    catalog = Catalog.from_definitions(
+        [pay], handlers={"pay": lambda **_given: "paid"}, marks={"pay": {"requires_approval": True}}
+    )
+    runner = ToolRunner(catalog, approver=approver)
+    outcome = await runner.exec(ToolCall("1", "pay", json.dumps(sent)))
+    fits = edit["cents"] != "x"
+    assert outcome.record.status == ("completed" if fits else "failed")
+    assert outcome.record.arguments == {"cents": edit["cents"] if fits else sent["cents"]}
+    assert (outcome.record.edited, outcome.record.notes) == (True, notes)

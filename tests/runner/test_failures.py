@@ -16,7 +16,9 @@ import pytest
 from runner import process_tools
 
 from toolcrib import ALL, Allow, Catalog, ErrorCode, Failed, ToolCall, ToolError, ToolRunner, tool
+from toolcrib.agent.history import result_message
 from toolcrib.failures import LOGGER, own_places
+from toolcrib.testing import MemorySink
 
 CANARY = "canary-9e1f"
 
@@ -340,3 +342,28 @@ def test_what_python_made_of_an_exception_is_traced_to_its_cause(
 ) -> None:
     _, _, log = exec_logged(stops, caplog)
     assert log.startswith(f"tool 'stops' raised StopIteration at {__file__}:")
+
+
+@tool(visible=ALL)
+async def quotes(text: str) -> str:
+    """Quote somebody."""
+    raise ToolError("the shop refused", model_text=CANARY)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+async def test_words_for_the_model_alone_are_in_no_record(apart: bool) -> None:
+    name, said = ("ends", process_tools.CANARY) if apart else ("quotes", CANARY)
+    tools = [process_tools.ends] if apart else [quotes]
+    sink = MemorySink()
+    call = ToolCall("c1", name, '{"how": "quoted"}' if apart else '{"text": "x"}')
+    runner = ToolRunner(tools, sinks=[sink])
+    for _ in range(2):  # the second is told again, and does not run
+        outcome = await runner.exec(call)
+        assert isinstance(outcome, Failed)
+        assert (outcome.error.message, outcome.told) == ("the shop refused", said)
+        assert said not in repr(outcome)
+        message = result_message(call, outcome, None)
+        assert message is not None
+        assert said in message.content
+        assert "the shop refused" not in message.content
+    assert [said in msgspec.json.encode(record).decode() for record in sink.records] == [False]

@@ -192,6 +192,7 @@ async def test_whoever_debugs_is_told_how_it_ended(how: str, text: str) -> None:
     [
         ("told", ErrorCode.TOOL_ERROR, "no such order", False),
         ("capability", ErrorCode.CAPABILITY_ERROR, "the shop is closed", False),
+        ("lost", ErrorCode.OUTCOME_UNKNOWN, "the server is gone", False),
         ("extra", ErrorCode.NOT_RUNNABLE, "units needs an extra", False),
         ("large", ErrorCode.INVALID_OUTPUT, "larger than 4194304 bytes", False),
         ("large part", ErrorCode.INVALID_OUTPUT, "larger than 4194304 bytes", False),

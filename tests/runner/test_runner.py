@@ -43,6 +43,7 @@ from toolcrib.errors import (
     BindingError,
     CapabilityError,
     CatalogError,
+    OutcomeUnknown,
     ToolcribError,
 )
 from toolcrib.hydration import RepairRequest
@@ -763,6 +764,9 @@ AGAIN: list[tuple[str, dict[str, Any], ErrorCode, bool]] = [
     ("say", {"read_only": True}, ErrorCode.TOOL_ERROR, True),
     ("say again", {}, ErrorCode.TOOL_ERROR, True),
     ("say never", {"idempotent": True}, ErrorCode.TOOL_ERROR, False),
+    ("lose", {}, ErrorCode.OUTCOME_UNKNOWN, False),
+    ("lose", {"idempotent": True}, ErrorCode.OUTCOME_UNKNOWN, True),
+    ("lose", {"read_only": True}, ErrorCode.OUTCOME_UNKNOWN, True),
     ("lack", {}, ErrorCode.CAPABILITY_ERROR, False),
     ("lack", {"idempotent": True}, ErrorCode.CAPABILITY_ERROR, True),
     ("open", {}, ErrorCode.CAPABILITY_ERROR, True),
@@ -771,6 +775,8 @@ AGAIN: list[tuple[str, dict[str, Any], ErrorCode, bool]] = [
     ("close again", {}, ErrorCode.CAPABILITY_ERROR, False),
     ("close again", {"idempotent": True}, ErrorCode.CAPABILITY_ERROR, True),
     ("close never", {"idempotent": True}, ErrorCode.CAPABILITY_ERROR, False),
+    ("open lost", {}, ErrorCode.CAPABILITY_ERROR, True),
+    ("close lost", {}, ErrorCode.OUTCOME_UNKNOWN, False),
     ("lie", {"idempotent": True}, ErrorCode.INVALID_OUTPUT, False),
 ]
 
@@ -781,13 +787,12 @@ async def test_what_may_have_happened_is_not_tried_again_unless_it_may_be(
 ) -> None:
     @contextlib.contextmanager
     def opened() -> Iterator[Open]:
-        if how == "open":
-            raise CapabilityError("closed")
+        lost = OutcomeUnknown if how.endswith("lost") else CapabilityError
+        if how.startswith("open"):
+            raise lost("closed")
         yield Open()
         if how.startswith("close"):
-            raise CapabilityError(
-                "closed", retryable={"close": None}.get(how, how == "close again")
-            )
+            raise lost("closed", retryable={"close": None}.get(how, how == "close again"))
 
     @tool(visible=ALL, timeout=0.05, **marks)
     async def f(shop: Shop) -> str:
@@ -799,8 +804,8 @@ async def test_what_may_have_happened_is_not_tried_again_unless_it_may_be(
                 raise ValueError(how)
             case "say" | "say again" | "say never":
                 raise ToolError("no", retryable={"say": None}.get(how, how == "say again"))
-            case "lack":
-                raise CapabilityError("no")
+            case "lose" | "lack":
+                raise {"lose": OutcomeUnknown, "lack": CapabilityError}[how]("no")
             case "lie":
                 return cast("str", object())
         return "done"

@@ -557,6 +557,14 @@ def test_a_given_schema_has_to_require_what_the_signature_does() -> None:
     )
 
 
+def test_no_schema_declares_what_is_injected() -> None:
+    def told(ctx: CallContext, **rest: Any) -> None: ...
+
+    schema = {**OBJECT, "properties": {"ctx": {}}}
+    with pytest.raises(DefinitionError, match="declares 'ctx', which no model sends"):
+        tool(visible=ALL, description="x", input_schema=schema)(told)
+
+
 def test_a_given_schema_for_parameters_without_hints() -> None:
     assert tool(visible=ALL, input_schema=prop({}))(no_hint).get_definition().input_schema == prop(
         {}

@@ -194,7 +194,7 @@ def test_which_source_is_meant(where: Any, source: object) -> None:
 @each_row(
     ("where", "text"),
     [
-        ("", "it is a directory: give module:attribute, a module, a Python file"),
+        ("", "it names nothing: give module:attribute, a module, a Python file"),
         ("a b", "'a b': it is no source of tools"),
         ("pkg:", "it is no source of tools"),
         ("pkg:a b", "it is no source of tools"),
@@ -202,7 +202,7 @@ def test_which_source_is_meant(where: Any, source: object) -> None:
         ("./", "'./': it is a directory"),
         ("a/b", "it is no source of tools"),
         ("tools.yaml:x.y:z", "it is no source of tools"),
-        ("mcp:server", "tools of MCP servers cannot be loaded yet"),
+        ("mcp:server", "async with mcp_catalog"),
         ("entry-points:", "name an entry point after the colon"),
         ("entry-points: ,", "name an entry point after the colon"),
         ("tools.py:x", "tools.py:x: name the file alone: its `catalog`, or every tool in it"),

@@ -8,14 +8,8 @@ from typing import Any
 import msgspec
 
 from toolcrib.values.call import ToolCall
-from toolcrib.values.message import (
-    ChatRequest,
-    Image,
-    Message,
-    ProviderState,
-    Settings,
-    ToolChoice,
-)
+from toolcrib.values.content import Image
+from toolcrib.values.message import ChatRequest, Message, ProviderState, Settings, ToolChoice
 from toolcrib.wire.openai_chat_reply import MEMBERS
 
 Row = dict[str, Any]

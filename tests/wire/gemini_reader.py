@@ -8,14 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolcrib.values.call import ToolCall
-from toolcrib.values.message import (
-    ChatRequest,
-    Image,
-    Message,
-    ProviderState,
-    Settings,
-    ToolChoice,
-)
+from toolcrib.values.content import Image
+from toolcrib.values.message import ChatRequest, Message, ProviderState, Settings, ToolChoice
 
 Json = dict[str, Any]
 

@@ -7,15 +7,9 @@ import re
 from typing import Any
 
 from toolcrib.values.call import ToolCall
+from toolcrib.values.content import Image
 from toolcrib.values.definition import PlainTool, ToolDefinition
-from toolcrib.values.message import (
-    ChatRequest,
-    Image,
-    Message,
-    ProviderState,
-    Settings,
-    ToolChoice,
-)
+from toolcrib.values.message import ChatRequest, Message, ProviderState, Settings, ToolChoice
 
 Body = dict[str, Any]
 

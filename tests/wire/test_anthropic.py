@@ -11,16 +11,10 @@ from rows import each_row
 
 from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
+from toolcrib.values.content import Image
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.json import JsonValue
-from toolcrib.values.message import (
-    ChatRequest,
-    Image,
-    Message,
-    ProviderState,
-    Settings,
-    ToolChoice,
-)
+from toolcrib.values.message import ChatRequest, Message, ProviderState, Settings, ToolChoice
 from toolcrib.wire import ANTHROPIC, Memo, encode
 from toolcrib.wire.anthropic import AnthropicHistory
 

@@ -12,15 +12,9 @@ from servers.bedrock import fault_of
 
 from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
+from toolcrib.values.content import Image
 from toolcrib.values.definition import PlainTool, ToolDefinition
-from toolcrib.values.message import (
-    ChatRequest,
-    Image,
-    Message,
-    ProviderState,
-    Settings,
-    ToolChoice,
-)
+from toolcrib.values.message import ChatRequest, Message, ProviderState, Settings, ToolChoice
 from toolcrib.wire import BEDROCK_CONVERSE, Memo, decode, encode
 
 Json = dict[str, Any]

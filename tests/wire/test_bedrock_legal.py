@@ -13,14 +13,8 @@ from wire.test_anthropic_legal import ARGUMENTS, CHOICES, IDS, NAMES, TEXTS, TOO
 
 from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
-from toolcrib.values.message import (
-    ChatRequest,
-    Image,
-    Message,
-    ProviderState,
-    Settings,
-    ToolChoice,
-)
+from toolcrib.values.content import Image
+from toolcrib.values.message import ChatRequest, Message, ProviderState, Settings, ToolChoice
 from toolcrib.wire import encode
 
 BLOCKS: Any = st.sampled_from(

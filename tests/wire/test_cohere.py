@@ -10,11 +10,11 @@ from rows import each_row
 
 from toolcrib.errors import ProviderError, RequestError, WireError
 from toolcrib.values.call import ToolCall
+from toolcrib.values.content import Image
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
-    Image,
     Message,
     Offer,
     ProviderState,

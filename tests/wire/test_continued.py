@@ -25,8 +25,9 @@ from wire.sdk_judges import judge_of
 from toolcrib.errors import ClientError
 from toolcrib.testing import scripted
 from toolcrib.values.call import ToolCall
+from toolcrib.values.content import Image
 from toolcrib.values.definition import PlainTool, ToolDefinition
-from toolcrib.values.message import ChatRequest, Image, Message, ProviderState, Reply
+from toolcrib.values.message import ChatRequest, Message, ProviderState, Reply
 from toolcrib.wire import WIRES, Memo, decode, encode
 
 FAULT_OF: dict[str, Callable[[Any], str | None]] = {

@@ -11,10 +11,10 @@ from rows import each_row
 
 from toolcrib.errors import ProviderError, RequestError
 from toolcrib.values.call import ToolCall
+from toolcrib.values.content import Image
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import (
     ChatRequest,
-    Image,
     Message,
     ProviderState,
     ReasoningPart,

@@ -10,15 +10,9 @@ from rows import each_row
 
 from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
+from toolcrib.values.content import Image
 from toolcrib.values.definition import PlainTool, ToolDefinition
-from toolcrib.values.message import (
-    ChatRequest,
-    Image,
-    Message,
-    ProviderState,
-    Settings,
-    ToolChoice,
-)
+from toolcrib.values.message import ChatRequest, Message, ProviderState, Settings, ToolChoice
 from toolcrib.wire import OLLAMA, Memo, encode
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

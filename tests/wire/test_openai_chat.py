@@ -11,8 +11,9 @@ from rows import each_row
 
 from toolcrib.errors import CatalogError, DefinitionError, RequestError
 from toolcrib.values.call import ToolCall
+from toolcrib.values.content import Image
 from toolcrib.values.definition import PlainTool, ToolDefinition
-from toolcrib.values.message import ChatRequest, Image, Message, Settings, ToolChoice
+from toolcrib.values.message import ChatRequest, Message, Settings, ToolChoice
 from toolcrib.wire import OPENAI_CHAT, Memo, encode, encode_tools, wire_of
 from toolcrib.wire.forms import NameRule
 from toolcrib.wire.openai_chat import ChatHistory

@@ -13,15 +13,9 @@ from wire.sdk_judges import judge_of
 
 from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
+from toolcrib.values.content import Image
 from toolcrib.values.definition import PlainTool
-from toolcrib.values.message import (
-    ChatRequest,
-    Image,
-    Message,
-    ProviderState,
-    Settings,
-    ToolChoice,
-)
+from toolcrib.values.message import ChatRequest, Message, ProviderState, Settings, ToolChoice
 from toolcrib.wire import WIRES, decode, encode
 
 

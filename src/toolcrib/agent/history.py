@@ -22,14 +22,9 @@ from toolcrib.runner import ToolRunner, approval_request
 from toolcrib.runner.approval import approved_call, checked_answer, differing, request_id
 from toolcrib.runner.stopped import Stopped, rejection
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
+from toolcrib.values.content import Part
 from toolcrib.values.context import Expense, RunTally, ToolApproval
-from toolcrib.values.decision import (
-    Answer,
-    ApprovalRequest,
-    Approve,
-    Ask,
-    Caller,
-)
+from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Ask, Caller
 from toolcrib.values.json import JsonObject, JsonValue, canonical_json, digest, encodable, to_plain
 from toolcrib.values.message import Message, Offer, Reply
 from toolcrib.values.record import (
@@ -61,10 +56,10 @@ def content_of(view: JsonValue) -> str:
         return msgspec.json.encode(view).decode()
 
 
-def error_content(error: CallError) -> str:
+def error_content(error: CallError, told: str = "") -> str:
     """Return code, message and places of an error: enough to correct a call, and nothing that was
-    sent."""
-    body: JsonObject = {"code": str(error.code), "message": error.message}
+    sent. `told` is what the tool's author has for the model in place of the message."""
+    body: JsonObject = {"code": str(error.code), "message": told or error.message}
     if len(error.details) > 1 or any(detail.path for detail in error.details):
         body["details"] = [{"path": d.path, "message": d.message} for d in error.details]
     return orjson.dumps({"error": body}).decode()
@@ -93,9 +88,11 @@ def result_message(
     """Return the message that answers a call, or None while it waits."""
     match outcome:
         case Completed():
-            return Message.tool(call, _with(outcome.notice, content_of(outcome.model)))
+            content, parts = _seen_of(outcome) if outcome.parts else (content_of(outcome.model), ())
+            return Message.tool(call, _with(outcome.notice, content), parts)
         case Failed():
-            content = _with(outcome.notice, error_content(_known(outcome)))
+            known = known_error(outcome.record, outcome.error)
+            content = _with(outcome.notice, error_content(known, outcome.told))
             return Message.tool(call, content, is_error=True)
         case Waiting() | None:
             return Message.tool(call, error_content(error), is_error=True) if error else None
@@ -103,12 +100,26 @@ def result_message(
             assert_never(outcome)
 
 
-def _known(failed: Failed) -> CallError:
-    """Return the error; of a call that was cancelled when it had begun, that nobody knows what
-    it did: a model that reads `cancelled` would make it once more."""
-    begun = failed.record.idempotency_key != ""
-    if failed.error.code is not ErrorCode.CANCELLED or not begun:
-        return failed.error
+def _seen_of(outcome: Completed) -> tuple[str, tuple[Part, ...]]:
+    """Return what a model reads of a result with content, and what it is shown besides.
+
+    Where there is no structured value, the first text is what it reads.
+    """
+    parts = outcome.model_parts
+    content = "" if outcome.model is None else content_of(outcome.model)
+    if not parts:
+        kept_back = "; ".join(map(str, outcome.record.parts))
+        return _with(content, f"[not shown to you: {kept_back}]"), ()
+    if not content and isinstance(parts[0], str):
+        return parts[0], parts[1:]
+    return content, parts
+
+
+def known_error(record: ToolInvocationRecord, error: CallError) -> CallError:
+    """Return the error of a call as it is told: of one that was cancelled when it had begun, that
+    nobody knows what it did. Who reads `cancelled` would make it once more."""
+    if error.code is not ErrorCode.CANCELLED or not record.idempotency_key:
+        return error
     return CallError.of(
         ErrorCode.CANCELLED, "The call was cancelled while it ran: what it did is not known."
     )
@@ -315,9 +326,20 @@ def call_ids(messages: Iterable[Message]) -> set[str]:
     return {call.id for message in messages for call in message.tool_calls}
 
 
-def told(messages: Iterable[Message]) -> set[tuple[str | None, str]]:
+def told(messages: Iterable[Message]) -> set[tuple[str | None, str, tuple[Part, ...]]]:
     """Return the calls that are over, or may be, each with what its result says."""
-    return {(m.call_id, m.content) for m in messages if m.role == "tool" and not _is_untold(m)}
+    results = (m for m in messages if m.role == "tool" and not _is_untold(m))
+    return {(m.call_id, m.content, m.parts) for m in results}
+
+
+def told_error(messages: Sequence[Message], call_id: str) -> tuple[str, str] | None:
+    """Return code and message of the error that a model is told of a call without a record of its end,
+    or None for a call that the history does not have."""
+    for message in reversed(messages):
+        if message.role == "tool" and message.call_id == call_id and message.is_error:
+            error = orjson.loads(message.content)["error"]
+            return error["code"], error["message"]
+    return None
 
 
 def _is_untold(result: Message) -> bool:

@@ -356,7 +356,7 @@ class Run:
         self._cancels = 0
         self._restored = Restored(runner, state.restored, state.repaired, state.pinned)
         self._history = ConversationHistory(state.messages, self._restored.text)
-        self._watch = Watch(self._emit, self._records, state)
+        self._watch = Watch(self._emit, self._records, state, self._tally)
         self._given = answers
         self._spending = Spending(
             terms.limits, state, self._tally, runner=runner, outer=outer, emit=self._emit

@@ -27,6 +27,7 @@ from toolcrib.errors import ToolcribError
 from toolcrib.runner.output import public_arguments
 from toolcrib.runner.recorder import public_name
 from toolcrib.values.call import Hydrated, HydrationResult
+from toolcrib.values.context import RunTally
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue
@@ -201,14 +202,17 @@ class Watch:
         emit: Callable[[Event], None],
         records: list[ToolInvocationRecord],
         state: RunState,
+        tally: RunTally,
     ) -> None:
-        """The questions of a run that goes on, and their calls, were told before."""
+        """`state` is where the run goes on: its questions, and their calls, were told before."""
         self._emit = emit
         self._records = records
         self._told = {request.id for request in state.pending}
         self._waited = {request.call_in(state.run_id) for request in state.pending}
         self._streaming: dict[str, PublicText] = {}  # by call id
         self._schemas: dict[str, JsonObject | None] = {}  # of the calls of this reply, by their id
+        self._tally = tally
+        self._untrusted: set[str] = set()  # the ids of those whose tools bring what others wrote
         self.outcomes: dict[str, Outcome] = {}
 
     def text(self, text: str) -> None:
@@ -239,6 +243,8 @@ class Watch:
         if isinstance(call, Hydrated):
             shown = public_arguments(call.definition, call.arguments)
             self._schemas[call.call.id] = call.definition.input_schema
+            if call.definition.annotations.untrusted_output:
+                self._untrusted.add(call.call.id)
         if call.call.id not in self._waited:
             self._emit(ToolCallStarted(call.call.id, public_name(call), shown))
 
@@ -248,7 +254,8 @@ class Watch:
             self._emit(ApprovalRequested(request, self._schemas.get(request.call_id)))
 
     def progress(self, call_id: str, part: JsonValue) -> None:
-        self._emit(ToolCallProgress(call_id, part))
+        untrusted = call_id in self._untrusted or self._tally.tainted
+        self._emit(ToolCallProgress(call_id, part, untrusted))
 
     def finished(self, outcome: Outcome) -> None:
         self.outcomes[outcome.record.id] = outcome

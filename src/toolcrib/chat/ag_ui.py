@@ -22,6 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from toolcrib.agent import Agent, RunStream
+from toolcrib.agent.history import known_error
 from toolcrib.approvals import answer_later, shown_request
 from toolcrib.chat.doors import (
     Authenticate,
@@ -40,6 +41,7 @@ from toolcrib.chat.view import bounded, readable
 from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller, ForRun, Refuse
 from toolcrib.values.json import JsonObject, JsonValue, encodable, to_plain
+from toolcrib.values.record import result_with_parts
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
@@ -184,6 +186,8 @@ class _Front:
             raise ChatError(
                 422, "invalid_answer", "a payload is approved, editedArgs, forRun"
             ) from None
+        if not payload.approved and (payload.edited_args is not None or payload.for_run):
+            raise ChatError(422, "invalid_answer", "a no has neither editedArgs nor forRun")
         yes = Approve(by=caller.id, arguments=payload.edited_args, for_run=payload.for_run)
         answer = as_asked(yes, asked) if payload.approved else Refuse(by=caller.id)
         allowed = partial(self._doors.may_approve, caller)
@@ -238,7 +242,8 @@ class _Events:
             case ApprovalRequested(request=request, schema=schema):
                 self._schemas[request.id] = schema
             case ToolCallFinished(record=record):
-                gave = {"error": to_plain(record.error)} if record.error else record.result
+                error = None if record.error is None else known_error(record, record.error)
+                gave = result_with_parts(record) if error is None else {"error": to_plain(error)}
                 yield core.ToolCallResultEvent(
                     message_id=_new_id(), tool_call_id=record.id, content=_cut(gave), role="tool"
                 )

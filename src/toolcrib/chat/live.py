@@ -43,7 +43,7 @@ from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import canonical_json
 from toolcrib.values.message import Message
-from toolcrib.values.record import READ_UNTRUSTED, ToolInvocationRecord
+from toolcrib.values.record import READ_UNTRUSTED, ToolInvocationRecord, lost_parts
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
@@ -420,7 +420,7 @@ class LiveThreads:
         heard = any(message.untrusted for message in self._session(stored).messages)
         tainted = heard or any(map(self._read_others, calls.values()))
         session = self._session(msgspec.structs.replace(stored, session=before))
-        known = {call_id for call_id, _ in told(session.messages)}
+        known = {call_id for call_id, *_ in told(session.messages)}
         stays = line[: line.index(turn_id)]
         done = [
             self._done(part, calls[turn.id].get(part["id"]))
@@ -622,7 +622,8 @@ def _told_of(
 def _result(part: Json, calls: Mapping[str, ToolInvocationRecord]) -> str:
     record = calls.get(part["id"])
     if record is not None and record.status == "completed":
-        return msgspec.json.encode(record.result).decode()
+        text = msgspec.json.encode(record.result).decode()
+        return f"{text}\n{lost_parts(record)}" if record.parts else text
     if part["state"] == "unknown":
         return _UNKNOWN
     error = part["error"] or {"code": "cancelled", "message": _NOT_BEGUN}

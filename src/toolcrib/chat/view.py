@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, TypedDict, assert_n
 import msgspec
 import orjson
 
+from toolcrib.agent.history import known_error, told_error
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import (
@@ -28,7 +29,7 @@ from toolcrib.values.json import (
     encodable,
     to_plain,
 )
-from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.record import ToolInvocationRecord, result_with_parts
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
@@ -62,6 +63,7 @@ _BROKEN_OFF: Final[Mapping[BrokenOff, str]] = {
 }
 _UNKNOWN = "It had begun when the run broke off: what it did is not known. It does not run again."
 _NOT_BEGUN = "It had not begun when the run broke off."
+_NOT_WHOLE: Final = ("truncated", "The call did not come whole.")
 
 
 class Operation(TypedDict):
@@ -397,7 +399,7 @@ class TurnView:
         return [_operation("set", [*self._path(call_id), "progress", at], deepcopy(parts[-1]))]
 
     def _finish(self, record: ToolInvocationRecord) -> list[Operation]:
-        error = record.error
+        error = None if record.error is None else known_error(record, record.error)
         state = "failed" if error else "completed"
         if error is not None and error.code in _STATES:
             state = _STATES[error.code]
@@ -408,7 +410,7 @@ class TurnView:
                 "arguments": bounded(record.arguments),
                 "approval": None,
                 "approved_by": record.approved_by,
-                "result": bounded(record.result),
+                "result": bounded(result_with_parts(record)),
                 "error": None if error is None else {"code": error.code, "message": error.message},
                 "seconds": record.seconds,
                 "decision": to_plain(record.decision),
@@ -421,11 +423,10 @@ class TurnView:
         waits = result.status == "waiting"
         for call_id, at in self._calls.items():
             if self._parts[at]["state"] in _OPEN and not waits:
-                # of a reply that broke off: it was never whole
-                error = {"code": "truncated", "message": "The call did not come whole."}
-                made += self._change(
-                    call_id, {"state": "cancelled", "error": error, "approval": None}
-                )
+                code, message = told_error(result.messages, call_id) or _NOT_WHOLE
+                error = {"code": code, "message": message}
+                state = _STATES.get(code, "cancelled")
+                made += self._change(call_id, {"state": state, "error": error, "approval": None})
         if result.limit:
             made.append(self._set(["note"], _LIMITED.format(limit_text(result.limit))))
         made.append(self._set(["status"], result.status))

@@ -1,10 +1,10 @@
 """The commands, and how each of them ends.
 
-Exit codes: 0 done, 1 the job failed, 2 an unusable command line, 4 a log that nobody could check.
-An error is one line on stderr;
-`--debug` gives the traceback instead, also that of a tool. With `--json`, stdout holds exactly one
-JSON value, that of a failure being `{"error": {"kind", "message"}}`. After Ctrl-C the code is 130, and
-where calls may have run by then (`chat`, `call`), the JSON value says which.
+Exit codes: 0 done, 1 the job failed, 2 an unusable command line, 4 a log that nobody could open
+or check. An error is one line on stderr; `--debug` gives the traceback instead, also that of a tool.
+With `--json`, stdout holds exactly one JSON value, that of a failure being
+`{"error": {"kind", "message"}}`. After Ctrl-C the code is 130, and where calls may have run by then
+(`chat`, `call`), the JSON value says which.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
@@ -25,6 +25,7 @@ import typer
 
 from toolcrib.cli import approvals, audit, chat, doctor, pick, tools, wires
 from toolcrib.cli.options import (
+    OPENED,
     SHOWS_TRACEBACKS,
     InterruptedTurn,
     UncheckedError,
@@ -163,8 +164,7 @@ def run(arguments: list[str] | None = None) -> int:
     _let_streams_take_all_text()
     before = SHOWS_TRACEBACKS.set(debug)
     try:
-        narrow = shutil.get_terminal_size().columns < _ROOM
-        code = _command(narrow=narrow)(args=arguments, prog_name="toolcrib", standalone_mode=False)
+        code = _run(arguments)
     except UnusableError as error:
         return _failed(error, 2, debug=debug, as_json=as_json)
     except UncheckedError as error:
@@ -186,6 +186,19 @@ def run(arguments: list[str] | None = None) -> int:
     if code == INTERRUPTED and as_json:  # typer turns Ctrl-C into an exit code
         _print_error("KeyboardInterrupt", "cancelled")
     return code if isinstance(code, int) else 0
+
+
+def _run(arguments: list[str]) -> Any:
+    """Run a command, and close what it has opened."""
+    narrow = shutil.get_terminal_size().columns < _ROOM
+    with ExitStack() as opened:
+        before = OPENED.set(opened)
+        try:
+            return _command(narrow=narrow)(
+                args=arguments, prog_name="toolcrib", standalone_mode=False
+            )
+        finally:
+            OPENED.reset(before)
 
 
 def _let_streams_take_all_text() -> None:

@@ -54,7 +54,7 @@ from toolcrib.cli.options import (
     filter_of,
     log_to_read,
     named_entry,
-    with_log,
+    of_log,
     without_password,
 )
 from toolcrib.cli.render import (
@@ -80,6 +80,7 @@ from toolcrib.values.record import (
     SUSPENDED,
     ToolInvocationRecord,
     is_final,
+    result_with_parts,
     standing,
 )
 
@@ -394,7 +395,7 @@ def _event(entry: AuditEntry) -> StoryLine:
         case "waiting":
             return StoryLine(when(record.ended_at), "waits", f"for an answer{_question(record)}")
     took = f" ({milliseconds(record)})" if record.seconds is not None else ""
-    texts = [short_json(record.result)] if record.status == "completed" else []
+    texts = [short_json(result_with_parts(record))] if record.status == "completed" else []
     texts += [] if record.error is None else [error_text(record.error)]
     return StoryLine(when(record.ended_at or entry.at), record.status, f"{'; '.join(texts)}{took}")
 
@@ -565,7 +566,7 @@ def list_calls(  # noqa: PLR0913  the options of a command line
     )
     which = msgspec.structs.replace(which, newest=True, latest=True, limit=limit)
     opened = log_to_read(log, key_file)
-    rows = with_log(opened, lambda audit: audit.entries(which))
+    rows = of_log(log, opened, lambda audit: audit.entries(which))
     if as_json:
         print_json([to_plain(entry) for entry in rows])
     else:
@@ -597,7 +598,7 @@ def show(
         entries = await _entries_of(opened, wanted)
         return await whole_stories(opened, entries), await opened.checked_runs(wanted)
 
-    calls, runs = with_log(log_to_read(log, key_file), read)
+    calls, runs = of_log(log, log_to_read(log, key_file), read)
     if not calls and not runs:
         raise UnusableError(f"{without_password(log)}: there is no {named} in it")
     if as_json:

@@ -19,9 +19,10 @@ import sys
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar, get_args
 
@@ -34,6 +35,7 @@ from toolcrib.approvals import TerminalApprover
 from toolcrib.audit import AuditFilter, AuditLog, Head
 from toolcrib.errors import DefinitionError, ErrorCode, MissingExtraError, SourceError
 from toolcrib.runner.stopped import ExceptionHook
+from toolcrib.storage import UnreachableError
 from toolcrib.tools import Catalog, DefinitionsFile, discover, read_definitions, source_of
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Refuse
@@ -57,8 +59,9 @@ ToolsOption: TypeAlias = Annotated[
     typer.Option(
         "--tools",
         metavar="WHERE",
-        help="module:attribute, a module, a Python file, a .json/.jsonl file of definitions, or "
-        "entry-points[:NAME]; the kit if left out.",
+        help="module:attribute, a module, a Python file, a .json/.jsonl file of definitions, "
+        "entry-points[:NAME], or mcp:COMMAND, mcp:URL or mcp:FILE.json for the tools of MCP servers; "
+        "the kit if left out.",
     ),
 ]
 DataOption: TypeAlias = Annotated[
@@ -134,7 +137,7 @@ class UnusableError(SourceError):
 
 
 class UncheckedError(SourceError):
-    """A log could not be checked: nothing is said about what is in it."""
+    """A log could not be opened or checked: nothing is said about what is in it."""
 
 
 class InterruptedTurn(Exception):  # noqa: N818  an ending, not a failure
@@ -143,6 +146,11 @@ class InterruptedTurn(Exception):  # noqa: N818  an ending, not a failure
 
 SHOWS_TRACEBACKS: ContextVar[bool] = ContextVar("toolcrib_debug", default=False)
 """Whether `--debug` was given, before or after the command."""
+
+
+OPENED: ContextVar[ExitStack] = ContextVar("toolcrib_opened")
+"""What the command has opened, and is closed when it ends."""
+_MCP = "mcp:"
 
 
 def exception_hook() -> ExceptionHook | None:
@@ -197,19 +205,48 @@ def load_catalog(where: str | None, *, database: Path | None = None) -> Catalog:
             raise UnusableError(f"{error}, or name tools of your own: --tools WHERE") from error
     if database is not None:
         raise UnusableError(f"--database is for the kit: leave it out, or --tools {where}")
+    if where.startswith(_MCP):
+        return _checked(where, lambda: _of_servers(where.removeprefix(_MCP)))
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     folder = str(Path(os.path.realpath(where)).parent)
     if where.endswith(".py") and folder not in sys.path:
         sys.path.append(folder)  # last: nothing in it hides a module of Python's own
+    return _checked(where, lambda: discover(where))
+
+
+def _checked(where: str, load: Callable[[], Catalog]) -> Catalog:
+    """Load tools; what is printed meanwhile goes to stderr. Raises UnusableError for none."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
-            found = discover(where)
+            found = load()
     except SourceError as error:
         raise UnusableError(f"--tools {error}") from error
     if not found:
         raise UnusableError(f"--tools {where}: there are no tools in it")
     return found
+
+
+def _of_servers(where: str) -> Catalog:
+    """Start MCP servers in a thread of their own, until the command ends, and return their tools."""
+    mcp = import_module("toolcrib.bridges.mcp")  # needs the extra `mcp`
+    portals = import_module("anyio.from_thread")
+    opened = OPENED.get()
+    portal = opened.enter_context(portals.start_blocking_portal())
+    servers = mcp.mcp_catalog(where)
+    catalog: Catalog = opened.enter_context(portal.wrap_async_context_manager(servers))
+    return catalog
+
+
+def definitions_file(where: str | None) -> DefinitionsFile | None:
+    """Return the file of definitions that is meant; None for any other source. Raises UnusableError."""
+    if where is None or where.startswith(_MCP):
+        return None
+    try:
+        source = source_of(where)
+    except SourceError as error:
+        raise UnusableError(f"--tools {error}") from error
+    return source if isinstance(source, DefinitionsFile) else None
 
 
 def names_to_try(names: Sequence[str], wanted: str) -> str:
@@ -222,13 +259,13 @@ def names_to_try(names: Sequence[str], wanted: str) -> str:
 
 def load_for_picking(where: str | None) -> tuple[HasDefinition, ...]:
     """Load tools to choose from; a file of definitions is not checked, since none of them will run."""
+    file = definitions_file(where)
+    if file is None:
+        return tuple(load_catalog(where))
     try:
-        source = None if where is None else source_of(where)
-        if isinstance(source, DefinitionsFile):
-            return tuple(_listed(given, source.name) for given in read_definitions(source.path))
+        return tuple(_listed(given, file.name) for given in read_definitions(file.path))
     except SourceError as error:
         raise UnusableError(f"--tools {error}") from error
-    return tuple(load_catalog(where))
 
 
 def _listed(given: Mapping[str, Any], where: str) -> Listed:
@@ -399,6 +436,15 @@ def log_to_read(url: str, key_file: Path | None, *, damaged: bool = False) -> Au
     else:
         check_holds("audit_entries", url, "there is no audit log in it")
     return AuditLog(url, key=key)
+
+
+def of_log(url: str, log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:
+    """Return the result of `work` on a log that exists, and close the log. Raises UncheckedError where
+    nobody could look: that says nothing about what is in it."""
+    try:
+        return with_log(log, work)
+    except (UnreachableError, MissingExtraError) as error:
+        raise UncheckedError(f"{without_password(url)}: {error}") from None
 
 
 def with_log(log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:

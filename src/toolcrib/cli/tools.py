@@ -34,6 +34,7 @@ from toolcrib.cli.options import (
     UnusableError,
     WhereArgument,
     approver,
+    definitions_file,
     exception_hook,
     given_once,
     load_catalog,
@@ -55,15 +56,16 @@ from toolcrib.hydration.parse import MAX_BYTES
 from toolcrib.lint import Finding, check_tools
 from toolcrib.runner import ToolRunner
 from toolcrib.testing import MemorySink
-from toolcrib.tools import DefinitionsFile, read_definitions, source_of, tool_of
+from toolcrib.tools import read_definitions, tool_of
 from toolcrib.tools.decorator import tool_from_dict
-from toolcrib.tools.lock import MARK, Change, Lock, lock_catalog, read_lock, write_lock
+from toolcrib.tools.lock import FORMAT, MARK, Change, Lock, lock_catalog, read_lock, write_lock
 from toolcrib.tools.trust import Imported
 from toolcrib.values.call import ToolCall
+from toolcrib.values.content import told_in_text
 from toolcrib.values.decision import Caller
 from toolcrib.values.definition import All, HasDefinition, ToolDefinition, tools_in
 from toolcrib.values.json import JsonObject, to_plain
-from toolcrib.values.record import Completed, Outcome, Sink, ToolInvocationRecord
+from toolcrib.values.record import Completed, Failed, Outcome, Sink, ToolInvocationRecord
 from toolcrib.wire import FORMS
 
 _NARROW = 40
@@ -217,13 +219,11 @@ def check(
 
 def _given(where: str | None) -> Sequence[Any]:
     """Read a file of definitions unchecked; load anything else as a catalog."""
+    file = definitions_file(where)
+    if file is None:
+        return list(load_catalog(where))
     try:
-        source = None if where is None else source_of(where)
-        if not isinstance(source, DefinitionsFile):
-            return list(load_catalog(where))
-        found = read_definitions(source.path)
-    except UnusableError:
-        raise
+        found = read_definitions(file.path)
     except SourceError as error:
         raise UnusableError(f"--tools {error}") from error
     if not found:
@@ -269,7 +269,7 @@ def _show_trust(imported: Mapping[str, Imported], *, whole: bool) -> None:
 def show_trust(imported: Mapping[str, Imported]) -> None:
     """Print the line that trusts each imported tool, with the digest that trust is bound to."""
     for name, one in imported.items():
-        trust = "ReadOnly" if one.claims_read_only else "Trusted"
+        trust = "ReadOnly" if one.claims else "Trusted"
         typer.echo(f'    trust={{"{name}": {trust}("{one.origin}")}}')
 
 
@@ -376,7 +376,7 @@ def lock(
     now = lock_catalog(load_catalog(given_once(where, tools)))
     before = read_lock(file) if check else _old(file)
     changes = (before or Lock({})).changes_to(now)
-    if not check and (changes or before is None or before.was_open):
+    if not check and (changes or before is None or before.format < FORMAT):
         write_lock(now, file)
     if as_json:
         plain = [to_plain(change) for change in changes]
@@ -467,7 +467,8 @@ def call(
     _show(outcome, as_json=as_json)
     if isinstance(outcome, Completed):
         return 0
-    why = _why(outcome.record, catalog.names, consent)
+    told = outcome.told if isinstance(outcome, Failed) else ""
+    why = told or _why(outcome.record, catalog.names, consent)
     err.print(f"toolcrib: {printable(outcome.record.name)}: {why}")
     return 1
 
@@ -490,13 +491,18 @@ def _read_stdin() -> str:
 def _show(outcome: Outcome, *, as_json: bool) -> None:
     """Print the whole result as the model would see it: whoever runs the command is the application."""
     if as_json:
-        result = outcome.model if isinstance(outcome, Completed) else None
-        print_json({"record": to_plain(outcome.record), "result": result})
+        shown = {"record": to_plain(outcome.record), "result": None}
+        if isinstance(outcome, Completed):
+            shown["result"] = outcome.model
+            shown |= {"parts": list(to_plain(outcome.model_parts))} if outcome.model_parts else {}
+        print_json(shown)
     elif isinstance(outcome, Completed):
         if isinstance(outcome.model, str):
             out.print(printable(outcome.model))
-        else:
+        elif outcome.model is not None or not outcome.parts:
             show_json(outcome.model)
+        for text in told_in_text(outcome.model_parts):
+            out.print(printable(text))
 
 
 def _why(record: ToolInvocationRecord, names: Sequence[str], consent: bool | None) -> str:

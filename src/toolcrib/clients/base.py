@@ -346,6 +346,7 @@ class Options(TypedDict, total=False):
     text_calls_trusted: bool
     natural_reasons: Iterable[str]
     native_output: bool | None
+    result_media: Iterable[str] | None
     history_bytes: int
 
 
@@ -388,6 +389,14 @@ def _naming(wire: Wire, reasons: Iterable[str]) -> Wire:
     return msgspec.structs.replace(wire, natural_reasons=wire.natural_reasons | added)
 
 
+def _with_media(wire: Wire, media: Iterable[str]) -> Wire:
+    """Return the wire for models that take these media types. Raises RequestError for a bare text."""
+    if isinstance(media, str):
+        raise RequestError(f"result_media is a list of media types: [{media!r}]")
+    taken = frozenset(media_type.lower() for media_type in media)
+    return msgspec.structs.replace(wire, result_media=taken, result_models="")
+
+
 class _Own(threading.local):
     """Holds what each thread has to itself: no two may go on in the same encoded history."""
 
@@ -405,9 +414,11 @@ class WireClient(PlanningClient):
     ask for having stood there. `natural_reasons` are reasons that this server gives for the natural end
     of a reply, beyond those that the wire lists: calls of a reply that ended for another reason do not
     run. `native_output` says whether the schema of a typed answer goes out in the provider's own form,
-    too; by default it does where server and model are known to take it. `history_bytes` is how much
-    memory each thread may use to keep what was encoded of its conversations (64 MB), the last used
-    ones; of others each turn is encoded whole. One client serves any number of concurrent requests,
+    too; by default it does where server and model are known to take it. `result_media` are the media
+    types (`image/png`) of content that this server takes in results, in place of the wire's own; of
+    other content a model is told in text. `history_bytes` is how much memory each thread may use to
+    keep what was encoded of its conversations (64 MB), the last used ones; of others each turn is
+    encoded whole. One client serves any number of concurrent requests,
     also from the event loops of several threads. Raises RequestError where no syntax is there to be
     trusted, or no form is there for a typed answer.
     """
@@ -428,6 +439,7 @@ class WireClient(PlanningClient):
         text_calls_trusted: bool = False,
         natural_reasons: Iterable[str] = (),
         native_output: bool | None = None,
+        result_media: Iterable[str] | None = None,
         history_bytes: int = REMEMBERED_BYTES,
     ) -> None:
         self.wire = _with_output(_naming(wire_of(wire), natural_reasons), native_output)
@@ -435,6 +447,8 @@ class WireClient(PlanningClient):
             self.wire = msgspec.structs.replace(self.wire, text_calls=syntax_of(text_calls))
         if text_calls_trusted:
             self.wire = _trusting(self.wire)
+        if result_media is not None:
+            self.wire = _with_media(self.wire, result_media)
         check_type("settings", settings, Settings, "a Settings, such as Settings(temperature=0)")
         self.settings = settings
         self._model = model

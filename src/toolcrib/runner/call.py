@@ -92,6 +92,7 @@ from toolcrib.values.decision import (
     Deny,
     Refuse,
 )
+from toolcrib.values.definition import ALL
 from toolcrib.values.json import Veiled
 from toolcrib.values.record import (
     FOR_RUN,
@@ -210,7 +211,8 @@ class Call(Veiled, msgspec.Struct):
             outcome = self._suspended(suspended)
         except Stopped as stopped:
             facts.notes += stopped.notes
-            outcome, body, late = facts.failed(stopped.error), stopped.body, stopped.late
+            outcome = facts.failed(stopped.error, stopped.told)
+            body, late = stopped.body, stopped.late
         except GeneratorExit:  # the loop is gone: nothing can be awaited any more
             self._settle(facts.failed(CallError.of(ErrorCode.CANCELLED)))
             raise
@@ -400,7 +402,13 @@ class Call(Veiled, msgspec.Struct):
         self.value_json = checked.text
         model, public, error = views(definition, checked)
         notice = facts.notice() if facts.edit == "taken" else ""
-        return Completed(facts.record("completed", public, error), value, model, notice)
+        content = checked.content
+        if content is None:
+            return Completed(facts.record("completed", public, error), value, model, notice)
+        facts.parts = checked.parts
+        record, parts = facts.record("completed", public, error), tuple(content.parts)
+        seen = parts if definition.model_visible is ALL else ()
+        return Completed(record, content.value, model, notice, parts=parts, model_parts=seen)
 
     async def _replay(self, outcome: Completed | Failed) -> Outcome:
         """Return the earlier outcome: its content is as untrusted as before, and its run has spent as
@@ -611,7 +619,7 @@ class Call(Veiled, msgspec.Struct):
         if raised is not None and not (told and isinstance(raised, asyncio.CancelledError)):
             ended = executor.ended(raised, plan, hydrated, cancels=cancel_requests())
             if isinstance(ended, Stopped):
-                return facts.failed(ended.error)
+                return facts.failed(ended.error, ended.told)
         return facts.failed(CallError.of(ErrorCode.CANCELLED))
 
     def _rejected(self, rejected: Rejected) -> Stopped:

@@ -16,19 +16,27 @@ import sys
 import threading
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from pydantic_core import from_json
 
-from toolcrib.errors import CapabilityError, MissingExtraError, ToolcribError, ToolError
+from toolcrib.errors import (
+    CapabilityError,
+    MissingExtraError,
+    OutcomeUnknown,
+    ToolcribError,
+    ToolError,
+)
 from toolcrib.failures import own_places
 from toolcrib.runner import process
-from toolcrib.runner.output import NO_JSON, Unusable, json_text, not_json
+from toolcrib.runner.output import NO_JSON, Unusable, json_text, not_json, too_large
 from toolcrib.runner.process import (
+    CONTENT,
     ENDING,
     PART,
     RESULT,
+    ContentResult,
     Ending,
     ExtraMissing,
     NoResult,
@@ -38,10 +46,12 @@ from toolcrib.runner.process import (
     Unguarded,
     frame,
 )
+from toolcrib.runner.stopped import model_text
 from toolcrib.schema.derive.factories import FactoryFailed, FactoryValues
 from toolcrib.tools import Tool
 from toolcrib.tools.build import ToolOptions
 from toolcrib.tools.decorator import make_function_tool
+from toolcrib.values.content import ToolContent
 from toolcrib.values.context import CallContext
 from toolcrib.values.decision import ApprovalRequest, Caller
 from toolcrib.values.definition import ALL
@@ -117,12 +127,22 @@ class _Answers:
 def _answer(request: ProcessRequest, answers: _Answers) -> tuple[bytes, bytes]:
     try:
         value = _run(request, answers)
+        content = ToolContent.of(value)
+        value = value if content is None else content.value
         try:
-            return RESULT, json_text(value, request.max_bytes)
+            text = json_text(value, request.max_bytes)
         except Unusable as unusable:
             raise (unusable if unusable.why != NO_JSON else not_json(value)) from None
+        return (RESULT, text) if content is None else (CONTENT, _with_parts(text, content, request))
     except BaseException as raised:  # noqa: BLE001  an author's code may raise anything
         return ENDING, msgspec.json.encode(_ending(raised))
+
+
+def _with_parts(text: bytes, content: ToolContent[Any], request: ProcessRequest) -> bytes:
+    result = msgspec.json.encode(ContentResult(msgspec.Raw(text), tuple(content.parts)))
+    if len(result) > request.max_bytes:
+        raise too_large(request.max_bytes)
+    return result
 
 
 def _ending(raised: BaseException) -> Ending:
@@ -130,16 +150,22 @@ def _ending(raised: BaseException) -> Ending:
         raised = raised.__cause__
     match raised:
         case ToolError() if isinstance(raised.safe_text, str):
-            capability = isinstance(raised, CapabilityError)
             own = raised.retryable
             again = None if own is None else bool(own)
-            return SafeText(encodable(raised.safe_text), again, capability)
+            text = encodable(raised.safe_text)
+            return SafeText(text, again, _kind_of(raised), model_text(raised))
         case MissingExtraError():
             return ExtraMissing(str(raised.extra), str(raised.feature))
         case Unusable():
             return NoResult(raised.why, encodable(raised.kind), raised.path)
     places = own_places(raised.__traceback__)
     return Raised(type(raised).__name__, encodable(places[-1] if places else "an unknown place"))
+
+
+def _kind_of(raised: ToolError) -> Literal["ToolError", "CapabilityError", "OutcomeUnknown"]:
+    if isinstance(raised, OutcomeUnknown):
+        return "OutcomeUnknown"
+    return "CapabilityError" if isinstance(raised, CapabilityError) else "ToolError"
 
 
 def _run(request: ProcessRequest, answers: _Answers) -> Any:

@@ -4,16 +4,15 @@ Rule: the tool gets what the edited arguments say, or nothing runs. What stands 
 shown is sent as the model sent it: a default stays a default, and what a factory made is that very
 value. In a list whose length changed, items are at their place at its beginning and at its end.
 Everything else is written, and read as if the model had sent it. Then what the tool would get is held
-against the edited arguments: what was left has to be as it was shown. A validator may change what was
-written, if it has nothing in common with what was shown, or if that reads as it was shown.
+against the edited arguments: what was left has to be as it was shown, and a validator may change what
+was written only if it leaves alone what was shown.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
@@ -25,12 +24,13 @@ from toolcrib.schema.derive.factories import AddedDefaults, FactoryValues, Made
 from toolcrib.schema.derive.plain import is_mark, same_json
 from toolcrib.schema.references import pointer_of, read_text
 from toolcrib.tools import Catalog
-from toolcrib.values.call import Hydrated, HydrationResult
+from toolcrib.values.call import Hydrated, HydrationResult, Rejected
 from toolcrib.values.json import JsonObject, canonical_json, is_whole, json_bytes
 from toolcrib.values.record import CallError
 
 Steps: TypeAlias = tuple[str | int, ...]
 _ABSENT: Final[Any] = object()
+_MOST_MATCHED = 100  # items of a set that were written
 _CHANGED = (
     "The tool would get something else than the edited arguments say{}: what was left as it was shown "
     "would be changed by a validator, or by a default. The call did not run."
@@ -53,42 +53,62 @@ def edited_call(
     `hook` is given what the author's code raises. Raises Stopped where the tool would get something
     else than `edited` says.
     """
+    reader = _Reader(hydrated, catalog)
+    first = reader.read(_Edit(edited, hydrated), hook)
+    if isinstance(first, Hydrated):
+        return first
+    second = reader.read_as_written(edited)
+    if isinstance(second, Hydrated):
+        return second
+    if isinstance(first, Rejected):
+        return first
+    if isinstance(second, Rejected):
+        return second
+    raise Stopped(first)
 
-    def read(edit: _Edit, hook: ExceptionHook | None = None) -> HydrationResult:
-        text, name = json_bytes(edit.arguments).decode(), hydrated.definition.name
-        call = msgspec.structs.replace(hydrated.call, name=name, arguments=text)
-        found = hydrate(call, catalog, pinned=edit.factory_values(), on_exception=hook)
-        if isinstance(found, Hydrated):
-            values = edit.in_their_places(added_to(found))
+
+class _Reader:
+    """Reads edits of one call."""
+
+    def __init__(self, hydrated: Hydrated, catalog: Catalog) -> None:
+        self._hydrated = hydrated
+        self._catalog = catalog
+
+    def read(self, edit: _Edit, hook: ExceptionHook | None) -> HydrationResult | CallError:
+        """Return the call that is read of an edit, an error if it is not what the edit says."""
+        read = self._read(edit, hook)
+        if not isinstance(read, Hydrated):
+            return read
+        return edit.error_of(read, lambda: self._shown_again) or read
+
+    def read_as_written(self, edited: JsonObject) -> HydrationResult | CallError:
+        """Return the same of an edit all of which is sent, but for marks at their places."""
+        try:
+            edit = _Edit(edited, self._hydrated, as_written=True)
+        except Stopped as stopped:
+            return stopped.error
+        return self.read(edit, None)
+
+    def _read(self, edit: _Edit, hook: ExceptionHook | None) -> HydrationResult:
+        text, name = json_bytes(edit.arguments).decode(), self._hydrated.definition.name
+        call = msgspec.structs.replace(self._hydrated.call, name=name, arguments=text)
+        values: FactoryValues | None = edit.factory_values()
+        read = hydrate(call, self._catalog, pinned=values, on_exception=hook)
+        if isinstance(read, Hydrated):
+            values = edit.in_their_places(added_to(read))
             if values is not None:
-                return hydrate(call, catalog, pinned=values, on_exception=hook)
-        return found
+                return hydrate(call, self._catalog, pinned=values, on_exception=hook)
+        return read
 
-    def as_written(arguments: JsonObject) -> tuple[_Edit, HydrationResult] | None:
-        with suppress(Stopped):
-            edit = _Edit(arguments, hydrated, as_written=True)
-            return edit, read(edit)
-        return None
-
-    @cache
-    def read_again() -> JsonObject:
-        """Return what the tool reads of what was shown."""
-        again = as_written(hydrated.arguments)
-        return again[1].arguments if again and isinstance(again[1], Hydrated) else {}
-
-    edit = _Edit(edited, hydrated)
-    found = read(edit, hook)
-    error = edit.error_of(found, read_again) if isinstance(found, Hydrated) else None
-    if error is None and isinstance(found, Hydrated):
-        return found
-    again = as_written(edited)
-    if again is not None:
-        other, found_again = again
-        if isinstance(found_again, Hydrated) and other.error_of(found_again, read_again) is None:
-            return found_again
-    if error is not None:
-        raise Stopped(error)
-    return found
+    @cached_property
+    def _shown_again(self) -> JsonObject:
+        """What the tool reads of what was shown."""
+        try:
+            shown = _Edit(self._hydrated.arguments, self._hydrated, as_written=True)
+        except Stopped:
+            return {}
+        read = self._read(shown, None)
+        return read.arguments if isinstance(read, Hydrated) else {}
 
 
 class _Edit:
@@ -179,7 +199,7 @@ class _Edit:
     def _left(self, shown: Any, sent: Any, was: Steps, at: Steps) -> Any:
         """Return what is sent for what was shown at `was` and stands at `at` now."""
         if was in self._origins:
-            if self._origins[was] is not None:
+            if isinstance(self._origins[was], Made):
                 self._left_out[at] = was
             return _ABSENT
         place = pointer_of(was)
@@ -211,7 +231,7 @@ class _Edit:
     def _without_marks(self, edited: Any, at: Steps) -> Any:
         """Return an edit without the marks that stand at their places."""
         if at in self._origins and is_mark(edited) and edited == _at_place(self.shown, at):
-            if self._origins[at] is not None:
+            if isinstance(self._origins[at], Made):
                 self._left_out[at] = at
             return _ABSENT
         if isinstance(edited, dict):
@@ -259,7 +279,7 @@ class _Edit:
         queues: dict[str, deque[Made | None]] = {}
         for asked, given in pairs:
             own = given
-            if own is None:
+            if own is None and not asked.has_data:  # which may be other data now
                 own = asked if asked.source is None else _next(spare, asked)
             queues.setdefault(asked.key, deque()).append(own)
         return FactoryValues(queues)
@@ -330,16 +350,38 @@ class _Check:
         self, edited: Any, value: Any, sent: Any, shown: Any, at: Steps
     ) -> Steps | None:
         """Return the first part of an object or a list in which there is a difference."""
-        is_list = isinstance(edited, list)
-        if is_list and not self._is_near(pointer_of(at)) and self._same(value, _sorted(edited)):
-            return None  # a set
         places = _places(edited, shown, self._same)
         parts = (
             (one, value[step], _part(sent, step), _part(shown, places.get(step)), (*at, step))
             for step, one in _steps(edited)
         )
-        found = (self.difference(*part) for part in parts)
-        return next((place for place in found if place is not None), None)
+        different = (self.difference(*part) for part in parts)
+        found = next((place for place in different if place is not None), None)
+        return (
+            None
+            if found and isinstance(edited, list) and self._is_set(edited, value, at)
+            else found
+        )
+
+    def _is_set(self, edited: list[Any], value: list[Any], at: Steps) -> bool:
+        """Return whether these are the items of a set, which has an order of its own."""
+        if self._is_near(pointer_of(at)) or len(edited) != len(value):
+            return False
+        there = Counter(map(canonical_json, value))
+        there.subtract(map(canonical_json, edited))
+        new = [one for one in edited if there[canonical_json(one)] < 0]
+        free = [step for step, one in enumerate(value) if there[canonical_json(one)] > 0]
+        if len(new) > _MOST_MATCHED:
+            return False
+        for one in new:
+            fits = (
+                s for s in free if not self.difference(one, value[s], _ABSENT, _ABSENT, (*at, s))
+            )
+            found = next(fits, None)
+            if found is None:
+                return False
+            free.remove(found)
+        return True
 
     def _is_near(self, place: str) -> bool:
         """Return whether a validator changed something at a place, around it or within it."""
@@ -350,16 +392,10 @@ class _Check:
         validators have it that leave alone what was shown."""
         if not self._is_near(pointer_of(at)):
             return True
-        if self._shown_parts.isdisjoint(_told_by(edited)):
-            return True
         again = self._read_again()
         names: Iterable[Any] = at[:1] or self._shown
         stays = all(self._same(again.get(name), self._shown.get(name)) for name in names)
         return stays and _comes_out(edited, value, shown, self._same)
-
-    @cached_property
-    def _shown_parts(self) -> set[str]:
-        return set(_told_by(self._shown))
 
 
 def _is_container(value: Any) -> bool:
@@ -444,10 +480,6 @@ def _in_order(first: Collection[str], then: Collection[str]) -> Iterator[str]:
     yield from (name for name in then if name not in first)
 
 
-def _sorted(items: list[Any]) -> list[Any]:
-    return sorted(items, key=canonical_json)
-
-
 def _has_digits(number: Any) -> bool:
     """Return whether a number has the digits that were written, which a float beyond 2^53 has not."""
     return not isinstance(number, float) or not number.is_integer() or is_whole(number)
@@ -486,15 +518,6 @@ def _parts_of(value: Any) -> Iterator[Any]:
 
 def _marks_in(value: Any) -> Iterator[Any]:
     return filter(is_mark, _parts_of(value))
-
-
-def _told_by(value: Any) -> Iterator[str]:
-    """Yield what a value tells: its texts, numbers and the like, its names, and what is empty."""
-    for part in _parts_of(value):
-        if not part or not isinstance(part, dict | list):
-            yield canonical_json(part)
-        elif isinstance(part, dict):
-            yield from (f"{canonical_json(name)}:" for name in part)
 
 
 def _by_factory(made: Iterable[Made]) -> dict[int, deque[Made]]:

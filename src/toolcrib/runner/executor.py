@@ -25,7 +25,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, ToolError
+from toolcrib.errors import (
+    CapabilityError,
+    ErrorCode,
+    MissingExtraError,
+    OutcomeUnknown,
+    ToolError,
+)
 from toolcrib.hydration import OtherArguments, instance_of
 from toolcrib.runner.execute import (
     StillRunning,
@@ -38,10 +44,18 @@ from toolcrib.runner.execute import (
 )
 from toolcrib.runner.output import MAX_RESULT_BYTES, Unusable, as_json, project, report_unusable
 from toolcrib.runner.process import run_in_process
-from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter, Stopped, Suspended, safe_error
+from toolcrib.runner.stopped import (
+    NOT_ITS_OWN,
+    Reporter,
+    Stopped,
+    Suspended,
+    model_text,
+    safe_error,
+)
 from toolcrib.threads import LEFT, CallThread, LeftWork, Work, cancel_requests, is_stop
 from toolcrib.tools import Catalog, Entry, Need, PerCall, Tool, check_implements
 from toolcrib.values.call import Hydrated, ToolCall
+from toolcrib.values.content import ToolContent
 from toolcrib.values.context import CallContext, Observer, Surroundings
 from toolcrib.values.decision import ApprovalRequest, Caller
 from toolcrib.values.definition import Visibility
@@ -231,9 +245,9 @@ class Executor:
                 )
             case CapabilityFailed():
                 self._tell(raised, call, what)
-                return Stopped(raised.error(again=again))
+                return Stopped(raised.error(again=again), told=model_text(raised.raised))
         self._reporter.raised(what, call, raised)
-        return Stopped(safe_error(raised, again=again))
+        return Stopped(safe_error(raised, again=again), told=model_text(raised))
 
     def _tell(self, raised: BaseException, call: ToolCall, what: str) -> None:
         """Tell the author of a capability what it raised."""
@@ -282,7 +296,9 @@ class CapabilityFailed(Exception):  # noqa: N818  an outcome; it never leaves th
         if isinstance(self.raised, MissingExtraError):
             return safe_error(self.raised, again=again)
         if isinstance(self.raised, ToolError) and isinstance(self.raised.safe_text, str):
-            told = CapabilityError(self.raised.safe_text, retryable=self.raised.retryable and again)
+            unknown = self._begun and isinstance(self.raised, OutcomeUnknown)
+            kind = OutcomeUnknown if unknown else CapabilityError
+            told = kind(self.raised.safe_text, retryable=self.raised.retryable and again)
             return safe_error(told, again=again)
         return CallError.of(ErrorCode.CAPABILITY_ERROR, retryable=again)
 
@@ -452,7 +468,10 @@ class Parts:
         self._max_bytes = max_bytes
 
     async def last(self, generator: AsyncGenerator[Any, None]) -> Any:
-        """Return the last value, or None. Raises Unusable, and what the tool raises."""
+        """Return the last value, or None. Raises Unusable, and what the tool raises.
+
+        Content is told nobody while it comes: its data is for the application and the model.
+        """
         value = None
         try:
             while True:
@@ -460,7 +479,8 @@ class Parts:
                     value = await own(anext(generator))
                 except StopAsyncIteration:
                     return value
-                self._tell(value)
+                if ToolContent.of(value) is None:
+                    self._tell(value)
                 await asyncio.sleep(0)
         except GeneratorExit:
             raise  # the loop is gone: nothing can be awaited any more

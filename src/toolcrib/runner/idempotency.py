@@ -32,6 +32,7 @@ from toolcrib.runner.stopped import NOT_ITS_OWN, NotRecorded, Stopped, as_failur
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.threads import cancel_requests, is_stop
 from toolcrib.values.call import FactoryMade, Hydrated, ToolCall
+from toolcrib.values.content import Part, weight_of
 from toolcrib.values.decision import Caller
 from toolcrib.values.json import canonical_json, fresh
 from toolcrib.values.record import (
@@ -42,6 +43,7 @@ from toolcrib.values.record import (
     Sink,
     ToolInvocationRecord,
     is_final,
+    lost_parts,
 )
 
 MAX_BYTES = 64 * 1_048_576
@@ -110,13 +112,29 @@ class _KeptCall(msgspec.Struct, frozen=True, eq=False, gc=False):
     model_json: bytes | None
     notice: str
     size: int
+    told: str = ""
+    parts: tuple[Part, ...] = ()
+    model_parts: tuple[Part, ...] = ()
 
     def outcome(self) -> Completed | Failed:
         record = self.record
         if self.model_json is None and record.error is not None:
-            return Failed(record, record.error, self.notice)
+            return Failed(record, record.error, self.notice, told=self.told)
         value = record.result if self.value_json is None else fresh(self.value_json)
-        return Completed(record, value, self.model_json or b"null", self.notice)
+        return Completed(
+            record,
+            value,
+            self.model_json or b"null",
+            self.notice,
+            parts=self.parts,
+            model_parts=self.model_parts,
+        )
+
+
+def _with_parts(kept: _KeptCall, outcome: Completed) -> _KeptCall:
+    size = kept.size + sum(map(weight_of, outcome.parts))
+    parts, seen = outcome.parts, outcome.model_parts
+    return msgspec.structs.replace(kept, size=size, parts=parts, model_parts=seen)
 
 
 class _EvictedCall(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -214,17 +232,24 @@ class IdempotencyCache:
     def keep(self, key: str, outcome: Completed | Failed, value_json: bytes | None = None) -> None:
         """Keep the outcome of a call that has run, with `value_json` in place of its value."""
         record, notice = outcome.record, outcome.notice
-        model_json = outcome.model_json if isinstance(outcome, Completed) else None
+        model_json, told = None, ""
+        if isinstance(outcome, Completed):
+            model_json = outcome.model_json
+        else:
+            told = outcome.told
         other_json = (
             None if value_json is model_json else value_json
         )  # one text takes its bytes once
         size = _OVERHEAD + len(record.arguments_json) + len(record.result_json) + len(notice)
-        size += len(model_json or b"") + len(other_json or b"")
+        size += len(model_json or b"") + len(other_json or b"") + len(told)
         if record.defaulted:
             size += sum(map(len, record.defaulted))
         known, order = self._known, self._kept
         fingerprint = known[key].fingerprint
-        kept = _KeptCall(key, fingerprint, record, value_json, model_json, notice, size)
+        kept = _KeptCall(key, fingerprint, record, value_json, model_json, notice, size, told)
+        if record.parts and isinstance(outcome, Completed):
+            kept = _with_parts(kept, outcome)
+            size = kept.size
         known[key] = kept  # one step: another thread may ask
         self._unwritten.discard(key)
         self._lock.acquire()  # `with` takes twice as long
@@ -333,7 +358,8 @@ def _check(written: SinkResult) -> None:
 def replayed(known: ToolInvocationRecord) -> Completed | Failed:
     """Return the outcome of a call as its record has it: that is the public view."""
     if known.status == "completed" or known.error is None:
-        return Completed(known, known.result, bytes(known.result_json), replayed=True)
+        text, notice = bytes(known.result_json), lost_parts(known)
+        return Completed(known, known.result, text, notice, replayed=True)
     return Failed(known, known.error, replayed=True)
 
 

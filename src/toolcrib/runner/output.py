@@ -8,6 +8,9 @@ A model reads that a result cannot be used. Its author reads where and why: of w
 is that JSON has no form for, and the path to it; in the log only by names that the definition or a
 class declares (`*` for others: the keys of a dictionary are data), whole in the exception that
 `on_exception` is given.
+
+Content (images, files, texts beside them) stands next to the structured value, never in it: what is
+checked and projected is JSON, and no view of others has a part.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter
 from toolcrib.schema.references import EACH, split_path
 from toolcrib.tools import Tool
 from toolcrib.values.call import Hydrated, ToolCall
+from toolcrib.values.content import PartInfo, ToolContent, holds_part, info_of, weight_of
 from toolcrib.values.definition import ALL, UNDECLARED, All, ToolDefinition, Visibility
 from toolcrib.values.json import (
     JsonObject,
@@ -93,17 +97,21 @@ class Unusable(Exception):  # noqa: N818  an outcome; only `on_exception` is giv
 
 
 NO_JSON = "it is not JSON"
+_NO_PART = "a part of it has data that is no base64, or a text with a lone surrogate"
 _ONE_NAME = "two of its keys are one name in JSON"
 _DEEPEST = 50
 
 
 class CheckedOutput(Veiled, msgspec.Struct, frozen=True):
-    """A result as valid JSON, and its text."""
+    """A result as valid JSON, and its text; of one with content the structured value, and what may be
+    said of its parts."""
 
-    veiled: ClassVar[tuple[str, ...]] = ("value", "text")
+    veiled: ClassVar[tuple[str, ...]] = ("value", "text", "content")
 
     value: JsonValue
     text: bytes
+    content: ToolContent[Any] | None = None
+    parts: tuple[PartInfo, ...] = ()
 
 
 def check_output(
@@ -113,7 +121,10 @@ def check_output(
     try:
         checked = _as_it_is(value, max_bytes) if value.__class__ in _PLAIN else None
         if checked is None:
-            checked = _as_text(value, max_bytes)
+            content = ToolContent.of(value)
+            checked = (
+                _as_text(value, max_bytes) if content is None else _with_parts(content, max_bytes)
+            )
     except Unusable as unusable:
         return unusable
     except NOT_ITS_OWN:
@@ -148,6 +159,18 @@ def _as_it_is(value: Any, max_bytes: int) -> CheckedOutput | None:
         return None
     copy: JsonValue = orjson.loads(text)
     return CheckedOutput(copy, text) if copy == value and len(text) <= max_bytes else None
+
+
+def _with_parts(content: ToolContent[Any], max_bytes: int) -> CheckedOutput:
+    """Return the structured value of a result with content. Raises Unusable, also for bad parts."""
+    checked = _as_text(content.value, max_bytes)
+    if len(checked.text) + sum(map(weight_of, content.parts)) > max_bytes:
+        raise too_large(max_bytes)
+    try:
+        infos = tuple(map(info_of, content.parts))
+    except ValueError:
+        raise Unusable(_NO_PART) from None
+    return CheckedOutput(checked.value, checked.text, content, infos)
 
 
 def report_unusable(
@@ -253,7 +276,10 @@ def json_text(value: object, max_bytes: int) -> bytes:
 
 
 def _plain(value: object) -> object:
-    """Convert a struct of msgspec, and what pydantic knows within it."""
+    """Convert a struct of msgspec, and what pydantic knows within it. Raises TypeError for content,
+    which is no JSON and stands in no value."""
+    if holds_part(value):
+        raise TypeError
     return msgspec.to_builtins(value, enc_hook=to_jsonable_python)
 
 

@@ -6,7 +6,7 @@ prints goes nowhere: it may hold secrets.
 
 The two say JSON to one another. The parent sends one line, the request, and nothing more; the end of
 that pipe means that the parent is gone. The process answers in frames (a kind, a length, a JSON text):
-any number of parts, then either a result or an ending. A length over the limit is refused before what
+any number of parts, then a result, content or an ending. A length over the limit is refused before what
 it announces is read.
 """
 
@@ -21,17 +21,18 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import msgspec
 from pydantic_core import to_json
 
-from toolcrib.errors import CapabilityError, MissingExtraError, ToolError
+from toolcrib.errors import CapabilityError, MissingExtraError, OutcomeUnknown, ToolError
 from toolcrib.failures import Explained
 from toolcrib.runner.execute import until_done
 from toolcrib.runner.output import PathStep, Unusable, read_json, too_large
 from toolcrib.tools import Tool
 from toolcrib.values.call import Hydrated
+from toolcrib.values.content import Part, ToolContent
 from toolcrib.values.context import CallContext
 from toolcrib.values.json import Veiled, sha256_hex
 
@@ -151,6 +152,9 @@ class _Talk(asyncio.SubprocessProtocol):
                 self._context.progress(part)
         elif kind == RESULT:
             self._settle(read_json(body))
+        elif kind == CONTENT:
+            content = msgspec.json.decode(body, type=ContentResult)
+            self._settle(ToolContent(read_json(bytes(content.value)), content.parts))
         else:
             self._settle(error_of(msgspec.json.decode(body, type=Ending)))
 
@@ -193,7 +197,7 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-PART, RESULT, ENDING = b"p", b"r", b"e"
+PART, RESULT, CONTENT, ENDING = b"p", b"r", b"c", b"e"
 _HEAD = struct.Struct(">cQ")
 _ENDING_BYTES = 1_048_576  # an ending is a sentence, whatever the limit for results
 
@@ -225,12 +229,20 @@ class ProcessRequest(Veiled, msgspec.Struct, frozen=True):
     max_bytes: int
 
 
+class ContentResult(msgspec.Struct, frozen=True):
+    """A result with content: the text of its structured value, and its parts."""
+
+    value: msgspec.Raw
+    parts: tuple[Part, ...]
+
+
 class SafeText(msgspec.Struct, frozen=True, tag="told"):
-    """The text of a ToolError or a CapabilityError: no other exception's text leaves the process."""
+    """The text of a ToolError of this `kind`: no other exception's text leaves the process."""
 
     text: str
     retryable: bool | None
-    capability: bool
+    kind: Literal["ToolError", "CapabilityError", "OutcomeUnknown"]
+    model_text: str = ""
 
 
 class ExtraMissing(msgspec.Struct, frozen=True, tag="missing"):
@@ -267,14 +279,15 @@ class ProcessFailed(Explained):
 
 
 GARBLED = "its process said what cannot be understood"
+_TELLING = {kind.__name__: kind for kind in (ToolError, CapabilityError, OutcomeUnknown)}
 
 
 def error_of(ending: Ending) -> Exception:
     """Return what the tool would have raised in this process."""
     match ending:
         case SafeText():
-            kind = CapabilityError if ending.capability else ToolError
-            return kind(ending.text, retryable=ending.retryable)
+            kind = _TELLING[ending.kind]
+            return kind(ending.text, retryable=ending.retryable, model_text=ending.model_text)
         case ExtraMissing():
             return MissingExtraError(ending.extra, ending.feature)
         case NoResult():
@@ -304,7 +317,9 @@ class PipeFrames:
         self._held += data
         while len(self._held) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._held)
-            if kind not in (PART, RESULT, ENDING) or (kind == ENDING and length > _ENDING_BYTES):
+            if kind not in (PART, RESULT, CONTENT, ENDING) or (
+                kind == ENDING and length > _ENDING_BYTES
+            ):
                 raise ProcessFailed(GARBLED)
             if length > self._max_bytes and kind != ENDING:
                 raise too_large(self._max_bytes)

@@ -23,6 +23,7 @@ from toolcrib.runner.output import masked_arguments, public_places, public_view
 from toolcrib.runner.running import CALLING, Calling
 from toolcrib.runner.stopped import NOT_ITS_OWN, as_failure, raise_stop, rejection
 from toolcrib.values.call import Hydrated, HydrationResult
+from toolcrib.values.content import PartInfo
 from toolcrib.values.context import CallScope
 from toolcrib.values.decision import ApprovalRequest, Approve, Caller, Decision
 from toolcrib.values.definition import ToolDefinition
@@ -81,6 +82,7 @@ class CallFacts(msgspec.Struct, gc=False):
     edit: Literal["none", "unread", "unfit", "taken"] = "none"
     key: str = ""
     notes: tuple[str, ...] = ()
+    parts: tuple[PartInfo, ...] = ()
 
     def take(self, hydrated: HydrationResult) -> None:
         """Take a repaired call; size and digest stay those of what was sent."""
@@ -91,16 +93,19 @@ class CallFacts(msgspec.Struct, gc=False):
 
     def take_edit(self, hydrated: HydrationResult) -> None:
         """Take a call whose arguments an approver changed; the digest stays that of what was sent, and
-        so does what is shown if the change did not fit."""
+        so do what is shown, and the notes on that, if the change did not fit."""
         if isinstance(hydrated, Hydrated):
             self.take(hydrated)
             self.edit = "taken"
-        self.hydrated = hydrated
+            return
+        notes = self.hydrated.provenance.notes
+        provenance = msgspec.structs.replace(hydrated.provenance, notes=notes)
+        self.hydrated = msgspec.structs.replace(hydrated, provenance=provenance)
 
-    def failed(self, error: CallError) -> Failed:
+    def failed(self, error: CallError, told: str = "") -> Failed:
         if self.scope.answers and self.approved_by is None and error.code not in _NO_YES:
             self._note_answer()
-        return Failed(self.record("failed", error=error), error, self.notice())
+        return Failed(self.record("failed", error=error), error, self.notice(), told=told)
 
     def _note_answer(self) -> None:
         """Note an edit that was given beforehand, of a call that ended before it was read."""
@@ -165,6 +170,8 @@ class CallFacts(msgspec.Struct, gc=False):
             or self.scope.choice
         ):
             made = msgspec.structs.replace(made, **self._rare())
+        if self.parts and status == "completed":
+            made = msgspec.structs.replace(made, parts=self.parts)
         return made
 
     # Python makes a dictionary of more than 15 keywords, which takes as long as all the rest: so a

@@ -10,6 +10,7 @@ from toolcrib.errors import (
     CapabilityError,
     ErrorCode,
     MissingExtraError,
+    OutcomeUnknown,
     ToolcribError,
     ToolError,
 )
@@ -55,7 +56,8 @@ class Reporter:
 class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline, never further
     """The call ends with `error`; `asked_digest` is that of the definition of an earlier question.
 
-    `edited_by` is who approved it with what can be no arguments. `left` says that work of its tool
+    `edited_by` is who approved it with what can be no arguments. `told` is what the model reads in
+    place of the error's text. `left` says that work of its tool
     goes on; the call is over when its `body` is, if it has one. `late` says that it was stopped at its
     time limit, else its caller was cancelled.
     """
@@ -66,6 +68,7 @@ class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline,
         asked_digest: str = "",
         *,
         edited_by: str = "",
+        told: str = "",
         left: bool = False,
         body: Work | None = None,
         late: bool = False,
@@ -74,6 +77,7 @@ class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline,
         self.error = error
         self.asked_digest = asked_digest
         self.edited_by = edited_by
+        self.told = told
         self.notes = (LEFT_BEHIND,) if left else ()
         self.body = body
         self.late = late
@@ -138,6 +142,12 @@ def rejection(rejected: Rejected) -> CallError:
     )
 
 
+def model_text(raised: BaseException) -> str:
+    """Return what the model alone is told of an exception, if its author says something."""
+    text = getattr(raised, "model_text", "") if isinstance(raised, ToolError) else ""
+    return encodable(text) if isinstance(text, str) else ""
+
+
 def safe_error(raised: BaseException, *, again: bool) -> CallError:
     """Return what may be said of an exception: an author's safe text, else the code's sentence.
 
@@ -147,6 +157,8 @@ def safe_error(raised: BaseException, *, again: bool) -> CallError:
         code = ErrorCode.TOOL_ERROR
         if isinstance(raised, CapabilityError):
             code = ErrorCode.CAPABILITY_ERROR
+        elif isinstance(raised, OutcomeUnknown):
+            code = ErrorCode.OUTCOME_UNKNOWN
         own = raised.retryable
         retryable = again if own is None else bool(own)
         return CallError.of(code, encodable(raised.safe_text), retryable=retryable)

@@ -401,13 +401,11 @@ class Tool(Generic[P, R]):
             imported = imported._replace(definition=asks)
         return self._but(definition=definition, imported=imported)
 
-    def brought(self, origin: str, *, claims_read_only: bool = False) -> Tool[P, R]:
-        """Return the same tool as one that was imported, which asks; `origin` is the digest of that."""
+    def brought(self, brought: ToolDefinition) -> Tool[P, R]:
+        """Return the same tool as one that was imported, as `brought`, and asks."""
         own = self.definition.annotations
         asks = msgspec.structs.replace(self.definition, annotations=asking(own))
-        return self._but(
-            definition=asks, imported=Imported(asks, origin, own, "", claims_read_only)
-        )
+        return self._but(definition=asks, imported=Imported(asks, brought, own))
 
     def trusted(self, trust: Trust, pins: Pins | None) -> Tool[P, R]:
         """Return the tool with the trust that its author gives. Raises as `trusted_by` does."""

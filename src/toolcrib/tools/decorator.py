@@ -47,7 +47,13 @@ from toolcrib.tools.build import (
 )
 from toolcrib.tools.capability import interface_name
 from toolcrib.tools.component import ATTRIBUTE, Tool, ToolComponent, tool_of
-from toolcrib.tools.signature import Signature, read_class, read_function, sole_object
+from toolcrib.tools.signature import (
+    Signature,
+    read_class,
+    read_function,
+    sole_object,
+    structured_hint,
+)
 from toolcrib.values.definition import (
     ALL,
     All,
@@ -356,7 +362,8 @@ def _output(name: str, signature: Signature, options: ToolOptions) -> CheckedSch
         return check_given(name, "output_schema", options.output_schema)
     said = signature.returns_description
     try:
-        derived = _derived(name, lambda hint: derive_output(hint, said), signature.returns)
+        returns = _derived(name, structured_hint, signature.returns)
+        derived = _derived(name, lambda hint: derive_output(hint, said), returns)
     except DefinitionError:
         if options.input_schema is None:
             raise
@@ -432,6 +439,12 @@ def _check_accepts(name: str, signature: Signature, schema: JsonObject) -> None:
     """
     properties, required = schema.get("properties", {}), schema.get("required", [])
     declared = set(properties) if isinstance(properties, dict) else set()
+    given = {need.parameter for need in signature.needs} | {signature.context_parameter}
+    if declared & given:
+        raise DefinitionError(
+            f"tool '{name}': input_schema declares '{min(declared & given)}', which no model sends: "
+            "the parameter of that name is injected; call it something else"
+        )
     accepted = declared if signature.takes_any else {p.name for p in signature.parameters}
     needed = {p.name for p in signature.parameters if p.default is NO_DEFAULT}
     if any(keyword in schema for keyword in _COMBINERS):
@@ -530,8 +543,7 @@ def tool_from_dict(
         made = _without_code(name, options)
     if not isinstance(given, ImportedForm):
         return made
-    reads = given.hints.get("readOnlyHint") is True
-    return made.brought(_origin(given), claims_read_only=reads)
+    return made.brought(_as_brought(given))
 
 
 def _without_code(name: str, options: ToolOptions) -> Tool[..., Any]:
@@ -543,8 +555,8 @@ def _without_code(name: str, options: ToolOptions) -> Tool[..., Any]:
     return Tool(definition, None, validator=validator, output_validator=output_validator)
 
 
-def _origin(form: ImportedForm) -> str:
-    """Return the digest of what was brought, and of nothing that is said of it here."""
+def _as_brought(form: ImportedForm) -> ToolDefinition:
+    """Return the definition that was brought, with its claims and nothing that is said of it here."""
     given, gives = form.get("input_schema"), form.get("output_schema")
     return ToolDefinition(
         name=form["name"],
@@ -552,8 +564,9 @@ def _origin(form: ImportedForm) -> str:
         input_schema_json=None if given is None else schema_text(given),
         output_schema_json=None if gives is None else schema_text(gives),
         examples=tuple(Example(said, schema_text(dict(a))) for said, a in examples_of_form(form)),
-        annotations=msgspec.convert(form.strictness(), Annotations),
-    ).digest
+        annotations=msgspec.convert(form.claims(), Annotations),
+        strict=form.get("strict"),
+    )
 
 
 def _checked_keys(given: Mapping[str, Any]) -> str:

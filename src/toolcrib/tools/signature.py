@@ -15,8 +15,9 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import MISSING, InitVar, fields, is_dataclass
+from operator import is_
 from types import FunctionType, GenericAlias, NoneType, SimpleNamespace, UnionType
-from typing import Annotated, Any, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -32,6 +33,7 @@ from toolcrib.schema.derive.hints import (
 from toolcrib.schema.derive.plain import is_field
 from toolcrib.schema.docstring import DocumentedSignature, class_doc
 from toolcrib.tools.capability import Need, is_context, need_of
+from toolcrib.values.content import NO_TEXT, ToolContent
 
 # What a function takes, as its own code says it, or else as `inspect` does.
 #
@@ -196,6 +198,8 @@ def _globals(thing: Any) -> dict[str, Any]:
 
 
 _STREAMS = (AsyncIterator, AsyncGenerator, AsyncIterable)
+_LISTS_OF_CONTENT = (list, tuple, Sequence)
+_LEVELS_OF_CONTENT = 8  # an arm of a union, in a list, in a union, each perhaps with notes
 _PLAIN = frozenset((str, int, float, bool, list, dict, NoneType))
 
 
@@ -296,6 +300,34 @@ def _streaming(name: str, signature: Signature) -> Signature:
             )
         hint = get_args(hint)[0] if get_args(hint) else Any
     return signature._replace(returns=hint, streams=True)
+
+
+def structured_hint(hint: Any, level: int = 0) -> Any:
+    """Return what a return hint says of the structured value; Any where it tells of content alone.
+
+    Raises DefinitionError for content within a value.
+    """
+    origin, inner = get_origin(hint), [arm for arm in get_args(hint) if arm is not Ellipsis]
+    if origin is ToolContent:
+        return inner[0]
+    if hint is ToolContent or hint in NO_TEXT:
+        return Any
+    if origin is Annotated:
+        bare = structured_hint(inner[0], level)
+        return hint if bare is inner[0] else bare
+    if level > _LEVELS_OF_CONTENT:
+        return hint
+    found = [structured_hint(arm, level + 1) for arm in inner]
+    if all(map(is_, found, inner)):
+        return hint
+    if origin in (Union, UnionType):
+        return Any if Any in found else Union[tuple(found)]  # noqa: UP007  of what is known at run time
+    if origin in _LISTS_OF_CONTENT and Any in found:
+        return Any
+    raise DefinitionError(
+        "the return type has content within a value: content stands alone, in a list, or beside a "
+        "value, as ToolContent(value, parts=[…])"
+    )
 
 
 def sole_object(signature: Signature) -> Any:

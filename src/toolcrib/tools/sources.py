@@ -174,7 +174,10 @@ def _named(text: str) -> ToolSource:
     if text.endswith(".py"):
         return PythonFile(Path(text))
     if text.startswith("mcp:"):
-        raise SourceError(f"{text}: tools of MCP servers cannot be loaded yet")
+        raise SourceError(
+            f"{text}: a server has to be started and ended: async with mcp_catalog(…) as catalog "
+            "(toolcrib.bridges.mcp)"
+        )
     kind, colon, rest = text.partition(":")
     if kind == "entry-points":
         names = tuple(name.strip() for name in rest.split(",") if name.strip())
@@ -191,6 +194,8 @@ def _named(text: str) -> ToolSource:
 
 
 def _what_is_there(text: str) -> str:
+    if not text:
+        return "it names nothing"
     path = Path(text)
     if path.is_file():
         return f"it is a file, and its name ends in {path.suffix or 'nothing'}, not in .py"

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkabl
 import msgspec
 
 from toolcrib.values.call import HydrationResult, PayloadRef, ToolCall
+from toolcrib.values.content import Image, Part
 from toolcrib.values.definition import HasDefinition, offered_tools
 from toolcrib.values.json import JsonObject, JsonValue, Veiled
 from toolcrib.values.typed import Checked, names_wrong_types
@@ -24,30 +25,6 @@ FinishReason: TypeAlias = Literal[
     "stop", "tool_calls", "length", "content_filter", "refusal", "error", "incomplete", "doubtful"
 ]
 """`doubtful`: the reply ended for a reason that its wire does not list, or no call in it is whole."""
-
-
-class Image(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
-    """A picture: base64 text with its media type (`image/png`), or an address. Raises ValueError.
-
-    Of an address the media type may be unknown; some providers need it all the same.
-    """
-
-    veiled: ClassVar[tuple[str, ...]] = ("data", "url")
-
-    media_type: str = ""
-    data: str = ""
-    url: str = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if bool(self.data) == bool(self.url):
-            raise ValueError("an image has either data or a url")
-        if self.data and not self.media_type:
-            raise ValueError("an image with data needs its media type, such as image/png")
-
-    def as_url(self) -> str:
-        """Return the address, or the data as one (RFC 2397)."""
-        return self.url or f"data:{self.media_type};base64,{self.data}"
 
 
 class ProviderState(Veiled, msgspec.Struct, frozen=True):
@@ -67,12 +44,13 @@ class ProviderState(Veiled, msgspec.Struct, frozen=True):
 class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     """A message. Only the assistant's has `tool_calls`; only a tool's has `call_id` and `is_error`.
 
-    `images` are a user's; they come before the text. `provider_state` is opaque. `untrusted` marks what
+    `images` are a user's; they come before the text. `parts` are a tool's, what its result has besides
+    `content` and behind it, in order. `provider_state` is opaque. `untrusted` marks what
     was said in a run that had read untrusted content by then: whoever goes on with the conversation
     knows by it. No provider is sent it.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("content",)
+    veiled: ClassVar[tuple[str, ...]] = ("content", "parts")
 
     role: Role
     content: str = ""
@@ -83,6 +61,7 @@ class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     provider_state: ProviderState | None = None
     images: tuple[Image, ...] = ()
     untrusted: bool = False
+    parts: tuple[Part, ...] = ()
 
     @staticmethod
     def system(text: str) -> Message:
@@ -98,9 +77,14 @@ class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
 
     @staticmethod
     @names_wrong_types
-    def tool(call: ToolCall, content: str, *, is_error: bool = False) -> Message:
-        """Return the one result of `call`; `content` is the model's view of it, as text."""
-        return Message("tool", content, call_id=call.id, name=call.name, is_error=is_error)
+    def tool(
+        call: ToolCall, content: str, parts: tuple[Part, ...] = (), *, is_error: bool = False
+    ) -> Message:
+        """Return the one result of `call`; `content` is the model's view of it, as text, and `parts`
+        what it has besides: images, files, links and further texts."""
+        return Message(
+            "tool", content, call_id=call.id, name=call.name, is_error=is_error, parts=parts
+        )
 
 
 class Usage(Checked, msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ import msgspec
 
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.call import HydrationError, PayloadRef, ValidatorInfo
+from toolcrib.values.content import Part, PartInfo
 from toolcrib.values.decision import ApprovalRequest, Approve, Decision
 from toolcrib.values.definition import HasDefinition, NoSchemaMode
 from toolcrib.values.json import (
@@ -265,7 +266,7 @@ class ToolInvocationRecord(
     this process knows, or as the `store` knows. A run that was begun by a call of another run says
     which: `parent_run_id` and `parent_call_id`. `origin` is the turn that made the call, `picked` why
     the model was offered this tool, in a run that picks, and `payload` which answer of the provider
-    the call stood in.
+    the call stood in. `parts` says what content came with the result; its data is in no record.
     """
 
     id: str
@@ -304,6 +305,7 @@ class ToolInvocationRecord(
     origin: Origin | None = None
     picked: Candidate | None = None
     payload: PayloadRef | None = None
+    parts: tuple[PartInfo, ...] = ()
 
     @property
     def arguments(self) -> JsonObject | None:
@@ -363,18 +365,23 @@ class Completed(Veiled, msgspec.Struct, frozen=True):
     """The tool ran: `value` for the application, `model` for the model, `public` for everyone else.
 
     `model_json` is the text of the model's view; each look at `model` or `public` gives a new object.
-    `notice` goes to the model with the result: that somebody changed its arguments. The outcome
-    of a call that had run before is `replayed`: it was not run again. What another process had run is
-    known by its record alone: then `value` and `model` are the public view, too.
+    Of a tool that gave content, `parts` are for the application and `model_parts` for the model, and
+    `value` is the structured value, None where there is none.
+    `notice` goes to the model with the result: that somebody changed its arguments, or that content
+    was not kept. The outcome of a call that had run before is `replayed`: it was not run again. What
+    another process had run is known by its record alone: then `value` and `model` are the public view,
+    too, and there are no parts.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("value", "model_json")
+    veiled: ClassVar[tuple[str, ...]] = ("value", "model_json", "parts", "model_parts")
 
     record: ToolInvocationRecord
     value: Any
     model_json: bytes
     notice: str = ""
     replayed: bool = False
+    parts: tuple[Part, ...] = ()
+    model_parts: tuple[Part, ...] = ()
 
     @property
     def model(self) -> JsonValue:
@@ -385,13 +392,36 @@ class Completed(Veiled, msgspec.Struct, frozen=True):
         return self.record.result
 
 
-class Failed(msgspec.Struct, frozen=True):
-    """The call did not complete; `error.message` is safe to show to the model."""
+def result_with_parts(record: ToolInvocationRecord) -> JsonValue:
+    """Return the public result; of one with content also what may be said of that."""
+    if not record.parts:
+        return record.result
+    result = {} if record.result is None else {"result": record.result}
+    return {**result, "parts": [msgspec.to_builtins(info) for info in record.parts]}
+
+
+def lost_parts(record: ToolInvocationRecord) -> str:
+    """Say that a result had content that nobody has any more; empty if it had none."""
+    if not record.parts:
+        return ""
+    told = "; ".join(map(str, record.parts))
+    return f"The result of this call had content that was not kept: {told}."
+
+
+class Failed(Veiled, msgspec.Struct, frozen=True):
+    """The call did not complete; `error.message` is safe to show to the model.
+
+    `told` is what the model reads in its place, where the tool has words for it alone
+    (`ToolError.model_text`): no record has them.
+    """
+
+    veiled: ClassVar[tuple[str, ...]] = ("told",)
 
     record: ToolInvocationRecord
     error: CallError
     notice: str = ""
     replayed: bool = False
+    told: str = ""
 
 
 class SuspendedCall(Veiled, msgspec.Struct, frozen=True):

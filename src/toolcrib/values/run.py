@@ -299,8 +299,11 @@ class ToolArgumentsDelta(Veiled, msgspec.Struct, frozen=True, tag="tool_argument
 
 
 class ToolCallProgress(msgspec.Struct, frozen=True, tag="tool_call_progress"):
+    """A part of what a tool tells as it runs; `untrusted` if it may bring what others wrote."""
+
     id: str
     part: JsonValue
+    untrusted: bool = False
 
 
 class ApprovalRequested(msgspec.Struct, frozen=True, tag="approval_requested"):

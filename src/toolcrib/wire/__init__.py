@@ -1,6 +1,7 @@
 """Provider formats: encoders and decoders without IO, and tables of them."""
 
-from toolcrib.values.message import ChatRequest, Image, OutputFormat, ToolChoice
+from toolcrib.values.content import Image
+from toolcrib.values.message import ChatRequest, OutputFormat, ToolChoice
 from toolcrib.wire.anthropic import ANTHROPIC
 from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire
 from toolcrib.wire.bedrock_converse import BEDROCK_CONVERSE

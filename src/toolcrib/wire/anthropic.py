@@ -10,11 +10,11 @@ import orjson
 
 from toolcrib.errors import WireError
 from toolcrib.schema.lower import Dialect
+from toolcrib.values.content import Image, Media, inline_data, media_type_of
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ChatRequest,
     FinishReason,
-    Image,
     Message,
     Offer,
     Reply,
@@ -61,6 +61,7 @@ from toolcrib.wire.forms import (
 )
 from toolcrib.wire.history import History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import dumped, mended, parsed, same_json
+from toolcrib.wire.results import IMAGES, PDF, in_blocks
 
 # The content blocks of an assistant's message: assembled, kept to be sent back, and sent back.
 #
@@ -262,7 +263,10 @@ class AnthropicHistory(History):
         return _message("assistant", replayed(state or (), message.content, calls))
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
-        return _message("user", [_result(result) for result in results])
+        return _message("user", [_result(result, self.media) for result in results])
+
+
+_LONGEST_TITLE = 500
 
 
 def _message(role: str, content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -273,15 +277,39 @@ def _text(text: str) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text}] if text.strip() else []
 
 
-def _result(result: SentResult) -> dict[str, Any]:
-    """Return a result's block. An error without a text would be refused."""
+def _result(result: SentResult, media: frozenset[str]) -> dict[str, Any]:
+    """Return a result's block. An error without a text would be refused.
+
+    Its content is a text, or a list of blocks: texts, images, documents.
+    https://platform.claude.com/docs/en/agents-and-tools/tool-use/implement-tool-use, and the type
+    `ToolResultBlockParam` of the `anthropic` package.
+    """
     form: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.id}
-    content = result.message.content
-    if content.strip():
-        form["content"] = content
+    message = result.message
+    if not message.parts and message.content.strip():
+        form["content"] = message.content
+    elif blocks := in_blocks(message, media, _shown, lambda text: _text(text)[0]):
+        form["content"] = blocks
     if result.message.is_error:
         form |= {"content": form.get("content", "error"), "is_error": True}
     return form
+
+
+def _shown(part: Media, _at: int) -> dict[str, Any] | None:
+    """Return the block of an image, or of a PDF; Anthropic fetches from https addresses only."""
+    data = inline_data(part)
+    if data is None and not part.url.startswith("https://"):
+        return None
+    media_type = media_type_of(part)
+    if isinstance(part, Image):
+        return _image(part) if not media_type or media_type in IMAGES else None
+    if media_type != PDF:
+        return None
+    source = {"type": "url", "url": part.url}
+    if data is not None:
+        source = {"type": "base64", "media_type": media_type, "data": data}
+    title = {"title": part.name[:_LONGEST_TITLE]} if part.name.strip() else {}
+    return {"type": "document", "source": source} | title
 
 
 def _image(image: Image) -> dict[str, Any]:
@@ -594,7 +622,7 @@ def encode(
     include `tool_use` or `tool_result` blocks must define tools".
     """
     tools = remembered_tools(wire, request.tools, memo)
-    history = remembered_history(wire, request, tools, memo)
+    history = remembered_history(wire, request, tools, memo, model=model)
     choice = checked_choice(request.tool_choice, tools)
     if choice is not None and choice.allowed:
         tools, choice = _narrowed(wire, request, tools, choice)
@@ -792,5 +820,6 @@ ANTHROPIC = Wire(
     headers={"anthropic-version": "2023-06-01"},
     default_max_tokens=8192,
     output=OUTPUT,
+    result_media=IMAGES | {PDF},
     is_reply=_is_reply,
 )

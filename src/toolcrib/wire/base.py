@@ -8,6 +8,7 @@ into a `Reply`; a client moves the bytes between them. A compatible server with 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from operator import is_
@@ -103,8 +104,10 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     marks run like calls of the wire's own kind; `state_per_server`, whether what one server wants back
     another one of the format would refuse, and `server` then which one it is; `always_done`, whether a
     stream without `[DONE]` was cut there, as it is at the `done_servers`; `output`, how it is told the
-    schema of a typed answer, if it can be; `is_reply`, whether a body, or the first event of a
-    stream, is of this wire.
+    schema of a typed answer, if it can be; `result_media`, the media types of content that its models
+    are sent in results (of others they are told), and `result_models` a pattern of the models that take
+    any, without which all do; `is_reply`, whether a body, or the first event of a stream, is of this
+    wire.
     """
 
     name: str
@@ -129,6 +132,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     done_servers: frozenset[str] = frozenset()
     always_done: bool = False
     output: OutputForm | None = None
+    result_media: frozenset[str] = frozenset()
+    result_models: str = ""
     is_reply: Callable[[JsonObject], bool] | None = None
 
     @property
@@ -220,12 +225,14 @@ def _same(known: Sequence[Any], given: Sequence[Any]) -> bool:
 
 
 def remembered_history(
-    wire: Wire, request: ChatRequest, tools: SentTools, memo: Memo | None
+    wire: Wire, request: ChatRequest, tools: SentTools, memo: Memo | None, *, model: str
 ) -> History:
     """Return the history of a request; what was encoded before is not encoded
     again. Raises RequestError."""
     histories = (memo or Memo()).histories
     history = wire.history(wire.keeper, wire.tools.names, tools.names)
+    if wire.result_media and re.search(wire.result_models, model):
+        history.media = wire.result_media
     history = histories.take(request.messages, history) or history
     history.extend(request.messages)
     histories.keep(history)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -11,11 +13,11 @@ import msgspec
 import orjson
 
 from toolcrib.errors import RequestError, WireError
+from toolcrib.values.content import Image, Media, inline_data, media_type_of
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ChatRequest,
     FinishReason,
-    Image,
     Message,
     Offer,
     Reply,
@@ -65,6 +67,7 @@ from toolcrib.wire.forms import (
 from toolcrib.wire.framing import FrameStream
 from toolcrib.wire.history import EncodedList, History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import dumped, mended, parsed
+from toolcrib.wire.results import IMAGES, in_blocks
 
 # The content blocks of a model's message: assembled, kept to be sent back, and sent back.
 #
@@ -266,9 +269,19 @@ def _base64(pieces: list[str]) -> str:
 # says nothing is left out: "The text field in the ContentBlock object … is blank" is a refusal.
 
 
+_OFFICE = "application/vnd.openxmlformats-officedocument"
+_DOCUMENTS = {
+    "application/pdf": "pdf",
+    "application/msword": "doc",
+    f"{_OFFICE}.wordprocessingml.document": "docx",
+    "application/vnd.ms-excel": "xls",
+    f"{_OFFICE}.spreadsheetml.sheet": "xlsx",
+}
+"""The documents that are no text; https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_DocumentBlock.html"""
 _FORMATS = {"png": "png", "jpeg": "jpeg", "jpg": "jpeg", "gif": "gif", "webp": "webp"}
 _HEADS = (b'{"role":"user","content":[', b'{"role":"assistant","content":[')
 _END = b"]}"
+_NO_NAME = re.compile(r"[^A-Za-z0-9]+")
 _NOBODY = {"text": "."}
 """Stands for a user who has said nothing, where the model's message is the first."""
 
@@ -293,7 +306,7 @@ class BedrockHistory(History):
         return _message("user", [_NOBODY]) + said if self.silent and said else said
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
-        return _message("user", [_result(result) for result in results])
+        return _message("user", [_result(result, self.media) for result in results])
 
     def encoded(self, last: bytes = b"") -> EncodedList:
         """Return the list as encoded so far; `last` is a block to be added to the last message."""
@@ -319,11 +332,32 @@ def _text(text: str) -> list[dict[str, Any]]:
     return [{"text": text}] if text.strip() else []
 
 
-def _result(result: SentResult) -> dict[str, Any]:
+def _result(result: SentResult, media: frozenset[str]) -> dict[str, Any]:
+    """Return a result's block, of texts, images and documents.
+
+    https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ToolResultContentBlock.html
+    """
     is_error = result.message.is_error
-    content = _text(result.message.content) or _text("error" if is_error else "(empty)")
+    shown = partial(_shown, _NO_NAME.sub("-", result.id))
+    content = in_blocks(result.message, media, shown, lambda text: {"text": text})
+    content = content or _text("error" if is_error else "(empty)")
     form: dict[str, Any] = {"toolUseId": result.id, "content": content}
     return {"toolResult": form | {"status": "error"} if is_error else form}
+
+
+def _shown(name: str, part: Media, at: int) -> dict[str, Any] | None:
+    """Return the block of an image, or of a document. A model may take a document's name for an
+    instruction, so it is one that says nothing: where it stands."""
+    data = inline_data(part)
+    if data is None and not part.url.startswith("s3://"):
+        return None
+    if isinstance(part, Image):
+        return _image(part) if media_type_of(part) in IMAGES else None
+    known = _DOCUMENTS.get(media_type_of(part))
+    if known is None:
+        return None
+    source: dict[str, Any] = {"s3Location": {"uri": part.url}} if data is None else {"bytes": data}
+    return {"document": {"format": known, "name": f"{name} {at + 1}", "source": source}}
 
 
 def _image(image: Image) -> dict[str, Any]:
@@ -617,7 +651,7 @@ def encode(
     Nova would refuse it (NousResearch/hermes-agent#97281).
     """
     sent = remembered_tools(wire, request.tools, memo)
-    history = cast("BedrockHistory", remembered_history(wire, request, sent, memo))
+    history = cast("BedrockHistory", remembered_history(wire, request, sent, memo, model=model))
     tools, choice = _chosen(wire, request, sent)
     extra = extra_members(request.settings.extra, own=_OWN_KEYS)
     point = extra.pop(_CACHE_POINT, None)
@@ -761,5 +795,7 @@ BEDROCK_CONVERSE = Wire(
     history=BedrockHistory,
     max_tokens_key="maxTokens",
     output=OUTPUT,
+    result_media=IMAGES.union(_DOCUMENTS),
+    result_models=r"anthropic|nova|^arn:",  # an ARN may stand for any model
     is_reply=_is_reply,
 )

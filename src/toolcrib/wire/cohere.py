@@ -9,6 +9,7 @@ import orjson
 
 from toolcrib.errors import WireError
 from toolcrib.schema.lower import Dialect
+from toolcrib.values.content import Image, Media
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ChatRequest, FinishReason, Message, Offer, Reply, Usage
 from toolcrib.wire.base import (
@@ -49,6 +50,7 @@ from toolcrib.wire.forms import (
 from toolcrib.wire.history import EncodedList, SentCall, dumps
 from toolcrib.wire.json_text import mended
 from toolcrib.wire.openai_chat import ChatHistory, call_form
+from toolcrib.wire.results import IMAGES
 
 # The messages of a request to Cohere: OpenAI's, but for what its service says of them in refusing.
 #
@@ -77,6 +79,9 @@ class CohereHistory(ChatHistory):
 
     def user(self, message: Message) -> Sequence[Any]:
         return super().user(message) if message.content or message.images else []
+
+    def attachment(self, part: Media, at: int) -> dict[str, Any] | None:
+        return super().attachment(part, at) if isinstance(part, Image) else None
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
         """Send thinking, a plan and citations back as they came, unless the text was changed since.
@@ -383,7 +388,7 @@ def encode(
     Strictness is the whole request's: `Settings.extra={"strict_tools": True}`.
     """
     tools = remembered_tools(wire, request.tools, memo)
-    history = remembered_history(wire, request, tools, memo)
+    history = remembered_history(wire, request, tools, memo, model=model)
     tools, choice = _choice(wire, request, tools)
     body: dict[str, Any] = {"model": model, "messages": history.encoded()}
     if (listed := tools_member(tools, request)) is not None:
@@ -499,5 +504,7 @@ COHERE = Wire(
     history=CohereHistory,
     required_choice="REQUIRED",
     output=OUTPUT,
+    result_media=IMAGES,
+    result_models="vision|command-a-plus",  # https://docs.cohere.com/docs/models: the others take text
     is_reply=_is_reply,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import msgspec
@@ -14,12 +14,12 @@ import orjson
 from toolcrib.errors import RequestError, WireError
 from toolcrib.schema.lower import Dialect
 from toolcrib.values.call import CallFault
+from toolcrib.values.content import Image, Media, inline_data, media_type_of
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
     FinishReason,
-    Image,
     Message,
     Offer,
     Reply,
@@ -64,6 +64,7 @@ from toolcrib.wire.forms import (
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import dumped, mended, parsed, same_json
 from toolcrib.wire.partial_args import PartialArguments
+from toolcrib.wire.results import PDF, attached_to, beside
 
 # The parts of a model's content: kept to be sent back, and sent back.
 #
@@ -181,6 +182,8 @@ class GeminiHistory(History):
 
     ids = IdRule(r"\x21-\x7e", 128)
     given_ids = ANY_ID
+    inside: ClassVar[frozenset[str]] = frozenset()
+    """The media types of content that stands in a result; other content is a user's behind it."""
 
     def system(self, message: Message) -> Sequence[Any]:
         if message.content:
@@ -198,7 +201,19 @@ class GeminiHistory(History):
         return [*self._beginning(), *_content("model", parts)]
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
-        return _content("user", [_result(result) for result in results])
+        """Write results, and what is attached to them: in them as far as the model takes it there,
+        and behind them as a user's."""
+        forms, behind = list[dict[str, Any]](), list[dict[str, Any]]()
+        for result in results:
+            said = beside(result.message, self.media, _shown)
+            inside = []
+            for name, form in said.attached:
+                if form.get("inlineData", {}).get("mimeType") in self.inside:
+                    inside.append(form)
+                else:
+                    behind += [{"text": attached_to(name, result)}, form]
+            forms.append(_result(result, said.text, inside))
+        return [*_content("user", forms), *_content("user", behind)]
 
     def _beginning(self) -> Sequence[Any]:
         return [] if self._text else _content("user", [{"text": ""}])
@@ -208,11 +223,45 @@ def _content(role: str, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"role": role, "parts": parts}] if parts else []
 
 
-def _result(result: SentResult) -> dict[str, Any]:
+class Gemini3History(GeminiHistory):
+    """The same for Gemini 3 and newer, whose results hold media; older models refuse them there.
+
+    https://ai.google.dev/gemini-api/docs/function-calling#multimodal, and `FunctionResponsePart` of
+    the `google-genai` package.
+    """
+
+    inside = frozenset(("image/png", "image/jpeg", "image/webp", PDF))
+
+
+# https://ai.google.dev/gemini-api/docs/image-understanding, …/audio, …/video-understanding: the formats
+_MEDIA = frozenset(
+    [PDF]
+    + [f"image/{kind}" for kind in ("png", "jpeg", "webp", "heic", "heif")]
+    + [f"audio/{kind}" for kind in ("wav", "mpeg", "aiff", "aac", "ogg", "flac")]
+    + [f"video/{kind}" for kind in ("mp4", "mpeg", "quicktime", "webm")]
+)
+_HOLDS_MEDIA = re.compile(r"gemini-(?:[3-9]|\d\d)")
+
+
+def _for_model(wire: Wire, model: str) -> Wire:
+    if wire.history is not GeminiHistory or not _HOLDS_MEDIA.search(model):
+        return wire
+    return msgspec.structs.replace(wire, history=Gemini3History)
+
+
+def _result(result: SentResult, text: str, inside: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the text under one key, so that no key of a tool's own can mean anything to the server."""
     key = "error" if result.message.is_error else "output"
-    response = {"id": result.id, "name": result.name, "response": {key: result.message.content}}
-    return {"functionResponse": response}
+    form: dict[str, Any] = {"id": result.id, "name": result.name, "response": {key: text}}
+    return {"functionResponse": form | {"parts": inside} if inside else form}
+
+
+def _shown(part: Media, _at: int) -> dict[str, Any] | None:
+    data = inline_data(part)
+    media_type = media_type_of(part)
+    if data is not None:
+        return {"inlineData": {"mimeType": media_type, "data": data}}
+    return {"fileData": {"fileUri": part.url, "mimeType": media_type}} if media_type else None
 
 
 def _image(image: Image) -> dict[str, Any]:
@@ -627,7 +676,7 @@ def encode(
     Gemini has no way to ask for one call at a time, so `parallel_calls=False` is refused.
     """
     tools = remembered_tools(wire, request.tools, memo)
-    history = remembered_history(wire, request, tools, memo)
+    history = remembered_history(_for_model(wire, model), request, tools, memo, model=model)
     body: dict[str, Any] = {}
     if history.instructions:
         parts = [{"text": text} for text in history.instructions]
@@ -772,5 +821,6 @@ GEMINI = Wire(
     history=GeminiHistory,
     max_tokens_key="maxOutputTokens",
     output=OUTPUT,
+    result_media=_MEDIA,
     is_reply=_is_reply,
 )

@@ -10,14 +10,16 @@ from typing import Any
 
 import msgspec
 
+from toolcrib.values.content import Image, Media, inline_data, kind_of
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import Message, Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning
-from toolcrib.wire.history import IdRule, SentCall
-from toolcrib.wire.openai_chat import OPENAI_CHAT, ChatHistory
+from toolcrib.wire.history import IdRule, SentCall, SentResult
+from toolcrib.wire.openai_chat import OPENAI_CHAT, ChatHistory, text_part
 from toolcrib.wire.openai_chat import OUTPUT as CHAT_OUTPUT
 from toolcrib.wire.openai_chat_reply import ChatReply
+from toolcrib.wire.results import in_blocks
 
 
 class MistralHistory(ChatHistory):
@@ -30,6 +32,19 @@ class MistralHistory(ChatHistory):
     ids = IdRule("A-Za-z0-9", 9, exact=True)
     given_ids = ids
 
+    def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
+        """Write results; those with content are chunks, as `ToolMessage` of the `mistralai` package
+        has them. A user's message behind them would be refused: "Unexpected role 'user' after role
+        'tool'" (BerriAI/litellm#17761)."""
+        return [self._sent(result) for result in results]
+
+    def _sent(self, result: SentResult) -> dict[str, Any]:
+        message = result.message
+        content: Any = message.content
+        if message.parts:
+            content = in_blocks(message, self.media, _chunk, text_part) or ""
+        return {"role": "tool", "tool_call_id": result.id, "content": content}
+
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
         chunks = self.state(message)
         if not (message.content or calls or chunks):
@@ -39,6 +54,15 @@ class MistralHistory(ChatHistory):
             return forms
         content = _saying(chunks, message.content)
         return [form | {"content": content} for form in forms]
+
+
+def _chunk(part: Media, _at: int) -> dict[str, Any] | None:
+    if isinstance(part, Image):
+        return {"type": "image_url", "image_url": {"url": part.as_url()}}
+    if kind_of(part) == "file":
+        return {"type": "document_url", "document_url": part.as_url()}
+    data = inline_data(part) if kind_of(part) == "audio" else None
+    return None if data is None else {"type": "input_audio", "input_audio": data}
 
 
 def _saying(chunks: list[Any], text: str) -> list[Any]:

@@ -11,11 +11,11 @@ import orjson
 
 from toolcrib.errors import RequestError, WireError
 from toolcrib.schema.lower import Dialect
+from toolcrib.values.content import Image, Media, inline_data
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ChatRequest,
     FinishReason,
-    Image,
     Message,
     Offer,
     Reply,
@@ -53,6 +53,7 @@ from toolcrib.wire.forms import (
 from toolcrib.wire.framing import LineStream
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
 from toolcrib.wire.json_text import mended, parsed
+from toolcrib.wire.results import IMAGES, beside
 
 # The messages of an Ollama request: arguments are objects, a result names the tool that gave it.
 
@@ -64,7 +65,9 @@ class OllamaHistory(History):
     """https://docs.ollama.com/api/chat, `messages`.
 
     The server has no rule for ids. Results are distinguished by their order and their tool's name;
-    newer servers also pass on the ids, older ones ignore them. An error has no flag.
+    newer servers also pass on the ids, older ones ignore them. An error has no flag. A result has
+    images as a user's message has: the server takes those of every role (`chatPrompt` in its
+    server/prompt.go).
     """
 
     ids = IdRule(r"\x21-\x7e", 64)
@@ -89,20 +92,28 @@ class OllamaHistory(History):
         return [form]
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
-        return [
-            {
-                "role": "tool",
-                "tool_name": result.name,
-                "tool_call_id": result.id,
-                "content": result.message.content,
-            }
-            for result in results
-        ]
+        return [self._sent(result) for result in results]
+
+    def _sent(self, result: SentResult) -> dict[str, Any]:
+        said = beside(result.message, self.media, _shown)
+        form: dict[str, Any] = {
+            "role": "tool",
+            "tool_name": result.name,
+            "tool_call_id": result.id,
+            "content": said.text,
+        }
+        images = [attached["data"] for _, attached in said.attached]
+        return form | {"images": images} if images else form
 
 
 def _call(call: SentCall) -> dict[str, Any]:
     function = {"name": call.name, "arguments": orjson.Fragment(call.arguments)}
     return {"id": call.id, "type": "function", "function": function}
+
+
+def _shown(part: Media, _at: int) -> dict[str, Any] | None:
+    data = inline_data(part) if isinstance(part, Image) else None
+    return None if data is None else {"data": data}
 
 
 def _image(image: Image) -> str:
@@ -249,7 +260,7 @@ def encode(
     that insists on a call, or on no more than one, is refused here.
     """
     tools = remembered_tools(wire, request.tools, memo)
-    history = remembered_history(wire, request, tools, memo)
+    history = remembered_history(wire, request, tools, memo, model=model)
     tools = _callable(wire, request, tools)
     body: dict[str, Any] = {"model": model, "messages": history.encoded()}
     if (listed := tools_member(tools, request)) is not None:
@@ -338,5 +349,6 @@ OLLAMA = Wire(
     history=OllamaHistory,
     max_tokens_key="num_predict",
     output=OUTPUT,
+    result_media=IMAGES,
     is_reply=_is_reply,
 )

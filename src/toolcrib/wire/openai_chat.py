@@ -17,11 +17,11 @@ import orjson
 from toolcrib.errors import RequestError
 from toolcrib.schema.lower import Dialect
 from toolcrib.values.call import ToolCall
+from toolcrib.values.content import Image, Media, inline_data, media_type_of
 from toolcrib.values.json import JsonObject, encodable
 from toolcrib.values.message import (
     ChatRequest,
     FinishReason,
-    Image,
     Message,
     ToolChoice,
 )
@@ -53,6 +53,7 @@ from toolcrib.wire.forms import (
 )
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
 from toolcrib.wire.openai_chat_reply import ChatReply, of_call, of_message
+from toolcrib.wire.results import IMAGES, attached_to, beside, file_name
 
 # The messages of a chat completion request: calls next to the text, each result its own message.
 
@@ -81,10 +82,34 @@ class ChatHistory(History):
         return [form | of_message(state)]
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
-        return [
-            {"role": "tool", "tool_call_id": result.id, "content": result.message.content}
-            for result in results
-        ]
+        """Write results, whose content is text, and what is attached to them as a user's message.
+
+        `ChatCompletionToolMessageParam` of the `openai` package: a tool's message has parts of text
+        only. All results follow the calls, so what is attached comes behind the last one.
+        """
+        items, behind = list[dict[str, Any]](), list[dict[str, Any]]()
+        for result in results:
+            said = beside(result.message, self.media, self.attachment)
+            items.append({"role": "tool", "tool_call_id": result.id, "content": said.text})
+            for name, form in said.attached:
+                behind += [text_part(attached_to(name, result)), form]
+        return [*items, {"role": "user", "content": behind}] if behind else items
+
+    def attachment(self, part: Media, at: int) -> dict[str, Any] | None:
+        """Return the part of an image, or of a file or a recording that comes with its data.
+
+        `ChatCompletionContentPartParam` of the `openai` package.
+        """
+        if isinstance(part, Image):
+            return _image(part)
+        data = inline_data(part)
+        if data is None:
+            return None
+        sound = _AUDIO.get(media_type_of(part))
+        if sound is not None:
+            return {"type": "input_audio", "input_audio": {"data": data, "format": sound}}
+        file = {"filename": file_name(part, at), "file_data": part.as_url()}
+        return {"type": "file", "file": file}
 
 
 def content(message: Message) -> str | list[dict[str, Any]]:
@@ -92,7 +117,14 @@ def content(message: Message) -> str | list[dict[str, Any]]:
     if not message.images:
         return message.content
     parts: list[dict[str, Any]] = [_image(image) for image in message.images]
-    return [*parts, {"type": "text", "text": message.content}] if message.content else parts
+    return [*parts, text_part(message.content)] if message.content else parts
+
+
+def text_part(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+_AUDIO = {"audio/wav": "wav", "audio/mpeg": "mp3"}
 
 
 def _image(image: Image) -> dict[str, Any]:
@@ -125,7 +157,7 @@ def encode(
     """Return the request for `wire`. Raises RequestError for a history or
     settings that cannot be sent."""
     tools = remembered_tools(wire, request.tools, memo)
-    history = remembered_history(wire, request, tools, memo)
+    history = remembered_history(wire, request, tools, memo, model=model)
     choice = checked_choice(request.tool_choice, tools)
     if choice is not None and choice.allowed and not wire.allowed_tools:
         tools = narrowed(wire, tools, request.tool_choice.allowed)
@@ -324,6 +356,7 @@ OPENAI_CHAT = Wire(
     ),
     state_per_server=True,  # Groq, for one: "property 'reasoning_content' is unsupported"
     output=OUTPUT,
+    result_media=IMAGES,  # what servers of the format take besides differs
     is_reply=_is_reply,
 )
 

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import orjson
 
+from toolcrib.values.content import Image, Media, inline_data
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ChatRequest,
     FinishReason,
-    Image,
     Message,
     ToolChoice,
 )
@@ -36,6 +36,7 @@ from toolcrib.wire.json_text import mended
 from toolcrib.wire.openai_chat import DIALECT, LONG_DESCRIPTION, NAMES, STRICT_DIALECT
 from toolcrib.wire.openai_chat import OUTPUT as CHAT_OUTPUT
 from toolcrib.wire.openai_responses_reply import CALLS, ResponsesReply, message_text
+from toolcrib.wire.results import IMAGES, PDF, file_name, in_blocks
 
 # The input of a response: messages, calls and results are items of one list, on one level.
 #
@@ -73,15 +74,24 @@ class ResponsesHistory(History):
         return items
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
-        """Write results; there is no error flag, so the text says it."""
+        """Write results; there is no error flag, so the text says it. With content they are lists.
+
+        https://platform.openai.com/docs/guides/function-calling, and the type
+        `ResponseFunctionCallOutputItemParam` of the `openai` package: text, images and files.
+        """
         return [
             {
                 "type": f"{'custom_tool' if result.id in self._custom else 'function'}_call_output",
                 "call_id": result.id,
-                "output": result.message.content,
+                "output": self._output(result.message),
             }
             for result in results
         ]
+
+    def _output(self, message: Message) -> str | list[dict[str, Any]]:
+        if not message.parts:
+            return message.content
+        return in_blocks(message, self.media, _shown, _text) or ""
 
     def _kept(self, message: Message, calls: Sequence[SentCall]) -> list[Any] | None:
         """Return the provider's own items, with the calls as they are sent; None if they are of no use.
@@ -130,7 +140,21 @@ def _content(message: Message) -> str | list[dict[str, Any]]:
     if not message.images:
         return message.content
     parts: list[dict[str, Any]] = [_image(image) for image in message.images]
-    return [*parts, {"type": "input_text", "text": message.content}] if message.content else parts
+    return [*parts, _text(message.content)] if message.content else parts
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "input_text", "text": text}
+
+
+def _shown(part: Media, at: int) -> dict[str, Any] | None:
+    """Return the item of an image or a file at an address, or with its data as one."""
+    if isinstance(part, Image):
+        return _image(part)
+    if inline_data(part) is None:
+        return {"type": "input_file", "file_url": part.url}
+    said = {"filename": file_name(part, at), "file_data": part.as_url()}
+    return {"type": "input_file"} | said
 
 
 def _image(image: Image) -> dict[str, Any]:
@@ -158,7 +182,7 @@ def encode(
     """Return the request for `wire`. Raises RequestError for a history or
     settings that cannot be sent."""
     tools = remembered_tools(wire, request.tools, memo)
-    history = remembered_history(wire, request, tools, memo)
+    history = remembered_history(wire, request, tools, memo, model=model)
     body: dict[str, Any] = {"model": model, "input": history.encoded()}
     if (listed := tools_member(tools, request)) is not None:
         body["tools"] = listed
@@ -247,5 +271,6 @@ OPENAI_RESPONSES = Wire(
     history=ResponsesHistory,
     max_tokens_key="max_output_tokens",
     output=OUTPUT,
+    result_media=IMAGES | {PDF},
     is_reply=_is_reply,
 )

@@ -14,11 +14,11 @@ from toolcrib.errors import (
     no_such,
 )
 from toolcrib.values.call import ToolCall
+from toolcrib.values.content import Image
 from toolcrib.values.definition import HasDefinition, PlainTool, ToolDefinition
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ChatRequest,
-    Image,
     Message,
     Offer,
     OutputFormat,

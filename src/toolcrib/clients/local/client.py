@@ -48,6 +48,7 @@ from toolcrib.pick.scorer import CatalogCache, numpy
 from toolcrib.pick.words import spaced_name
 from toolcrib.tools import as_tools
 from toolcrib.values.call import ToolCall
+from toolcrib.values.content import told_in_text
 from toolcrib.values.definition import Example, HasDefinition, ToolDefinition, stated
 from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.message import (
@@ -319,12 +320,20 @@ def tell(messages: Sequence[Message], offer: Offer | None = None) -> str:
     and of several each under its tool's name."""
     results = _last_results(messages)
     texts = [
-        _answered(message, messages, offer or Offer()) or _result(message) for message in results
+        _with_parts(message, _answered(message, messages, offer or Offer())) for message in results
     ]
     if len(texts) > 1:
         named = zip(results, texts, strict=True)
         texts = [f"{message.name or 'tool'}:\n{text}" for message, text in named]
     return _bounded("\n\n".join(texts))
+
+
+def _with_parts(result: Message, answer: str | None) -> str:
+    """Return what is said of a result and of its content, which this model cannot see."""
+    if not result.parts:
+        return answer or _result(result)
+    said = answer or (_result(result) if result.content else "")
+    return "\n\n".join(filter(None, (said, *told_in_text(result.parts))))
 
 
 def _answered(result: Message, messages: Sequence[Message], offer: Offer) -> str | None:

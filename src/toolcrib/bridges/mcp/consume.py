@@ -1,0 +1,277 @@
+"""The tools of MCP servers as a catalog: definitions imported as they are, calls through a runner.
+
+Rule: a server is somebody else. Its schemas are kept verbatim and judge what it is sent and what it
+gives; what it claims of its tools only makes them stricter; its tools ask and taint until the author
+trusts them by digest. A tool that it has changed since is not called. One that cannot be used is left
+out by name and reason, and the others can be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import mcp_types as types
+import msgspec
+
+from toolcrib.bridges.mcp.connection import Connection, SessionOptions
+from toolcrib.bridges.mcp.servers import Server, legal_name, named_servers, prefix_of
+from toolcrib.errors import CatalogError, DefinitionError, SourceError, did_you_mean
+from toolcrib.tools import Catalog
+from toolcrib.tools.catalog import Entry
+from toolcrib.tools.decorator import tool_from_dict
+from toolcrib.tools.lock import Change, lock_catalog, read_lock
+from toolcrib.tools.trust import Trusts
+from toolcrib.values.context import CallContext
+from toolcrib.values.definition import All, AnnotationOptions, ImportedForm
+from toolcrib.values.typed import check_each, names_wrong_types
+
+LOGGER = logging.getLogger("toolcrib.mcp")
+_SHOWN = 8
+
+Visible: TypeAlias = Sequence[str] | All | Mapping[str, Sequence[str] | All] | None
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A tool that a server lists and that is not in the catalog, and why."""
+
+    tool: str
+    server: str
+    reason: str
+
+
+class _Wishes(msgspec.Struct, frozen=True):
+    """What the author says of the tools, whichever server they are of."""
+
+    only: Collection[str] | None
+    visible: Visible
+    marks: Mapping[str, AnnotationOptions]
+    trust: Trusts
+    lock: str | Path | None
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    """A tool as a server lists it, by the name that it has here."""
+
+    name: str
+    tool: types.Tool
+    prefix: str
+    connection: Connection
+
+    @property
+    def digest(self) -> str:
+        return self.connection.digest_of(self.tool.name)
+
+
+@names_wrong_types
+def mcp_catalog(
+    *servers: str | Path | Server,
+    only: Collection[str] | None = None,
+    visible: Visible = None,
+    marks: Mapping[str, AnnotationOptions] | None = None,
+    trust: Trusts | None = None,
+    lock: str | Path | None = None,
+    roots: Sequence[str | Path] = (),
+    connect_seconds: float = 60.0,
+    client: Mapping[str, Any] | None = None,
+) -> McpCatalog:
+    """Return what gives the tools of servers: `async with mcp_catalog("mcp-server-time") as catalog`.
+
+    A server is a command, a URL, a `StdioServer`, an `HttpServer`, or the path of a file with
+    `mcpServers`, whose tools are called `server_tool`. `only` names the tools that are taken, by their
+    names here or at the server. `visible` is what others than the model may see of results, for all
+    tools or by name; left out, nothing. `marks` and `trust` are those of `Catalog.from_definitions`;
+    `lock` is the path of a lock file, and a tool that is not as it has it is refused. `roots` are the
+    folders that servers are told, `connect_seconds` are for a session to be opened, and `client` has
+    further keywords of the SDK's `Client`, such as `elicitation_callback`. Raises SourceError for what
+    is no server; nothing is started yet.
+    """
+    if not servers:
+        raise SourceError("name a server: mcp_catalog('mcp-server-time')")
+    if only is not None:
+        check_each("only", only, str, "a list of names, such as ['read_file']")
+    found: list[tuple[str, Server]] = []
+    for each in servers:
+        found += named_servers(each).items()
+    wishes = _Wishes(only, visible, marks or {}, trust or {}, lock)
+    return McpCatalog(found, wishes, SessionOptions(connect_seconds, roots, client or {}))
+
+
+class McpCatalog:
+    """The tools of one or more servers, which are started as it is entered and ended as it is left.
+
+    Entered, it gives a catalog: a snapshot, which no server can change. `changes` says what a server
+    has changed since, and `latest` gives a new snapshot, for the next run.
+    """
+
+    def __init__(
+        self, servers: Sequence[tuple[str, Server]], wishes: _Wishes, options: SessionOptions
+    ) -> None:
+        self._servers = servers
+        self._wishes = wishes
+        self._options = options
+        self._connections: list[tuple[str, Connection]] = []
+        self._snapshot: dict[str, _Listed] = {}
+        self._read: dict[str, str] = {}
+        self.left_out: tuple[LeftOut, ...] = ()
+
+    async def __aenter__(self) -> Catalog:
+        """Raises SourceError for a server that cannot be reached, CatalogError for names that are
+        taken twice or unknown, and for what is not as the lock has it."""
+        if self._connections:
+            raise SourceError("this catalog is open already: mcp_catalog(…) makes another one")
+        self._connections = [
+            (prefix, Connection(server, self._options, name=prefix or server.name))
+            for prefix, server in self._servers
+        ]
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _, connection in self._connections:
+                    tasks.create_task(connection.open())
+            return self._taken()
+        except BaseException as raised:
+            await self._close()
+            if isinstance(raised, BaseExceptionGroup):
+                raise raised.exceptions[0] from None
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        raised: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._close()
+
+    async def latest(self) -> Catalog:
+        """Ask the servers for their tools, and return a new snapshot. Raises as entering it does; the
+        one that is in use stays as it is."""
+        for _, connection in self._connections:
+            await connection.refresh()
+        return self._taken()
+
+    def changes(self) -> tuple[Change, ...]:
+        """Return what the servers list now that is not as in the last snapshot, as far as they have
+        said so: calls of such a tool are refused."""
+        now = {one.name: one for one in self._wanted()}
+        found: list[Change] = []
+        for name in sorted(now.keys() | self._snapshot.keys()):
+            before, after = self._snapshot.get(name), now.get(name)
+            if before is None:
+                found.append(Change(name, "added"))
+            elif after is None:
+                found.append(Change(name, "removed"))
+            elif self._read[name] != after.digest:
+                found.append(Change(name, "changed", _different(before.tool, after.tool)))
+        return tuple(found)
+
+    async def _close(self) -> None:
+        connections, self._connections = self._connections, []
+        await asyncio.gather(*(each.close() for _, each in connections))
+
+    def _wanted(self) -> list[_Listed]:
+        """Return the tools that the servers list, and the author takes. Raises CatalogError for one
+        that is named and not there."""
+        listed = [
+            _Listed(prefix_of(prefix) + legal_name(tool.name), tool, prefix, connection)
+            for prefix, connection in self._connections
+            for tool in connection.tools
+        ]
+        only = self._wishes.only
+        if only is None:
+            return listed
+        known = {each for one in listed for each in (one.name, one.tool.name)}
+        for name in only:
+            if name not in known:
+                raise CatalogError(f"no server lists '{name}'{did_you_mean(name, known)}")
+        return [one for one in listed if one.name in only or one.tool.name in only]
+
+    def _taken(self) -> Catalog:
+        """Return a catalog of what the servers list now."""
+        wishes, wanted = self._wishes, self._wanted()
+        entries: list[Entry] = []
+        left_out: list[LeftOut] = []
+        taken: dict[str, _Listed] = {}
+        for one in wanted:
+            other = taken.get(one.name)
+            if other is not None and other.connection is one.connection:
+                if other.tool.name == one.tool.name:
+                    continue  # listed twice: the same, or refused
+                raise CatalogError(
+                    f"'{other.tool.name}' and '{one.tool.name}' of {one.connection.name} would both be "
+                    f"called '{one.name}': take one of them, with only=[…]"
+                )
+            taken.setdefault(one.name, one)
+            try:
+                entries.append(self._entry(one))
+            except (DefinitionError, ValueError) as error:
+                left_out.append(LeftOut(one.tool.name, one.connection.name, str(error)))
+                LOGGER.warning("%s: left out: %s", one.connection.name, error)
+        catalog = Catalog([Catalog([entry.tool], source=entry.source) for entry in entries])
+        if wishes.lock is not None:
+            _check(catalog, wishes.lock)
+        if wishes.trust:
+            pins = None if wishes.lock is None else read_lock(wishes.lock)
+            catalog = catalog.trusting(wishes.trust, lock=pins)
+        self.left_out = tuple(left_out)
+        self._snapshot = taken
+        self._read = {name: one.digest for name, one in taken.items()}
+        return catalog
+
+    def _entry(self, one: _Listed) -> Entry:
+        """Return a tool of the catalog. Raises DefinitionError, and ValueError for what is no JSON."""
+        read = one.digest
+        if not read:
+            raise DefinitionError(f"tool '{one.name}': it is listed twice, or is no JSON")
+        tool, visible = one.tool, self._wishes.visible
+        form: dict[str, Any] = {"name": one.name, "input_schema": tool.input_schema}
+        form["description"] = tool.description or ""
+        if tool.output_schema is not None:
+            form["output_schema"] = tool.output_schema
+        hints = tool.annotations
+        told = None if hints is None else hints.model_dump(by_alias=True, exclude_none=True)
+        made = tool_from_dict(
+            ImportedForm(form, told),
+            {one.name: _handler(one.connection, tool.name, read)},
+            visible.get(one.name, ()) if isinstance(visible, Mapping) else visible,
+            marks=self._wishes.marks,
+        )
+        return Entry(made, source=one.connection.name)
+
+
+def _handler(connection: Connection, tool: str, read: str) -> Callable[..., Any]:
+    async def call(toolcrib_context: CallContext, **arguments: Any) -> Any:
+        return await connection.call(tool, read, toolcrib_context, arguments)
+
+    return call
+
+
+def _different(before: types.Tool, after: types.Tool) -> tuple[str, ...]:
+    parts = ("description", "input_schema", "output_schema", "annotations")
+    return tuple(part for part in parts if getattr(before, part) != getattr(after, part))
+
+
+_READ_PARTS = ("description", "input_schema", "output_schema")
+
+
+def _check(catalog: Catalog, path: str | Path) -> None:
+    """Raise CatalogError unless each tool is what somebody read when the lock was written."""
+    locked, now = read_lock(path).tools, lock_catalog(catalog).tools
+    found: list[str] = []
+    for name, tool in now.items():
+        before = locked.get(name)
+        if before is None:
+            found.append(str(Change(name, "added")))
+        elif before.origin != tool.origin:
+            parts = tuple(p for p in _READ_PARTS if getattr(before, p) != getattr(tool, p))
+            found.append(str(Change(name, "changed", parts or ("annotations",))))
+    if found:
+        rest = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise CatalogError(
+            f"tools are not as {path} has them: {'; '.join(found[:_SHOWN])}{rest}. Read what changed, "
+            "then `toolcrib tools lock` accepts it; they are not used before"
+        )

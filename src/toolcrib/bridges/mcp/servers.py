@@ -1,0 +1,181 @@
+"""Which MCP server is meant: a command, an address, or a file with `mcpServers` of other clients.
+
+Rule: what is run, and what is asked, stands in code, on the command line or in a file on this machine;
+no request names it. A file is read, never fetched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+
+from toolcrib.errors import SourceError, no_such
+from toolcrib.values.json import Veiled
+from toolcrib.values.typed import Checked
+
+FORMS = "a command, the URL of a server, or a .json file with mcpServers"
+_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_.-]+")
+_TYPES = ("stdio", "http", "streamable-http", "streamableHttp")
+
+
+class StdioServer(Checked, Veiled, msgspec.Struct, frozen=True):
+    """A program that speaks MCP over its standard input and output, started for this catalog.
+
+    Of the environment it gets what a shell needs (`PATH`, `HOME`, …) and `env`, nothing else.
+    """
+
+    veiled: ClassVar[tuple[str, ...]] = ("env",)
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = {}
+    cwd: str | Path | None = None
+
+    @property
+    def name(self) -> str:
+        return shlex.join([self.command, *self.args])
+
+
+class HttpServer(Checked, Veiled, msgspec.Struct, frozen=True):
+    """A server that speaks MCP's streamable HTTP at `url`; `headers` go with every request.
+
+    `auth` is an `httpx2.Auth`, such as the SDK's `OAuthClientProvider`.
+    """
+
+    veiled: ClassVar[tuple[str, ...]] = ("headers", "auth")
+
+    url: str
+    headers: Mapping[str, str] = {}
+    auth: Any = None
+
+    @property
+    def name(self) -> str:
+        """The address without what may be a secret: who asks, and the query."""
+        parts = urlsplit(self.url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+
+
+Server: TypeAlias = StdioServer | HttpServer
+
+
+def named_servers(where: str | Path | Server) -> dict[str, Server]:
+    """Return the servers that are meant, by the prefix of their tools' names: of a file their names in
+    it, else none. Raises SourceError."""
+    if isinstance(where, StdioServer | HttpServer):
+        return {"": where}
+    if isinstance(where, Path):
+        return read_servers(where)
+    text = where.strip()
+    if text.lower().startswith(("http://", "https://")) and not re.search(r"\s", text):
+        return {"": HttpServer(text)}
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise SourceError(f"{text}: it is no command line ({error}): give {FORMS}") from None
+    if not words:
+        raise SourceError(f"no MCP server is named: give {FORMS}")
+    if len(words) == 1 and words[0].lower().endswith(".json"):
+        return read_servers(Path(words[0]))
+    return {"": StdioServer(words[0], tuple(words[1:]))}
+
+
+def read_servers(path: str | Path) -> dict[str, Server]:
+    """Return the servers of a file `{"mcpServers": {NAME: {…}}}`, by name.
+
+    An entry has `command`, and perhaps `args`, `env` and `cwd`; or `url`, and perhaps `headers`. In
+    them `${NAME}` is the variable of the environment, `${NAME:-text}` with a text if it is not set.
+    One with `disabled: true` is left out; what other clients read besides is passed over. Raises
+    SourceError.
+    """
+    path = Path(path)
+    try:
+        found = json.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise SourceError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise SourceError(f"{path}: it cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError):
+        raise SourceError(f"{path}: it is not JSON") from None
+    entries = found.get("mcpServers", found.get("servers")) if isinstance(found, dict) else None
+    if not isinstance(entries, dict) or not entries:
+        raise SourceError(f"{path}: it has no mcpServers: {{NAME: {{command, args}}}}")
+    made: dict[str, Server] = {}
+    for name, entry in entries.items():
+        where = f"{path}: the server '{name}'"
+        if not isinstance(entry, dict):
+            raise SourceError(f"{where} is no object with a command or a url")
+        if entry.get("disabled") is not True:
+            made[name] = _server(entry, where)
+    if not made:
+        raise SourceError(f"{path}: each of its servers is disabled")
+    return made
+
+
+def prefix_of(name: str) -> str:
+    """Return what the names of a server's tools begin with."""
+    return f"{_NOT_IN_NAMES.sub('_', name)}_" if name else ""
+
+
+def legal_name(name: str) -> str:
+    """Return the name of a tool in letters that every catalog takes."""
+    return _NOT_IN_NAMES.sub("_", name)[:128]
+
+
+def _server(entry: Mapping[str, Any], where: str) -> Server:
+    kind = entry.get("type", "stdio" if "command" in entry else "http")
+    if kind == "sse":
+        raise SourceError(f"{where} speaks HTTP with SSE, which MCP has replaced: use its http URL")
+    if kind not in _TYPES:
+        raise SourceError(f"{where}: {no_such('type', str(kind), _TYPES)}")
+    texts = _Texts(entry, where)
+    if kind == "stdio":
+        command, cwd = texts.one("command"), entry.get("cwd")
+        folder = None if cwd is None else texts.one("cwd")
+        return StdioServer(command, texts.listed("args"), texts.by_name("env"), folder)
+    return HttpServer(texts.one("url"), texts.by_name("headers"))
+
+
+class _Texts:
+    """Reads the members of one entry, with the variables in them. Raises SourceError."""
+
+    def __init__(self, entry: Mapping[str, Any], where: str) -> None:
+        self._entry = entry
+        self._where = where
+
+    def one(self, key: str) -> str:
+        text = self._text(self._entry.get(key), key)
+        if not text.strip():
+            raise SourceError(f"{self._where}: {key} is empty")
+        return text
+
+    def listed(self, key: str) -> tuple[str, ...]:
+        value = self._entry.get(key) or []
+        if not isinstance(value, list):
+            raise SourceError(f"{self._where}: {key} is a list of texts")
+        return tuple(self._text(each, key) for each in value)
+
+    def by_name(self, key: str) -> dict[str, str]:
+        value = self._entry.get(key) or {}
+        if not isinstance(value, dict):
+            raise SourceError(f"{self._where}: {key} is an object of texts")
+        return {name: self._text(each, f"{key}.{name}") for name, each in value.items()}
+
+    def _text(self, value: object, key: str) -> str:
+        if not isinstance(value, str):
+            raise SourceError(f"{self._where}: {key} is a text, not {type(value).__name__}")
+        return _VARIABLE.sub(lambda found: self._variable(found[1], found[2]), value)
+
+    def _variable(self, name: str, default: str | None) -> str:
+        value = os.environ.get(name, default)
+        if value is None:
+            raise SourceError(f"{self._where}: the variable {name} is not set")
+        return value

@@ -1,0 +1,173 @@
+"""Calls that a server works on as tasks: it gives a handle at once, and is asked for the result.
+
+From 2026-07-28 on tasks are an extension (https://github.com/modelcontextprotocol/ext-tasks), and the
+server decides; in 2025-11-25 they are in the protocol, and a tool says that it has to be called so. A
+call that nobody waits for any more is cancelled at the server. What breaks off while it is asked for
+the result has been sent: nobody knows what becomes of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Literal, TypeAlias
+
+import mcp_types as types
+from mcp import Client, MCPError
+from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
+from mcp.client.session import ClientRequestContext, ClientSession
+from mcp.shared.dispatcher import CallOptions
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
+from pydantic import TypeAdapter, ValidationError
+
+from toolcrib.bridges.mcp.transport import NOT_SENT, SESSION_GONE
+
+State: TypeAlias = dict[str, Any]
+_STATE: TypeAdapter[Any] = TypeAdapter(State)
+_INPUT: TypeAdapter[types.InputRequest] = TypeAdapter(types.InputRequest)
+_BROKE = (NOT_SENT, SESSION_GONE, CONNECTION_CLOSED)
+_OVER = ("completed", "failed", "cancelled")
+_USUAL, _SHORTEST, _LONGEST = 1.0, 0.05, 30.0  # seconds between two questions
+_TO_CANCEL = 2.0
+
+
+class _Handle(types.Result):
+    """What a server answers in place of a result."""
+
+    result_type: Literal["task"] = "task"
+    task_id: str
+    poll_interval_ms: int | None = None
+
+
+class _TaskParams(types.RequestParams):
+    task_id: str
+
+
+class _UpdateParams(_TaskParams):
+    input_responses: dict[str, Any]
+
+
+class _Get(types.Request[_TaskParams, Literal["tasks/get"]]):
+    method: Literal["tasks/get"] = "tasks/get"
+    params: _TaskParams
+    name_param = "taskId"
+
+
+class _Update(types.Request[_UpdateParams, Literal["tasks/update"]]):
+    method: Literal["tasks/update"] = "tasks/update"
+    params: _UpdateParams
+    name_param = "taskId"
+
+
+class _Cancel(types.Request[_TaskParams, Literal["tasks/cancel"]]):
+    method: Literal["tasks/cancel"] = "tasks/cancel"
+    params: _TaskParams
+    name_param = "taskId"
+
+
+class Tasks(ClientExtension):
+    """Tells servers that a call may become a task, and waits for its result."""
+
+    identifier = "io.modelcontextprotocol/tasks"
+
+    def claims(self) -> Sequence[ResultClaim[Any]]:
+        return (ResultClaim(result_type="task", model=_Handle, resolve=_resolved),)
+
+
+async def _resolved(handle: _Handle, context: ClaimContext) -> types.CallToolResult:
+    state = await _ended(context.session, handle.task_id, handle.poll_interval_ms)
+    if state["status"] == "completed":
+        return types.CallToolResult.model_validate(state.get("result"), by_name=False)
+    raise _error(state)
+
+
+async def call_as_task(client: Client, tool: str, arguments: State) -> types.CallToolResult:
+    """Call a tool of a 2025-11-25 server that has to be called as a task. Raises MCPError."""
+    session = client.session
+    data: State = {"method": "tools/call"}
+    data["params"] = {"name": tool, "arguments": arguments, "task": {}}
+    options: CallOptions = {}
+    session._stamp(data, options)  # noqa: SLF001  its own way in would take no handle for a result
+    sent = session._dispatcher.send_raw_request  # noqa: SLF001
+    told = types.CreateTaskResult.model_validate(
+        await sent(data["method"], data["params"], options), by_name=False
+    )
+    state = await _ended(session, told.task.task_id, told.task.poll_interval, asks=False)
+    if state["status"] in ("failed", "cancelled"):
+        raise _error(state)
+    params = types.GetTaskPayloadRequestParams(task_id=told.task.task_id)
+    request = types.GetTaskPayloadRequest(params=params)
+    try:
+        return await session.send_request(request, types.CallToolResult)
+    except MCPError as error:
+        raise _after_it_was_sent(error) from None
+
+
+async def _ended(
+    session: ClientSession, task_id: str, interval: int | None, *, asks: bool = True
+) -> State:
+    """Return what a server says of a task that is over; without `asks`, also of one that needs input,
+    which is then asked for by the server itself. Raises MCPError."""
+    answered: set[str] = set()
+    params = _TaskParams(task_id=task_id)
+    try:
+        while True:
+            await asyncio.sleep(_seconds(interval))
+            state: State = await session.send_request(_Get(params=params), _STATE)
+            status = state.get("status")
+            if status in _OVER or (status == "input_required" and not asks):
+                return state
+            if status == "input_required":
+                await _answer(session, task_id, state.get("inputRequests"), answered)
+            interval = state.get("pollIntervalMs", state.get("pollInterval", interval))
+    except MCPError as error:
+        raise _after_it_was_sent(error) from None
+    except asyncio.CancelledError:
+        ending = asyncio.ensure_future(session.send_request(_Cancel(params=params), _STATE))
+        ending.add_done_callback(_heard)
+        await asyncio.wait({ending}, timeout=_TO_CANCEL)
+        raise
+
+
+async def _answer(session: ClientSession, task_id: str, asked: object, answered: set[str]) -> None:
+    """Give the answers of the client's callbacks to what a task asks, each once."""
+    if not isinstance(asked, dict):
+        return
+    responses: dict[str, Any] = {}
+    for key, request in asked.items():
+        if key in answered:
+            continue
+        answered.add(key)
+        context = ClientRequestContext(session=session, request_id=key)
+        answer = await session.dispatch_input_request(context, _INPUT.validate_python(request))
+        if isinstance(answer, types.ErrorData):
+            raise MCPError.from_error_data(answer)
+        responses[key] = answer.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if responses:
+        params = _UpdateParams(task_id=task_id, input_responses=responses)
+        await session.send_request(_Update(params=params), _STATE)
+
+
+def _heard(ending: asyncio.Future[Any]) -> None:
+    if not ending.cancelled():
+        ending.exception()
+
+
+def _seconds(milliseconds: object) -> float:
+    if not isinstance(milliseconds, int | float):
+        return _USUAL
+    return min(max(milliseconds / 1000, _SHORTEST), _LONGEST)
+
+
+def _after_it_was_sent(error: MCPError) -> MCPError:
+    return MCPError(CONNECTION_CLOSED, error.message) if error.code in _BROKE else error
+
+
+def _error(state: State) -> MCPError:
+    """Return the error that a task ended with."""
+    with suppress(ValidationError):
+        return MCPError.from_error_data(types.ErrorData.model_validate(state.get("error")))
+    text = state.get("statusMessage")
+    said = text if isinstance(text, str) else f"the task is {state['status']}"
+    return MCPError(INTERNAL_ERROR, said)

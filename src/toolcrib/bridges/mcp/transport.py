@@ -1,0 +1,356 @@
+"""The two ways to a server, with bounds: a program's standard input and output, and streamable HTTP.
+
+Rules: a message has at most `MAX_MESSAGE` bytes; of a longer one no byte more is kept, and the call
+that it answers is told so. A program that was started is ended, with all that it started. What a
+server cannot be reached for ends the one call that needed it, as the code of a JSON-RPC error says:
+`NOT_SENT` where nothing was sent, CONNECTION_CLOSED where nobody knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
+from typing import Any
+
+import anyio
+import httpx2
+import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.stdio import get_default_environment
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
+
+from toolcrib.bridges.mcp.servers import HttpServer, StdioServer
+from toolcrib.errors import SourceError
+
+MAX_MESSAGE = 8 * 1_048_576
+NOT_SENT = -31_001
+SESSION_GONE = -31_002
+TOO_LARGE = -31_003
+UNREADABLE = -31_004
+_TAIL = 4_096  # bytes of what a server wrote to its standard error
+_ENDS = 2.0  # seconds that a program has to end by itself, and again when it was told to
+_LOOK = 0.01
+_TO_CONNECT = 30.0  # seconds, also to write, and to wait for a connection of the pool
+_MOST_OF_AN_ERROR = 65_536
+_KEPT = ("content-type", "mcp-session-id", "mcp-protocol-version")
+_HEAD = re.compile(rb'\{(?:"jsonrpc": ?"2\.0", ?)?"id": ?(\d{1,15})[,}]')
+_END = re.compile(rb'"id": ?(\d{1,15})(?:, ?"jsonrpc": ?"2\.0")?\}\s*$')
+
+Incoming = SessionMessage | Exception
+
+
+class StdioTransport:
+    """Starts a program for each connection, and remembers the end of what it wrote to standard error.
+
+    `ended` is called when it has closed its standard output: no answer comes any more.
+    """
+
+    def __init__(self, server: StdioServer, ended: Callable[[], None]) -> None:
+        self._server = server
+        self._ended = ended
+        self._said = bytearray()
+
+    @property
+    def told(self) -> str:
+        """The last line of what the program wrote to its standard error."""
+        lines = self._said.decode("utf-8", "replace").strip().splitlines()
+        return lines[-1].strip() if lines else ""
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Any]:
+        """Give the two streams of a `mcp` session. Raises SourceError if the program cannot start."""
+        self._said.clear()
+        process = await self._start()
+        into, incoming = anyio.create_memory_object_stream[Incoming](0)
+        outgoing, out = anyio.create_memory_object_stream[SessionMessage](0)
+        try:
+            async with into, incoming, outgoing, out, anyio.create_task_group() as tasks:
+                tasks.start_soon(self._read, process, into)
+                tasks.start_soon(_write, process, out, into)
+                tasks.start_soon(self._listen, process)
+                try:
+                    yield incoming, outgoing
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await _end(process)
+                    tasks.cancel_scope.cancel()
+        finally:
+            _close_pipes(process)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        server = self._server
+        environment = get_default_environment() | dict(server.env)
+        found = shutil.which(server.command, path=environment.get("PATH"))
+        if found is None:
+            raise SourceError(f"there is no program '{server.command}'")
+        try:
+            return await asyncio.create_subprocess_exec(
+                found,
+                *server.args,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=environment,
+                cwd=server.cwd,
+                limit=1 << 16,
+                start_new_session=sys.platform != "win32",
+            )
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise SourceError(f"'{server.command}' cannot be started ({why})") from None
+
+    async def _read(
+        self, process: asyncio.subprocess.Process, into: MemoryObjectSendStream[Incoming]
+    ) -> None:
+        assert process.stdout is not None  # noqa: S101  it is a pipe
+        lines = BoundedLines()
+        try:
+            async with into:
+                while chunk := await process.stdout.read(1 << 16):
+                    for message in lines.feed(chunk):
+                        if isinstance(message, UnanswerableError):
+                            return
+                        await into.send(message)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+            pass  # the session has gone
+        finally:
+            self._ended()
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stderr is not None  # noqa: S101  likewise
+        while chunk := await process.stderr.read(1 << 16):
+            self._said += chunk
+            del self._said[:-_TAIL]
+
+
+class UnanswerableError(ValueError):
+    """A message is too long, and nobody can say which call it answers: the session ends."""
+
+
+class BoundedLines:
+    """Makes messages of the bytes of a pipe, one on each line, and holds no more than one of them."""
+
+    def __init__(self, longest: int = MAX_MESSAGE) -> None:
+        self._longest = longest
+        self._held = bytearray()
+        self._cut = 0  # bytes of this line that were let go
+
+    def feed(self, chunk: bytes) -> list[Incoming]:
+        """Return the messages that are whole with these bytes."""
+        found: list[Incoming] = []
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            self._held += end
+            message = self._message()
+            if message is not None:
+                found.append(message)
+            self._held.clear()
+            self._cut = 0
+        self._held += rest
+        if len(self._held) > self._longest:
+            surplus = len(self._held) - self._longest
+            del self._held[-surplus - _TAIL : -_TAIL]
+            self._cut += surplus
+        return found
+
+    def _message(self) -> Incoming | None:
+        line = bytes(self._held)
+        if self._cut or len(line) > self._longest:
+            text = f"the server's answer is larger than {self._longest} bytes"
+            return _instead(line, TOO_LARGE, text) or UnanswerableError(text)
+        if not line.strip():
+            return None
+        try:
+            return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+        except ValueError:
+            text = "a line of the server is no message of JSON-RPC"  # nothing of it is told
+            return _instead(line, UNREADABLE, text) or ValueError(text)
+
+
+def _instead(line: bytes, code: int, text: str) -> SessionMessage | None:
+    """Return an error for the request that a line answers: its id is at an end of it."""
+    found = _HEAD.match(line[:_TAIL]) or _END.search(line[-_TAIL:])
+    if found is None:
+        return None
+    error = types.ErrorData(code=code, message=text)
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error))
+
+
+async def _write(
+    process: asyncio.subprocess.Process,
+    out: MemoryObjectReceiveStream[SessionMessage],
+    into: MemoryObjectSendStream[Incoming],
+) -> None:
+    assert process.stdin is not None  # noqa: S101  it is a pipe
+    try:
+        async with out:
+            async for each in out:
+                text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+                process.stdin.write(text.encode() + b"\n")
+                await process.stdin.drain()
+    except OSError:
+        await into.aclose()  # what waits for an answer hears that none comes
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a program as MCP says: its input is closed, then it is told to end, then it is killed."""
+    if process.stdin is not None:
+        with suppress(OSError):
+            process.stdin.close()
+    for number in (None, signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
+        if number is not None:
+            _signal(process, number)
+        waited = 0.0
+        while process.returncode is None and waited < _ENDS:
+            await asyncio.sleep(_LOOK)
+            waited += _LOOK
+        if process.returncode is not None:
+            break
+    _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))  # what it has left behind
+
+
+def _signal(process: asyncio.subprocess.Process, number: int) -> None:
+    """Signal the program and whatever it started: it leads a group of its own."""
+    with suppress(ProcessLookupError, PermissionError):
+        if sys.platform == "win32":
+            process.terminate()
+        else:
+            os.killpg(process.pid, number)
+
+
+def _close_pipes(process: asyncio.subprocess.Process) -> None:
+    """Close what is left of the pipes: a program that was left behind may hold their other ends."""
+    transport = getattr(process, "_transport", None)
+    if transport is not None:
+        with suppress(PermissionError, ProcessLookupError):
+            transport.close()
+
+
+class HttpTransport:
+    """Reaches a server by HTTP; `told` is what went wrong with the last request, if something did."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self.told = ""
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Any]:
+        """Give the two streams of a `mcp` session."""
+        server, self.told = self._server, ""
+        client = _Client(
+            headers=dict(server.headers),
+            auth=server.auth,
+            timeout=httpx2.Timeout(_TO_CONNECT, read=None),  # a call has a time limit of its own
+        )
+        client.tell = self._tell
+        streams = streamable_http_client(
+            server.url, http_client=client, max_sse_event_size=MAX_MESSAGE
+        )
+        async with client, streams as pair:
+            yield pair
+
+    def _tell(self, text: str) -> None:
+        self.told = text
+
+
+class _Client(httpx2.AsyncClient):
+    """Answers a request that failed below MCP with an error of JSON-RPC, and no other suffers: what
+    `send` raises would end the whole session."""
+
+    tell: Callable[[str], None]
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        if request.method == "DELETE":
+            return await self._left(request, **options)
+        if request.method != "POST":
+            return await super().send(request, **options)
+        try:
+            response = await super().send(request, **options)
+            if response.status_code >= HTTPStatus.BAD_REQUEST:
+                return await self._refused(request, response)
+            if response.headers.get("content-type", "").lower().startswith("application/json"):
+                return await self._whole(request, response)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            return self._error(request, NOT_SENT, f"it cannot be reached ({_why(error)})")
+        except httpx2.TransportError as error:
+            return self._error(request, CONNECTION_CLOSED, f"the connection broke ({_why(error)})")
+        return response
+
+    async def _left(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Leave a session, which the server may have forgotten."""
+        with suppress(httpx2.TransportError):
+            response = await super().send(request, **options)
+            if response.status_code != HTTPStatus.NOT_FOUND:
+                return response
+        return httpx2.Response(HTTPStatus.NO_CONTENT, request=request)
+
+    async def _whole(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+        """Return the same response, read; or the error that it is too large."""
+        body = await _read(response, MAX_MESSAGE)
+        if body is None:
+            text = f"the server's answer is larger than {MAX_MESSAGE} bytes"
+            return self._error(request, TOO_LARGE, text)
+        if not _is_message(body):  # the SDK would log it
+            return self._error(request, UNREADABLE, "the server's answer is no message of JSON-RPC")
+        kept = {name: value for name, value in response.headers.items() if name in _KEPT}
+        return httpx2.Response(response.status_code, headers=kept, content=body, request=request)
+
+    async def _refused(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+        status = response.status_code
+        body = await _read(response, _MOST_OF_AN_ERROR) or b""
+        gone = status == HTTPStatus.NOT_FOUND and "mcp-session-id" in request.headers
+        if not gone and _is_error(body):
+            kind = {"content-type": "application/json"}
+            return httpx2.Response(status, headers=kind, content=body, request=request)
+        text = f"HTTP {status} {response.reason_phrase}".strip()
+        code = CONNECTION_CLOSED if status >= HTTPStatus.INTERNAL_SERVER_ERROR else INVALID_REQUEST
+        return self._error(request, SESSION_GONE if gone else code, text, status)
+
+    def _error(
+        self, request: httpx2.Request, code: int, text: str, status: int = 503
+    ) -> httpx2.Response:
+        self.tell(text)
+        error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": text}}
+        return httpx2.Response(status, json=error, request=request)
+
+
+async def _read(response: httpx2.Response, most: int) -> bytes | None:
+    """Return a body; None of one that is longer. Raises what reading does."""
+    body = bytearray()
+    try:
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > most:
+                return None
+    finally:
+        await response.aclose()
+    return bytes(body)
+
+
+def _is_message(body: bytes) -> bool:
+    try:
+        types.jsonrpc_message_adapter.validate_json(body, by_name=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_error(body: bytes) -> bool:
+    try:
+        types.JSONRPCError.model_validate_json(body, by_name=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _why(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -1,0 +1,299 @@
+"""What a message or a tool's result is made of besides text and JSON: images, files, links.
+
+A part is for the application and the model. Records, logs and whoever watches get a `PartInfo`: its
+kind, media type and size and a digest of its data, and never the data, a text, a name or an address.
+Data is base64 text, as every provider takes it.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, assert_never
+
+import msgspec
+
+from toolcrib.values.json import Veiled, canonical_json
+from toolcrib.values.typed import Checked, check_type
+
+T = TypeVar("T")
+
+
+class Image(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True, tag="image"):
+    """A picture: base64 text with its media type (`image/png`), or an address. Raises ValueError.
+
+    Of an address the media type may be unknown; some providers need it all the same.
+    """
+
+    veiled: ClassVar[tuple[str, ...]] = ("data", "url")
+
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.data) == bool(self.url):
+            raise ValueError("an image has either data or a url")
+        if self.data and not self.media_type:
+            raise ValueError("an image with data needs its media type, such as image/png")
+
+    @staticmethod
+    def from_bytes(media_type: str, data: bytes) -> Image:
+        return Image(media_type, _encoded("Image", data))
+
+    def to_bytes(self) -> bytes:
+        """Return the data. Raises ValueError for an address, and for what is no base64."""
+        return _bytes_of(self)
+
+    def as_url(self) -> str:
+        """Return the address, or the data as one (RFC 2397)."""
+        return self.url or f"data:{self.media_type};base64,{self.data}"
+
+
+class File(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True, tag="file"):
+    """A document, a recording or anything else with a media type: base64 text, an address, or text.
+
+    Raises ValueError if it has more than one of `data`, `url` and `text`; an empty file has none.
+    """
+
+    veiled: ClassVar[tuple[str, ...]] = ("data", "url", "text", "name")
+
+    media_type: str
+    data: str = ""
+    url: str = ""
+    text: str = ""
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.data) + bool(self.url) + bool(self.text) > 1:
+            raise ValueError("a file has data, a url or a text, and only one of them")
+
+    @staticmethod
+    def from_bytes(media_type: str, data: bytes, *, name: str = "") -> File:
+        return File(media_type, _encoded("File", data), name=name)
+
+    def to_bytes(self) -> bytes:
+        """Return the data, or the text in UTF-8. Raises ValueError for an address, and for what is no
+        base64."""
+        return self.text.encode() if self.text else _bytes_of(self)
+
+    def as_url(self) -> str:
+        """Return the address, or the data as one (RFC 2397)."""
+        return self.url or f"data:{self.media_type};base64,{self.data}"
+
+
+class Link(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True, tag="link"):
+    """Says where something is that a model may ask for: nobody fetches it. `size` is in bytes."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("uri", "name", "description")
+
+    uri: str
+    name: str = ""
+    description: str = ""
+    media_type: str = ""
+    size: int | None = None
+
+
+Part: TypeAlias = str | Image | File | Link
+PARTS = (str, Image, File, Link)
+NO_TEXT = (Image, File, Link)
+
+
+class ToolContent(Veiled, msgspec.Struct, Generic[T], frozen=True):
+    """A tool's result with content: a structured value, and parts for the model to look at.
+
+    The output schema, `visible` and `model_visible` are about the value, which is None where the parts
+    are all there is. The parts are kept as a tuple. Raises TypeError for a part that is none.
+    """
+
+    veiled: ClassVar[tuple[str, ...]] = ("value", "parts")
+
+    value: T
+    parts: Sequence[Part] = ()
+
+    def __post_init__(self) -> None:
+        check_type("ToolContent: parts", self.parts, (list, tuple), "a list of parts")
+        msgspec.structs.force_setattr(self, "parts", tuple(self.parts))
+        for part in self.parts:
+            check_type("ToolContent: a part", part, PARTS, "a str, an Image, a File or a Link")
+
+    @staticmethod
+    def of(result: object) -> ToolContent[Any] | None:
+        """Return the content that a tool gave; None where its result is JSON."""
+        if isinstance(result, ToolContent):
+            return result
+        parts = result if isinstance(result, list | tuple) else (result,)
+        if not any(isinstance(part, NO_TEXT) for part in parts):
+            return None
+        return ToolContent(None, tuple(parts)) if all(map(is_part, parts)) else None
+
+
+def is_part(value: object) -> bool:
+    return isinstance(value, PARTS)
+
+
+def holds_part(value: object) -> bool:
+    """Return whether a part that is no text is somewhere in a value, or is it."""
+    if isinstance(value, dict):
+        return any(map(holds_part, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(holds_part, value))
+    if isinstance(value, NO_TEXT):
+        return True
+    return isinstance(value, msgspec.Struct) and holds_part(msgspec.structs.astuple(value))
+
+
+# What may be said of a part, to whom.
+
+Kind: TypeAlias = Literal["text", "image", "audio", "video", "file", "link"]
+Media: TypeAlias = Image | File
+_MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]{0,99}")
+_ALSO = {"image/jpg": "image/jpeg", "audio/mp3": "audio/mpeg"} | dict.fromkeys(
+    ("audio/x-wav", "audio/wave", "audio/vnd.wave"), "audio/wav"
+)
+_TEXTS = frozenset(("application/json", "application/xml", "application/yaml"))
+_LONGEST_NAME = 200
+_KINDS: dict[str, Kind] = {"image": "image", "audio": "audio", "video": "video"}
+
+
+class PartInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Says in a record that a result had a part: its kind, its size in bytes, a digest of its data.
+
+    A text and an address have no digest: a short one could be tried out.
+    """
+
+    kind: Kind
+    media_type: str = ""
+    size: int = 0
+    sha256: str = ""
+
+    def __str__(self) -> str:
+        """Return it in words: `image/png, 1,234 bytes`."""
+        size = f", {self.size:,} bytes" if self.size else ""
+        return f"{self.media_type or self.kind}{size}"
+
+
+def info_of(part: Part) -> PartInfo:
+    """Raises ValueError for data that is no base64, and for a text with a lone surrogate."""
+    if isinstance(part, str):
+        return PartInfo("text", "", len(part.encode()))
+    for name in part.veiled:
+        getattr(part, name).encode()
+    kind, media_type = kind_of(part), media_type_of(part)
+    if isinstance(part, Link):
+        return PartInfo(kind, media_type, part.size or 0)
+    if isinstance(part, File) and part.text:
+        return PartInfo(kind, media_type, len(part.text.encode()))
+    given = inline_data(part)
+    if given is None:
+        return PartInfo(kind, media_type)
+    data = b64decode(given, validate=True)
+    return PartInfo(kind, media_type, len(data), sha256(data).hexdigest())
+
+
+def weight_of(part: Part) -> int:
+    """Return about how many bytes a part takes in memory, and in a request."""
+    if isinstance(part, str):
+        return len(part)
+    return sum(len(getattr(part, name)) for name in part.veiled)
+
+
+def kind_of(part: Part) -> Kind:
+    match part:
+        case str():
+            return "text"
+        case Image():
+            return "image"
+        case Link():
+            return "link"
+        case File():
+            return _KINDS.get(media_type_of(part).partition("/")[0], "file")
+        case _:
+            assert_never(part)
+
+
+def media_type_of(part: Image | File | Link) -> str:
+    """Return the media type without parameters, by the name that providers have for it; empty for what
+    is none."""
+    said = part.media_type
+    if not isinstance(part, Link) and part.url.startswith("data:"):
+        said = part.url.removeprefix("data:").partition(",")[0]
+    plain = said.partition(";")[0].strip().lower()
+    return _ALSO.get(plain, plain) if _MEDIA_TYPE.fullmatch(plain) else ""
+
+
+def inline_data(part: Media) -> str | None:
+    """Return the base64 text, also of an address that is data (RFC 2397); None for any other."""
+    head, _, data = part.url.partition(";base64,")
+    if part.url:
+        return data if head.startswith("data:") and data else None
+    return part.data
+
+
+def text_in(part: Part) -> str | None:
+    """Return what a part says, if that is text, with the name of its file; None for any other."""
+    match part:
+        case str():
+            return part
+        case Link():
+            said = [part.name and f"{_quoted(part.name)}: ", part.uri]
+            said += [f" ({part.media_type})"] if part.media_type else []
+            said += [f": {part.description}"] if part.description else []
+            return f"[link] {''.join(said)}"
+        case File():
+            text = _text_of(part)
+            named = " ".join(filter(None, (part.name and _quoted(part.name), media_type_of(part))))
+            return None if text is None else f"[file {named}]\n{text}"
+        case Image():
+            return None
+        case _:
+            assert_never(part)
+
+
+def _text_of(file: File) -> str | None:
+    if file.text or not (file.data or file.url):
+        return file.text
+    media_type = media_type_of(file)
+    is_text = media_type.startswith("text/") or media_type.endswith(("+json", "+xml"))
+    if not (is_text or media_type in _TEXTS) or not file.data:
+        return None
+    try:
+        return file.to_bytes().decode()
+    except ValueError:
+        return None
+
+
+def told_in_text(parts: Iterable[Part], *, why: str = "not shown here") -> list[str]:
+    """Return each part as text, for whoever takes nothing else: what it says, or that it is there."""
+    told = []
+    for part in parts:
+        text = text_in(part)
+        if text is None and isinstance(part, Image | File):
+            given = inline_data(part)
+            size = None if given is None else len(given) * 3 // 4 - given[-2:].count("=")
+            info = PartInfo(kind_of(part), media_type_of(part), size or 0)
+            name = f" {_quoted(part.name)}" if isinstance(part, File) and part.name else ""
+            where = f" at {part.url[:_LONGEST_NAME]}" if given is None else ""
+            text = f"[{info.kind}{name}: {info}{where}; {why}]"
+        told.append(text or "")
+    return [text for text in told if text.strip()]
+
+
+def _quoted(name: str) -> str:
+    return canonical_json(name[:_LONGEST_NAME])
+
+
+def _encoded(owner: str, data: bytes) -> str:
+    check_type(f"{owner}: data", data, (bytes, bytearray, memoryview), "bytes")
+    return b64encode(data).decode()
+
+
+def _bytes_of(part: Media) -> bytes:
+    given = inline_data(part)
+    if given is None:
+        raise ValueError("it is an address, and nobody has fetched what is there")
+    return b64decode(given, validate=True)

@@ -1,0 +1,111 @@
+"""The content of a tool's result in a request: what goes as it is, and what is told in text.
+
+Rule: nothing is dropped. A part that a wire has no form for, of a media type that is not among the
+wire's `result_media`, or that is somewhere this provider does not fetch from, is named in the text of
+the result, where it stood. A text, and a file that is text, is text on every wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from mimetypes import guess_extension
+from typing import Any, NamedTuple, TypeAlias
+
+from toolcrib.values.content import (
+    File,
+    Image,
+    Link,
+    Media,
+    Part,
+    inline_data,
+    kind_of,
+    media_type_of,
+    text_in,
+    told_in_text,
+)
+from toolcrib.values.message import Message
+from toolcrib.wire.history import SentResult
+
+Form: TypeAlias = dict[str, Any]
+Make: TypeAlias = Callable[[Media, int], Form | None]
+"""Returns the wire's form of an image or a file, the first being 0; None where there is none."""
+
+IMAGES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+PDF = "application/pdf"
+_ANY = "application/octet-stream"
+
+
+def is_taken(media: frozenset[str], part: Media) -> bool:
+    """Return whether a part is of one of these media types; an image at an address may be of any."""
+    media_type = media_type_of(part)
+    if media_type or not isinstance(part, Image):
+        return media_type in media
+    return not media.isdisjoint(IMAGES)
+
+
+def as_media(part: Part) -> Media | None:
+    """Return an image or a file that is no text, under the usual name of its media type.
+
+    A file that is a picture is an Image, and an address that is data is data.
+    """
+    if isinstance(part, str | Link) or text_in(part) is not None:
+        return None
+    data, media_type = inline_data(part), media_type_of(part)
+    url = part.url if data is None else ""
+    if isinstance(part, File) and kind_of(part) != "image":
+        return File(media_type, data or "", url, name=part.name)
+    return Image(media_type, "", url) if data is None else Image(media_type or _ANY, data)
+
+
+def _forms(
+    message: Message, media: frozenset[str], make: Make
+) -> Iterator[tuple[Part, Form | None]]:
+    """Yield each part, and its form if it goes as it is."""
+    count = 0
+    for part in message.parts:
+        found = as_media(part)
+        form = make(found, count) if found is not None and is_taken(media, found) else None
+        count += form is not None
+        yield part, form
+
+
+def in_blocks(
+    message: Message, media: frozenset[str], make: Make, text: Callable[[str], Form]
+) -> list[Form]:
+    """Return a result's text and parts as blocks, in order. No text in them is blank."""
+    blocks = [text(message.content)] if message.content.strip() else []
+    for part, form in _forms(message, media, make):
+        blocks += map(text, told_in_text((part,))) if form is None else [form]
+    return blocks
+
+
+def attached_to(name: str, result: SentResult) -> str:
+    """Return the text before an attachment that stands outside of its result."""
+    return f"[{name} of the result of {result.name}, call {result.id}]"
+
+
+def file_name(file: File, at: int) -> str:
+    """Return the name of a file, or one that shows its type."""
+    return file.name or f"file {at + 1}{guess_extension(media_type_of(file)) or ''}"
+
+
+class Beside(NamedTuple):
+    """A result's text, which names what is attached to it, and the attachments by these names."""
+
+    text: str
+    attached: Sequence[tuple[str, Form]]
+
+
+def beside(message: Message, media: frozenset[str], make: Make) -> Beside:
+    """Return a result's text, and what goes next to it."""
+    if not message.parts:
+        return Beside(message.content, ())
+    texts, attached = [message.content], list[tuple[str, Form]]()
+    for part, form in _forms(message, media, make):
+        if form is None:
+            texts += told_in_text((part,))
+            continue
+        name = f"attachment {len(attached) + 1}"
+        texts += told_in_text((part,), why=name)
+        attached.append((name, form))
+    return Beside("\n\n".join(text for text in texts if text.strip()), attached)

@@ -1,0 +1,95 @@
+"""Calls that become tasks: polled for, asked back about, cancelled, broken off."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import pytest
+from bridges.mcp_helpers import approves, asked, failure, of_npm, until, value
+from rows import each_row
+
+from toolcrib import ErrorCode, ToolRunner
+from toolcrib.bridges.mcp import McpCatalog, StdioServer, mcp_catalog
+from toolcrib.bridges.mcp.connection import LOST
+from toolcrib.bridges.mcp.results import UNUSABLE
+
+SERVER = Path(__file__).parent / "mcp_task_server.py"
+
+
+async def tells_its_name(context: Any, params: Any) -> types.ElicitResult:
+    del context, params
+    return types.ElicitResult(action="accept", content={"name": "Ada"})
+
+
+def tasks(log: Path, **client: Any) -> McpCatalog:
+    return mcp_catalog(StdioServer(sys.executable, (str(SERVER), str(log))), client=client)
+
+
+@each_row(
+    ("tool", "gives"),
+    [
+        ("at_once", "done"),
+        ("works", "done"),
+        ("asks", '{"who": {"action": "accept", "content": {"name": "Ada"}}}'),
+    ],
+)
+async def test_the_result_of_a_task_is_that_of_the_call(
+    tool: str, gives: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    async with tasks(log, elicitation_callback=tells_its_name) as catalog:
+        assert await value(ToolRunner(catalog, approver=approves), tool) == gives
+    assert asked(log).count("tools/call") == 1
+    assert asked(log).count("tasks/update") == (tool == "asks")
+
+
+@each_row(
+    ("tool", "code", "message", "told"),
+    [
+        ("fails", ErrorCode.TOOL_ERROR, "The server says that its tool failed.", "out of order"),
+        ("is_cancelled", ErrorCode.TOOL_ERROR, "The server says", "somebody stopped it"),
+        ("asks", ErrorCode.TOOL_ERROR, "The server says", "Elicitation not supported"),
+        ("is_empty", ErrorCode.TOOL_ERROR, UNUSABLE, ""),
+        ("dies", ErrorCode.OUTCOME_UNKNOWN, LOST, ""),
+    ],
+)
+async def test_a_task_that_gives_no_result(
+    tool: str, code: ErrorCode, message: str, told: str, tmp_path: Path
+) -> None:
+    async with tasks(tmp_path / "log") as catalog:
+        runner = ToolRunner(catalog, approver=approves)
+        failed = await failure(runner, tool)
+        assert (failed.error.code, failed.error.retryable) == (code, False)
+        assert failed.error.message.startswith(message)
+        assert told in failed.told
+        assert await value(runner, "at_once") == "done"
+
+
+async def test_a_task_that_nobody_waits_for_is_cancelled(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with tasks(log) as catalog:
+        failed = await failure(ToolRunner(catalog, approver=approves, timeout=0.3), "never")
+        assert failed.error.code is ErrorCode.TIMEOUT
+        await until(log, "cancelled")
+        log.write_text("", encoding="utf-8")
+        calling = asyncio.create_task(failure(ToolRunner(catalog, approver=approves), "never"))
+        await until(log, "tasks/get")
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        await until(log, "cancelled")
+
+
+async def test_a_real_server_of_2025_has_a_tool_that_is_a_task() -> None:
+    async with mcp_catalog(of_npm("everything")) as catalog:
+        runner = ToolRunner(catalog, approver=approves)
+        found = await value(runner, "simulate-research-query", topic="tea")
+        assert found.startswith("# Research Report: tea")
+        brief = ToolRunner(catalog, approver=approves, timeout=0.5)
+        failed = await failure(brief, "simulate-research-query", topic="tea")
+        assert failed.error.code is ErrorCode.TIMEOUT
+        assert await value(runner, "echo", message="on") == "Echo: on"

@@ -1,0 +1,232 @@
+"""Bytes of a server: whole messages in any pieces, none of them longer than allowed, none lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import mcp_types as types
+import pytest
+from bridges.mcp_helpers import MODES, approves, by_http, failure, value
+from bridges.mcp_oauth import Person
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp.shared.message import SessionMessage
+from rows import each_row
+
+from toolcrib import ErrorCode, ToolRunner
+from toolcrib.bridges.mcp import HttpServer, mcp_catalog
+from toolcrib.bridges.mcp.transport import TOO_LARGE, UNREADABLE, BoundedLines, UnanswerableError
+from toolcrib.errors import SourceError
+
+CANARY = "canary-77d0"
+LONGEST = 20_000
+
+
+def message(number: int, text: str) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": number, "result": {"text": text}}).encode()
+
+
+def fed(lines: BoundedLines, data: bytes, cuts: list[int]) -> list[Any]:
+    found, at = [], 0
+    for cut in [*sorted(set(cuts)), len(data)]:
+        found += lines.feed(data[at:cut])
+        at = max(at, cut)
+    return found
+
+
+@given(
+    texts=st.lists(st.text(max_size=30), max_size=6),
+    cuts=st.lists(st.integers(0, 400), max_size=12),
+)
+def test_messages_come_whole_in_any_pieces(texts: list[str], cuts: list[int]) -> None:
+    data = b"".join(message(n, text) + b"\n" for n, text in enumerate(texts))
+    found: list[Any] = fed(BoundedLines(LONGEST), data, cuts)
+    assert [one.message.result["text"] for one in found] == texts
+
+
+@given(
+    size=st.integers(LONGEST - 200, 4 * LONGEST),
+    step=st.integers(1, 70_000),
+    number=st.integers(0, 10**6),
+    last=st.booleans(),
+)
+def test_of_a_message_that_is_too_long_its_call_is_told(
+    size: int, step: int, number: int, last: bool
+) -> None:
+    """Whichever end of the line has the id, however it comes, and whatever comes after it."""
+    said = {"result": {"text": f'"id":{number + 1},' + "x" * size}}
+    key = {"jsonrpc": "2.0", "id": number}
+    line = json.dumps(said | key if last else key | said, separators=(",", ":")).encode()
+    lines = BoundedLines(LONGEST)
+    data, held = line + b"\n" + message(7, "after") + b"\n", 0
+    found: list[Any] = []
+    for at in range(0, len(data), step):
+        found += lines.feed(data[at : at + step])
+        held = max(held, len(lines._held))
+    first, second = found
+    assert second.message.result == {"text": "after"}
+    assert held <= LONGEST
+    if len(line) <= LONGEST:
+        assert first.message.id == number
+        return
+    assert isinstance(first.message, types.JSONRPCError)
+    assert (first.message.id, first.message.error.code) == (number, TOO_LARGE)
+
+
+@each_row("number", [0, 7, 10**12])
+def test_of_a_message_that_cannot_be_read_its_call_is_told(number: int) -> None:
+    (found,) = BoundedLines(LONGEST).feed(DEEP.replace(b"ID", str(number).encode()) + b"\n")
+    assert isinstance(found, SessionMessage)
+    assert isinstance(found.message, types.JSONRPCError)
+    assert (found.message.id, found.message.error.code) == (number, UNREADABLE)
+
+
+@each_row(
+    ("line", "kind"),
+    [
+        (b"Listening on stdio", ValueError),
+        (b'{"jsonrpc": "2.0"}', ValueError),
+        (b"x" * (LONGEST + 1), UnanswerableError),
+    ],
+)
+def test_what_is_no_message_holds_nothing_of_it(line: bytes, kind: type[Exception]) -> None:
+    found = BoundedLines(LONGEST).feed(line + b"\n\n" + message(1, "x") + b"\n")
+    assert type(found[0]) is kind
+    assert line.decode()[:10] not in str(found[0])
+    assert isinstance(found[1], SessionMessage)
+
+
+Answer = tuple[int, str, bytes]
+
+
+class Scripted(BaseHTTPRequestHandler):
+    """Answers each POST as `answer` says, by the method that it holds."""
+
+    answer: Callable[[str, Any], Answer]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        asked = json.loads(body)
+        status, kind, content = type(self).answer(asked["method"], asked.get("id"))
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def reply(number: Any, result: dict[str, Any]) -> Answer:
+    body = json.dumps({"jsonrpc": "2.0", "id": number, "result": result})
+    return 200, "application/json", body.encode()
+
+
+def usual(method: str, number: Any) -> Answer:
+    match method:
+        case "initialize":
+            return reply(
+                number,
+                {
+                    "protocolVersion": "2025-11-25",
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "scripted", "version": "1"},
+                },
+            )
+        case "tools/list":
+            tool = {"name": "act", "description": "Act.", "inputSchema": {"type": "object"}}
+            return reply(number, {"tools": [tool]})
+        case "notifications/initialized":
+            return 202, "text/plain", b""
+    return 404, "text/plain", b""
+
+
+class Script:
+    """A server on the loopback that answers calls as one test says."""
+
+    def __init__(self, call: Callable[[Any], Answer]) -> None:
+        self.headers: list[dict[str, str]] = []
+
+        def answer(method: str, number: Any) -> Answer:
+            return call(number) if method == "tools/call" else usual(method, number)
+
+        handler = type("Handler", (Scripted,), {"answer": staticmethod(answer)})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
+
+    def __enter__(self) -> str:
+        self._thread.start()
+        return f"http://127.0.0.1:{self._server.server_address[1]}/mcp"
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+GONE = b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32603, "message": "it is broken"}}'
+FORM = "application/json"
+DEEP = b'{"jsonrpc":"2.0","id":ID,"result":{"content":[],"x":' + b"[" * 900 + b"]" * 900 + b"}}"
+
+
+@each_row(
+    ("status", "kind", "body", "code", "told"),
+    [
+        (503, "text/html", b"<h1>busy</h1>", ErrorCode.OUTCOME_UNKNOWN, ""),
+        (500, FORM, b'{"oops": 1}', ErrorCode.OUTCOME_UNKNOWN, ""),
+        (500, FORM, GONE, ErrorCode.TOOL_ERROR, "it is broken"),
+        (403, "text/html", b"no", ErrorCode.TOOL_ERROR, "HTTP 403 Forbidden"),
+        (200, "text/html", b"<h1>hello</h1>", ErrorCode.TOOL_ERROR, "Unexpected content type"),
+        (200, FORM, b"{", ErrorCode.TOOL_ERROR, ""),
+        (200, FORM, b"[1]", ErrorCode.TOOL_ERROR, ""),
+        (200, FORM, DEEP, ErrorCode.TOOL_ERROR, ""),
+        (200, FORM, b"[" * 9_000_000, ErrorCode.TOOL_ERROR, ""),
+        (202, "text/plain", b"", ErrorCode.TOOL_ERROR, "202 Accepted"),
+        (200, FORM, b'{"jsonrpc":"2.0","id":ID,"result":{"x":1}}', ErrorCode.TOOL_ERROR, ""),
+        (200, FORM, b'{"jsonrpc":"2.0","id":ID,"result":"busy"}', ErrorCode.TOOL_ERROR, ""),
+    ],
+)
+async def test_what_http_answers_in_place_of_mcp(
+    status: int, kind: str, body: bytes, code: ErrorCode, told: str
+) -> None:
+    def answer(number: Any) -> Answer:
+        return status, kind, body.replace(b"ID", str(number).encode())
+
+    with Script(answer) as url:
+        async with mcp_catalog(url, client={"mode": "legacy"}) as catalog:
+            failed = await failure(ToolRunner(catalog, approver=approves), "act")
+    assert failed.error.code is code, failed
+    assert told in failed.told
+    assert "busy" not in failed.error.message
+
+
+async def test_headers_go_with_each_request_and_are_in_no_error(tmp_path: Path) -> None:
+    with by_http(tmp_path / "log") as server:
+        asks = HttpServer(server.url, {"authorization": f"Bearer {CANARY}"})
+        async with mcp_catalog(asks) as catalog:
+            runner = ToolRunner(catalog, approver=approves)
+            assert await value(runner, "echo", text="x") == "x"
+    with pytest.raises(SourceError) as caught:
+        async with mcp_catalog(HttpServer(f"http://ada:{CANARY}@127.0.0.1:9/mcp?key={CANARY}")):
+            pass
+    assert CANARY not in str(caught.value)
+
+
+@each_row("mode", MODES)
+async def test_a_person_signs_in_by_oauth(mode: str, tmp_path: Path) -> None:
+    person = Person()
+    with by_http(tmp_path / "log", "--oauth") as server:
+        with pytest.raises(SourceError, match="HTTP 401 Unauthorized"):
+            async with mcp_catalog(server.url):
+                pass
+        for _ in range(2):  # the second time the token is there
+            asks = HttpServer(server.url, auth=person.signs_in(server.url))
+            async with mcp_catalog(asks, client={"mode": mode}) as catalog:
+                runner = ToolRunner(catalog, approver=approves)
+                assert await value(runner, "echo", text="x") == "x"
+    assert person.asked == 1
