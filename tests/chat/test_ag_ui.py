@@ -166,6 +166,28 @@ async def test_an_interrupt_is_an_approval_and_runs_once() -> None:
         assert RAN == [1, 5]
 
 
+async def test_what_an_agent_within_asks_is_an_interrupt_of_its_call() -> None:
+    RAN.clear()
+    pays = [call("pay", cents=5), call("pay", cents=7)]
+    clerk = Agent(ScriptedClient([pays, "Both."]), [pay]).as_tool("clerk", "Pays.", visible=ALL)
+    desk = Agent(ScriptedClient([call("clerk", prompt="Pay."), "Done."]), [clerk])
+    async with client(desk) as page:
+        ended = await page.run(user())
+        assert_valid_agui(page.events, max_warnings=0)
+        (started,) = page.of("TOOL_CALL_START")
+        asked = interrupts(ended)
+        assert {each["toolCallId"] for each in asked} == {started["toolCallId"]}
+        assert asked[0]["message"].startswith('Run clerk > pay {"cents": 5}? (')
+        answers = [resolved(asked[0], approved=True), resolved(asked[1], approved=False)]
+        assert (await page.run(resume=answers))["outcome"] == {"type": "success"}
+        (result,) = page.of("TOOL_CALL_RESULT")
+        assert (result["toolCallId"], result["content"], RAN) == (
+            started["toolCallId"],
+            "Both.",
+            [5],
+        )
+
+
 @each_row("nothing", [{"content": ""}, {}])
 async def test_an_answer_that_said_nothing_is_taken_back(nothing: Json) -> None:
     async with client(agent("Hi.")) as page:

@@ -100,6 +100,11 @@ WHY: list[tuple[Sequence[ToolInvocationRecord], str]] = [
     ([begun(), ended(ErrorCode.OUTCOME_UNKNOWN, started_at=NOON + 5), record()], f"{RAN}."),
     ([begun(), failed(ErrorCode.APPROVAL_MISMATCH, started_at=NOON + 5), record()], f"{RAN}."),
     ([begun(), record(), failed(ErrorCode.DENIED, started_at=NOON + 5)], f"{RAN}."),
+    (
+        [begun(), record(status="waiting", notes=("suspended",))],
+        "It has begun, and nobody has answered yet what it asks.",
+    ),
+    ([begun(), record(status="waiting", notes=("suspended",)), record()], f"{RAN}."),
     ([begun(), record(), record(status="waiting", started_at=NOON + 5)], f"{RAN}."),
     (
         [begun(), failed(ErrorCode.DENIED, started_at=NOON + 5)],

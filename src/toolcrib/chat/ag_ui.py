@@ -283,7 +283,10 @@ class _Events:
             return core.RunErrorEvent(message=limit_text(result.limit or ""), code="limited")
         outcome: Any = core.RunFinishedSuccessOutcome()
         if result.status == "waiting":
-            asked = [_interrupt(each, self._schemas.get(each.id)) for each in result.pending]
+            asked = [
+                _interrupt(each, self._schemas.get(each.id), each.call_in(result.state.run_id))
+                for each in result.pending
+            ]
             outcome = core.RunFinishedInterruptOutcome(interrupts=asked)
         spent, given = result.usage, self._given
         usage = core.TokenUsage(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens)
@@ -297,15 +300,15 @@ def _is_over(state: RunState) -> bool:
     return all(asked.expired() for asked in state.pending)
 
 
-def _interrupt(asked: ApprovalRequest, schema: Any) -> core.Interrupt:
+def _interrupt(asked: ApprovalRequest, schema: Any, call_id: str) -> core.Interrupt:
     properties = {"approved": {"type": "boolean"}, "editedArgs": schema or {"type": "object"}}
     if asked.for_run:
         properties["forRun"] = {"enum": [False, True, "exactly"], "default": False}
     return core.Interrupt(
         id=asked.id,
         reason="tool_call",
-        message=f"Run {asked.tool} {shown_request(asked)}? ({asked.reason})",
-        tool_call_id=asked.call_id,
+        message=f"Run {asked.title} {shown_request(asked)}? ({asked.reason})",
+        tool_call_id=call_id,
         response_schema={"type": "object", "properties": properties, "required": ["approved"]},
         expires_at=datetime.fromtimestamp(min(asked.expires_at, _LAST), UTC).isoformat(),
         metadata={"tool": asked.tool, "arguments": readable(asked.arguments)},

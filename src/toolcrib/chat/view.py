@@ -262,9 +262,10 @@ class TurnView:
                 changes = {"state": "called", "arguments": bounded(arguments)}
                 return [*self._call(call_id, name), *self._change(call_id, changes)]
             case ApprovalRequested(request=asked, schema=schema):
-                self._questions[asked.call_id] = _question(asked, schema)
-                begun = self._call(asked.call_id, asked.tool)
-                return [*begun, *self._change(asked.call_id, {"state": "waiting"})]
+                call_id = asked.call_in(self.turn["run_id"])
+                self._questions[call_id] = _question(asked, schema)
+                begun = self._call(call_id, asked.tool)
+                return [*begun, *self._change(call_id, {"state": "waiting"})]
             case ToolCallProgress(id=call_id, part=part):
                 return self._progress(call_id, part)
             case ToolCallFinished(record=record):
@@ -429,9 +430,13 @@ class TurnView:
         if result.limit:
             made.append(self._set(["note"], _LIMITED.format(limit_text(result.limit))))
         made.append(self._set(["status"], result.status))
-        for call_id, question in self._questions.items() if waits else ():
-            if self._parts[self._calls[call_id]]["state"] == "waiting":
-                made += self._change(call_id, {"approval": question})
+        asked = {each.call_in(result.state.run_id): each for each in reversed(result.pending)}
+        for call_id, request in asked.items():  # of those that an agent asks, one after the other
+            question = self._questions.get(call_id)
+            if question is None or question["id"] != request.id:
+                question = _question(request, None)
+            if call_id in self._calls:
+                made += self._change(call_id, {"state": "waiting", "approval": question})
         return made
 
     def _set(self, path: list[str], value: Any) -> Operation:
@@ -565,7 +570,7 @@ def _question(request: ApprovalRequest, schema: JsonValue) -> Json:
     answer is about."""
     return {
         "id": request.id,
-        "reason": request.reason,
+        "reason": f"{request.title}: {request.reason}" if request.within else request.reason,
         "arguments": readable(request.arguments),
         "texts": {encodable(name): _exact(value) for name, value in request.arguments.items()},
         "defaults": list(request.defaults),

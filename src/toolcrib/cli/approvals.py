@@ -136,7 +136,7 @@ def _answer(ids: list[str], answer: Answer, store: str, *, as_json: bool) -> Non
     said = "approved" if isinstance(answer, Approve) else "refused"
     for request in asked:
         instead = "" if edited is None else f", to run with {shown_arguments(edited)}"
-        out.print(printable(f"{said}: {request.tool} {shown_request(request)}{instead}"))
+        out.print(printable(f"{said}: {request.title} {shown_request(request)}{instead}"))
 
 
 def _masked(edited: JsonObject, asked: list[ApprovalRequest]) -> JsonObject:
@@ -190,7 +190,7 @@ def _columns(request: ApprovalRequest) -> tuple[str, ...]:
     now = time.time()
     return (
         _line(request.id),
-        _line(request.tool),
+        _line(request.title),
         shown_request(request),
         _line(request.reason),
         _line(request.caller),

@@ -77,6 +77,7 @@ from toolcrib.values.json import to_plain
 from toolcrib.values.record import (
     FOR_RUN,
     FOR_RUN_EXACTLY,
+    SUSPENDED,
     ToolInvocationRecord,
     is_final,
     result_with_parts,
@@ -194,6 +195,8 @@ class CallStory:
         record = self.record
         if record.status in _PLANS:
             return f"It has not run: {_planned(record)}."
+        if SUSPENDED in self._own[-1].notes and not is_final(record):
+            return "It has begun, and nobody has answered yet what it asks."
         if record.status == "waiting":
             return f"It has not run: {_decided(record.decision)}, and nobody has answered yet."
         if not self.began:
