@@ -60,8 +60,8 @@ ToolsOption: TypeAlias = Annotated[
         "--tools",
         metavar="WHERE",
         help="module:attribute, a module, a Python file, a .json/.jsonl file of definitions, "
-        "entry-points[:NAME], or mcp:COMMAND, mcp:URL or mcp:FILE.json for the tools of MCP servers; "
-        "the kit if left out.",
+        "entry-points[:NAME], openapi:FILE#URL for an API, or mcp:COMMAND, mcp:URL or mcp:FILE.json for the "
+        "tools of MCP servers; the kit if left out.",
     ),
 ]
 DataOption: TypeAlias = Annotated[
@@ -151,6 +151,7 @@ SHOWS_TRACEBACKS: ContextVar[bool] = ContextVar("toolcrib_debug", default=False)
 OPENED: ContextVar[ExitStack] = ContextVar("toolcrib_opened")
 """What the command has opened, and is closed when it ends."""
 _MCP = "mcp:"
+_OPENAPI = "openapi:"
 
 
 def exception_hook() -> ExceptionHook | None:
@@ -207,6 +208,8 @@ def load_catalog(where: str | None, *, database: Path | None = None) -> Catalog:
         raise UnusableError(f"--database is for the kit: leave it out, or --tools {where}")
     if where.startswith(_MCP):
         return _checked(where, lambda: _of_servers(where.removeprefix(_MCP)))
+    if where.startswith(_OPENAPI):
+        return _checked(where, lambda: _of_document(where.removeprefix(_OPENAPI)))
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     folder = str(Path(os.path.realpath(where)).parent)
@@ -238,9 +241,15 @@ def _of_servers(where: str) -> Catalog:
     return catalog
 
 
+def _of_document(where: str) -> Catalog:
+    """Return the tools of an OpenAPI document."""
+    catalog: Catalog = import_module("toolcrib.bridges.openapi.command").catalog_of(where)
+    return catalog
+
+
 def definitions_file(where: str | None) -> DefinitionsFile | None:
     """Return the file of definitions that is meant; None for any other source. Raises UnusableError."""
-    if where is None or where.startswith(_MCP):
+    if where is None or where.startswith((_MCP, _OPENAPI)):
         return None
     try:
         source = source_of(where)

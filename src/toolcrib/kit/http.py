@@ -119,7 +119,7 @@ class HttpAnswer(Checked, msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
 
 
-class Unanswered(CapabilityError):
+class Unanswered(CapabilityError):  # noqa: N818  what happened, in the words of the field
     """A server may not be asked, or gave no answer that can be taken.
 
     `sent` says that it may have had the request, and `status` what it answered, 0 if it did not.
@@ -177,10 +177,17 @@ class GuardedHttp:
 
     async def get(self, url: str, query: Mapping[str, str]) -> HttpAnswer:
         target = _url(url)
-        return await self._asked("GET", None if target is None else target.update_query(query), {}, None)
+        return await self._asked(
+            "GET", None if target is None else target.update_query(query), {}, None
+        )
 
     async def send(
-        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
     ) -> HttpAnswer:
         """Return the answer to a request of any method; what is encoded in its `url` stays as it is.
 
@@ -202,7 +209,11 @@ class GuardedHttp:
                 asyncio.timeout(self.limits.seconds),
                 _session(library, gate) as session,
                 session.request(
-                    method, url.with_fragment(None), headers=headers, data=body, allow_redirects=False
+                    method,
+                    url.with_fragment(None),
+                    headers=headers,
+                    data=body,
+                    allow_redirects=False,
                 ) as response,
             ):
                 status = response.status

@@ -178,6 +178,10 @@ def _named(text: str) -> ToolSource:
             f"{text}: a server has to be started and ended: async with mcp_catalog(…) as catalog "
             "(toolcrib.bridges.mcp)"
         )
+    if text.startswith("openapi:"):
+        raise SourceError(
+            f"{text}: in a program it is openapi_catalog(…) (toolcrib.bridges.openapi)"
+        )
     kind, colon, rest = text.partition(":")
     if kind == "entry-points":
         names = tuple(name.strip() for name in rest.split(",") if name.strip())

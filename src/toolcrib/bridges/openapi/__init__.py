@@ -4,8 +4,8 @@ Whoever wrote the document, its tools are imported: they ask and taint until the
 and nothing of their results shows unless it is declared. Needs the extra `openapi`.
 """
 
-from toolcrib.bridges.openapi.catalog import Refused, openapi_catalog
+from toolcrib.bridges.openapi.catalog import RefusedOperation, openapi_catalog
 from toolcrib.bridges.openapi.request import ApiRequest
 from toolcrib.bridges.openapi.server import ApiServer, HttpApi
 
-__all__ = ["ApiRequest", "ApiServer", "HttpApi", "Refused", "openapi_catalog"]
+__all__ = ["ApiRequest", "ApiServer", "HttpApi", "RefusedOperation", "openapi_catalog"]

@@ -15,7 +15,7 @@ from toolcrib.bridges.openapi.server import HttpApi
 from toolcrib.errors import OutcomeUnknown, ToolError
 from toolcrib.kit.http import HttpAnswer, Unanswered
 from toolcrib.schema import LazyValidator
-from toolcrib.values.json import JsonValue, fresh
+from toolcrib.values.json import fresh
 
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE"))
 _IDEMPOTENT = _SAFE | {"PUT", "DELETE"}
@@ -25,14 +25,14 @@ _GATEWAYS = (502, 504)  # somebody else was asked, and nobody knows what they di
 _LONGEST = 4_000  # characters of what an API says of its error
 
 
-class Answers:
+class ApiAnswers:
     """Takes the answers to the requests of one operation."""
 
     def __init__(self, plan: RequestPlan) -> None:
         self._method = plan.method
         self._validators = {status: LazyValidator(one) for status, one in plan.schemas.items()}
 
-    async def of(self, api: HttpApi, request: ApiRequest) -> JsonValue:
+    async def of(self, api: HttpApi, request: ApiRequest) -> Any:
         """Send a request and return what it gives. Raises ToolError."""
         try:
             answer = await api.send(request)
@@ -56,18 +56,20 @@ class Answers:
         )
 
     def _failed(self, answer: HttpAnswer) -> ToolError:
+        """Return the error of a status: the model reads the API's own words, and no record has them."""
         status = answer.status
         told = f"The API answered {status} {_phrase(status)}".rstrip()
         if status in _NOT_DONE and answer.headers.get("retry-after", "").isdigit():
             told += f", and to ask again in {answer.headers['retry-after']} seconds"
         said = _said(answer)
-        text = f"{told}. It says: {said}" if said else f"{told}."
+        words = f"{told}. It says: {said}" if said else ""
         if status in _GATEWAYS and self._method not in _SAFE:
-            return OutcomeUnknown(text, retryable=self._method in _IDEMPOTENT)
+            again = self._method in _IDEMPOTENT
+            return OutcomeUnknown(f"{told}.", retryable=again, model_text=words)
         again = status in _NOT_DONE or (status >= 500 and self._method in _SAFE)
-        return ToolError(text, retryable=again)
+        return ToolError(f"{told}.", retryable=again, model_text=words)
 
-    def _check(self, status: int, value: JsonValue) -> None:
+    def _check(self, status: int, value: object) -> None:
         """Hold an answer to the schema of its own status, where others differ. Raises ToolError."""
         named = (str(status), f"{status // 100}XX", "DEFAULT")
         validator = next((self._validators[n] for n in named if n in self._validators), None)

@@ -12,18 +12,18 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from toolcrib.bridges.openapi.document import Document, Part, Unusable
+from toolcrib.bridges.openapi.document import Document, Node, NoTool
 from toolcrib.bridges.openapi.forms import (
-    Body,
-    Operation,
-    Parameter,
-    Response,
+    ApiBody,
+    ApiOperation,
+    ApiParameter,
+    ApiResponse,
     Security,
     is_bytes,
     is_json,
     is_text,
 )
-from toolcrib.bridges.openapi.schemas import Schemas, Translated
+from toolcrib.bridges.openapi.schemas import ApiSchemas, Translated
 from toolcrib.clients.server import SECRET_MEMBER
 from toolcrib.errors import CatalogError
 from toolcrib.tools.catalog import Names
@@ -34,7 +34,7 @@ CONTEXT, API = "toolcrib_context", "toolcrib_api"
 """The parameters that the runner fills in: no argument may have their names."""
 LONGEST_NAME = 128
 MAX_ANSWER_NODES = 5_000
-"""An answer whose schema has more nodes is not held to it: thousands of tools would not fit into memory."""
+"""An answer whose schema has more nodes is not held to it: those of many tools fill the memory."""
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 _VARIABLE = re.compile(r"\{\+?([^{}]+)\}")
@@ -45,8 +45,11 @@ _EMPTY = ("204", "205")
 BodyKind = Literal["json", "form", "multipart", "text", "bytes"]
 
 
-class Field(NamedTuple):
-    """How one field of a form is sent: by a style, or as a part of a media type; `is_bytes` is base64."""
+class FormField(NamedTuple):
+    """How one field of a form is sent: by a style, or as a part of a media type.
+
+    With `is_bytes` the argument is base64.
+    """
 
     style: str = "form"
     explode: bool = True
@@ -60,10 +63,10 @@ class BodyPlan(msgspec.Struct, frozen=True):
     argument: str
     kind: BodyKind
     media_type: str
-    fields: Mapping[str, Field] = {}
+    fields: Mapping[str, FormField] = {}
 
 
-class Sent(msgspec.Struct, frozen=True):
+class SentArgument(msgspec.Struct, frozen=True):
     """How one argument is sent as a parameter, under the name that the API has for it."""
 
     argument: str
@@ -86,7 +89,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
     path: str
     server: str
     security: Security
-    parameters: tuple[Sent, ...]
+    parameters: tuple[SentArgument, ...]
     body: BodyPlan | None
     accept: str
     schemas: Mapping[str, JsonObject]
@@ -98,17 +101,26 @@ class OperationReader:
 
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._requests = Schemas(document, "request")
-        self._answers = Schemas(document, "answer")
+        self._requests = ApiSchemas(document, "request")
+        self._answers = ApiSchemas(document, "answer")
         self._names = Names()
 
-    def read(self, operation: Operation) -> tuple[ImportedForm, RequestPlan]:
-        """Return the definition, as imported, and the plan. Raises Unusable."""
-        arguments = _Arguments(self._requests)
+    def name(self, operation: ApiOperation) -> str:
+        """Return a name that nothing else has, and take it. Raises NoTool."""
+        for name in _candidates(operation):
+            try:
+                self._names.take(name)
+            except CatalogError:
+                continue
+            return name
+        raise NoTool("name", "its names are taken, or too like others")
+
+    def read(self, name: str, operation: ApiOperation) -> tuple[ImportedForm, RequestPlan]:
+        """Return the definition, as imported, and the plan. Raises NoTool."""
+        arguments = _ArgumentSchema(self._requests)
         sent = tuple(arguments.parameter(one) for one in operation.parameters)
         body = None if operation.body is None else arguments.body(operation.body)
         schema = arguments.schema()
-        name = self._name(operation)
         form: JsonObject = {
             "name": name,
             "description": operation.description,
@@ -134,17 +146,8 @@ class OperationReader:
         )
         return ImportedForm(form, hints), plan
 
-    def _name(self, operation: Operation) -> str:
-        for name in _candidates(operation):
-            try:
-                self._names.take(name)
-            except CatalogError:
-                continue
-            return name
-        raise Unusable("name", "its names are taken, or too like others")
-
     def _outputs(
-        self, responses: Mapping[str, Response]
+        self, responses: Mapping[str, ApiResponse]
     ) -> tuple[JsonObject | None, dict[str, JsonObject]]:
         """Return the schema of what an operation gives, and that of each status where they differ.
 
@@ -179,10 +182,10 @@ class OperationReader:
             return output, {
                 status: self._answers.whole(one, MAX_ANSWER_NODES) for status, one in found.items()
             }
-        except Unusable:
+        except NoTool:
             return None, {}
 
-    def _output(self, status: str, response: Response) -> Translated | None:
+    def _output(self, status: str, response: ApiResponse) -> Translated | None:
         if not response.media_types and status in _EMPTY:
             return Translated({"type": "null"}, frozenset(), 1)
         if response.schema is None or not all(map(is_json, response.media_types)):
@@ -190,31 +193,31 @@ class OperationReader:
         return self._answers.translated(response.schema)
 
 
-class _Arguments:
+class _ArgumentSchema:
     """The arguments of one operation, as they are named and described."""
 
-    def __init__(self, schemas: Schemas) -> None:
+    def __init__(self, schemas: ApiSchemas) -> None:
         self._schemas = schemas
         self._properties: dict[str, Any] = {}
         self._required: list[str] = []
         self._names: set[str] = set()
 
     def schema(self) -> JsonObject:
-        made: JsonObject = {
+        made: dict[str, Any] = {
             "type": "object",
             "properties": self._properties,
             "required": self._required,
             "additionalProperties": False,
         }
-        definitions = self._schemas.definitions(self._names)
+        definitions: Any = self._schemas.definitions(self._names)
         return {**made, "$defs": definitions} if definitions else made
 
-    def parameter(self, given: Parameter) -> Sent:
+    def parameter(self, given: ApiParameter) -> SentArgument:
         schema = self._described(self._translated(given.schema), given.description)
         if SECRET_MEMBER.fullmatch(given.name):
             schema["writeOnly"] = True  # what looks like a key is kept from records
         argument = self._add(given.name, schema, given.place, required=given.required)
-        return Sent(
+        return SentArgument(
             argument=argument,
             name=given.name,
             place=given.place,
@@ -224,9 +227,9 @@ class _Arguments:
             as_json=given.as_json,
         )
 
-    def body(self, given: Body) -> BodyPlan:
+    def body(self, given: ApiBody) -> BodyPlan:
         kind = _kind(given.media_type)
-        fields: Mapping[str, Field] = {}
+        fields: Mapping[str, FormField] = {}
         if kind in ("text", "bytes"):
             schema: JsonObject = {"type": "string"} if kind == "text" else dict(_BASE64)
         elif kind == "json":
@@ -237,24 +240,24 @@ class _Arguments:
         argument = self._add("body", schema, "request", required=given.required)
         return BodyPlan(argument, kind, given.media_type, fields)
 
-    def _form(self, given: Body) -> tuple[JsonObject, Mapping[str, Field]]:
-        """Return the schema of a form, and how its fields are sent. Raises Unusable."""
+    def _form(self, given: ApiBody) -> tuple[JsonObject, Mapping[str, FormField]]:
+        """Return the schema of a form, and how its fields are sent. Raises NoTool."""
         if given.schema is None:
-            raise Unusable("form", "its body is a form without fields")
+            raise NoTool("form", "its body is a form without fields")
         whole = self._schemas.resolved(given.schema)
         made = self._translated(whole)
         if made.setdefault("type", "object") != "object":
-            raise Unusable("form", "its body is a form, and its schema is no object")
+            raise NoTool("form", "its body is a form, and its schema is no object")
         properties: Any = made.get("properties", {})
         fields = {}
         for name in properties:
-            child = self._schemas.resolved(Part(whole.file, whole.node["properties"][name]))
+            child = self._schemas.resolved(Node(whole.file, whole.node["properties"][name]))
             fields[name] = field = _field(child, given.encoding.get(name))
             if field.is_bytes:
                 properties[name] = _as_base64(properties[name])
         return made, fields
 
-    def _translated(self, part: Part) -> JsonObject:
+    def _translated(self, part: Node) -> JsonObject:
         made = self._schemas.translated(part)
         self._names |= made.names
         return dict(made.node) if isinstance(made.node, dict) else {}
@@ -269,7 +272,9 @@ class _Arguments:
         base = _NOT_IN_NAMES.sub("_", name)[:64].strip("_.-") or place
         taken = {CONTEXT, API, *self._properties}
         numbered = (f"{base[:50]}_{place}_{number}" for number in range(2, len(taken) + 3))
-        argument = next(one for one in (base, f"{base[:50]}_{place}", *numbered) if one not in taken)
+        argument = next(
+            one for one in (base, f"{base[:50]}_{place}", *numbered) if one not in taken
+        )
         self._properties[argument] = schema
         if required:
             self._required.append(argument)
@@ -286,18 +291,20 @@ def _kind(media_type: str) -> BodyKind:
     return "multipart" if media_type.lower().startswith("multipart/") else "form"
 
 
-def _field(part: Part, encoding: Part | None) -> Field:
+def _field(part: Node, encoding: Node | None) -> FormField:
     """Return how a field of a form is sent, by its schema and what the form says of its encoding."""
     inner = part.get("items") if part.text("type") == "array" else None
     bytes_ = any(one is not None and _is_binary(one) for one in (part, inner))
     if encoding is None:
-        return Field(is_bytes=bytes_)
+        return FormField(is_bytes=bytes_)
     style = encoding.text("style") or "form"
     kind = encoding.text("contentType").partition(",")[0].strip()
-    return Field(style, encoding.flag("explode", style == "form"), "" if "*" in kind else kind, bytes_)
+    return FormField(
+        style, encoding.flag("explode", style == "form"), "" if "*" in kind else kind, bytes_
+    )
 
 
-def _is_binary(part: Part) -> bool:
+def _is_binary(part: Node) -> bool:
     if part.text("type") == "file" or part.text("format") == "binary":
         return True
     return part.text("contentMediaType") == "application/octet-stream"
@@ -311,14 +318,16 @@ def _as_base64(schema: Any) -> JsonObject:
     return {**_BASE64, **kept}
 
 
-def _accept(responses: Mapping[str, Response]) -> str:
-    told = [kind for status, one in responses.items() if status[:1] == "2" for kind in one.media_types]
+def _accept(responses: Mapping[str, ApiResponse]) -> str:
+    told = [
+        kind for status, one in responses.items() if status[:1] == "2" for kind in one.media_types
+    ]
     kinds = [kind for kind in dict.fromkeys(told) if kind.isascii() and kind.isprintable()]
     first = sorted(kinds, key=lambda kind: not is_json(kind))[:4]
     return ", ".join([*(first or ["application/json"]), "*/*;q=0.1"])
 
 
-def _candidates(operation: Operation) -> Iterator[str]:
+def _candidates(operation: ApiOperation) -> Iterator[str]:
     """Yield names for an operation: its own, the one of its path, and those with a number."""
     spelled = _VARIABLE.sub(r"by_\1", operation.path.replace("/", "_"))
     by_path = _legal(f"{operation.method.lower()}_{spelled}")

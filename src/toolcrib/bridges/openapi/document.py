@@ -1,8 +1,8 @@
 """An OpenAPI document as it was written: read from JSON or YAML, its `$ref`s followed to local files.
 
-Rules: nothing is fetched, and no reference leads out of the document's folder. Nothing is guessed: a key
-that appears twice is refused, and YAML is read as JSON's types, as OpenAPI demands (`no` is a text, and
-so is a date).
+Rules: nothing is fetched, and no reference leads out of the document's folder. Nothing is guessed: a
+key that appears twice is refused, and YAML is read as JSON's types, as OpenAPI demands (`no` is a text,
+and so is a date).
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ import jiter
 from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.schema.references import resolve_ref
 
-Reason: TypeAlias = Literal["form", "media type", "name", "reference", "schema", "too large"]
-"""Why an operation of a document becomes no tool: the document is wrong there (`form`), its body has a
-form that cannot be sent, no name is left for it, a reference leads nowhere or outward, its schema
-cannot be used, or it is larger than a schema may be."""
+Reason: TypeAlias = Literal[
+    "form", "media type", "name", "pattern", "reference", "schema", "too large"
+]
+"""Why an operation becomes no tool: the document is wrong there (`form`), its body is of a media type
+that is not sent, no name is left for it, a pattern of its schema cannot be matched in linear time, a
+reference leads nowhere or outward, its schema cannot be used, or is larger than one may be."""
 
 _MAX_BYTES = 64 * 1024 * 1024
 _MAX_FILES = 200
@@ -31,7 +33,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _SHOWN = 120
 
 
-class Unusable(Exception):  # noqa: N818  an outcome; it becomes a `Refused`
+class NoTool(Exception):  # noqa: N818  an outcome; it becomes a `RefusedOperation`
     """An operation cannot be made a tool: why, and in words."""
 
     def __init__(self, reason: Reason, text: str) -> None:
@@ -48,29 +50,29 @@ class DocumentFile:
         self.content, self.path = content, path
 
 
-class Part(NamedTuple):
+class Node(NamedTuple):
     """A part of a document, with the file in which its references are read."""
 
     file: DocumentFile
     node: Any
 
-    def get(self, key: str) -> Part | None:
+    def get(self, key: str) -> Node | None:
         """Return a member; None where there is none, or this is no object."""
         if not isinstance(self.node, dict) or self.node.get(key) is None:
             return None
-        return Part(self.file, self.node[key])
+        return Node(self.file, self.node[key])
 
-    def members(self, key: str) -> dict[str, Part]:
+    def members(self, key: str) -> dict[str, Node]:
         """Return the members of an object below `key` by name, none where there is no object."""
         found = self.node.get(key) if isinstance(self.node, dict) else None
         if not isinstance(found, dict):
             return {}
-        return {name: Part(self.file, child) for name, child in found.items()}
+        return {name: Node(self.file, child) for name, child in found.items()}
 
-    def items(self, key: str) -> list[Part]:
+    def items(self, key: str) -> list[Node]:
         """Return the elements of a list below `key`, none where there is no list."""
         found = self.node.get(key) if isinstance(self.node, dict) else None
-        return [Part(self.file, each) for each in found] if isinstance(found, list) else []
+        return [Node(self.file, each) for each in found] if isinstance(found, list) else []
 
     def text(self, key: str) -> str:
         found = self.node.get(key) if isinstance(self.node, dict) else None
@@ -81,10 +83,10 @@ class Part(NamedTuple):
         return found if isinstance(found, bool) else usual
 
 
-class Target(NamedTuple):
+class RefTarget(NamedTuple):
     """What a `$ref` leads to; `key` is the same for all references to one place."""
 
-    part: Part
+    part: Node
     key: tuple[int, str]
     name: str
 
@@ -107,7 +109,7 @@ class Document:
             self.name = str(path)
             self.main = self._load(path)
             self._folder = self.main.path.parent if self.main.path else None
-        self.root = Part(self.main, self.main.content)
+        self.root = Node(self.main, self.main.content)
         self.is_swagger = self._version()
 
     def _version(self) -> bool:
@@ -133,50 +135,50 @@ class Document:
         made = self._files[found] = DocumentFile(_parsed(data, path), found)
         return made
 
-    def follow(self, file: DocumentFile, ref: str) -> Target:
-        """Return what a `$ref` in a file leads to. Raises Unusable, naming it."""
+    def follow(self, file: DocumentFile, ref: str) -> RefTarget:
+        """Return what a `$ref` in a file leads to. Raises NoTool, naming it."""
         name, _, fragment = ref.partition("#")
         target = self._file(file, name, ref) if name else file
         if fragment and not fragment.startswith("/"):
-            raise Unusable("reference", f"$ref {ref[:_SHOWN]!r} is no path within the document")
+            raise NoTool("reference", f"$ref {ref[:_SHOWN]!r} is no path within the document")
         pointer = f"#{fragment}" if fragment else "#"
         node = resolve_ref(target.content, pointer)
         if node is None:
-            raise Unusable("reference", f"$ref {ref[:_SHOWN]!r} leads nowhere")
+            raise NoTool("reference", f"$ref {ref[:_SHOWN]!r} leads nowhere")
         last = unquote(fragment.rpartition("/")[2]).replace("~1", "/").replace("~0", "~")
         stem = target.path.stem if target.path else "schema"
-        return Target(Part(target, node), (id(target), pointer), last or stem)
+        return RefTarget(Node(target, node), (id(target), pointer), last or stem)
 
-    def resolved(self, part: Part) -> Part:
-        """Return a part, or what it refers to in the end. Raises Unusable."""
+    def resolved(self, part: Node) -> Node:
+        """Return a part, or what it refers to in the end. Raises NoTool."""
         for _ in range(_MOST_STEPS):
             ref = part.node.get("$ref") if isinstance(part.node, dict) else None
             if not isinstance(ref, str):
                 return part
             part = self.follow(part.file, ref).part
-        raise Unusable("reference", "references lead from one to the next without an end")
+        raise NoTool("reference", "references lead from one to the next without an end")
 
     def _file(self, by: DocumentFile, written: str, ref: str) -> DocumentFile:
         name = unquote(written)
         told = f"$ref {ref[:_SHOWN]!r}"
         if _SCHEME.match(name) or name.startswith(("/", "\\")) or "?" in written:
-            raise Unusable("reference", f"{told} leads outward: nothing is fetched")
+            raise NoTool("reference", f"{told} leads outward: nothing is fetched")
         if self._folder is None or by.path is None:
-            raise Unusable("reference", f"{told} names a file, and the document is in none")
+            raise NoTool("reference", f"{told} names a file, and the document is in none")
         try:
             found = (by.path.parent / name).resolve()
             is_file = found.is_file()
         except (OSError, RuntimeError, ValueError):  # a NUL, a name too long, links in a circle
             is_file, found = False, self._folder
         if not found.is_relative_to(self._folder):
-            raise Unusable("reference", f"{told} leads out of the folder of the document")
+            raise NoTool("reference", f"{told} leads out of the folder of the document")
         if not is_file or len(self._files) >= _MAX_FILES:
-            raise Unusable("reference", f"{told}: there is no such file")
+            raise NoTool("reference", f"{told}: there is no such file")
         if found not in self._files:
             try:
                 self._load(found)
             except SourceError as error:
-                raise Unusable("reference", f"{told}: {error}") from None
+                raise NoTool("reference", f"{told}: {error}") from None
         return self._files[found]
 
 
@@ -193,12 +195,12 @@ def _parsed(data: bytes, path: Path) -> Any:
             raise SourceError(f"{path}: {why} {where[0] if where else ''}".rstrip()) from None
     yaml = _yaml()
     try:
-        return yaml.load(data, Loader=_loader(yaml))  # noqa: S506  it makes JSON's types alone
+        return yaml.load(data, Loader=_loader(yaml))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        where = "" if mark is None else f" at line {mark.line + 1}"
+        line = "" if mark is None else f" at line {mark.line + 1}"
         why = error.problem if error.problem == _TWICE else "it is no YAML"
-        raise SourceError(f"{path}: {why}{where}") from None
+        raise SourceError(f"{path}: {why}{line}") from None
     except (yaml.YAMLError, ValueError, RecursionError):
         raise SourceError(f"{path}: it is neither JSON nor YAML that can be read") from None
 
@@ -241,6 +243,8 @@ def _loader(yaml: ModuleType) -> Any:
             return int(node.value)  # `010` is ten
 
     for tag, pattern, first in _TAGS:
-        JsonTypes.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(rf"(?:{pattern})\Z"), first)
+        JsonTypes.add_implicit_resolver(
+            f"tag:yaml.org,2002:{tag}", re.compile(rf"(?:{pattern})\Z"), first
+        )
     JsonTypes.add_constructor("tag:yaml.org,2002:int", JsonTypes.construct_decimal)
     return JsonTypes

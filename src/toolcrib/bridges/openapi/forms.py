@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias, cast, get_args
 
 import msgspec
 
-from toolcrib.bridges.openapi.document import Document, Part, Unusable
+from toolcrib.bridges.openapi.document import Document, Node, NoTool
 
 Place: TypeAlias = Literal["path", "query", "header", "cookie"]
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
@@ -51,13 +51,13 @@ _FORM = ("application/x-www-form-urlencoded", "multipart/form-data")
 _VARIABLE = re.compile(r"\{([^{}]+)\}")
 
 
-class Parameter(NamedTuple):
+class ApiParameter(NamedTuple):
     """One parameter; `as_json` where its value is sent as JSON text, whatever its style."""
 
     name: str
     place: Place
     required: bool
-    schema: Part
+    schema: Node
     style: str
     explode: bool
     reserved: bool = False
@@ -65,21 +65,21 @@ class Parameter(NamedTuple):
     description: str = ""
 
 
-class Body(NamedTuple):
+class ApiBody(NamedTuple):
     """A request's body; `encoding` is what a form says of its fields."""
 
     media_type: str
-    schema: Part | None
+    schema: Node | None
     required: bool
     description: str = ""
-    encoding: Mapping[str, Part] = {}
+    encoding: Mapping[str, Node] = {}
 
 
-class Response(NamedTuple):
+class ApiResponse(NamedTuple):
     """What an operation answers under one status: its media types, and the schema of its JSON."""
 
     media_types: tuple[str, ...] = ()
-    schema: Part | None = None
+    schema: Node | None = None
 
 
 class SecurityScheme(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ Security: TypeAlias = tuple[tuple[SecurityScheme, ...], ...]
 """Any one of these will do, each being all of its schemes; none at all for a request without keys."""
 
 
-class Operation(NamedTuple):
+class ApiOperation(NamedTuple):
     """One operation as its document has it. `path` begins with `/`; `server` is its own, where the
     operation or its path names one: a claim."""
 
@@ -104,14 +104,14 @@ class Operation(NamedTuple):
     path: str
     id: str
     description: str
-    parameters: tuple[Parameter, ...]
-    body: Body | None
-    responses: Mapping[str, Response]
+    parameters: tuple[ApiParameter, ...]
+    body: ApiBody | None
+    responses: Mapping[str, ApiResponse]
     security: Security
     server: str
 
 
-def operations(document: Document) -> Iterator[tuple[str, Operation | Unusable]]:
+def operations(document: Document) -> Iterator[tuple[str, ApiOperation | NoTool]]:
     """Yield each operation, called as in `GET /pets/{id}`, or why it cannot be used."""
     schemes = security_schemes(document)
     for path, item in document.root.members("paths").items():
@@ -120,14 +120,14 @@ def operations(document: Document) -> Iterator[tuple[str, Operation | Unusable]]
         try:
             found = document.resolved(item)
             methods = [one for one in METHODS if found.get(one) is not None]
-        except Unusable as unusable:
+        except NoTool as unusable:
             yield path, unusable
             continue
         for method in methods:
             label = f"{method.upper()} {path}"
             try:
                 yield label, _Reading(document, schemes, path, found, method).operation()
-            except Unusable as unusable:
+            except NoTool as unusable:
                 yield label, unusable
 
 
@@ -140,12 +140,12 @@ def security_schemes(document: Document) -> dict[str, SecurityScheme]:
     for id_, part in found.items():
         try:
             made[id_] = _scheme(id_, document.resolved(part))
-        except Unusable:
+        except NoTool:
             made[id_] = SecurityScheme(id_, "unknown")
     return made
 
 
-def _scheme(id_: str, part: Part) -> SecurityScheme:
+def _scheme(id_: str, part: Node) -> SecurityScheme:
     match part.text("type"):
         case "apiKey" if part.text("name") and part.text("in") in ("query", "header", "cookie"):
             return SecurityScheme(id_, "apiKey", part.text("name"), part.text("in"))
@@ -159,23 +159,23 @@ def _scheme(id_: str, part: Part) -> SecurityScheme:
 
 
 class _Reading:
-    """Reads one operation. Raises Unusable for what cannot be understood."""
+    """Reads one operation. Raises NoTool for what cannot be understood."""
 
     def __init__(
         self,
         document: Document,
         schemes: Mapping[str, SecurityScheme],
         path: str,
-        item: Part,
+        item: Node,
         method: str,
     ) -> None:
         self._document, self._schemes = document, schemes
         self._path, self._item, self._method = path, item, method
-        self._part = Part(item.file, item.node[method])
+        self._part = Node(item.file, item.node[method])
         if not isinstance(self._part.node, dict) or not path.startswith("/"):
-            raise Unusable("form", "it is no operation below a path that begins with '/'")
+            raise NoTool("form", "it is no operation below a path that begins with '/'")
 
-    def operation(self) -> Operation:
+    def operation(self) -> ApiOperation:
         part = self._part
         found = self._parameters()
         if self._document.is_swagger:
@@ -183,29 +183,31 @@ class _Reading:
         else:
             body, parameters = self._body(), [self._parameter(one) for one in found]
         said = dict.fromkeys(filter(None, (part.text("summary"), part.text("description"))))
-        return Operation(
+        return ApiOperation(
             method=self._method.upper(),
             path=self._path.partition("#")[0],
             id=part.text("operationId"),
             description="\n\n".join(said) or f"{self._method.upper()} {self._path}",
             parameters=tuple(self._sent(one for one in parameters if one is not None)),
             body=body,
-            responses={status: self._response(one) for status, one in part.members("responses").items()},
+            responses={
+                status: self._response(one) for status, one in part.members("responses").items()
+            },
             security=self._security(),
             server=self._server(),
         )
 
-    def _parameters(self) -> list[Part]:
+    def _parameters(self) -> list[Node]:
         """Return the operation's own parameters, and those of its path that it does not replace."""
-        found: dict[tuple[str, str], Part] = {}
+        found: dict[tuple[str, str], Node] = {}
         for given in (*self._item.items("parameters"), *self._part.items("parameters")):
             one = self._document.resolved(given)
             if not one.text("name") or not one.text("in"):
-                raise Unusable("form", "a parameter has no name, or does not say where it is")
+                raise NoTool("form", "a parameter has no name, or does not say where it is")
             found[one.text("name"), one.text("in")] = one
         return list(found.values())
 
-    def _sent(self, parameters: Iterator[Parameter]) -> Iterator[Parameter]:
+    def _sent(self, parameters: Iterator[ApiParameter]) -> Iterator[ApiParameter]:
         """Yield what arguments are sent as: no keys, nothing that the sender fills in."""
         keys = {
             (one.place, _folded(one.name, one.place))
@@ -224,25 +226,27 @@ class _Reading:
                 variables.discard(one.name)
             yield one
         if variables:
-            raise Unusable("form", f"its path has {{{min(variables)}}}, which is no parameter of it")
+            raise NoTool("form", f"its path has {{{min(variables)}}}, which is no parameter of it")
 
-    def _parameter(self, part: Part) -> Parameter | None:
+    def _parameter(self, part: Node) -> ApiParameter | None:
         name, place = part.text("name"), part.text("in")
         if place not in _STYLES:
-            raise Unusable("form", f"the parameter {name!r:.60} is in {place!r:.20}")
+            raise NoTool("form", f"the parameter {name!r:.60} is in {place!r:.20}")
         content = part.members("content")
-        as_json = next((one for kind, one in content.items() if _JSON.fullmatch(_plain(kind))), None)
+        as_json = next(
+            (one for kind, one in content.items() if _JSON.fullmatch(_plain(kind))), None
+        )
         if content and as_json is None:
-            raise Unusable("media type", f"the parameter {name!r:.60} is sent as {_names(content)}")
+            raise NoTool("media type", f"the parameter {name!r:.60} is sent as {_names(content)}")
         style = part.text("style") or _STYLES[place][0]
         if style not in _STYLES[place]:
-            raise Unusable("form", f"the parameter {name!r:.60} has the style {style!r:.20}")
+            raise NoTool("form", f"the parameter {name!r:.60} has the style {style!r:.20}")
         schema = (as_json or part).get("schema")
-        return Parameter(
+        return ApiParameter(
             name,
             cast("Place", place),
             part.flag("required") or place == "path",
-            schema or Part(part.file, {}),
+            schema or Node(part.file, {}),
             style,
             part.flag("explode", style == "form"),
             part.flag("allowReserved"),
@@ -250,25 +254,25 @@ class _Reading:
             part.text("description"),
         )
 
-    def _parameter_2(self, part: Part) -> Parameter | None:
+    def _parameter_2(self, part: Node) -> ApiParameter | None:
         name, place = part.text("name"), part.text("in")
         if place in ("body", "formData"):
             return None
         if place not in get_args(Place):
-            raise Unusable("form", f"the parameter {name!r:.60} is in {place!r:.20}")
+            raise NoTool("form", f"the parameter {name!r:.60} is in {place!r:.20}")
         style, explode = _collection(part)
         schema = {key: value for key, value in part.node.items() if key in _OF_SCHEMAS}
-        return Parameter(
+        return ApiParameter(
             name,
             cast("Place", place),
             part.flag("required") or place == "path",
-            Part(part.file, schema),
+            Node(part.file, schema),
             style if place == "query" else _STYLES[place][0],
             explode if place == "query" else False,
             description=part.text("description"),
         )
 
-    def _body(self) -> Body | None:
+    def _body(self) -> ApiBody | None:
         given = self._part.get("requestBody")
         if given is None:
             return None
@@ -277,7 +281,7 @@ class _Reading:
         if not content:
             return None
         kind = _chosen(content)
-        return Body(
+        return ApiBody(
             kind,
             content[kind].get("schema"),
             part.flag("required"),
@@ -285,13 +289,13 @@ class _Reading:
             content[kind].members("encoding"),
         )
 
-    def _body_2(self, parameters: list[Part]) -> Body | None:
+    def _body_2(self, parameters: list[Node]) -> ApiBody | None:
         """Return the body of Swagger 2.0: one parameter `in: body`, or all those `in: formData`."""
         consumes = self._media_types("consumes")
         whole = next((one for one in parameters if one.text("in") == "body"), None)
         if whole is not None:
             kind = _chosen(consumes or ["application/json"])
-            return Body(
+            return ApiBody(
                 kind, whole.get("schema"), whole.flag("required"), whole.text("description")
             )
         fields = [one for one in parameters if one.text("in") == "formData"]
@@ -308,26 +312,30 @@ class _Reading:
         schema = {"type": "object", "properties": properties, "required": required}
         styles = {one.text("name"): _collection(one) for one in fields}
         encoding = {
-            name: Part(self._part.file, {"style": style, "explode": explode})
+            name: Node(self._part.file, {"style": style, "explode": explode})
             for name, (style, explode) in styles.items()
         }
-        return Body(kind, Part(self._part.file, schema), bool(required), encoding=encoding)
+        return ApiBody(kind, Node(self._part.file, schema), bool(required), encoding=encoding)
 
-    def _response(self, given: Part) -> Response:
+    def _response(self, given: Node) -> ApiResponse:
         part = self._document.resolved(given)
         if self._document.is_swagger:
             schema = part.get("schema")
-            return Response(tuple(self._media_types("produces")) if schema else (), schema)
+            return ApiResponse(tuple(self._media_types("produces")) if schema else (), schema)
         content = part.members("content")
-        as_json = next((one for kind, one in content.items() if _JSON.fullmatch(_plain(kind))), None)
-        return Response(tuple(map(_plain, content)), as_json.get("schema") if as_json else None)
+        as_json = next(
+            (one for kind, one in content.items() if _JSON.fullmatch(_plain(kind))), None
+        )
+        return ApiResponse(tuple(map(_plain, content)), as_json.get("schema") if as_json else None)
 
     def _media_types(self, key: str) -> list[str]:
         own = self._part.items(key) or self._document.root.items(key)
         return [one.node for one in own if isinstance(one.node, str)]
 
     def _security(self) -> Security:
-        above = self._part if isinstance(self._part.node.get("security"), list) else self._document.root
+        above = (
+            self._part if isinstance(self._part.node.get("security"), list) else self._document.root
+        )
         found = []
         for each in above.items("security"):
             names = each.node if isinstance(each.node, dict) else {}
@@ -346,10 +354,10 @@ class _Reading:
         return ""
 
 
-def _collection(part: Part) -> tuple[str, bool]:
+def _collection(part: Node) -> tuple[str, bool]:
     said = part.text("collectionFormat") or "csv"
     if said not in _COLLECTIONS:
-        raise Unusable("form", f"the collectionFormat {said!r:.20} cannot be sent")
+        raise NoTool("form", f"the collectionFormat {said!r:.20} cannot be sent")
     return _COLLECTIONS[said]
 
 
@@ -378,15 +386,15 @@ def is_bytes(media_type: str) -> bool:
 _BYTES = ("application/octet-stream", "application/pdf", "application/zip", "application/x-tar")
 
 
-def _chosen(content: Mapping[str, Part] | list[str]) -> str:
+def _chosen(content: Mapping[str, Node] | list[str]) -> str:
     """Return the media type in which a body is sent: JSON before forms before text before bytes."""
     for wanted in (is_json, lambda kind: _plain(kind) in _FORM, is_text, is_bytes):
         fitting = [kind for kind in content if wanted(kind)]
         if fitting:
             exact = [one for one in fitting if _plain(one) in ("application/json", *_FORM)]
             return (exact or fitting)[0]
-    raise Unusable("media type", f"its body is sent as {_names(content)}")
+    raise NoTool("media type", f"its body is sent as {_names(content)}")
 
 
-def _names(content: Mapping[str, Part] | list[str]) -> str:
+def _names(content: Mapping[str, Node] | list[str]) -> str:
     return ", ".join(sorted(content))[:120]

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from toolcrib.bridges.openapi.definition import BodyPlan, Field, RequestPlan, Sent
+from toolcrib.bridges.openapi.definition import BodyPlan, FormField, RequestPlan, SentArgument
 from toolcrib.bridges.openapi.forms import Security, is_json
 from toolcrib.errors import ToolError
 from toolcrib.values.json import JsonValue, Veiled, json_bytes
@@ -106,13 +106,13 @@ def _texts(value: JsonValue, encode: _Encode, *, explode: bool) -> list[str]:
     return [text for member in members for text in member]
 
 
-def _filled(text: str, sent: Sent, told: str) -> str:
+def _filled(text: str, sent: SentArgument, told: str) -> str:
     for written in (f"{{{sent.name}}}", f"{{+{sent.name}}}"):
         text = text.replace(written, told)
     return text
 
 
-def _path(sent: Sent, value: JsonValue) -> str:
+def _path(sent: SentArgument, value: JsonValue) -> str:
     plain = json_bytes(value).decode() if sent.as_json else value
     texts = _texts(plain, _encoded, explode=sent.explode)
     if not any(texts):
@@ -129,7 +129,7 @@ def _path(sent: Sent, value: JsonValue) -> str:
     return ",".join(texts)
 
 
-def _header(sent: Sent, value: JsonValue) -> str:
+def _header(sent: SentArgument, value: JsonValue) -> str:
     plain = json_bytes(value).decode() if sent.as_json else value
     text = ",".join(_texts(plain, str, explode=sent.explode))
     if not (text.isascii() and text.isprintable()):
@@ -137,13 +137,13 @@ def _header(sent: Sent, value: JsonValue) -> str:
     return text
 
 
-def _joined(sent: Sent, value: JsonValue) -> list[str]:
+def _joined(sent: SentArgument, value: JsonValue) -> list[str]:
     """Return the members of a query, or of a form in a body."""
     encode = partial(quote, safe=_RESERVED) if sent.reserved else _encoded
     return [f"{quote(name, safe='[]')}={text}" for name, text in _pairs(sent, value, encode)]
 
 
-def _pairs(sent: Sent, value: JsonValue, encode: _Encode) -> Iterator[tuple[str, str]]:
+def _pairs(sent: SentArgument, value: JsonValue, encode: _Encode) -> Iterator[tuple[str, str]]:
     """Yield the names, which are not encoded, with their encoded values."""
     if sent.as_json:
         yield sent.name, encode(json_bytes(value).decode())
@@ -190,7 +190,7 @@ def _body(plan: BodyPlan, value: JsonValue) -> tuple[str, bytes]:
         return _multipart(plan, fields)
     members = []
     for name, child in fields.items():
-        field = plan.fields.get(name, Field())
+        field = plan.fields.get(name, FormField())
         if field.is_bytes:
             members.append(f"{_encoded(name)}={quote(_decoded(name, child), safe='')}")
         elif child is not None:
@@ -198,8 +198,8 @@ def _body(plan: BodyPlan, value: JsonValue) -> tuple[str, bytes]:
     return kind, "&".join(members).encode("ascii")
 
 
-def _as_sent(name: str, field: Field) -> Sent:
-    return Sent(
+def _as_sent(name: str, field: FormField) -> SentArgument:
+    return SentArgument(
         argument=name,
         name=name,
         place="body",
@@ -213,15 +213,15 @@ def _multipart(plan: BodyPlan, fields: Mapping[str, JsonValue]) -> tuple[str, by
     boundary = secrets.token_hex(16)
     made = bytearray()
     for name, value in fields.items():
-        field = plan.fields.get(name, Field())
+        field = plan.fields.get(name, FormField())
         for each in value if isinstance(value, list) else [value]:
             made += f"--{boundary}\r\n".encode() + _part(name, field, each) + b"\r\n"
     made += f"--{boundary}--\r\n".encode()
     return f"multipart/form-data; boundary={boundary}", bytes(made)
 
 
-def _part(name: str, field: Field, value: JsonValue) -> bytes:
-    """Return one part; its name is escaped as https://html.spec.whatwg.org/#multipart-form-data says."""
+def _part(name: str, field: FormField, value: JsonValue) -> bytes:
+    """Return one part; names are escaped as in https://html.spec.whatwg.org/#multipart-form-data."""
     escaped = name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
     said = f'Content-Disposition: form-data; name="{escaped}"'
     kind, data = field.media_type, b""

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from toolcrib.bridges.openapi.document import Document, DocumentFile, Part, Unusable
+from toolcrib.bridges.openapi.document import Document, DocumentFile, Node, NoTool
 from toolcrib.schema.guard import MAX_DEPTH, MAX_NODES
 from toolcrib.schema.lower.tree import ANNOTATIONS, ASSERTIONS, DOCUMENT, LISTS, MAPS, SINGLES
-from toolcrib.values.json import JsonObject
 
 _KNOWN = (ASSERTIONS | ANNOTATIONS) - DOCUMENT - {"discriminator"}
 _OTHER_REFS = ("$dynamicRef", "$recursiveRef")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+_Schema: TypeAlias = dict[str, Any]
 _BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 
 
@@ -31,7 +31,7 @@ class Translated(NamedTuple):
     size: int
 
 
-class Schemas:
+class ApiSchemas:
     """Translates the schemas of one document, for requests or for answers; each definition once."""
 
     def __init__(self, document: Document, meant: Literal["request", "answer"]) -> None:
@@ -39,15 +39,15 @@ class Schemas:
         self.is_3_1 = document.root.text("openapi").startswith("3.1")
         self._hidden = "readOnly" if meant == "request" else "writeOnly"
         self._names: dict[tuple[int, str], str] = {}
-        self._targets: dict[str, Part] = {}
+        self._targets: dict[str, Node] = {}
         self._made: dict[str, Translated] = {}
 
-    def translated(self, part: Part) -> Translated:
-        """Return a schema of the document. Raises Unusable."""
+    def translated(self, part: Node) -> Translated:
+        """Return a schema of the document. Raises NoTool."""
         return _Walk(self, part.file).whole(part.node)
 
-    def definitions(self, roots: Iterable[str], most: int = MAX_NODES) -> dict[str, JsonObject]:
-        """Return the definitions that these names lead to, however far. Raises Unusable if they have
+    def definitions(self, roots: Iterable[str], most: int = MAX_NODES) -> dict[str, _Schema]:
+        """Return the definitions that these names lead to, however far. Raises NoTool if they have
         more nodes than `most`."""
         found: dict[str, Any] = {}
         pending = sorted(roots)
@@ -59,19 +59,19 @@ class Schemas:
             made = self._definition(name)
             size += made.size
             if size > most:
-                raise Unusable("too large", f"its schema has more than {most} nodes")
+                raise NoTool("too large", f"its schema has more than {most} nodes")
             found[name] = made.node
             pending += sorted(made.names - found.keys())
         return {name: found[name] for name in sorted(found)}
 
-    def whole(self, schema: Translated, most: int = MAX_NODES) -> JsonObject:
-        """Return a schema with the definitions that it leads to. Raises Unusable if it has more nodes
+    def whole(self, schema: Translated, most: int = MAX_NODES) -> _Schema:
+        """Return a schema with the definitions that it leads to. Raises NoTool if it has more nodes
         than `most`."""
-        made: JsonObject = dict(schema.node) if isinstance(schema.node, dict) else {}
+        made: _Schema = dict(schema.node) if isinstance(schema.node, dict) else {}
         definitions = self.definitions(schema.names, most - schema.size)
         return {**made, "$defs": definitions} if definitions else made
 
-    def resolved(self, part: Part) -> Part:
+    def resolved(self, part: Node) -> Node:
         return self._document.resolved(part)
 
     def _definition(self, name: str) -> Translated:
@@ -80,7 +80,7 @@ class Schemas:
         return self._made[name]
 
     def name_of(self, file: DocumentFile, ref: str) -> str:
-        """Return what the target of a `$ref` is called among the definitions. Raises Unusable."""
+        """Return what the target of a `$ref` is called among the definitions. Raises NoTool."""
         target = self._document.follow(file, ref)
         if target.key not in self._names:
             base = _NOT_IN_NAMES.sub("_", target.name).strip("_") or "schema"
@@ -97,21 +97,21 @@ class Schemas:
         if not isinstance(node, dict):
             return False
         if isinstance(node.get("$ref"), str) and self._hidden not in node:
-            node = self._document.resolved(Part(file, node)).node
+            node = self._document.resolved(Node(file, node)).node
         return isinstance(node, dict) and node.get(self._hidden) is True
 
     def same_place(self, file: DocumentFile, one: str, other: str) -> bool:
         """Return whether two references, as a discriminator has them, lead to one schema."""
         try:
             return self._document.follow(file, one).key == self._document.follow(file, other).key
-        except Unusable:
+        except NoTool:
             return False
 
 
 class _Walk:
-    """Copies one schema. Raises Unusable for what is no schema, too deep or too large."""
+    """Copies one schema. Raises NoTool for what is no schema, too deep or too large."""
 
-    def __init__(self, schemas: Schemas, file: DocumentFile) -> None:
+    def __init__(self, schemas: ApiSchemas, file: DocumentFile) -> None:
         self._schemas, self._file = schemas, file
         self._alone = not schemas.is_3_1
         self._names: set[str] = set()
@@ -124,40 +124,38 @@ class _Walk:
         if isinstance(node, bool):
             return node
         if not isinstance(node, dict):
-            raise Unusable("schema", f"a {type(node).__name__} stands where a schema is meant")
+            raise NoTool("schema", f"a {type(node).__name__} stands where a schema is meant")
         self._size += 1 + len(node)
         if depth > MAX_DEPTH or self._size > MAX_NODES:
-            raise Unusable("too large", "its schema is nested too deeply, or holds too much")
-        made: JsonObject = {}
+            raise NoTool("too large", "its schema is nested too deeply, or holds too much")
         alone = self._alone and isinstance(node.get("$ref"), str)
-        for key, value in node.items():
-            if key in _OTHER_REFS:
-                raise Unusable("reference", f"a {key} cannot be followed")
-            if key not in _KNOWN or (alone and key != "$ref" and key not in ANNOTATIONS):
-                continue
-            if key == "$ref" and isinstance(value, str):
-                name = self._schemas.name_of(self._file, value)
-                self._names.add(name)
-                made[key] = f"#/$defs/{name}"
-            elif key in SINGLES and not isinstance(value, list):
-                made[key] = self._schema(value, depth + 1)
-            elif key in LISTS or key in SINGLES:
-                made[key] = self._each(value, depth)
-            elif key in MAPS:
-                if isinstance(value, dict):
-                    made[key] = {name: self._schema(child, depth + 1) for name, child in value.items()}
-            else:
-                made[key] = value
+        kept = ANNOTATIONS | {"$ref"} if alone else _KNOWN
+        if not node.keys().isdisjoint(_OTHER_REFS):
+            raise NoTool("reference", "a $dynamicRef or $recursiveRef cannot be followed")
+        made = {
+            key: self._member(key, value, depth + 1)
+            for key, value in node.items()
+            if key in kept and key in _KNOWN
+        }
         self._discriminate(node, made)
         self._hide(node, made)
         return _nullable(node, _bounded(made))
 
-    def _each(self, value: Any, depth: int) -> Any:
-        if not isinstance(value, list):
-            raise Unusable("schema", "a list of schemas is none")
-        return [self._schema(child, depth + 1) for child in value]
+    def _member(self, key: str, value: Any, depth: int) -> Any:
+        """Return the value of a keyword, with the schemas in it translated; what it is not is data."""
+        if key == "$ref" and isinstance(value, str):
+            name = self._schemas.name_of(self._file, value)
+            self._names.add(name)
+            return f"#/$defs/{name}"
+        if key in SINGLES and not isinstance(value, list):
+            return self._schema(value, depth)
+        if (key in SINGLES or key in LISTS) and isinstance(value, list):
+            return [self._schema(child, depth) for child in value]
+        if key in MAPS and isinstance(value, dict):
+            return {name: self._schema(child, depth) for name, child in value.items()}
+        return value
 
-    def _hide(self, node: JsonObject, made: JsonObject) -> None:
+    def _hide(self, node: _Schema, made: _Schema) -> None:
         """Leave out the properties that are for the other direction."""
         properties: Any = node.get("properties")
         if not isinstance(properties, dict):
@@ -171,7 +169,7 @@ class _Walk:
             if isinstance(required, list):
                 made["required"] = [name for name in required if name not in gone]
 
-    def _discriminate(self, node: JsonObject, made: JsonObject) -> None:
+    def _discriminate(self, node: _Schema, made: _Schema) -> None:
         """Have each alternative say which one it is, as the discriminator tells them apart."""
         said: Any = node.get("discriminator")
         name = said.get("propertyName") if isinstance(said, dict) else None
@@ -189,7 +187,7 @@ class _Walk:
             told[at] = {"properties": {name: {"enum": own}}, "required": [name]}
         made[key] = [{"allOf": [one, told[at]]} for at, one in enumerate(made[key])]
 
-    def _values(self, ref: str, mapping: JsonObject) -> list[str]:
+    def _values(self, ref: str, mapping: _Schema) -> list[str]:
         """Return the values of a discriminator that mean what a reference leads to."""
         last = ref.rpartition("/")[2]
         meaning = [
@@ -201,7 +199,7 @@ class _Walk:
         return meaning or [last]
 
 
-def _bounded(made: JsonObject) -> JsonObject:
+def _bounded(made: _Schema) -> _Schema:
     """Put an exclusive bound of OpenAPI 3.0, which is true or false, into JSON Schema's words."""
     for exclusive, bound in _BOUNDS:
         said = made.get(exclusive)
@@ -212,11 +210,13 @@ def _bounded(made: JsonObject) -> JsonObject:
     return made
 
 
-def _nullable(node: JsonObject, made: JsonObject) -> JsonObject:
+def _nullable(node: _Schema, made: _Schema) -> _Schema:
     if node.get("nullable") is not True:
         return made
     kind = made.get("type")
-    if isinstance(kind, str) and not any(key in made for key in ("allOf", "anyOf", "oneOf", "$ref")):
+    if isinstance(kind, str) and not any(
+        key in made for key in ("allOf", "anyOf", "oneOf", "$ref")
+    ):
         made["type"] = [kind, "null"]
         listed = made.get("enum")
         if isinstance(listed, list) and None not in listed:
@@ -224,5 +224,5 @@ def _nullable(node: JsonObject, made: JsonObject) -> JsonObject:
         return made
     if kind is None and not made.keys() - ANNOTATIONS:
         return made  # it takes anything
-    apart = {key: made.pop(key) for key in ("title", "description") if key in made}
+    apart: _Schema = {key: made.pop(key) for key in ("title", "description") if key in made}
     return {**apart, "anyOf": [made, {"type": "null"}]}

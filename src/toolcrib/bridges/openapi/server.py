@@ -11,6 +11,7 @@ import base64
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from ipaddress import ip_network
 from typing import Protocol, TypeAlias
 from urllib.parse import quote, urljoin, urlsplit
 
@@ -46,7 +47,8 @@ class ApiServer:
     `keys` are the keys by the names that the document has for them (its security schemes): an API key,
     a token, `user:password` for HTTP's basic authentication, or a function that gives one. `also` are
     further origins, for operations that name a server of their own; it and `private` are `allow` and
-    `private` of `GuardedHttp`. Raises SourceError for a URL that names no server, and for a key that
+    `private` of `GuardedHttp`. An address that stands in `url` itself (`http://127.0.0.1:8000`) was
+    named, and may be reached. Raises SourceError for a URL that names no server, and for a key that
     no request can hold.
     """
 
@@ -70,7 +72,7 @@ class ApiServer:
                 _check(name, key)
         self._http = GuardedHttp(
             allow=[f"{parts.scheme}://{parts.netloc}", *also],
-            private=private,
+            private=[*private, *_named(parts.hostname or "")],
             limits=limits or _LIMITS,
         )
 
@@ -78,9 +80,7 @@ class ApiServer:
         return f"ApiServer({self._base!r})"
 
     async def send(self, request: ApiRequest) -> HttpAnswer:
-        keys = {
-            scheme: await self._key(scheme.id) for scheme in self._schemes(request.security)
-        }
+        keys = {scheme: await self._key(scheme.id) for scheme in self._schemes(request.security)}
         headers, query, cookies = dict(request.headers), [], [*request.cookies]
         for scheme, key in keys.items():
             where, name, value = _sent(scheme, key)
@@ -117,6 +117,16 @@ class ApiServer:
         made = await made if inspect.isawaitable(made) else made
         _check(name, made)
         return made
+
+
+def _named(host: str) -> tuple[str, ...]:
+    """Return the networks of an address that is written in a URL; a name of DNS is none."""
+    if host == "localhost":
+        return ("127.0.0.0/8", "::1/128")
+    try:
+        return (str(ip_network(host)),)
+    except ValueError:
+        return ()
 
 
 def _check(name: str, key: object) -> None:
