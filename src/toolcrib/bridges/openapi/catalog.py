@@ -15,7 +15,7 @@ from toolcrib.bridges.openapi.document import Document, NoTool, Reason
 from toolcrib.bridges.openapi.forms import ApiOperation, operations
 from toolcrib.bridges.openapi.request import request_of
 from toolcrib.bridges.openapi.server import HttpApi
-from toolcrib.errors import DefinitionError, SchemaError
+from toolcrib.errors import CatalogError, DefinitionError, SchemaError, did_you_mean
 from toolcrib.tools.capability import PerCall
 from toolcrib.tools.catalog import Catalog
 from toolcrib.tools.component import Tool
@@ -68,18 +68,20 @@ def openapi_catalog(
     """
     source = document if isinstance(document, Document) else Document(document)
     made = _Making(source, visible or {}, marks or {})
-    tools = []
+    tools, names = [], []
     for label, operation in operations(source):
         try:
             if isinstance(operation, NoTool):
                 raise operation
-            name = made.reader.name(operation)
+            names.append(name := made.reader.name(operation))
             if only is None or name in only:
                 tools.append(made.tool(name, operation))
         except NoTool as unusable:
             (on_refused or _warned)(RefusedOperation(label, unusable.reason, str(unusable)))
+    for name in (*(only or ()), *(visible or {}), *(marks or {})):
+        if name not in names:
+            raise CatalogError(f"{source.name}: no tool '{name}'{did_you_mean(name, names)} in it")
     catalog = Catalog(tools, source=source.name)
-    catalog.only(*(only or ()), *(visible or {}), *(marks or {}))  # a mistyped name is an error
     if http is not None:
         catalog = catalog.bind({HttpApi: http})
     return catalog.trusting(trust, lock=lock) if trust else catalog

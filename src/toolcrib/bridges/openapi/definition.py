@@ -188,7 +188,7 @@ class OperationReader:
     def _output(self, status: str, response: ApiResponse) -> Translated | None:
         if not response.media_types and status in _EMPTY:
             return Translated({"type": "null"}, frozenset(), 1)
-        if response.schema is None or not all(map(is_json, response.media_types)):
+        if response.schema is None or not any(map(is_json, response.media_types)):
             return None
         return self._answers.translated(response.schema)
 
@@ -252,8 +252,10 @@ class _ArgumentSchema:
         fields = {}
         for name in properties:
             child = self._schemas.resolved(Node(whole.file, whole.node["properties"][name]))
-            fields[name] = field = _field(child, given.encoding.get(name))
-            if field.is_bytes:
+            inner = child.get("items")
+            is_bytes = _is_binary(child if inner is None else self._schemas.resolved(inner))
+            fields[name] = _field(given.encoding.get(name), is_bytes=is_bytes)
+            if is_bytes:
                 properties[name] = _as_base64(properties[name])
         return made, fields
 
@@ -291,16 +293,14 @@ def _kind(media_type: str) -> BodyKind:
     return "multipart" if media_type.lower().startswith("multipart/") else "form"
 
 
-def _field(part: Node, encoding: Node | None) -> FormField:
-    """Return how a field of a form is sent, by its schema and what the form says of its encoding."""
-    inner = part.get("items") if part.text("type") == "array" else None
-    bytes_ = any(one is not None and _is_binary(one) for one in (part, inner))
+def _field(encoding: Node | None, *, is_bytes: bool) -> FormField:
+    """Return how a field of a form is sent, by what the form says of its encoding."""
     if encoding is None:
-        return FormField(is_bytes=bytes_)
+        return FormField(is_bytes=is_bytes)
     style = encoding.text("style") or "form"
     kind = encoding.text("contentType").partition(",")[0].strip()
     return FormField(
-        style, encoding.flag("explode", style == "form"), "" if "*" in kind else kind, bytes_
+        style, encoding.flag("explode", style == "form"), "" if "*" in kind else kind, is_bytes
     )
 
 
@@ -319,18 +319,19 @@ def _as_base64(schema: Any) -> JsonObject:
 
 
 def _accept(responses: Mapping[str, ApiResponse]) -> str:
+    """Return what is asked for: JSON, if an operation has it, and else what it has."""
     told = [
         kind for status, one in responses.items() if status[:1] == "2" for kind in one.media_types
     ]
     kinds = [kind for kind in dict.fromkeys(told) if kind.isascii() and kind.isprintable()]
-    first = sorted(kinds, key=lambda kind: not is_json(kind))[:4]
-    return ", ".join([*(first or ["application/json"]), "*/*;q=0.1"])
+    wanted = [kind for kind in kinds if is_json(kind)] or kinds
+    return ", ".join([*(wanted[:4] or ["application/json"]), "*/*;q=0.1"])
 
 
 def _candidates(operation: ApiOperation) -> Iterator[str]:
     """Yield names for an operation: its own, the one of its path, and those with a number."""
-    spelled = _VARIABLE.sub(r"by_\1", operation.path.replace("/", "_"))
-    by_path = _legal(f"{operation.method.lower()}_{spelled}")
+    spelled = _VARIABLE.sub(r"by_\1", operation.path)
+    by_path = _legal(f"{operation.method.lower()}{spelled}")
     own = _legal(operation.id)
     if own:
         yield own

@@ -140,7 +140,7 @@ def _header(sent: SentArgument, value: JsonValue) -> str:
 def _joined(sent: SentArgument, value: JsonValue) -> list[str]:
     """Return the members of a query, or of a form in a body."""
     encode = partial(quote, safe=_RESERVED) if sent.reserved else _encoded
-    return [f"{quote(name, safe='[]')}={text}" for name, text in _pairs(sent, value, encode)]
+    return [f"{_encoded(name)}={text}" for name, text in _pairs(sent, value, encode)]
 
 
 def _pairs(sent: SentArgument, value: JsonValue, encode: _Encode) -> Iterator[tuple[str, str]]:

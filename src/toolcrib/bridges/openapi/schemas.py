@@ -113,7 +113,7 @@ class _Walk:
 
     def __init__(self, schemas: ApiSchemas, file: DocumentFile) -> None:
         self._schemas, self._file = schemas, file
-        self._alone = not schemas.is_3_1
+        self._is_3_0 = not schemas.is_3_1
         self._names: set[str] = set()
         self._size = 0
 
@@ -128,7 +128,7 @@ class _Walk:
         self._size += 1 + len(node)
         if depth > MAX_DEPTH or self._size > MAX_NODES:
             raise NoTool("too large", "its schema is nested too deeply, or holds too much")
-        alone = self._alone and isinstance(node.get("$ref"), str)
+        alone = self._is_3_0 and isinstance(node.get("$ref"), str)
         kept = ANNOTATIONS | {"$ref"} if alone else _KNOWN
         if not node.keys().isdisjoint(_OTHER_REFS):
             raise NoTool("reference", "a $dynamicRef or $recursiveRef cannot be followed")
@@ -139,7 +139,7 @@ class _Walk:
         }
         self._discriminate(node, made)
         self._hide(node, made)
-        return _nullable(node, _bounded(made))
+        return _nullable(node, _bounded(made)) if self._is_3_0 else made
 
     def _member(self, key: str, value: Any, depth: int) -> Any:
         """Return the value of a keyword, with the schemas in it translated; what it is not is data."""
