@@ -253,7 +253,7 @@ def test_a_refusal_is_a_warning_unless_somebody_takes_it(
 def test_each_operation_has_a_name_of_its_own(operations: Any, names: tuple[str, ...]) -> None:
     paths: dict[str, Any] = {}
     for path, method, id_ in operations:
-        parameters = [{"name": "id", "in": "path", "schema": {}}]
+        parameters: list[Any] = [{"name": "id", "in": "path", "schema": {}}]
         paths[path] = {method: {"operationId": id_, "responses": {}, "parameters": parameters}}
     catalog, refused = made(document(paths))
     assert (catalog.names, refused) == (names, [])
@@ -268,7 +268,7 @@ def test_arguments_of_one_name_say_where_they_are_sent() -> None:
         ("$top", "query"),
     ]
     named += [("toolcrib_api", "query"), ("日本", "query"), ("a[b]", "query"), ("a_b", "query")]
-    parameters = [{"name": name, "in": place, "schema": {}} for name, place in named]
+    parameters: list[Any] = [{"name": name, "in": place, "schema": {}} for name, place in named]
     body = {"content": {"application/json": {"schema": {}}}, "required": True}
     source = one({"parameters": parameters, "requestBody": body}, path="/x/{id}")
     schema = input_of(source)
@@ -313,7 +313,8 @@ def test_no_argument_is_a_key_or_what_the_sender_fills_in() -> None:
 
 
 def test_what_looks_like_a_key_is_kept_from_records() -> None:
-    parameters = [{"name": name, "in": "query", "schema": {}} for name in ("access_token", "page")]
+    names = ("access_token", "page")
+    parameters: list[Any] = [{"name": name, "in": "query", "schema": {}} for name in names]
     catalog, _ = made(one({"parameters": parameters}))
     assert catalog["it"].get_definition().secret == ("access_token",)
 
@@ -404,9 +405,14 @@ def test_a_file_in_a_form_is_base64() -> None:
 
 def test_what_an_author_says_of_a_tool_that_is_not_there_is_an_error() -> None:
     source = one({})
-    for said in ({"only": ["its"]}, {"visible": {"its": []}}, {"marks": {"its": {}}}):
-        with pytest.raises(CatalogError, match="the document: no tool 'its' .did you mean 'it'"):
-            openapi_catalog(source, **said)  # type: ignore[arg-type]
+    mistyped: tuple[dict[str, Any], ...] = (
+        {"only": ["its"]},
+        {"visible": {"its": []}},
+        {"marks": {"its": {}}},
+    )
+    for said in mistyped:
+        with pytest.raises(CatalogError, match=r"the document: no tool 'its' \(did you mean 'it'"):
+            openapi_catalog(source, **said)
     with pytest.raises(DefinitionError, match="unknown annotation"):
         openapi_catalog(source, marks={"it": {"saef": True}})  # type: ignore[typeddict-unknown-key]
 

@@ -28,6 +28,7 @@ from toolcrib.bridges.openapi import ApiServer, HttpApi, openapi_catalog
 from toolcrib.kit import HttpLimits
 from toolcrib.testing import MemorySink
 from toolcrib.tools.lock import lock_catalog
+from toolcrib.tools.trust import Trusts
 from toolcrib.values.context import CallContext
 from toolcrib.values.record import Outcome
 
@@ -120,7 +121,7 @@ async def test_arguments_are_held_to_the_document(
 
 async def test_each_call_asks_until_its_definition_is_trusted() -> None:
     lock = lock_catalog(openapi_catalog(DOCUMENT))
-    trust = {"getPetById": ReadOnly(), "addPet": Trusted(), "deletePet": Trusted()}
+    trust: Trusts = {"getPetById": ReadOnly(), "addPet": Trusted(), "deletePet": Trusted()}
     async with petstore() as (shop, api):
         catalog = openapi_catalog(DOCUMENT, http=api)
         for name in NAMES:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import base64
 import inspect
-import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from ipaddress import ip_network
 from typing import Protocol, TypeAlias
-from urllib.parse import quote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from toolcrib.bridges.openapi.forms import Security, SecurityScheme
 from toolcrib.bridges.openapi.request import ApiRequest
@@ -144,16 +144,29 @@ def _sent(scheme: SecurityScheme, key: str) -> tuple[str, str, str]:
 
 
 def _without(answer: HttpAnswer, keys: Mapping[SecurityScheme, str]) -> HttpAnswer:
-    """Return an answer without the keys, in the forms in which a server may repeat them."""
-    body = answer.body
+    """Return an answer without the keys, however a server that repeats one has escaped it."""
+    text = answer.body.decode("latin-1")
+    plain = unquote(_ESCAPED.sub(_unescaped, text), encoding="latin-1") if keys else ""
     for scheme, key in keys.items():
-        _, _, value = _sent(scheme, key)
-        told = {key, value.rpartition(" ")[2], *key.split(":", 1)}
+        told = {key, _sent(scheme, key)[2].rpartition(" ")[2], *key.split(":", 1)}
         for one in sorted((one for one in told if len(one) >= _SHORTEST), key=len, reverse=True):
-            for form in {one, json.dumps(one)[1:-1], quote(one, safe="")}:
-                body = body.replace(form.encode(), b"[key]")
+            if one in plain:
+                text = re.sub("".join(map(_forms, one)), "[key]", text)
     kept = {name: answer.headers[name] for name in _KEPT if name in answer.headers}
-    return HttpAnswer(status=answer.status, body=body, headers=kept)
+    return HttpAnswer(status=answer.status, body=text.encode("latin-1"), headers=kept)
+
+
+_ESCAPED = re.compile(r"\\u00([0-9a-fA-F]{2})|\\(.)")
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return found[2] or chr(int(found[1], 16))
+
+
+def _forms(character: str) -> str:
+    """Return a pattern of a character as it is, escaped in JSON, or in a URL."""
+    code = f"{ord(character):02x}"
+    return rf"(?:\\?{re.escape(character)}|(?i:%{code}|\\u00{code}))"
 
 
 _KEPT = ("content-type", "retry-after")
