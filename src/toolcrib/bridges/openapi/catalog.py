@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from toolcrib.bridges.openapi.answer import ApiAnswers
 from toolcrib.bridges.openapi.definition import OperationReader, RequestPlan
 from toolcrib.bridges.openapi.document import Document, NoTool, Reason
-from toolcrib.bridges.openapi.forms import ApiOperation, operations
+from toolcrib.bridges.openapi.forms import operations
 from toolcrib.bridges.openapi.request import request_of
 from toolcrib.bridges.openapi.server import HttpApi
 from toolcrib.errors import CatalogError, DefinitionError, SchemaError, did_you_mean
@@ -67,18 +67,17 @@ def openapi_catalog(
     or visible fields, and CatalogError for a name that is not there.
     """
     source = document if isinstance(document, Document) else Document(document)
-    made = _Making(source, visible or {}, marks or {})
+    author = _Author(visible or {}, marks or {})
     tools, names = [], []
-    for label, operation in operations(source):
-        try:
-            if isinstance(operation, NoTool):
-                raise operation
-            names.append(name := made.reader.name(operation))
-            if only is None or name in only:
-                tools.append(made.tool(name, operation))
-        except NoTool as unusable:
-            (on_refused or _warned)(RefusedOperation(label, unusable.reason, str(unusable)))
-    for name in (*(only or ()), *(visible or {}), *(marks or {})):
+    for label, made in operation_tools(source, only=only, author=author):
+        if isinstance(made, NoTool):
+            (on_refused or _warned)(RefusedOperation(label, made.reason, str(made)))
+        elif isinstance(made, Tool):
+            tools.append(made)
+            names.append(made.definition.name)
+        else:
+            names.append(made)
+    for name in (*(only or ()), *author.visible, *author.marks):
         if name not in names:
             raise CatalogError(f"{source.name}: no tool '{name}'{did_you_mean(name, names)} in it")
     catalog = Catalog(tools, source=source.name)
@@ -91,41 +90,59 @@ def _warned(refused: RefusedOperation) -> None:
     _LOGGER.warning("no tool is made of %s", refused)
 
 
-class _Making:
-    """Makes the tools of one document."""
+class _Author(NamedTuple):
+    """What the author says of tools, by their names."""
 
-    def __init__(
-        self, document: Document, visible: Visible, marks: Mapping[str, AnnotationOptions]
-    ) -> None:
-        self.reader = OperationReader(document)
-        self._visible, self._marks = visible, marks
+    visible: Visible
+    marks: Mapping[str, AnnotationOptions]
 
-    def tool(self, name: str, operation: ApiOperation) -> Tool[..., Any]:
-        """Return the tool of an operation; an answer whose schema cannot be used is what it is.
 
-        Raises NoTool, and DefinitionError for what the author says of it.
-        """
-        form, plan = self.reader.read(name, operation)
+_NOTHING_SAID = _Author({}, {})
+
+
+def operation_tools(
+    document: Document, *, only: Collection[str] | None = None, author: _Author = _NOTHING_SAID
+) -> Iterator[tuple[str, Tool[..., Any] | NoTool | str]]:
+    """Yield what becomes of each operation, called as in `GET /pets/{id}`: its tool, why it is none, or
+    just the name of one that `only` leaves out."""
+    reader = OperationReader(document)
+    for label, operation in operations(document):
         try:
-            return self._made(form, plan)
-        except SchemaError as error:
-            if form.pop("output_schema", None) is None:
-                raise _unusable(error) from None
-        try:
-            return self._made(form, msgspec.structs.replace(plan, schemas={}))
-        except SchemaError as error:
+            if isinstance(operation, NoTool):
+                raise operation
+            name = reader.name(operation)
+            wanted = only is None or name in only
+            made = _tool(*reader.read(name, operation), author) if wanted else name
+        except NoTool as refused:
+            yield label, refused
+        else:
+            yield label, made
+
+
+def _tool(form: ImportedForm, plan: RequestPlan, author: _Author) -> Tool[..., Any]:
+    """Return a tool; an answer whose schema cannot be used is what it is. Raises NoTool."""
+    try:
+        return _made(form, plan, author)
+    except SchemaError as error:
+        if form.pop("output_schema", None) is None:
             raise _unusable(error) from None
+    try:
+        return _made(form, msgspec.structs.replace(plan, schemas={}), author)
+    except SchemaError as error:
+        raise _unusable(error) from None
 
-    def _made(self, form: ImportedForm, plan: RequestPlan) -> Tool[..., Any]:
-        handlers, visible = {plan.name: _caller(plan)}, self._visible.get(plan.name)
-        try:
-            return tool_from_dict(form, handlers, visible, marks=self._marks)
-        except SchemaError:
+
+def _made(form: ImportedForm, plan: RequestPlan, author: _Author) -> Tool[..., Any]:
+    """Return a tool. Raises SchemaError, NoTool, and DefinitionError for what its author says of it."""
+    handlers, visible = {plan.name: _caller(plan)}, author.visible.get(plan.name)
+    try:
+        return tool_from_dict(form, handlers, visible, marks=author.marks)
+    except SchemaError:
+        raise
+    except DefinitionError as error:
+        if plan.name in author.marks or plan.name in author.visible:
             raise
-        except DefinitionError as error:
-            if plan.name in self._marks or plan.name in self._visible:
-                raise
-            raise _unusable(error) from None
+        raise _unusable(error) from None
 
 
 def _unusable(error: DefinitionError) -> NoTool:

@@ -33,7 +33,7 @@ from toolcrib.values.json import JsonObject
 CONTEXT, API = "toolcrib_context", "toolcrib_api"
 """The parameters that the runner fills in: no argument may have their names."""
 LONGEST_NAME = 128
-MAX_ANSWER_NODES = 5_000
+MAX_ANSWER_NODES = 2_000
 """An answer whose schema has more nodes is not held to it: those of many tools fill the memory."""
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -248,14 +248,14 @@ class _ArgumentSchema:
         made = self._translated(whole)
         if made.setdefault("type", "object") != "object":
             raise NoTool("form", "its body is a form, and its schema is no object")
-        properties: Any = made.get("properties", {})
+        properties: Any = made.get("properties")
         fields = {}
-        for name in properties:
-            child = self._schemas.resolved(Node(whole.file, whole.node["properties"][name]))
-            inner = child.get("items")
-            is_bytes = _is_binary(child if inner is None else self._schemas.resolved(inner))
+        for name, child in whole.members("properties").items():
+            part = self._schemas.resolved(child)
+            inner = part.get("items")
+            is_bytes = _is_binary(part if inner is None else self._schemas.resolved(inner))
             fields[name] = _field(given.encoding.get(name), is_bytes=is_bytes)
-            if is_bytes:
+            if is_bytes and name in properties:
                 properties[name] = _as_base64(properties[name])
         return made, fields
 

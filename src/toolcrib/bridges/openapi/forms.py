@@ -349,7 +349,7 @@ class _Reading:
             for server in above.items("servers"):
                 url = server.text("url")
                 for name, variable in server.members("variables").items():
-                    url = url.replace(f"{{{name}}}", str(variable.node.get("default", "")))
+                    url = url.replace(f"{{{name}}}", variable.text("default"))
                 return url
         return ""
 

@@ -160,9 +160,9 @@ class _Walk:
         properties: Any = node.get("properties")
         if not isinstance(properties, dict):
             return
-        gone = {
+        gone = [
             name for name, child in properties.items() if self._schemas.is_hidden(self._file, child)
-        }
+        ]
         if gone:
             made["properties"] = {n: c for n, c in made["properties"].items() if n not in gone}
             required: Any = made.get("required")
