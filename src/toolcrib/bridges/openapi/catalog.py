@@ -23,14 +23,14 @@ from toolcrib.tools.decorator import tool_from_dict
 from toolcrib.tools.trust import Pins, Trusts
 from toolcrib.values.context import CallContext
 from toolcrib.values.definition import All, AnnotationOptions, ImportedForm
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.typed import Checked, names_wrong_types
 
 _LOGGER = logging.getLogger("toolcrib.bridges")
 
 Visible: TypeAlias = Mapping[str, Sequence[str] | All]
 
 
-class RefusedOperation(msgspec.Struct, frozen=True):
+class RefusedOperation(Checked, msgspec.Struct, frozen=True):
     """An operation that is no tool: `operation` as in `GET /pets/{id}`, and why, in words."""
 
     operation: str
@@ -57,8 +57,8 @@ def openapi_catalog(
 
     `document` is the path of a JSON or YAML file, what was parsed from one, or a `Document`. `http`
     is what asks the API: an `ApiServer`, or `per_call` of a function that makes one for the caller;
-    without it the tools can be offered and planned, and need `bind({HttpApi: …})` to run. Of a large
-    document, `only` names the tools that are made. `visible`, by the names of tools, is what may be
+    without it the catalog needs `bind({HttpApi: …})` before its tools can run. Of a large document,
+    `only` names the tools that are made. `visible`, by the names of tools, is what may be
     shown of their results, `marks` are their annotations; `trust` and `lock` are those of
     `Catalog.trusting`. An operation that cannot be a tool is given to `on_refused`, which by default
     logs a warning.
@@ -67,7 +67,7 @@ def openapi_catalog(
     or visible fields, and CatalogError for a name that is not there.
     """
     source = document if isinstance(document, Document) else Document(document)
-    author = _Author(visible or {}, marks or {})
+    author = _AuthorSays(visible or {}, marks or {})
     tools, names = [], []
     for label, made in operation_tools(source, only=only, author=author):
         if isinstance(made, NoTool):
@@ -90,18 +90,18 @@ def _warned(refused: RefusedOperation) -> None:
     _LOGGER.warning("no tool is made of %s", refused)
 
 
-class _Author(NamedTuple):
+class _AuthorSays(NamedTuple):
     """What the author says of tools, by their names."""
 
     visible: Visible
     marks: Mapping[str, AnnotationOptions]
 
 
-_NOTHING_SAID = _Author({}, {})
+_NOTHING_SAID = _AuthorSays({}, {})
 
 
 def operation_tools(
-    document: Document, *, only: Collection[str] | None = None, author: _Author = _NOTHING_SAID
+    document: Document, *, only: Collection[str] | None = None, author: _AuthorSays = _NOTHING_SAID
 ) -> Iterator[tuple[str, Tool[..., Any] | NoTool | str]]:
     """Yield what becomes of each operation, called as in `GET /pets/{id}`: its tool, why it is none, or
     just the name of one that `only` leaves out."""
@@ -119,7 +119,7 @@ def operation_tools(
             yield label, made
 
 
-def _tool(form: ImportedForm, plan: RequestPlan, author: _Author) -> Tool[..., Any]:
+def _tool(form: ImportedForm, plan: RequestPlan, author: _AuthorSays) -> Tool[..., Any]:
     """Return a tool; an answer whose schema cannot be used is what it is. Raises NoTool."""
     try:
         return _made(form, plan, author)
@@ -132,7 +132,7 @@ def _tool(form: ImportedForm, plan: RequestPlan, author: _Author) -> Tool[..., A
         raise _unusable(error) from None
 
 
-def _made(form: ImportedForm, plan: RequestPlan, author: _Author) -> Tool[..., Any]:
+def _made(form: ImportedForm, plan: RequestPlan, author: _AuthorSays) -> Tool[..., Any]:
     """Return a tool. Raises SchemaError, NoTool, and DefinitionError for what its author says of it."""
     handlers, visible = {plan.name: _caller(plan)}, author.visible.get(plan.name)
     try:

@@ -20,6 +20,7 @@ from toolcrib.bridges.openapi.definition import BodyPlan, FormField, RequestPlan
 from toolcrib.bridges.openapi.forms import Security, is_json
 from toolcrib.errors import ToolError
 from toolcrib.values.json import JsonValue, Veiled, json_bytes
+from toolcrib.values.typed import Checked
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
 _Encode: TypeAlias = Callable[[str], str]
@@ -30,7 +31,7 @@ _WRITES = ("POST", "PUT", "PATCH", "DELETE")
 _encoded: _Encode = partial(quote, safe="")
 
 
-class ApiRequest(Veiled, msgspec.Struct, frozen=True, kw_only=True):
+class ApiRequest(Checked, Veiled, msgspec.Struct, frozen=True, kw_only=True):
     """A request without its keys. `path` begins with `/`, and is encoded, with its query; `server` is
     the URL that the operation names for itself, or "". Any one of `security` is to be added, each being
     all of its schemes; nothing is where it is empty."""
