@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -144,6 +145,56 @@ def test_a_text_in_a_query_is_one_value(value: str, reserved: bool) -> None:
     assert path == "/c"
     assert parse_qsl(query, keep_blank_values=True) == [("color", value)]
     assert "#" not in query
+
+
+@each_row(
+    ("path", "sent_as"),
+    [
+        ("/a b/é", "/a%20b/%C3%A9"),
+        ("/a HTTP/1.1\r\nX: y", "/a%20HTTP/1.1%0D%0AX:%20y"),
+        ("/a%2Fb/{", "/a%2Fb/%7B"),
+        ("/a?b=c d&e=f#g", "/a?b=c%20d&e=f"),
+        ("//evil.example/x", "//evil.example/x"),
+    ],
+)
+def test_the_path_of_a_document_is_encoded_as_well(path: str, sent_as: str) -> None:
+    assert request_of(plan_of(one({}, path=path)), {}, "key").path == sent_as
+
+
+def test_a_variable_may_have_any_name_and_stand_in_a_query() -> None:
+    named = [{"name": name, "in": "path", "schema": {}} for name in ("user id", "+rest", "q")]
+    plan = plan_of(one({"parameters": named}, path="/u/{user id}/{+rest}?q={q}"))
+    request = request_of(plan, {"user_id": "a/b", "rest": "{q}", "q": "x&y"}, "key")
+    assert request.path == "/u/a%2Fb/%7Bq%7D?q=x%26y"
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(alphabet=st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+)  # fmt: skip
+
+
+@given(ANY_JSON, st.sampled_from(STYLES), st.booleans())
+def test_any_value_is_sent_or_refused_in_words(value: Any, style: Any, reserved: bool) -> None:
+    in_path = style[0] in ("matrix", "label", "simple")
+    said = {"style": style[0], "explode": style[1], "allowReserved": reserved}
+    try:
+        path = sent("path" if in_path else "query", value, **said).path
+    except ToolError:
+        return
+    assert re.fullmatch(r"[!$&'()*+,\-./0-9:;=?@A-Z\[\]_a-z~%]*", path)
+    assert path.count("/") == 3 if in_path else path.partition("?")[0] == "/c"
+
+
+@given(ANY_JSON, st.booleans())
+def test_any_value_in_a_header_is_one_line_of_ascii(value: Any, explode: bool) -> None:
+    try:
+        text = dict(sent("header", value, explode=explode).headers).get("color", "")
+    except ToolError:
+        return
+    assert text.isascii()
+    assert text.isprintable()
 
 
 FORM = {"a": "x y&z", "list": [1, 2], "object": {"p": 1}, "none": None, "yes": True}

@@ -264,17 +264,22 @@ async def test_a_name_that_leads_to_a_private_address_is_not_asked(
     assert "has no public address" in outcome.error.message
 
 
-@each_row("method", ["get", "post"])
+@each_row(("method", "code"), [("get", "tool_error"), ("post", "outcome_unknown")])
+@each_row("status", [301, 302, 303, 307, 308])
 @each_row("location", ["https://evil.example/", "http://169.254.169.254/", "/elsewhere"])
-async def test_redirects_are_not_followed(method: str, location: str) -> None:
+async def test_redirects_are_not_followed(
+    method: str, code: str, status: int, location: str
+) -> None:
+    """And may stand for what was done: 303 says so."""
+
     async def handler(request: web.Request) -> web.StreamResponse:
         assert request.path == "/x"
-        return web.Response(status=307, headers={"Location": location})
+        return web.Response(status=status, headers={"Location": location})
 
     async with answering(handler) as origin:
         outcome = await asked(ApiServer(origin), method=method)
     assert isinstance(outcome, Failed)
-    assert outcome.error.code == "capability_error"
+    assert (outcome.error.code, outcome.error.retryable) == (code, False)
     assert "redirects are not followed" in outcome.error.message
 
 
@@ -366,6 +371,20 @@ async def test_what_was_done_is_said_to_be_done(body: bytes, headers: Any, text:
     assert (outcome.error.code, outcome.error.retryable) == ("tool_error", False)
     assert "It was done (status 201)" in outcome.error.message
     assert text in outcome.error.message
+
+
+@each_row(
+    ("status", "method", "code"),
+    [(400, "post", "tool_error"), (500, "post", "outcome_unknown"), (500, "get", "tool_error")],
+)
+async def test_an_error_that_is_too_large_is_none_that_may_be_tried_again(
+    status: int, method: str, code: str
+) -> None:
+    async with answering(saying(status, b"x" * 2000)) as origin:
+        api = ApiServer(origin, limits=HttpLimits(body_bytes=1000))
+        outcome = await asked(api, method=method)
+    assert isinstance(outcome, Failed)
+    assert (outcome.error.code, outcome.error.retryable) == (code, False)
 
 
 async def test_a_call_that_is_cancelled_ends_its_request() -> None:

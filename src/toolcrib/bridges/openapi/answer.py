@@ -46,13 +46,16 @@ class ApiAnswers:
 
     def _unanswered(self, error: Unanswered) -> ToolError:
         """Return what is known of a request without an answer that can be taken."""
-        if 200 <= error.status < 300:
-            return ToolError(f"It was done (status {error.status}), but {error}.", retryable=False)
-        if not error.sent or error.status or self._method in _SAFE:
+        status = error.status
+        if 200 <= status < 300:
+            return ToolError(f"It was done (status {status}), but {error}.", retryable=False)
+        if 400 <= status < 500 or (status and self._method in _SAFE):
+            return ToolError(f"The API answered {status}, but {error}.", retryable=False)
+        if not error.sent or self._method in _SAFE:
             return error
         return OutcomeUnknown(
             f"The request was sent, and {error}: nobody knows whether it was done.",
-            retryable=self._method in _IDEMPOTENT,
+            retryable=not status and self._method in _IDEMPOTENT,
         )
 
     def _failed(self, answer: HttpAnswer) -> ToolError:

@@ -68,6 +68,7 @@ def openapi_catalog(
     """
     source = document if isinstance(document, Document) else Document(document)
     author = _AuthorSays(visible or {}, marks or {})
+    only = None if only is None else frozenset(only)
     tools, names = [], []
     for label, made in operation_tools(source, only=only, author=author):
         if isinstance(made, NoTool):

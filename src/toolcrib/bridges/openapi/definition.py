@@ -37,7 +37,7 @@ MAX_ANSWER_NODES = 2_000
 """An answer whose schema has more nodes is not held to it: those of many tools fill the memory."""
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
-_VARIABLE = re.compile(r"\{\+?([^{}]+)\}")
+_VARIABLE = re.compile(r"\{([^{}]+)\}")
 _BASE64: JsonObject = {"type": "string", "contentEncoding": "base64"}
 _READS = ("GET", "HEAD", "OPTIONS", "TRACE")
 _EMPTY = ("204", "205")

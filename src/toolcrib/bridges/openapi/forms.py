@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple, TypeAlias, cast, get_args
+from urllib.parse import quote
 
 import msgspec
 
@@ -49,6 +50,8 @@ _OF_SCHEMAS = frozenset(
 _JSON = re.compile(r"(?:.*[/+])?(?:application)?json|\*/\*|application/\*", re.IGNORECASE)
 _FORM = ("application/x-www-form-urlencoded", "multipart/form-data")
 _VARIABLE = re.compile(r"\{([^{}]+)\}")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""What a header or a cookie may be called: https://www.rfc-editor.org/rfc/rfc9110#section-5.6.2"""
 
 
 class ApiParameter(NamedTuple):
@@ -147,9 +150,11 @@ def security_schemes(document: Document) -> dict[str, SecurityScheme]:
 
 def _scheme(id_: str, part: Node) -> SecurityScheme:
     match part.text("type"):
-        case "apiKey" if part.text("name") and part.text("in") in ("query", "header", "cookie"):
+        case "apiKey" if part.text("in") == "query" or (
+            part.text("in") in ("header", "cookie") and _TOKEN.fullmatch(part.text("name"))
+        ):
             return SecurityScheme(id_, "apiKey", part.text("name"), part.text("in"))
-        case "http" if part.text("scheme"):
+        case "http" if _TOKEN.fullmatch(part.text("scheme")):
             return SecurityScheme(id_, "http", part.text("scheme").lower())
         case "basic":
             return SecurityScheme(id_, "http", "basic")
@@ -185,7 +190,7 @@ class _Reading:
         said = dict.fromkeys(filter(None, (part.text("summary"), part.text("description"))))
         return ApiOperation(
             method=self._method.upper(),
-            path=self._path.partition("#")[0],
+            path=_encoded(self._path),
             id=part.text("operationId"),
             description="\n\n".join(said) or f"{self._method.upper()} {self._path}",
             parameters=tuple(self._sent(one for one in parameters if one is not None)),
@@ -204,7 +209,10 @@ class _Reading:
             one = self._document.resolved(given)
             if not one.text("name") or not one.text("in"):
                 raise NoTool("form", "a parameter has no name, or does not say where it is")
-            found[one.text("name"), one.text("in")] = one
+            name, place = one.text("name"), one.text("in")
+            if place in ("header", "cookie") and not _TOKEN.fullmatch(name):
+                raise NoTool("form", f"no {place} can be called {name!r:.60}")
+            found[name, place] = one
         return list(found.values())
 
     def _sent(self, parameters: Iterator[ApiParameter]) -> Iterator[ApiParameter]:
@@ -350,8 +358,20 @@ class _Reading:
                 url = server.text("url")
                 for name, variable in server.members("variables").items():
                     url = url.replace(f"{{{name}}}", variable.text("default"))
+                if "?" in url or "#" in url:
+                    raise NoTool("form", "its server has a query or a fragment")
                 return url
         return ""
+
+
+def _encoded(path: str) -> str:
+    """Return a path as it stands in a URL, without a fragment, which is never sent; its variables are
+    put in later."""
+    parts = re.split(r"(\{[^{}]+\})", path.partition("#")[0])
+    return "".join(part if at % 2 else quote(part, safe=_IN_PATHS) for at, part in enumerate(parts))
+
+
+_IN_PATHS = "/%:@!$&'()*+,;=~?"
 
 
 def _collection(part: Node) -> tuple[str, bool]:
@@ -389,7 +409,9 @@ _BYTES = ("application/octet-stream", "application/pdf", "application/zip", "app
 def _chosen(content: Mapping[str, Node] | list[str]) -> str:
     """Return the media type in which a body is sent: JSON before forms before text before bytes."""
     for wanted in (is_json, lambda kind: _plain(kind) in _FORM, is_text, is_bytes):
-        fitting = [kind for kind in content if wanted(kind)]
+        fitting = [
+            kind for kind in content if wanted(kind) and kind.isascii() and kind.isprintable()
+        ]
         if fitting:
             exact = [one for one in fitting if _plain(one) in ("application/json", *_FORM)]
             return (exact or fitting)[0]

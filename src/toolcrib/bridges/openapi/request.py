@@ -57,8 +57,9 @@ def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) 
     for sent in plan.parameters:
         value = arguments.get(sent.argument)
         if sent.place == "path":
-            told = _path(sent, value)
-            path, query = _filled(path, sent, told), [_filled(one, sent, told) for one in query]
+            variable, told = f"{{{sent.name}}}", _path(sent, value)
+            path = path.replace(variable, told)
+            query = [one.replace(variable, told) for one in query]
         elif value is None:
             continue
         elif sent.place == "query":
@@ -105,12 +106,6 @@ def _texts(value: JsonValue, encode: _Encode, *, explode: bool) -> list[str]:
     if explode:
         return [f"{name}={text}" for name, text in members]
     return [text for member in members for text in member]
-
-
-def _filled(text: str, sent: SentArgument, told: str) -> str:
-    for written in (f"{{{sent.name}}}", f"{{+{sent.name}}}"):
-        text = text.replace(written, told)
-    return text
 
 
 def _path(sent: SentArgument, value: JsonValue) -> str:
