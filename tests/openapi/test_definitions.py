@@ -77,6 +77,8 @@ def test_the_words_of_openapi_3_0_are_translated(given: Any, told: Any) -> None:
         ({"type": ["string", "null"]}, {"type": ["string", "null"]}),
         ({"type": "string", "nullable": True}, {"type": "string"}),  # it has no such word
         ({"const": 1, "examples": [1]}, {"const": 1, "examples": [1]}),
+        (True, {}),
+        (False, {"not": {}}),
         (
             {"$ref": "#/components/schemas/A", "minLength": 2},
             {"$ref": "#/$defs/A", "minLength": 2},

@@ -162,7 +162,9 @@ def test_the_path_of_a_document_is_encoded_as_well(path: str, sent_as: str) -> N
 
 
 def test_a_variable_may_have_any_name_and_stand_in_a_query() -> None:
-    named = [{"name": name, "in": "path", "schema": {}} for name in ("user id", "+rest", "q")]
+    named: list[Any] = [
+        {"name": name, "in": "path", "schema": {}} for name in ("user id", "+rest", "q")
+    ]
     plan = plan_of(one({"parameters": named}, path="/u/{user id}/{+rest}?q={q}"))
     request = request_of(plan, {"user_id": "a/b", "rest": "{q}", "q": "x&y"}, "key")
     assert request.path == "/u/a%2Fb/%7Bq%7D?q=x%26y"

@@ -114,6 +114,12 @@ def test_its_definitions_say_what_is_taken_and_given() -> None:
     }
 
 
+def test_an_answer_is_json_where_nothing_else_is_said() -> None:
+    responses = {"200": {"description": "x", "schema": {"type": "string"}}}
+    catalog, _ = made(one({"responses": responses}, version="2.0"))
+    assert catalog["it"].get_definition().output_schema == {"type": "string"}
+
+
 @each_row(
     ("said", "path"),
     [

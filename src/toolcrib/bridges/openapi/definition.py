@@ -23,7 +23,7 @@ from toolcrib.bridges.openapi.forms import (
     is_json,
     is_text,
 )
-from toolcrib.bridges.openapi.schemas import ApiSchemas, Translated
+from toolcrib.bridges.openapi.schemas import ApiSchemas, Translated, as_object
 from toolcrib.clients.server import SECRET_MEMBER
 from toolcrib.errors import CatalogError
 from toolcrib.tools.catalog import Names
@@ -81,7 +81,8 @@ class SentArgument(msgspec.Struct, frozen=True):
 class RequestPlan(msgspec.Struct, frozen=True):
     """What is known of an operation's requests before there is one.
 
-    `statuses` are those that the document declares, `accept` what its answers may be.
+    `accept` is what its answers may be, and `schemas` are those of successful answers by their status,
+    where they differ.
     """
 
     name: str
@@ -93,7 +94,6 @@ class RequestPlan(msgspec.Struct, frozen=True):
     body: BodyPlan | None
     accept: str
     schemas: Mapping[str, JsonObject]
-    """The schemas of successful answers by their status, where there are several."""
 
 
 class OperationReader:
@@ -262,7 +262,7 @@ class _ArgumentSchema:
     def _translated(self, part: Node) -> JsonObject:
         made = self._schemas.translated(part)
         self._names |= made.names
-        return dict(made.node) if isinstance(made.node, dict) else {}
+        return as_object(made.node)
 
     @staticmethod
     def _described(schema: JsonObject, description: str) -> JsonObject:

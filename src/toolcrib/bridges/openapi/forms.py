@@ -19,11 +19,10 @@ from toolcrib.bridges.openapi.document import Document, Node, NoTool
 
 Place: TypeAlias = Literal["path", "query", "header", "cookie"]
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
-IDEMPOTENCY_KEY = "idempotency-key"
 
 _IGNORED = frozenset(
     (
-        *("accept", "authorization", "content-type", "cookie", IDEMPOTENCY_KEY),
+        *("accept", "authorization", "content-type", "cookie", "idempotency-key"),
         *("connection", "content-length", "expect", "host", "transfer-encoding", "upgrade"),
     )
 )
@@ -241,9 +240,7 @@ class _Reading:
         if place not in _STYLES:
             raise NoTool("form", f"the parameter {name!r:.60} is in {place!r:.20}")
         content = part.members("content")
-        as_json = next(
-            (one for kind, one in content.items() if _JSON.fullmatch(_plain(kind))), None
-        )
+        as_json = next((one for kind, one in content.items() if is_json(kind)), None)
         if content and as_json is None:
             raise NoTool("media type", f"the parameter {name!r:.60} is sent as {_names(content)}")
         style = part.text("style") or _STYLES[place][0]
@@ -329,11 +326,10 @@ class _Reading:
         part = self._document.resolved(given)
         if self._document.is_swagger:
             schema = part.get("schema")
-            return ApiResponse(tuple(self._media_types("produces")) if schema else (), schema)
+            kinds = self._media_types("produces") or ["application/json"]
+            return ApiResponse(tuple(map(_plain, kinds)) if schema else (), schema)
         content = part.members("content")
-        as_json = next(
-            (one for kind, one in content.items() if _JSON.fullmatch(_plain(kind))), None
-        )
+        as_json = next((one for kind, one in content.items() if is_json(kind)), None)
         return ApiResponse(tuple(map(_plain, content)), as_json.get("schema") if as_json else None)
 
     def _media_types(self, key: str) -> list[str]:

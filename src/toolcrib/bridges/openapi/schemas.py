@@ -67,7 +67,7 @@ class ApiSchemas:
     def whole(self, schema: Translated, most: int = MAX_NODES) -> _Schema:
         """Return a schema with the definitions that it leads to. Raises NoTool if it has more nodes
         than `most`."""
-        made: _Schema = dict(schema.node) if isinstance(schema.node, dict) else {}
+        made = as_object(schema.node)
         definitions = self.definitions(schema.names, most - schema.size)
         return {**made, "$defs": definitions} if definitions else made
 
@@ -197,6 +197,13 @@ class _Walk:
             and (target == last or self._schemas.same_place(self._file, ref, target))
         ]
         return meaning or [last]
+
+
+def as_object(schema: Any) -> _Schema:
+    """Return a schema that may be true or false as an object."""
+    if isinstance(schema, dict):
+        return dict(schema)
+    return {} if schema else {"not": {}}
 
 
 def _bounded(made: _Schema) -> _Schema:
