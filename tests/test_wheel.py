@@ -116,6 +116,14 @@ async def calls():
 
 assert asyncio.run(calls()) in (42, "42", {"result": 42})
 """
+OPENAPI = """
+from toolcrib.bridges.openapi import ApiServer, openapi_catalog
+with open("api.yaml", "w") as document:
+    document.write("openapi: 3.0.3\\npaths: {/x: {get: {operationId: find}}}")
+assert openapi_catalog("api.yaml", http=ApiServer("https://api.example.com")).names == ("find",)
+"""
+
+
 EXTRAS = {
     "": "",
     "ag-ui": FRONTS,
@@ -129,6 +137,7 @@ EXTRAS = {
     "limits": LIMITED,
     "mcp": MCP,
     "local": "import xllamacpp" + PICKED.replace("NAME", "embedding"),
+    "openapi": OPENAPI,
     "otel": OTEL,
     "pick": PICKED.replace("NAME", "embedding"),
     "postgres": LOGGED + "import psycopg",

@@ -10,9 +10,11 @@ import pytest
 from openapi.documents import body_of, document, input_of, made, one, plan_of, with_body
 from rows import each_row
 
+from toolcrib import Trusted
 from toolcrib.bridges.openapi import openapi_catalog
 from toolcrib.errors import CatalogError, DefinitionError
 from toolcrib.schema import compile_validator
+from toolcrib.tools.lock import lock_catalog
 from toolcrib.values.json import json_copy
 
 
@@ -348,6 +350,44 @@ def test_a_method_is_a_claim_that_makes_a_tool_stricter(
     assert (marks.requires_approval, marks.safe, marks.read_only) == (asks, safe, False)
     assert entry.tool.imported is not None
     assert entry.tool.imported.claims_read_only is claims
+
+
+BASE: dict[str, Any] = {
+    "parameters": [{"name": "id", "in": "query", "schema": {"type": "integer"}}],
+    "summary": "Look at it.",
+}
+
+
+@each_row(
+    "other",
+    [
+        one(BASE, method="put"),
+        one(BASE, path="/admin"),
+        one({**BASE, "parameters": [{**BASE["parameters"][0], "in": "header"}]}),
+        one({**BASE, "parameters": [{**BASE["parameters"][0], "style": "deepObject"}]}),
+        one({**BASE, "servers": [{"url": "https://other.example"}]}),
+        one({**BASE, "security": [{}]}),
+    ],
+)
+def test_another_request_is_another_tool(other: Any) -> None:
+    """Though its name, its description and its schema are those that somebody read."""
+    source = one(BASE)
+    read = lock_catalog(openapi_catalog(source))
+    trusted = openapi_catalog(source, trust={"it": Trusted()}, lock=read)
+    assert not trusted["it"].get_definition().annotations.requires_approval
+    assert input_of(other) == input_of(source)
+    changed = openapi_catalog(other, trust={"it": Trusted()}, lock=read)
+    assert changed["it"].get_definition().annotations.requires_approval
+    digests = {one["it"].get_definition().digest for one in (trusted, changed)}
+    assert len(digests) == 2
+
+
+def test_policies_can_read_what_is_asked() -> None:
+    source = one({}, path="/x/y", method="delete")
+    catalog = openapi_catalog(source, marks={"it": {"marks": {"pii": True}}})
+    marks: Any = catalog["it"].get_definition().annotations.marks
+    assert marks["pii"] is True
+    assert marks["openapi"]["request"] == "DELETE /x/y"
 
 
 def answers(**responses: Any) -> Any:

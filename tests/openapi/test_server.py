@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -18,7 +20,7 @@ from rows import each_row
 
 from toolcrib import Approve, Completed, Failed, ToolCall, ToolRunner
 from toolcrib.bridges.openapi import ApiServer, openapi_catalog
-from toolcrib.errors import SourceError
+from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.kit import HttpLimits
 from toolcrib.values.record import Outcome
 
@@ -405,6 +407,15 @@ async def test_a_call_that_is_cancelled_ends_its_request() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         await asyncio.wait_for(ended.wait(), 5)
+
+
+def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("openapi: 3.0.0", encoding="utf-8")
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    for made in (lambda: ApiServer("https://a.com"), lambda: openapi_catalog(tmp_path / "a.yaml")):
+        with pytest.raises(MissingExtraError, match=r"pip install 'toolcrib\[openapi\]'"):
+            made()
 
 
 async def test_a_saved_key_is_in_no_part_of_a_definition() -> None:

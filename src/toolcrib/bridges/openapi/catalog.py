@@ -23,6 +23,7 @@ from toolcrib.tools.decorator import tool_from_dict
 from toolcrib.tools.trust import Pins, Trusts
 from toolcrib.values.context import CallContext
 from toolcrib.values.definition import All, AnnotationOptions, ImportedForm
+from toolcrib.values.json import digest
 from toolcrib.values.typed import Checked, names_wrong_types
 
 _LOGGER = logging.getLogger("toolcrib.bridges")
@@ -134,16 +135,26 @@ def _tool(form: ImportedForm, plan: RequestPlan, author: _AuthorSays) -> Tool[..
 
 
 def _made(form: ImportedForm, plan: RequestPlan, author: _AuthorSays) -> Tool[..., Any]:
-    """Return a tool. Raises SchemaError, NoTool, and DefinitionError for what its author says of it."""
+    """Return a tool whose digests are also those of its request: another request is another tool.
+
+    Raises SchemaError, NoTool, and DefinitionError for what its author says of it.
+    """
     handlers, visible = {plan.name: _caller(plan)}, author.visible.get(plan.name)
+    said = author.marks.get(plan.name, {})
+    request = {"request": f"{plan.method} {plan.path}", "digest": plan.digest}
+    marks: AnnotationOptions = {**said, "marks": {**said.get("marks", {}), "openapi": request}}
     try:
-        return tool_from_dict(form, handlers, visible, marks=author.marks)
+        tool = tool_from_dict(form, handlers, visible, marks={plan.name: marks})
     except SchemaError:
         raise
     except DefinitionError as error:
         if plan.name in author.marks or plan.name in author.visible:
             raise
         raise _unusable(error) from None
+    assert tool.imported is not None  # noqa: S101  its form is
+    origin = digest([tool.imported.origin, plan.digest])
+    tool.imported = tool.imported._replace(origin=origin)
+    return tool
 
 
 def _unusable(error: DefinitionError) -> NoTool:

@@ -28,7 +28,7 @@ from toolcrib.clients.server import SECRET_MEMBER
 from toolcrib.errors import CatalogError
 from toolcrib.tools.catalog import Names
 from toolcrib.values.definition import ImportedForm
-from toolcrib.values.json import JsonObject
+from toolcrib.values.json import JsonObject, digest
 
 CONTEXT, API = "toolcrib_context", "toolcrib_api"
 """The parameters that the runner fills in: no argument may have their names."""
@@ -94,6 +94,12 @@ class RequestPlan(msgspec.Struct, frozen=True):
     body: BodyPlan | None
     accept: str
     schemas: Mapping[str, JsonObject]
+
+    @property
+    def digest(self) -> str:
+        """`sha256:…` over what is sent for given arguments, and where."""
+        sent = (self.method, self.path, self.server, self.security, self.parameters, self.body)
+        return digest(msgspec.to_builtins(sent))
 
 
 class OperationReader:

@@ -11,6 +11,7 @@ import base64
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from importlib.util import find_spec
 from ipaddress import ip_network
 from typing import Protocol, TypeAlias
 from urllib.parse import quote, unquote, urljoin, urlsplit
@@ -18,7 +19,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 from toolcrib.bridges.openapi.forms import Security, SecurityScheme
 from toolcrib.bridges.openapi.request import ApiRequest
 from toolcrib.clients.server import merged, names_server
-from toolcrib.errors import CapabilityError, SourceError
+from toolcrib.errors import CapabilityError, MissingExtraError, SourceError
 from toolcrib.kit.http import GuardedHttp, HttpAnswer, HttpLimits
 from toolcrib.tools import capability
 from toolcrib.values.typed import names_wrong_types
@@ -48,8 +49,8 @@ class ApiServer:
     a token, `user:password` for HTTP's basic authentication, or a function that gives one. `also` are
     further origins, for operations that name a server of their own; it and `private` are `allow` and
     `private` of `GuardedHttp`. An address that stands in `url` itself (`http://127.0.0.1:8000`) was
-    named, and may be reached. Raises SourceError for a URL that names no server, and for a key that
-    no request can hold.
+    named, and may be reached. Raises MissingExtraError without the extra `openapi`, SourceError for a
+    URL that names no server, and for a key that no request can hold.
     """
 
     @names_wrong_types
@@ -62,6 +63,8 @@ class ApiServer:
         private: Iterable[str] = (),
         limits: HttpLimits | None = None,
     ) -> None:
+        if find_spec("aiohttp") is None:
+            raise MissingExtraError("openapi", "toolcrib.bridges.openapi.ApiServer")
         parts = urlsplit(url) if names_server(url) else None
         if parts is None or parts.query or "@" in parts.netloc:
             raise SourceError(f"{url[:80]!r} is no server: write it as https://api.example.com/v1")
