@@ -60,8 +60,8 @@ ToolsOption: TypeAlias = Annotated[
         "--tools",
         metavar="WHERE",
         help="module:attribute, a module, a Python file, a .json/.jsonl file of definitions, "
-        "entry-points[:NAME], openapi:FILE#URL for an API, or mcp:COMMAND, mcp:URL or mcp:FILE.json for "
-        "the tools of MCP servers; the kit if left out.",
+        "entry-points[:NAME], openapi:FILE#URL for an API, or mcp:COMMAND, mcp:URL or mcp:FILE.json "
+        "for the tools of MCP servers; the kit if left out.",
     ),
 ]
 DataOption: TypeAlias = Annotated[
