@@ -20,7 +20,7 @@ class ScriptedModel(BaseChatModel):
     """Says one reply after the other; which is next is in the conversation. `offered` are the tools."""
 
     replies: list[AIMessage]
-    offered: list[Any] = []
+    offered: list[Any]
 
     def _generate(
         self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **_: Any

@@ -113,4 +113,4 @@ if __name__ == "__main__":
     else:
         ended = blocking(where, *sys.argv[2:])
     for message in told(ended):
-        print(message.status, message.content, flush=True)
+        sys.stdout.write(f"{message.status} {message.content}\n")

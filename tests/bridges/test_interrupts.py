@@ -109,7 +109,9 @@ async def test_an_answer_to_another_question_is_none(build: Any) -> None:
 
 
 @BUILDS
-@pytest.mark.parametrize("said", [True, "yes", {"decisions": [{"type": "approve"}]}, {"type": "approve"}])
+@pytest.mark.parametrize(
+    "said", [True, "yes", {"decisions": [{"type": "approve"}]}, {"type": "approve"}]
+)
 async def test_what_is_no_answer_lets_nothing_run(said: Any, build: Any) -> None:
     till = Till(build, ONE)
     await till.ask()

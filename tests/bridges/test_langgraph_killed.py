@@ -1,4 +1,4 @@
-"""`kill -9` between an effect and its checkpoint, and before an answer: the graph goes on, one effect."""
+"""`kill -9` between an effect and its checkpoint, or before an answer: it goes on, with one effect."""
 
 from __future__ import annotations
 
@@ -45,4 +45,6 @@ async def test_a_graph_that_was_killed_goes_on_with_one_effect(
         records = [entry.record for entry in await log.entries()]
     keys = {record.idempotency_key for record in records if record.name == "pay"} - {""}
     assert len(keys) == 1
-    assert {(r.run_id, r.provider_id) for r in records if r.name == "pay"} == {("thread_1", "call_1")}
+    assert {(r.run_id, r.provider_id) for r in records if r.name == "pay"} == {
+        ("thread_1", "call_1")
+    }

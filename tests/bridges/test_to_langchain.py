@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from bridges.langchain_helpers import ASKED, agent, asks, model, reply, thread, told, tool_node
-from langchain.agents import create_agent
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import ToolException
@@ -153,7 +152,9 @@ def test_a_graph_may_be_called_without_a_loop() -> None:
 async def test_a_budget_is_of_a_whole_thread(build: Any, config: Any) -> None:
     tools = to_langchain_tools(ToolRunner([divide], policy=[budget(calls=3)]))
     two = [asks("divide", "call_0", a=1, b=4), asks("divide", "call_1", a=1, b=2)]
-    graph = build(tools, reply(*two), reply(*two), saver=None if config is None else InMemorySaver())
+    graph = build(
+        tools, reply(*two), reply(*two), saver=None if config is None else InMemorySaver()
+    )
     messages = told(await graph.ainvoke(ASKED, config))
     assert [m.status for m in messages] == ["success", "success", "success", "error"]
     assert json.loads(messages[-1].content)["error"]["code"] == "budget_exceeded"
@@ -333,7 +334,7 @@ async def test_parts_of_a_streaming_tool_are_custom_events() -> None:
 
 async def test_an_agent_ends_with_what_a_direct_tool_gives() -> None:
     tools = to_langchain_tools(ToolRunner([divide]), return_direct=["divide"])
-    result = await create_agent(model(reply(asks("divide", a=1, b=4))), tools).ainvoke(ASKED)
+    result = await agent(tools, reply(asks("divide", a=1, b=4))).ainvoke(ASKED)
     assert result["messages"][-1].content == "0.25"
     with pytest.raises(CatalogError, match="did you mean 'divide'"):
         to_langchain_tools(ToolRunner([divide]), return_direct=["divid"])

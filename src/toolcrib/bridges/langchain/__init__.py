@@ -1,4 +1,4 @@
-"""LangChain and LangGraph, both ways: a runner's tools for their agents, and their tools for a catalog."""
+"""LangChain and LangGraph, both ways: a runner's tools for their agents, their tools for a catalog."""
 
 from toolcrib.errors import MissingExtraError
 

@@ -8,7 +8,16 @@ like all that others wrote, until its author's own code says `own=True`, or trus
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
+from functools import partial
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    get_args,
+    get_origin,
+)
 
 from langchain_core.messages import ToolMessage
 from langchain_core.messages.tool import ToolOutputMixin
@@ -23,7 +32,7 @@ from langchain_core.tools import (
 from langchain_core.tools import Tool as PlainLangChainTool
 from langgraph.prebuilt import ToolRuntime
 from langsmith import tracing_context
-from pydantic import PrivateAttr, RootModel, ValidationError
+from pydantic import BaseModel, PrivateAttr, RootModel, ValidationError
 from typing_extensions import Unpack
 
 from toolcrib.errors import DefinitionError, ToolError
@@ -31,6 +40,7 @@ from toolcrib.tools import Tool, get_definition
 from toolcrib.tools.build import ToolOptions
 from toolcrib.tools.component import value_faults
 from toolcrib.tools.decorator import make_function_tool
+from toolcrib.tools.signature import read_hints
 from toolcrib.values.context import CallContext
 from toolcrib.values.definition import ALL, All, AnnotationOptions
 from toolcrib.values.json import JsonObject
@@ -45,8 +55,8 @@ _NOT_HERE = (
 
 
 class WithArtifact(RootModel[Any]):
-    """What a tool of `response_format="content_and_artifact"` gave. In JSON, and so for the model, it is
-    the content; the application has `value.artifact`."""
+    """What a tool of `response_format="content_and_artifact"` gave. In JSON, and so for the model, it
+    is the content; the application has `value.artifact`."""
 
     _artifact: Any = PrivateAttr(default=None)
 
@@ -55,7 +65,7 @@ class WithArtifact(RootModel[Any]):
         return self._artifact
 
 
-def from_langchain_tool(  # noqa: PLR0913  what @tool takes, too
+def from_langchain_tool(
     tool: BaseTool,
     *,
     visible: Sequence[str] | All | None = None,
@@ -104,7 +114,9 @@ def _schema(tool: BaseTool) -> JsonObject:
     if isinstance(tool, PlainLangChainTool) and tool.args_schema is None:  # takes one text
         return {"type": "object", "properties": dict(tool.args), "required": list(tool.args)}
     shown = tool.tool_call_schema
-    made: JsonObject = dict(shown) if isinstance(shown, dict) else shown.model_json_schema()
+    if not (isinstance(shown, type) and issubclass(shown, BaseModel)):
+        raise DefinitionError(f"tool '{tool.name}': its args_schema is of pydantic 1, or none")
+    made = shown.model_json_schema()
     return {key: made[key] for key in made if key not in ("title", "description")}  # the tool's own
 
 
@@ -122,7 +134,9 @@ def _given_by(tool: BaseTool, inject: dict[str, Callable[[CallContext], Any]]) -
     missing = [n for n, kind in kinds.items() if kind == "other" and n not in inject]
     strangers = [n for n in inject if n not in kinds]
     if strangers:
-        raise DefinitionError(f"tool '{tool.name}': inject names {strangers[0]!r}, which it does not")
+        raise DefinitionError(
+            f"tool '{tool.name}': inject names {strangers[0]!r}, which it does not"
+        )
     if missing:
         raise DefinitionError(
             f"tool '{tool.name}' takes {', '.join(missing)}, which LangGraph injects: say what it gets,"
@@ -137,18 +151,22 @@ def _given_by(tool: BaseTool, inject: dict[str, Callable[[CallContext], Any]]) -
 
 
 def _injected(tool: BaseTool) -> dict[str, _Kind]:
-    """Return the parameters of a tool that LangChain fills in, in its function or in its schema."""
-    hints: dict[str, Any] = {}
-    for source in (tool.args_schema, _function_of(tool)):
-        if source is not None and not isinstance(source, dict):
-            hints |= get_type_hints(source, include_extras=True)
-    return {name: kind for name, hint in hints.items() if (kind := _kind(hint)) is not None}
+    """Return the parameters of a tool that LangChain fills in, by its function or by its schema."""
+    found: dict[str, _Kind] = {}
+    for source in (_function_of(tool), tool.args_schema):
+        if source is None or isinstance(source, dict):
+            continue
+        for name, hint in read_hints(source, tool.name, {}, lenient=True).items():
+            kind = _kind(hint)
+            if kind is not None:
+                found[name] = kind
+    return found
 
 
 def _function_of(tool: BaseTool) -> Callable[..., Any]:
-    own: Any = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
+    own: Callable[..., Any] | None = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
     if own is not None:
-        return getattr(own, "func", own)  # of a partial  # type: ignore[no-any-return]
+        return own.func if isinstance(own, partial) else own
     return type(tool)._run if _is_sync(tool) else type(tool)._arun  # noqa: SLF001  as BaseTool does
 
 

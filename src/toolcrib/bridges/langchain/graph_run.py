@@ -3,7 +3,7 @@
 Rule: the same call of the same step is the same call, whoever makes it again, and in whichever process.
 A thread of a graph is a run. A call is known by its thread, by the task of the step that makes it
 (LangGraph gives a step that is done again, from the same checkpoint, the same id), and by the id that
-the model gave it. Some models count their calls from `call_0` in each reply: the task tells those apart.
+the model gave it. Some models count from `call_0` in each reply: the task tells those apart.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ ANSWER_SCHEMA: dict[str, Any] = {
 
 class GraphCall(NamedTuple):
     """Where a call comes from. `step` is the task of the graph that makes it, perhaps with others, and
-    `asked_at` the time of the checkpoint before; `pauses` says that the graph can stop for an answer, and
-    `writer` takes custom events."""
+    `asked_at` the time of the checkpoint before. `pauses` says that the graph can stop for an answer;
+    `writer` takes its custom events."""
 
     run_id: str
     call_id: str
@@ -77,7 +77,8 @@ def graph_call(
     if info is None:
         return GraphCall(thread or uuid.uuid4().hex, given)
     return GraphCall(
-        thread or info.checkpoint_id,  # the calls of a step share one; what was before is in messages
+        thread
+        or info.checkpoint_id,  # the calls of a step share one; what was before is in messages
         f"{info.task_id}/{given}",
         info.task_id,
         _messages(runtime),
@@ -178,8 +179,8 @@ def _mark(message: BaseMessage) -> Mapping[str, Any] | None:
 class Steps:
     """The calls that run now, by the step that makes them.
 
-    A ToolNode makes all calls of a reply in one step. If one of them stops the graph, LangGraph does not
-    wait for the others, and what they give is lost; so that one waits until they have ended.
+    A ToolNode makes all calls of a reply in one step. If one of them stops the graph, LangGraph does
+    not wait for the others, and what they give is lost; so that one waits until they have ended.
     """
 
     def __init__(self) -> None:

@@ -46,7 +46,7 @@ from toolcrib.tools import Entry
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import ANONYMOUS, Answer, ApprovalRequest, Approve, Caller, Refuse
 from toolcrib.values.json import JsonObject, JsonValue
-from toolcrib.values.record import CallError, Completed, Outcome, Waiting
+from toolcrib.values.record import CallError, Completed, Failed, Outcome, Waiting
 from toolcrib.values.typed import check_type
 from toolcrib.wire.forms import NameRule, wire_names
 
@@ -56,7 +56,9 @@ NAMES = NameRule("A-Za-z0-9_-", 64, first="A-Za-z_")
 """What every provider takes: LangChain sends names as they are."""
 RUNTIME = "toolcrib_runtime"
 """The parameter that a ToolNode fills in; no model is told of it."""
-_LATER = CallError.of(ErrorCode.APPROVAL_REQUIRED, "The call waits for an approval. It did not run.")
+_LATER = CallError.of(
+    ErrorCode.APPROVAL_REQUIRED, "The call waits for an approval. It did not run."
+)
 
 
 def to_langchain_tools(
@@ -113,8 +115,8 @@ class _Bridge:
     async def outcome(
         self, call: ToolCall, at: GraphCall, caller: Caller, end: Callable[[], None]
     ) -> tuple[Outcome, Mapping[str, Any]]:
-        """Return the outcome of a call, and the mark that its message bears. Raises GraphInterrupt to
-        ask, and whatever `exec` raises. `end` says that the outcome is known, or is somebody's to give."""
+        """Return the outcome of a call, and the mark that its message bears. `end` is called when it is
+        known, or when it waits. Raises GraphInterrupt to ask, and whatever `exec` raises."""
         runner = self.pausing if at.pauses else self.runner
         spent = self.threads.spent(at)
         watcher = None if at.writer is None else _Watcher(call, at.writer)
@@ -200,7 +202,7 @@ class RunnerTool(BaseTool):
     async def arun(  # noqa: PLR0913  BaseTool's own parameters
         self,
         tool_input: str | dict[str, Any],
-        verbose: bool | None = None,  # noqa: FBT001
+        verbose: bool | None = None,
         start_color: str | None = None,
         color: str | None = None,
         callbacks: Any = None,
@@ -247,7 +249,9 @@ class RunnerTool(BaseTool):
     def _call(
         self, arguments: str | JsonObject, at: GraphCall, tool_call_id: str | None
     ) -> ToolCall:
-        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        text = (
+            arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        )
         fault = fault_of(at.messages, tool_call_id)
         return ToolCall(
             at.call_id,
@@ -273,11 +277,10 @@ class RunnerTool(BaseTool):
         self, outcome: Outcome, mark: Mapping[str, Any], tool_call_id: str | None
     ) -> tuple[Any, Any]:
         """Return what the caller is given, and what callbacks are shown. Raises ToolException."""
-        error = _LATER if isinstance(outcome, Waiting) else None
-        if isinstance(outcome, Completed):
-            public: JsonValue = outcome.public
-        else:
-            public = error_content(outcome.error if error is None else error)
+        error = None if isinstance(outcome, Completed) else _error(outcome)
+        public = (
+            outcome.public if isinstance(outcome, Completed) else error_content(_error(outcome))
+        )
         if tool_call_id is None:
             if not isinstance(outcome, Completed):
                 raise ToolException(public)
@@ -296,6 +299,11 @@ class RunnerTool(BaseTool):
             )
 
         return message(answered.content), message(content_of(public))
+
+
+def _error(outcome: Failed | Waiting) -> CallError:
+    """Return why there is no result; a call that waits, and whose graph cannot, has not run."""
+    return outcome.error if isinstance(outcome, Failed) else _LATER
 
 
 async def _below(
