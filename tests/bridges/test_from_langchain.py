@@ -160,6 +160,9 @@ class Traced(BaseCallbackHandler):
     def on_tool_start(self, *told: Any, **more: Any) -> None:
         self.seen.append((told, more))
 
+    def on_tool_end(self, *told: Any, **more: Any) -> None:
+        self.seen.append((told, more))
+
 
 async def test_tracers_are_not_told_of_the_inner_call() -> None:
     """Ours tells them, with what is secret masked."""
@@ -168,7 +171,7 @@ async def test_tracers_are_not_told_of_the_inner_call() -> None:
     (outer,) = to_langchain_tools(ToolRunner([made]))
     config: RunnableConfig = {"callbacks": [traced]}
     await outer.ainvoke({"text": SECRET}, config)
-    assert len(traced.seen) == 1
+    assert len(traced.seen) == 2
     assert SECRET not in str(traced.seen)
 
 
@@ -259,6 +262,31 @@ async def test_a_tool_exception_is_for_the_model(handle: Any, told: str) -> None
 
     find.handle_tool_error = handle
     assert await error(from_langchain_tool(find, own=True), shelf=1) == ("tool_error", told)
+
+
+async def test_what_an_imported_tool_says_of_an_error_is_for_the_model_alone() -> None:
+    @lc_tool
+    async def find(shelf: int) -> str:
+        """Find."""
+        raise ToolException(SECRET)
+
+    async def yes(_: Any) -> Approve:
+        return Approve("ada")
+
+    runner = ToolRunner([from_langchain_tool(find)], approver=yes)
+    outcome = await runner.exec(ToolCall("1", "find", '{"shelf": 1}'))
+    assert isinstance(outcome, Failed)
+    assert outcome.told == SECRET
+    assert SECRET not in str(outcome.record)
+    assert SECRET not in outcome.error.message
+    (outer,) = to_langchain_tools(runner)
+    traced = Traced()
+    config: RunnableConfig = {"callbacks": [traced]}
+    call = {"type": "tool_call", "name": "find", "id": "2", "args": {"shelf": 1}}
+    message = await outer.ainvoke(call, config)
+    assert SECRET in message.content
+    assert len(traced.seen) == 2
+    assert SECRET not in str(traced.seen)
 
 
 async def test_any_other_exception_reaches_nobody() -> None:

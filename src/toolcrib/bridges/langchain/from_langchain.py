@@ -48,6 +48,7 @@ from toolcrib.values.typed import check_type
 
 Injected: TypeAlias = Mapping[str, Callable[[CallContext], Any]]
 _Kind: TypeAlias = Literal["call id", "runtime", "other"]
+_REFUSED = "The tool says that the call failed. What it says is for the model."
 _NOT_HERE = (
     "a tool that returns a Command steers a graph: give it to the graph as it is, beside those of"
     " to_langchain_tools"
@@ -100,7 +101,7 @@ def from_langchain_tool(
         annotations={"tags": tuple(tool.tags or ()), **annotations},
         is_own=own,
     )
-    made = make_function_tool(_handler(tool, given), options, {})
+    made = make_function_tool(_handler(tool, given, own=own), options, {})
     if own:
         return made
     form = {"name": options.name, "description": tool.description, "input_schema": schema}
@@ -120,7 +121,7 @@ def _schema(tool: BaseTool) -> JsonObject:
     return {key: made[key] for key in made if key not in ("title", "description")}  # the tool's own
 
 
-class _Given(NamedTuple):
+class _InjectedArguments(NamedTuple):
     """How the arguments that no model sends are made, by name; `names` are all of them."""
 
     names: frozenset[str]
@@ -129,7 +130,9 @@ class _Given(NamedTuple):
     made_by: Injected
 
 
-def _given_by(tool: BaseTool, inject: dict[str, Callable[[CallContext], Any]]) -> _Given:
+def _given_by(
+    tool: BaseTool, inject: dict[str, Callable[[CallContext], Any]]
+) -> _InjectedArguments:
     kinds = _injected(tool)
     missing = [n for n, kind in kinds.items() if kind == "other" and n not in inject]
     strangers = [n for n in inject if n not in kinds]
@@ -142,7 +145,7 @@ def _given_by(tool: BaseTool, inject: dict[str, Callable[[CallContext], Any]]) -
             f"tool '{tool.name}' takes {', '.join(missing)}, which LangGraph injects: say what it gets,"
             f" inject={{{missing[0]!r}: lambda context: …}}"
         )
-    return _Given(
+    return _InjectedArguments(
         frozenset(kinds),
         tuple(n for n, kind in kinds.items() if kind == "call id" and n not in inject),
         tuple(n for n, kind in kinds.items() if kind == "runtime" and n not in inject),
@@ -189,8 +192,9 @@ def _is_sync(tool: BaseTool) -> bool:
     return type(tool)._arun is BaseTool._arun  # noqa: SLF001  nobody else tells
 
 
-def _handler(tool: BaseTool, given: _Given) -> Callable[..., Any]:
-    """Return the function that a runner calls."""
+def _handler(tool: BaseTool, given: _InjectedArguments, *, own: bool) -> Callable[..., Any]:
+    """Return the function that a runner calls. Of a tool that is not our `own`, what it says of an
+    error is for the model alone: nobody here has read that."""
     refused = tool.model_copy(update={"handle_tool_error": False, "handle_validation_error": False})
     formatted = bool(given.call_ids) or tool.response_format == "content_and_artifact"
     config: RunnableConfig = {"callbacks": []}  # they would be given all of its arguments
@@ -207,17 +211,19 @@ def _handler(tool: BaseTool, given: _Given) -> Callable[..., Any]:
     def call(toolcrib_context: CallContext, **arguments: Any) -> Any:
         with tracing_context(enabled=False):
             try:
-                return _result(tool, refused.invoke(asked(arguments, toolcrib_context), config))
+                return _result(
+                    tool, refused.invoke(asked(arguments, toolcrib_context), config), own
+                )
             except (ToolException, ValidationError) as raised:
-                raise _told(tool, raised) from raised
+                raise _told(tool, raised, own) from raised
 
     async def acall(toolcrib_context: CallContext, **arguments: Any) -> Any:
         with tracing_context(enabled=False):
             try:
                 made = await refused.ainvoke(asked(arguments, toolcrib_context), config)
-                return _result(tool, made)
+                return _result(tool, made, own)
             except (ToolException, ValidationError) as raised:
-                raise _told(tool, raised) from raised
+                raise _told(tool, raised, own) from raised
 
     return call if _is_sync(tool) else acall
 
@@ -233,7 +239,7 @@ def _runtime(context: CallContext) -> ToolRuntime[Any, Any]:
     )
 
 
-def _result(tool: BaseTool, made: Any) -> Any:
+def _result(tool: BaseTool, made: Any, own: bool) -> Any:
     """Return what the tool gave. Raises ToolError where its message says that it failed."""
     if not isinstance(made, ToolMessage):
         several = made if isinstance(made, list) else [made]
@@ -241,7 +247,7 @@ def _result(tool: BaseTool, made: Any) -> Any:
             raise TypeError(_NOT_HERE)
         return made
     if made.status == "error":
-        raise ToolError(made.text)
+        raise _refusal(made.text, own)
     if tool.response_format != "content_and_artifact":
         return made.content
     result = WithArtifact(made.content)
@@ -249,15 +255,19 @@ def _result(tool: BaseTool, made: Any) -> Any:
     return result
 
 
-def _told(tool: BaseTool, raised: ToolException | ValidationError) -> ToolError:
+def _told(tool: BaseTool, raised: ToolException | ValidationError, own: bool) -> ToolError:
     """Return what the model reads of an error, as the tool's own settings have it. Of arguments that
     its classes refuse, that is where and of what kind: pydantic's text repeats the value."""
     if isinstance(raised, ToolException):
         said: Any = tool.handle_tool_error
         told = said(raised) if callable(said) else said
-        return ToolError(told if isinstance(told, str) else str(raised))
+        return _refusal(told if isinstance(told, str) else str(raised), own)
     schema = tool.args_schema
     if isinstance(schema, dict) or schema is None or raised.title != schema.__name__:
         raise raised
     places = (f"/{'/'.join(map(str, where))}: {what}" for where, what in value_faults(raised))
     return ToolError(f"The tool does not take these arguments: {'; '.join(places)}", retryable=True)
+
+
+def _refusal(text: str, own: bool) -> ToolError:
+    return ToolError(text) if own else ToolError(_REFUSED, model_text=text)

@@ -130,23 +130,23 @@ def fault_of(messages: Sequence[BaseMessage], tool_call_id: str | None) -> CallF
     return None
 
 
-class Spent(NamedTuple):
+class ThreadSpending(NamedTuple):
     """What a thread has spent, and how often each call of it was made, by its key."""
 
     tally: RunTally
     counted: dict[str, int]
 
 
-class Threads:
+class ThreadTallies:
     """The tallies of threads. What was spent before is in the messages of a thread that this process
     does not know; that it is tainted, in those of any."""
 
     def __init__(self, nonce: str) -> None:
         self._nonce = nonce
-        self._known: OrderedDict[str, Spent] = OrderedDict()
+        self._known: OrderedDict[str, ThreadSpending] = OrderedDict()
         self._lock = threading.Lock()
 
-    def spent(self, call: GraphCall) -> Spent:
+    def spent(self, call: GraphCall) -> ThreadSpending:
         marks = [mark for mark in map(_mark, call.messages) if mark is not None]
         with self._lock:
             known = self._known.get(call.run_id)
@@ -160,14 +160,14 @@ class Threads:
             known.tally.tainted = True
         return known
 
-    def _from(self, run_id: str, marks: Sequence[Mapping[str, Any]]) -> Spent:
+    def _from(self, run_id: str, marks: Sequence[Mapping[str, Any]]) -> ThreadSpending:
         tally = RunTally(run_id=run_id, nonce=self._nonce, started=time.monotonic())
         counted = dict[str, int]()
         for mark in marks:
             if mark["key"] and counted.setdefault(mark["key"], 0) == 0:
                 counted[mark["key"]] = 1
                 tally.count(mark["tool"], mark["cost"])
-        return Spent(tally, counted)
+        return ThreadSpending(tally, counted)
 
 
 def _mark(message: BaseMessage) -> Mapping[str, Any] | None:
@@ -176,7 +176,7 @@ def _mark(message: BaseMessage) -> Mapping[str, Any] | None:
     return mark if isinstance(mark, dict) else None
 
 
-class Steps:
+class RunningSteps:
     """The calls that run now, by the step that makes them.
 
     A ToolNode makes all calls of a reply in one step. If one of them stops the graph, LangGraph does
@@ -214,7 +214,7 @@ class Steps:
             await asyncio.wait(running)
 
 
-class Answers:
+class InterruptAnswers:
     """Asks by `interrupt`, and gives each question the answer that names it.
 
     Calls of one step may share a task of the graph. LangGraph then gives what somebody resumed with to

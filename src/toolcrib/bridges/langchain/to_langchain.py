@@ -28,12 +28,13 @@ from langgraph.types import Command, Interrupt, StreamWriter
 from pydantic import PrivateAttr
 
 from toolcrib.agent.history import content_of, error_content, result_message
+from toolcrib.approvals import answer_later
 from toolcrib.bridges.langchain.graph_run import (
     MARK,
-    Answers,
     GraphCall,
-    Steps,
-    Threads,
+    InterruptAnswers,
+    RunningSteps,
+    ThreadTallies,
     answer_json,
     fault_of,
     graph_call,
@@ -106,11 +107,11 @@ class _Bridge:
 
     def __init__(self, runner: ToolRunner, caller: Caller | CallerOf, nonce: str) -> None:
         self.runner = runner
-        self.pausing = runner if runner.approver is not None else runner.with_approver(_later)
+        self.pausing = runner if runner.approver is not None else runner.with_approver(answer_later)
         self.caller_of: CallerOf = (lambda _: caller) if isinstance(caller, Caller) else caller
-        self.threads = Threads(nonce)
-        self.answers = Answers()
-        self.steps = Steps()
+        self.threads = ThreadTallies(nonce)
+        self.answers = InterruptAnswers()
+        self.steps = RunningSteps()
 
     async def outcome(
         self, call: ToolCall, at: GraphCall, caller: Caller, end: Callable[[], None]
@@ -119,7 +120,7 @@ class _Bridge:
         known, or when it waits. Raises GraphInterrupt to ask, and whatever `exec` raises."""
         runner = self.pausing if at.pauses else self.runner
         spent = self.threads.spent(at)
-        watcher = None if at.writer is None else _Watcher(call, at.writer)
+        watcher = None if at.writer is None else _EventWriter(call, at.writer)
         scope = CallScope(spent.tally, observer=watcher, counted=spent.counted)
         outcome = await runner.exec(call, caller=caller, scope=scope)
         end()
@@ -137,17 +138,13 @@ class _Bridge:
         return outcome, mark | {"tainted": spent.tally.tainted}
 
 
-async def _later(_: ApprovalRequest) -> None:
-    """Leave a question open: whoever resumes the graph answers it."""
-
-
 def _asked_at(request: ApprovalRequest, then: float) -> ApprovalRequest:
     """Return a question that lapses when it would have if it had been asked then."""
     lapses = then + request.expires_at - request.asked_at
     return msgspec.structs.replace(request, asked_at=then, expires_at=lapses)
 
 
-class _Watcher:
+class _EventWriter:
     """Passes on the parts of a streaming tool, as custom events of the graph."""
 
     def __init__(self, call: ToolCall, writer: StreamWriter) -> None:
