@@ -15,9 +15,21 @@ from langchain_core.tools import ToolException
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_config
+from langgraph.func import entrypoint, task
+from langgraph.graph import START, MessagesState, StateGraph
 
-from toolcrib import ALL, CallContext, Caller, Catalog, ToolError, ToolRunner, per_call, tool
-from toolcrib.bridges.langchain import to_langchain_tools
+from toolcrib import (
+    ALL,
+    Approve,
+    CallContext,
+    Caller,
+    Catalog,
+    ToolError,
+    ToolRunner,
+    per_call,
+    tool,
+)
+from toolcrib.bridges.langchain import resume, to_langchain_tools
 from toolcrib.errors import CatalogError
 from toolcrib.policies import budget
 from toolcrib.testing import MemorySink
@@ -359,3 +371,88 @@ async def test_a_sink_that_fails_is_raised() -> None:
     with pytest.raises(OSError, match="no space"):
         await one.ainvoke(asks("divide", a=1, b=4), {"callbacks": [tracer]})
     assert [kind for kind, _ in tracer.seen] == ["start", "error"]
+
+
+async def test_a_call_that_is_cancelled_is_recorded_so() -> None:
+    begun = asyncio.Event()
+
+    @tool(visible=ALL)
+    async def wait() -> None:
+        """Wait."""
+        begun.set()
+        await asyncio.sleep(60)
+
+    sink, tracer = MemorySink(), Tracer()
+    (one,) = to_langchain_tools(ToolRunner([wait], sinks=[sink]))
+    task = asyncio.create_task(one.ainvoke(asks("wait"), {"callbacks": [tracer]}))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [record.error and record.error.code for record in sink.records] == ["cancelled"]
+    assert [kind for kind, _ in tracer.seen] == ["start", "error"]
+
+
+async def test_arguments_that_are_no_json_do_not_run() -> None:
+    (one,) = to_langchain_tools(ToolRunner([divide]))
+    message = await one.ainvoke(asks("divide", a=1, b=float("nan")))
+    assert json.loads(message.content)["error"]["code"] == "invalid_json"
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        await one.ainvoke({"a": 1, "b": object()})
+
+
+async def test_a_node_and_a_task_of_ones_own_make_calls_once() -> None:
+    """Without a ToolNode, which would say what the state is."""
+    (pay_once,), paid = _paying()
+
+    def node(state: MessagesState) -> dict[str, Any]:
+        calls = state["messages"][-1].tool_calls  # type: ignore[union-attr]
+        return {"messages": [pay_once.invoke(call) for call in calls]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("pay", node)
+    graph.add_edge(START, "pay")
+    compiled = graph.compile(checkpointer=InMemorySaver())
+    said: Any = {"messages": [reply(asks("pay", cents=5))]}
+    (asked,) = compiled.invoke(said, thread())["__interrupt__"]
+    result = compiled.invoke(resume((asked, Approve("ada"))), thread())
+    assert (paid, told(result)[0].content) == ([5], "paid 5")
+
+
+async def test_a_task_of_the_functional_interface_makes_calls_once() -> None:
+    (pay_once,), paid = _paying()
+
+    @task
+    async def pay_task(call: Any) -> Any:
+        return await pay_once.ainvoke(call)
+
+    @entrypoint(checkpointer=InMemorySaver())
+    async def work(call: Any) -> str:
+        return str((await pay_task(call)).content)
+
+    (asked,) = (await work.ainvoke(asks("pay", cents=5), thread()))["__interrupt__"]
+    assert await work.ainvoke(resume((asked, Approve("ada"))), thread()) == "paid 5"
+    assert paid == [5]
+
+
+async def test_an_agent_within_a_graph_stops_and_goes_on() -> None:
+    tools, paid = _paying()
+    graph = StateGraph(MessagesState)
+    graph.add_node("clerk", agent(tools, reply(asks("pay", cents=5))))
+    graph.add_edge(START, "clerk")
+    compiled: Any = graph.compile(checkpointer=InMemorySaver())
+    (asked,) = (await compiled.ainvoke(ASKED, thread()))["__interrupt__"]
+    result = await compiled.ainvoke(resume((asked, Approve("ada"))), thread())
+    assert (paid, told(result)[0].content) == ([5], "paid 5")
+
+
+def _paying() -> tuple[list[Any], list[int]]:
+    """Return a tool that asks, and what it paid."""
+    paid: list[int] = []
+
+    async def pay(cents: int) -> str:
+        """Pay."""
+        paid.append(cents)
+        return f"paid {cents}"
+
+    return to_langchain_tools(ToolRunner([tool(pay, visible=ALL, safe=False)])), paid

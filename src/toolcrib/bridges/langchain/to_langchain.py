@@ -7,12 +7,9 @@ masked, and the public view of a result. The model, and so the state of a graph,
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 import uuid
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from contextvars import copy_context
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -40,6 +37,7 @@ from toolcrib.bridges.langchain.graph_run import (
     graph_call,
     storable,
 )
+from toolcrib.bridges.langchain.plain_calls import wait_for
 from toolcrib.errors import CatalogError, ErrorCode, no_such
 from toolcrib.runner import CallScope, ToolRunner
 from toolcrib.runner.output import public_arguments
@@ -193,8 +191,8 @@ class RunnerTool(BaseTool):
         raise NotImplementedError("a tool of a runner is called by invoke or ainvoke")
 
     def run(self, tool_input: str | dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Do what `arun` does, in a loop of its own. It blocks a loop that runs in this thread."""
-        return _to_the_end(self.arun(tool_input, *args, **kwargs))
+        """Do what `arun` does, in another thread's loop. It blocks a loop that runs in this thread."""
+        return wait_for(self.arun(tool_input, *args, **kwargs))
 
     async def arun(  # noqa: PLR0913  BaseTool's own parameters
         self,
@@ -317,32 +315,3 @@ def _taken_out(arguments: str | JsonObject) -> ToolRuntime[Any, Any] | None:
         return None
     runtime: Any = arguments.pop(RUNTIME)
     return runtime if isinstance(runtime, ToolRuntime) else None
-
-
-def _to_the_end(made: Coroutine[Any, Any, T]) -> T:
-    """Run it to the end in this thread, or in another one if a loop runs in this one."""
-    if not _is_in_loop():
-        return asyncio.run(made)
-    ended: list[T] = []
-    raised: list[BaseException] = []
-
-    def go() -> None:
-        try:
-            ended.append(asyncio.run(made))
-        except BaseException as error:  # noqa: BLE001  raised below
-            raised.append(error)
-
-    thread = threading.Thread(target=copy_context().run, args=(go,), daemon=True)
-    thread.start()
-    thread.join()
-    if raised:
-        raise raised[0]
-    return ended[0]
-
-
-def _is_in_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
