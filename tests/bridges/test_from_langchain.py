@@ -26,6 +26,8 @@ from langchain_core.tools import Tool as PlainTool
 from langchain_core.tools import tool as lc_tool
 from langgraph.prebuilt import InjectedState, InjectedStore, ToolRuntime
 from langgraph.types import Command
+from langsmith import tracing_context
+from langsmith.utils import tracing_is_enabled
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from toolcrib import ALL, Approve, Catalog, Completed, Failed, ReadOnly, ToolCall, ToolRunner
@@ -173,6 +175,37 @@ async def test_tracers_are_not_told_of_the_inner_call() -> None:
     await outer.ainvoke({"text": SECRET}, config)
     assert len(traced.seen) == 2
     assert SECRET not in str(traced.seen)
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+async def test_langsmith_is_not_told_of_the_inner_call(*, blocking: bool) -> None:
+    def traces() -> bool:
+        """Say whether LangSmith would be told of what is called here."""
+        return bool(tracing_is_enabled())
+
+    async def atraces() -> bool:
+        """Say whether LangSmith would be told of what is called here."""
+        return bool(tracing_is_enabled())
+
+    given = lc_tool(traces) if blocking else lc_tool(atraces)
+    with tracing_context(enabled="local"):
+        assert tracing_is_enabled()
+        assert await value(from_langchain_tool(given, own=True)) is False
+
+
+async def test_a_tool_with_a_state_of_its_own_keeps_it() -> None:
+    class Counting(BaseTool):
+        name: str = "count"
+        description: str = "Count."
+        counted: int = 0
+
+        def _run(self) -> int:
+            self.counted += 1
+            return self.counted
+
+    counting = Counting()
+    await value(from_langchain_tool(counting, own=True))
+    assert counting.counted == 1
 
 
 class Text(BaseModel):

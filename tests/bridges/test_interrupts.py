@@ -16,6 +16,7 @@ from langgraph.types import Command, Interrupt
 from toolcrib import ALL, Approve, Refuse, ToolRunner, tool
 from toolcrib.approvals import ApprovalStore
 from toolcrib.bridges.langchain import resume, to_langchain_tools
+from toolcrib.errors import ApprovalError
 from toolcrib.testing import MemorySink
 from toolcrib.values.decision import Answer
 
@@ -109,6 +110,19 @@ async def test_an_answer_to_another_question_is_none(build: Any) -> None:
 
 
 @BUILDS
+async def test_an_answer_that_is_given_in_another_thread_is_none(build: Any) -> None:
+    """Who may go on with one thread has nothing to say in another."""
+    till = Till(build, ONE)
+    (mine,) = await till.ask()
+    (other,) = (await till.graph.ainvoke(ASKED, thread("thread_2")))["__interrupt__"]
+    said: Any = resume((mine, Approve("ada"))).resume
+    await till.graph.ainvoke(Command(resume={other.id: said[mine.id]}), thread("thread_2"))
+    anything = {"id": "apr_other", "type": "approve", "by": "ada"}
+    await till.graph.ainvoke(Command(resume={mine.id: anything}), thread())
+    assert till.paid == []
+
+
+@BUILDS
 @pytest.mark.parametrize(
     "said", [True, "yes", {"decisions": [{"type": "approve"}]}, {"type": "approve"}]
 )
@@ -167,9 +181,17 @@ async def test_a_graph_that_cannot_stop_says_so() -> None:
         raise AssertionError("it ran")
 
     tools = to_langchain_tools(ToolRunner([wipe]))
-    (message,) = told(await agent(tools, reply(asks("wipe"))).ainvoke(ASKED))
-    assert "approval_required" in message.content
+    for config in (None, thread()):
+        (message,) = told(await agent(tools, reply(asks("wipe"))).ainvoke(ASKED, config))
+        assert "approval_required" in message.content
     assert "approval_required" in (await tools[0].ainvoke(asks("wipe"))).content
+
+
+async def test_what_is_no_question_is_not_answered() -> None:
+    with pytest.raises(ApprovalError, match="no question of a tool"):
+        resume((Interrupt("How old are you?", id="a"), Approve("ada")))
+    with pytest.raises(TypeError, match="Approve"):
+        resume((Interrupt({"id": "b"}, id="a"), True))  # type: ignore[arg-type]
 
 
 @BUILDS

@@ -234,6 +234,11 @@ async def test_who_calls_is_said_by_a_function_of_the_config() -> None:
     assert json.loads(message.content)["error"]["code"] == "denied"
 
 
+def test_who_calls_is_a_caller() -> None:
+    with pytest.raises(TypeError, match="a function of a RunnableConfig"):
+        to_langchain_tools(ToolRunner([divide]), caller="ada")  # type: ignore[arg-type]
+
+
 async def test_a_capability_may_be_made_of_the_config() -> None:
     @capability
     class Tenant:

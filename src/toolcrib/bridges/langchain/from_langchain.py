@@ -195,7 +195,10 @@ def _is_sync(tool: BaseTool) -> bool:
 def _handler(tool: BaseTool, given: _InjectedArguments, *, own: bool) -> Callable[..., Any]:
     """Return the function that a runner calls. Of a tool that is not our `own`, what it says of an
     error is for the model alone: nobody here has read that."""
-    refused = tool.model_copy(update={"handle_tool_error": False, "handle_validation_error": False})
+    refused = tool
+    if tool.handle_tool_error or tool.handle_validation_error:  # else its errors would be results
+        unhandled = {"handle_tool_error": False, "handle_validation_error": False}
+        refused = tool.model_copy(update=unhandled)
     formatted = bool(given.call_ids) or tool.response_format == "content_and_artifact"
     config: RunnableConfig = {"callbacks": []}  # they would be given all of its arguments
 

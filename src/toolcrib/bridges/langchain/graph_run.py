@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import msgspec
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.prebuilt import ToolRuntime
 from langgraph.runtime import ExecutionInfo, get_runtime
 from langgraph.types import StreamWriter, interrupt
@@ -83,7 +84,7 @@ def graph_call(
         info.task_id,
         _messages(runtime),
         _time_of(info.checkpoint_id),
-        pauses=thread != "" and tool_call_id is not None,
+        pauses=tool_call_id is not None and _keeps(config),
         writer=None if runtime is None else runtime.stream_writer,
     )
 
@@ -94,6 +95,12 @@ def _execution_info() -> ExecutionInfo | None:
     except RuntimeError:  # nothing runs here
         return None
     return None if runtime is None else runtime.execution_info
+
+
+def _keeps(config: RunnableConfig) -> bool:
+    """Return whether a checkpointer keeps the thread: without one, nobody could go on with it."""
+    kept = config.get("configurable", {}).values()
+    return any(isinstance(value, BaseCheckpointSaver) for value in kept)
 
 
 def _messages(runtime: ToolRuntime[Any, Any] | None) -> Sequence[BaseMessage]:
@@ -217,26 +224,27 @@ class RunningSteps:
 class InterruptAnswers:
     """Asks by `interrupt`, and gives each question the answer that names it.
 
-    Calls of one step may share a task of the graph. LangGraph then gives what somebody resumed with to
-    whichever of them asks first: what is another's is kept for it.
+    Calls of one reply may share a step of the graph. LangGraph then gives what somebody resumed with to
+    whichever of them asks first: what is another's is kept for it. It is kept for that step alone: who
+    may resume one thread has nothing to say in another.
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, object] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], object] = OrderedDict()
         self._lock = threading.Lock()
 
-    def ask(self, request: ApprovalRequest) -> object:
+    def ask(self, request: ApprovalRequest, step: str) -> object:
         """Return what was said to this question: an Answer, or what is none. Raises GraphInterrupt."""
         with self._lock:
-            while request.id not in self._kept:
+            while (step, request.id) not in self._kept:
                 said = interrupt(storable(request), response_schema=ANSWER_SCHEMA)
                 named = said.get("id") if isinstance(said, Mapping) else None
                 if not isinstance(named, str):
                     return said
-                self._kept[named] = _answer(said)
+                self._kept[step, named] = _answer(said)
                 if len(self._kept) > _MOST:
                     self._kept.popitem(last=False)
-            return self._kept.pop(request.id)
+            return self._kept.pop((step, request.id))
 
 
 def _answer(said: Mapping[str, Any]) -> object:

@@ -38,7 +38,7 @@ from toolcrib.bridges.langchain.graph_run import (
     storable,
 )
 from toolcrib.bridges.langchain.plain_calls import wait_for
-from toolcrib.errors import CatalogError, ErrorCode, no_such
+from toolcrib.errors import ApprovalError, CatalogError, ErrorCode, no_such
 from toolcrib.runner import CallScope, ToolRunner
 from toolcrib.runner.output import public_arguments
 from toolcrib.tools import Entry
@@ -77,6 +77,8 @@ def to_langchain_tools(
     `return_direct`. Raises CatalogError for a name there that is no tool's.
     """
     check_type("runner", runner, ToolRunner, "a ToolRunner")
+    if not callable(caller):
+        check_type("caller", caller, Caller, "a Caller, or a function of a RunnableConfig")
     for name in return_direct:
         if name not in runner.catalog:
             raise CatalogError(no_such("tool", name, runner.catalog.names))
@@ -92,10 +94,12 @@ def resume(*answers: tuple[Interrupt, Answer]) -> Command[Any]:
     """Return the Command with which a graph goes on, given each interrupt with its answer.
 
     Approve runs the call, with other arguments if it has some; Refuse does not. Interrupts that are
-    left out keep waiting.
+    left out keep waiting. Raises ApprovalError for an interrupt that asks something else.
     """
     for asked, answer in answers:
         check_type("asked", asked, Interrupt, "an Interrupt of the graph's result")
+        if not (isinstance(asked.value, dict) and isinstance(asked.value.get("id"), str)):
+            raise ApprovalError(f"the interrupt {asked.id} is no question of a tool of a runner")
         check_type("answer", answer, (Approve, Refuse), "Approve(by=…) or Refuse()")
     return Command(resume={a.id: answer_json(a.value["id"], answer) for a, answer in answers})
 
@@ -125,7 +129,7 @@ class _Bridge:
         while isinstance(outcome, Waiting) and at.pauses:
             await self.steps.others(at.step)
             request = _asked_at(outcome.request, at.asked_at)
-            said: Any = self.answers.ask(request)
+            said: Any = self.answers.ask(request, at.step)
             scope = msgspec.structs.replace(scope, asked={request.id: request})
             if self.runner.approver is None or isinstance(said, Approve | Refuse):
                 scope = msgspec.structs.replace(scope, answers={request.id: said})
