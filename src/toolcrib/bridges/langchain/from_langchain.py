@@ -105,7 +105,7 @@ def from_langchain_tool(
     if own:
         return made
     form = {"name": options.name, "description": tool.description, "input_schema": schema}
-    return made.brought(get_definition(form).digest)
+    return made.brought(get_definition(form))
 
 
 def _schema(tool: BaseTool) -> JsonObject:
