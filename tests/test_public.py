@@ -137,6 +137,7 @@ ROOMS = {
     "toolcrib.testing": ["MemorySink", "ScriptedClient", "call", "cassette", "openai_server"],
     "toolcrib.errors": ["ErrorCode", "ToolError", "ToolcribError"],
     "toolcrib.kit": ["catalog"],
+    "toolcrib.bridges.openapi": ["ApiServer", "HttpApi", "openapi_catalog"],
 }
 
 

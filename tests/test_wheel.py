@@ -100,6 +100,30 @@ PRICED = """
 from toolcrib.clients.providers import _library
 _library()
 """
+MCP = """
+from toolcrib import Approve
+from toolcrib.bridges.mcp import StdioServer, mcp_catalog
+
+SERVER = "from mcp.server import MCPServer as S; s = S('s'); s.tool(name='answer')(lambda: 42); s.run()"
+
+async def yes(request):
+    return Approve("ada")
+
+async def calls():
+    async with mcp_catalog(StdioServer(sys.executable, ("-c", SERVER))) as catalog:
+        answer = ToolCall(id="c", name="answer", arguments="{}")
+        return (await run(catalog["answer"], call=answer, approver=yes)).value
+
+assert asyncio.run(calls()) in (42, "42", {"result": 42})
+"""
+OPENAPI = """
+from toolcrib.bridges.openapi import ApiServer, openapi_catalog
+with open("api.yaml", "w") as document:
+    document.write("openapi: 3.0.3\\npaths: {/x: {get: {operationId: find}}}")
+assert openapi_catalog("api.yaml", http=ApiServer("https://api.example.com")).names == ("find",)
+"""
+
+
 EXTRAS = {
     "": "",
     "ag-ui": FRONTS,
@@ -111,7 +135,9 @@ EXTRAS = {
     "http": SERVED,
     "kit": KIT,
     "limits": LIMITED,
+    "mcp": MCP,
     "local": "import xllamacpp" + PICKED.replace("NAME", "embedding"),
+    "openapi": OPENAPI,
     "otel": OTEL,
     "pick": PICKED.replace("NAME", "embedding"),
     "postgres": LOGGED + "import psycopg",

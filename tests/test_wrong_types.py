@@ -359,6 +359,7 @@ def test_lists_are_taken_for_tuples() -> None:
 ROOMS = (
     *("wire", "clients", "tools", "tools.lock", "hydration", "pick", "approvals", "policies"),
     *("storage", "kit", "testing", "chat", "chat.ag_ui"),
+    "bridges.openapi",
 )
 WRONG: list[Any] = [3, None, "x", b"x", [1], {"a": 1}, A]
 PYTHONS_OWN = re.compile(

@@ -122,7 +122,7 @@ def _has_line(source: TextIO, given_up: threading.Event) -> bool:
 
 def question(request: ApprovalRequest) -> str:
     """Return the question as ASCII: nothing in it can move a cursor or pass for another character."""
-    tool = json.dumps(request.tool)[1:-1]
+    tool = json.dumps(request.title)[1:-1]
     reason = json.dumps(request.reason)[1:-1]  # a policy may quote a model
     answers = f"y/N, {_FOR_RUN}" if request.for_run else "y/N"
     return f"Run {tool} {shown_request(request)}? ({reason}) [{answers}] "

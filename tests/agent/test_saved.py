@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,6 +111,23 @@ async def test_with_a_key_no_field_can_be_changed() -> None:
         with pytest.raises(SourceError, match="signature"):
             await agent(key=KEY).resume(changed, {question: Approve("grace")})
     assert ran == []
+
+
+def test_what_0_2_has_signed_goes_on_and_cannot_be_added_to() -> None:
+    text = Path(__file__).with_name("signed_0_2.json").read_text(encoding="utf-8")
+    state = RunState.from_json(text)
+    state.check_signature(KEY)
+    again = json.loads(state.to_json())
+    RunState.from_json(json.dumps(again)).check_signature(KEY)
+    for place, field, more in (
+        (again, "suspended", {"call": {"saved": {}}}),
+        (again["pending"][0], "within", [{"run_id": "r", "call_id": "c", "tool": "t"}]),
+        (again["tally"]["inner"], "calls", 1),
+    ):
+        before, place[field] = place[field], more
+        with pytest.raises(SourceError, match="signature"):
+            RunState.from_json(json.dumps(again)).check_signature(KEY)
+        place[field] = before
 
 
 async def test_with_a_key_nothing_can_be_added() -> None:
@@ -302,6 +320,7 @@ def earlier_arguments(state: dict[str, Any]) -> None:
         lambda state: state["usage"].update(requests=9, cache_read=9),
         whole(elapsed=60.0),
         whole(corrections=1),
+        tally(inner={"turns": 9, "calls": 0, "cost": 0.0}),
     ],
 )
 async def test_what_one_place_says_is_found_by_the_signature_alone(

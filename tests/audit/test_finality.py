@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -658,3 +659,69 @@ async def test_a_read_that_never_began_has_not_ended(url: str, how: str) -> None
             assert isinstance(await again.exec(CALL, scope=scope()), Completed)
         (story,) = stories(await log.entries())
         assert story.record.status == "completed"
+
+
+def interrupted(*, read_only: bool) -> list[Any]:
+    marks: dict[str, Any] = {"visible": ALL, "read_only": read_only}
+
+    @tool(**marks)
+    async def at_once(cents: int) -> int:
+        """Be interrupted."""
+        raise KeyboardInterrupt
+
+    @tool(**marks)
+    async def later(cents: int) -> int:
+        """Be interrupted when it has waited."""
+        await asyncio.sleep(0.001)
+        raise KeyboardInterrupt
+
+    @tool(**marks)
+    async def streams(cents: int) -> AsyncIterator[int]:
+        """Be interrupted after a part."""
+        yield cents
+        raise KeyboardInterrupt
+
+    @tool(**marks)
+    def thread(cents: int) -> int:
+        """Be interrupted in a thread."""
+        raise KeyboardInterrupt
+
+    return [at_once, later, streams, thread]
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "with another"])
+@pytest.mark.parametrize("read_only", [False, True], ids=["effects", "reads"])
+@pytest.mark.parametrize("name", ["at_once", "later", "streams", "thread"])
+def test_a_program_that_is_interrupted_has_its_calls_in_the_log(
+    tmp_path: Path, name: str, read_only: bool, beside: bool
+) -> None:
+    """By a tool itself, as by Ctrl-C: the whole program ends, and each call that began has an end."""
+    url = f"sqlite:///{tmp_path}/crib.db"
+
+    @tool(visible=ALL, read_only=read_only)
+    async def waits(cents: int) -> None:
+        """Wait until it is cancelled."""
+        await asyncio.sleep(30)
+
+    calls = [ToolCall("0", name, CALL.arguments), ToolCall("1", "waits", CALL.arguments)]
+
+    async def program() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # it prints such ends
+        async with AuditLog(url) as log:
+            runner = ToolRunner([*interrupted(read_only=read_only), waits], sinks=[log])
+            await (runner.exec_all(calls) if beside else runner.exec(calls[0]))
+
+    async def told() -> list[tuple[str, str, str]]:
+        async with AuditLog(url) as log:
+            records = [entry.record for entry in await log.entries()]
+        return [(one.id, one.status, one.error.code if one.error else "") for one in records]
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(program())
+    ids = {call.id for call in calls[: 1 + beside]}
+    found = asyncio.run(told())
+    assert {line for line in found if line[1] == "failed"} == {
+        (i, "failed", "cancelled") for i in ids
+    }
+    begun = [id_ for id_, status, _ in found if status == "started"]
+    assert sorted(begun) == ([] if read_only else sorted(ids))

@@ -28,8 +28,7 @@ _started = iter(range(1_000_000))
 
 
 def odd(log: Path, *options: str) -> StdioServer:
-    paths = {"PYTHONPATH": str(ROOT / "tests")}
-    return StdioServer(sys.executable, (str(ODD), str(log), *options), paths)
+    return StdioServer(sys.executable, (str(ODD), str(log), *options))
 
 
 def of_npm(name: str, *arguments: str) -> StdioServer:

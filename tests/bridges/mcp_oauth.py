@@ -95,15 +95,18 @@ class OneUser:
 class Person:
     """Goes to the address that a client shows, and comes back with a code."""
 
+    back_to = AnyUrl("http://127.0.0.1:7/back")
+
     def __init__(self) -> None:
         self.asked = 0
+        self.client: OAuthClientInformationFull | None = None
         self._back = ""
         self._tokens: OAuthToken | None = None
-        self._client: OAuthClientInformationFull | None = None
 
-    def signs_in(self, url: str) -> OAuthClientProvider:
-        told = OAuthClientMetadata(redirect_uris=[AnyUrl("http://127.0.0.1:7/back")])
-        return OAuthClientProvider(url, told, self, self.goes_to, self.comes_back)
+    def signs_in(self, url: str, metadata_url: str | None = None) -> OAuthClientProvider:
+        told = OAuthClientMetadata(redirect_uris=[self.back_to])
+        ways = (self.goes_to, self.comes_back)
+        return OAuthClientProvider(url, told, self, *ways, client_metadata_url=metadata_url)
 
     async def goes_to(self, address: str) -> None:
         self.asked += 1
@@ -122,7 +125,7 @@ class Person:
         self._tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        return self._client
+        return self.client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        self._client = client_info
+        self.client = client_info

@@ -16,7 +16,6 @@ from typing import Any
 
 import mcp_types as types
 import uvicorn
-from bridges.mcp_oauth import OneUser
 from mcp.server.auth.provider import ProviderTokenVerifier
 from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
 from mcp.server.context import ServerRequestContext
@@ -198,6 +197,8 @@ async def on_list(
     _ctx: Context, params: types.PaginatedRequestParams | None
 ) -> types.ListToolsResult:
     note("list")
+    if options.log.with_suffix(".broken").exists():
+        raise RuntimeError("it cannot be listed")
     kind = options.list
     if kind == "endless":
         at = 0 if params is None or params.cursor is None else int(params.cursor)
@@ -239,6 +240,8 @@ def guarded(listening: socket.socket) -> dict[str, Any]:
     """What makes the server ask for tokens that it gives itself."""
     if not options.oauth:
         return {}
+    from bridges.mcp_oauth import OneUser
+
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     registers = ClientRegistrationOptions(enabled=True)
     settings = AuthSettings.model_validate(

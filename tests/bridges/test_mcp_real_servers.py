@@ -47,7 +47,7 @@ async def test_its_tools_are_listed_and_no_provider_refuses_them(
     servers = mcp_catalog(server(name, *arguments), client={"mode": mode})
     async with servers as catalog:
         assert set(TOOLS[name]) <= set(catalog.names)
-        assert servers.refused == ()
+        assert servers.left_out == ()
         assert [one for one in check_tools(catalog) if one.effect == "refused"] == []
 
 

@@ -20,7 +20,7 @@ from rows import each_row
 
 from toolcrib import ErrorCode, ToolRunner
 from toolcrib.bridges.mcp import HttpServer, mcp_catalog
-from toolcrib.bridges.mcp.transport import TOO_LARGE, BoundedLines, UnanswerableError
+from toolcrib.bridges.mcp.transport import TOO_LARGE, UNREADABLE, BoundedLines, UnanswerableError
 from toolcrib.errors import SourceError
 
 CANARY = "canary-77d0"
@@ -76,6 +76,14 @@ def test_of_a_message_that_is_too_long_its_call_is_told(
         return
     assert isinstance(first.message, types.JSONRPCError)
     assert (first.message.id, first.message.error.code) == (number, TOO_LARGE)
+
+
+@each_row("number", [0, 7, 10**12])
+def test_of_a_message_that_cannot_be_read_its_call_is_told(number: int) -> None:
+    (found,) = BoundedLines(LONGEST).feed(DEEP.replace(b"ID", str(number).encode()) + b"\n")
+    assert isinstance(found, SessionMessage)
+    assert isinstance(found.message, types.JSONRPCError)
+    assert (found.message.id, found.message.error.code) == (number, UNREADABLE)
 
 
 @each_row(
@@ -163,6 +171,7 @@ class Script:
 
 GONE = b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32603, "message": "it is broken"}}'
 FORM = "application/json"
+DEEP = b'{"jsonrpc":"2.0","id":ID,"result":{"content":[],"x":' + b"[" * 900 + b"]" * 900 + b"}}"
 
 
 @each_row(
@@ -175,6 +184,7 @@ FORM = "application/json"
         (200, "text/html", b"<h1>hello</h1>", ErrorCode.TOOL_ERROR, "Unexpected content type"),
         (200, FORM, b"{", ErrorCode.TOOL_ERROR, ""),
         (200, FORM, b"[1]", ErrorCode.TOOL_ERROR, ""),
+        (200, FORM, DEEP, ErrorCode.TOOL_ERROR, ""),
         (200, FORM, b"[" * 9_000_000, ErrorCode.TOOL_ERROR, ""),
         (202, "text/plain", b"", ErrorCode.TOOL_ERROR, "202 Accepted"),
         (200, FORM, b'{"jsonrpc":"2.0","id":ID,"result":{"x":1}}', ErrorCode.TOOL_ERROR, ""),

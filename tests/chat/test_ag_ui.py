@@ -20,16 +20,18 @@ from pydantic import TypeAdapter
 from rows import each_row
 from starlette.applications import Starlette
 from starlette.requests import Request
+from stops import STOPS, stopped
 
 from toolcrib import ALL, Agent, Caller, Limits, ToolRunner, tool
 from toolcrib.chat import ChatLimits, ThreadStore
-from toolcrib.chat.ag_ui import ag_ui_route
+from toolcrib.chat.ag_ui import _Events, _Input, ag_ui_route
 from toolcrib.chat.messages import LARGEST_ARGUMENTS, LARGEST_RESULT
 from toolcrib.clients import OpenAIClient
 from toolcrib.errors import ProviderError, SourceError
 from toolcrib.policies import ask
 from toolcrib.testing import MemorySink, ScriptedClient, call, cut, openai_server, raw_call
 from toolcrib.values.message import ChatRequest, ReasoningPart, StreamPart, TextPart
+from toolcrib.values.run import Done, ToolCallStarted
 
 Json = dict[str, Any]
 EVENT: TypeAdapter[Any] = TypeAdapter(core.Event)
@@ -164,6 +166,28 @@ async def test_an_interrupt_is_an_approval_and_runs_once() -> None:
         assert RAN == [1, 5]
 
 
+async def test_what_an_agent_within_asks_is_an_interrupt_of_its_call() -> None:
+    RAN.clear()
+    pays = [call("pay", cents=5), call("pay", cents=7)]
+    clerk = Agent(ScriptedClient([pays, "Both."]), [pay]).as_tool("clerk", "Pays.", visible=ALL)
+    desk = Agent(ScriptedClient([call("clerk", prompt="Pay."), "Done."]), [clerk])
+    async with client(desk) as page:
+        ended = await page.run(user())
+        assert_valid_agui(page.events, max_warnings=0)
+        (started,) = page.of("TOOL_CALL_START")
+        asked = interrupts(ended)
+        assert {each["toolCallId"] for each in asked} == {started["toolCallId"]}
+        assert asked[0]["message"].startswith('Run clerk > pay {"cents": 5}? (')
+        answers = [resolved(asked[0], approved=True), resolved(asked[1], approved=False)]
+        assert (await page.run(resume=answers))["outcome"] == {"type": "success"}
+        (result,) = page.of("TOOL_CALL_RESULT")
+        assert (result["toolCallId"], result["content"], RAN) == (
+            started["toolCallId"],
+            "Both.",
+            [5],
+        )
+
+
 @each_row("nothing", [{"content": ""}, {}])
 async def test_an_answer_that_said_nothing_is_taken_back(nothing: Json) -> None:
     async with client(agent("Hi.")) as page:
@@ -248,6 +272,23 @@ WRONG: dict[str, tuple[Any, str]] = {
     "another member": ([{"payload": {"approved": True, "args": {}}}], "invalid_answer"),
     "a yes for the run to something else": (
         [{"payload": {"approved": True, "forRun": "all"}}],
+        "invalid_answer",
+    ),
+    "a no with an edit": (
+        [{"payload": {"approved": False, "editedArgs": {"cents": 5}}}],
+        "invalid_answer",
+    ),
+    "a no with an empty edit": (
+        [{"payload": {"approved": False, "editedArgs": {}}}],
+        "invalid_answer",
+    ),
+    "a no for the run": ([{"payload": {"approved": False, "forRun": True}}], "invalid_answer"),
+    "a yes for the run that was not offered": (
+        [{"payload": {"approved": True, "forRun": True}}],
+        "invalid_answer",
+    ),
+    "a yes to exactly this that was not offered": (
+        [{"payload": {"approved": True, "forRun": "exactly"}}],
         "invalid_answer",
     ),
     "an edit of another type": (
@@ -385,6 +426,19 @@ async def test_the_ends_of_a_run() -> None:
         ended = await page.run(user())
         assert (ended["type"], ended["code"]) == ("RUN_ERROR", "limited")
         assert_valid_agui(page.events, max_warnings=0)
+
+
+@each_row("how", STOPS)
+async def test_the_result_of_a_stopped_call_says_whether_it_has_run(how: str) -> None:
+    """A client sends it back: a model that reads `cancelled` alone would make the call again."""
+    events, begun = await stopped(how)
+    front = _Events(_Input("t", "r", []))
+    names = {event.id: event.name for event in events if isinstance(event, ToolCallStarted)}
+    for event in events:
+        told = [] if isinstance(event, Done) else list(front.of(event))
+        for result in (each for each in told if isinstance(each, core.ToolCallResultEvent)):
+            may_have_run = "error" not in result.content or "is not known" in result.content
+            assert may_have_run is (names[result.tool_call_id] in begun), result.content
 
 
 class Breaking(ScriptedClient):

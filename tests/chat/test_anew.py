@@ -214,6 +214,22 @@ async def test_what_a_turn_that_broke_off_had_read_taints_what_is_asked_next(
         await page.ended("waiting", 3)
 
 
+async def test_what_an_agent_within_had_read_in_a_turn_that_broke_off_taints_too(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clerk = Agent(ScriptedClient([call("look", order=1), "Read."]), [look, pay])
+    turns = ScriptedClient([call("clerk", prompt="Look."), "Read.", call("pay", cents=7)])
+    tools = ToolRunner([clerk.as_tool("clerk", "Looks.", visible=ALL), pay])
+    async with page_of(chat_app(Agent(turns, tools), store=url)) as page:
+        with monkeypatch.context() as failing:
+            failing.setattr(TurnView, "ended", lambda *_given: 1 / 0)
+            await page.ask("Look.")
+            await page.ended("failed")
+        await page.ask("Pay 7.")
+        await page.ended("waiting", 2)
+        assert PAID == []
+
+
 @each_row(
     "first",
     [

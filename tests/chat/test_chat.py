@@ -111,6 +111,45 @@ async def test_a_call_says_what_its_reply_has_cost(
         assert [each["turn"] for each in page.turns[0]["replies"]] == [1, 2]
 
 
+async def test_what_an_agent_within_asks_is_answered_one_after_the_other(url: str) -> None:
+    pays = [call("pay", cents=5), call("pay", cents=7)]
+    clerk = Agent(ScriptedClient([pays, "Both paid."]), [pay]).as_tool(
+        "clerk", "Pays.", visible=ALL
+    )
+    model = ScriptedClient([call("clerk", prompt="Pay 5 and 7."), "Done."])
+    app = chat_app(Agent(model, ToolRunner([clerk])), store=url)
+    async with page_of(app) as page:
+        await page.ask("Pay 5 and 7.")
+        for cents in (5, 7):
+            await page.ended("waiting")
+            (card,) = page.calls()
+            asked = card["approval"]
+            assert (card["name"], card["state"], asked["arguments"]) == (
+                "clerk",
+                "waiting",
+                {"cents": cents},
+            )
+            assert asked["reason"] == "clerk > pay: the tool is marked as not safe"
+            path = f"/{page.thread}/approvals/{asked['id']}"
+            assert (await page.post(path, {"decision": "approve"}))[0] == 202
+            await page.until(lambda _, path=asked["id"]: not _asks(page, path))  # type: ignore[misc]
+        await page.ended()
+        assert PAID == [5, 7]
+        (card,) = page.calls()
+        assert (card["state"], card["result"], card["approval"]) == (
+            "completed",
+            "Both paid.",
+            None,
+        )
+        kinds = [part["type"] for part in card["progress"]]
+        assert kinds.count("tool_call_finished") == 2
+        assert page.turns[0]["usage"]["requests"] == 4
+
+
+def _asks(page: Page, approval_id: str) -> bool:
+    return any(card["approval"] and card["approval"]["id"] == approval_id for card in page.calls())
+
+
 async def test_an_approval_waits_and_runs_once(url: str) -> None:
     app = chat_app(agent(call("pay", cents=5), "Done."), store=url)
     async with page_of(app) as page:

@@ -144,6 +144,12 @@ SENT: dict[str, tuple[str, Any, dict[str, str], str]] = {
         {},
         "422 invalid_body",
     ),
+    "a yes for the run that was not offered": (
+        ANSWER,
+        YES | {"for_run": True},
+        {},
+        "422 invalid_answer",
+    ),
     "a no for the run": (
         ANSWER,
         {"decision": "deny", "for_run": "exactly"},

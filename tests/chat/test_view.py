@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rows import each_row
+from stops import STOPS, stopped
 
 from toolcrib import ALL, Agent, Event, Image, ToolContent, ToolRunner, tool
 from toolcrib.chat.view import (
@@ -122,6 +123,21 @@ async def test_a_call_that_never_came_whole_does_not_stay_open() -> None:
     stopped = view.break_off({}, "interrupted")
     assert [p["state"] for p in view.turn["parts"] if p["kind"] == "call"] == ["cancelled"]
     assert stopped[-1]["value"] == "The server stopped while this ran."
+
+
+@each_row("how", STOPS)
+async def test_a_card_of_a_stopped_call_says_whether_it_has_run(how: str) -> None:
+    events, begun = await stopped(how)
+    view = TurnView(new_turn("t", "asked"), nothing)
+    for event in events:
+        view.take(event)
+    cards = [part for part in view.turn["parts"] if part["kind"] == "call"]
+    assert len(cards) == len(STOPS[how][0])
+    for card in cards:
+        unknown = card["state"] == "unknown" or "what it did is not known" in str(card["error"])
+        ended = card["state"] == "completed"
+        assert (unknown or ended) is (card["name"] in begun), card
+        assert card["error"] is None or card["error"]["code"] != "truncated"  # it came whole
 
 
 def test_progress_is_bounded_and_the_newest_is_shown() -> None:

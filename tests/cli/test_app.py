@@ -159,7 +159,7 @@ UNUSABLE: list[tuple[list[str], str]] = [
     (["tools", "list", "--tools", "json:__doc__"], "it is no Catalog"),
     (["tools", "list", "--tools", "json:dumps"], "json:dumps: TypeError"),
     (["tools", "list", "--tools", "whatever"], "give module:attribute"),
-    (["tools", "list", "--tools", "mcp:server"], "MCP"),
+    (["tools", "list", "--tools", "mcp:server"], "there is no program 'server'"),
     (["encode", "--wire", "smoke"], "there is no wire 'smoke'"),
     (["decode", "nope.json"], "it cannot be read"),
     (["chat", "hi", "--model", "nope:x"], "there is no model 'nope:x'"),

@@ -214,6 +214,20 @@ def test_edited_arguments(command: Command) -> None:
     assert answer_to(one) == Approve("grace", {"cents": 5})
 
 
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_an_edit_shows_no_secret(command: Command, more: list[str]) -> None:
+    """Its name says nothing to whoever has no definition here: only what was shown is no secret."""
+    ask(asked := question("one", arguments={"cents": 500, "pin": "***", "to": {"token": "x"}}))
+    edit: Any = {"cents": 5, "pin": "canary-1", "other": "canary-2", "to": {"token": "shown"}}
+    arguments = ["--by", "grace", "--arguments", json.dumps(edit), *more]
+    result = command("approve", "apr_one", *arguments)
+    assert (result.code, result.err) == (0, "")
+    assert "canary" not in result.out
+    assert result.out.count("***") == (2 if more else 3)
+    assert "shown" in result.out
+    assert answer_to(asked) == Approve("grace", edit)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [

@@ -32,7 +32,7 @@ from cli.audit_records import (
 )
 from rich.console import Console
 
-from toolcrib import ALL, Agent, Caller, PickOptions, ToolRunner, tool
+from toolcrib import ALL, Agent, Caller, PickOptions, Tool, ToolCall, ToolRunner, tool
 from toolcrib.audit import AuditEntry, AuditLog, Head, RunRecord, SigningKey
 from toolcrib.audit.entry import COLUMNS, Seal
 from toolcrib.cli import audit, audit_check, render, run
@@ -485,9 +485,21 @@ def test_a_log_that_nobody_could_check_is_no_changed_one(
 def test_a_log_that_nobody_can_reach_from_here_is_no_changed_one(
     toolcrib: Toolcrib, url: str
 ) -> None:
-    """Its driver is not installed, or its URL is none."""
-    found = toolcrib("audit", "verify", "--log", url)
-    assert (found.code, found.out) == (4, "")
+    """Its driver is not installed, or its URL is none: each command says so alike."""
+    for command in (
+        ("verify",),
+        ("list",),
+        ("show", "a"),
+        ("show", "--entry", "1"),
+        ("head",),
+        ("export",),
+        ("export", "log.jsonl"),
+        ("migrate",),
+        ("prune", "--before", "3d", "--yes"),
+    ):
+        found = toolcrib("audit", *command, "--log", url)
+        assert (found.code, found.out) == (4, ""), command
+        assert found.err.startswith(f"toolcrib: {url}: the database")
 
 
 @pytest.mark.parametrize("missing", ["sqlalchemy", "cryptography"])
@@ -621,7 +633,7 @@ async def test_a_reader_who_may_not_read_all_is_told_so(
                     )
                     owner.execute(f"{change.format(name)} {reader}")
                 shown = await asyncio.to_thread(toolcrib, *asked)
-                assert (shown.code, "42501" in shown.err) == (1, True), missing
+                assert (shown.code, "42501" in shown.err) == (4, True), missing
                 assert "not as written" not in shown.err + shown.out
             owner.execute(f"GRANT SELECT ON toolcrib_schema TO {reader}")
             assert (await asyncio.to_thread(toolcrib, *asked)).code == 0
@@ -1027,6 +1039,107 @@ def test_it_is_json_too_and_a_call_can_be_named_with_its_run(
     assert toolcrib("audit", "show", f"{inner}/nothing").code == 2
     (run,) = json.loads(toolcrib("audit", "show", outer, "--json").out)["runs"]
     assert (run["run_id"], run["outcome"]) == (outer, "completed")
+
+
+# Another call under the same id: nobody is told what became of it as what became of this one.
+
+
+@tool(visible=ALL)
+def ship(order: int) -> str:
+    """Ship an order."""
+    return f"shipped {order}"
+
+
+@tool(visible=ALL, read_only=True)
+def track(order: int) -> str:
+    """Say where an order is."""
+    return f"order {order} is on its way"
+
+
+def reading(name: str, description: str) -> Tool[..., str]:
+    @tool(name=name, description=description, visible=ALL, read_only=True)
+    def other(order: int) -> str:
+        return f"other {order}"
+
+    return other
+
+
+ADA = Caller("ada", ("support",))
+Asked = tuple[Tool[..., Any], Caller]
+FIRST: Asked = (track, ADA)
+OTHERS: list[tuple[str, Asked, dict[str, str]]] = [
+    ("tool that reads", (reading("peek", "Look."), ADA), {"name": "tool peek"}),
+    ("tool that is refused", (ship, ADA), {"name": "tool ship"}),
+    ("caller", (track, Caller("eve", ADA.roles)), {"caller": "caller eve"}),
+    ("roles", (track, Caller("ada", ("admin", "root"))), {"caller_roles": "roles admin, root"}),
+    ("no roles", (track, Caller("ada")), {"caller_roles": "no roles"}),
+    ("definition", (reading("track", "Find it."), ADA), {"definition_digest": "definition"}),
+    ("everything", (ship, Caller("eve", ADA.roles)), {"name": "tool ship", "caller": "caller eve"}),
+]
+
+
+def asked_under_one_id(*asked: Asked) -> None:
+    """Have each made by a runner of its own, as by another process, under the same id."""
+
+    async def go() -> None:
+        for one, caller in asked:
+            async with AuditLog("sqlite:///crib.db") as log:
+                runner = ToolRunner([one], sinks=[log])
+                sent = ToolCall("call_0", one.definition.name, '{"order": 7}')
+                await runner.exec(sent, caller=caller)
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(("other", "differs"), [o[1:] for o in OTHERS], ids=[o[0] for o in OTHERS])
+def test_an_attempt_says_what_it_has_otherwise_than_the_story(
+    toolcrib: Toolcrib, other: Asked, differs: dict[str, str]
+) -> None:
+    asked_under_one_id(FIRST, other)
+    digest = other[0].definition.digest
+    if digest != track.definition.digest:
+        differs = {**differs, "definition_digest": f"definition {digest}"}
+    heading, *lines = toolcrib("audit", "show", "call_0").out.splitlines()
+    assert heading == "track  call_0, for ada"
+    told = [line[28:].rstrip() for line in lines]
+    again = next(at for at, line in enumerate(told) if line.startswith("asked again"))
+    assert told[again + 1] == f"differs     {'; '.join(differs.values())}"
+    assert not any(line.startswith("differs") for line in told[: again + 1])
+
+    (story,) = json.loads(toolcrib("audit", "show", "call_0", "--json").out)["calls"]
+    first, second = story["attempts"]
+    whose = {entry["seq"]: entry["record"] for entry in story["entries"]}
+    assert (first["differs"], set(second["differs"])) == ({}, set(differs))
+    assert [*first["entries"], *second["entries"]] == list(whose)
+    for seq in second["entries"]:
+        assert {name: whose[seq].get(name, []) for name in differs} == second["differs"]
+    assert digest in story["attachments"]
+
+
+def test_an_attempt_before_the_call_that_ran_says_it_too(toolcrib: Toolcrib) -> None:
+    """The story is told by the call that ran, whoever came first."""
+    first = failed(ErrorCode.DENIED, name="look", caller="eve", started_at=NOON - 5)
+    written(first, begun(), record())
+    heading, _, differs, *_ = toolcrib("audit", "show", "call_1").out.splitlines()
+    assert heading == "pay  call_1, run run_1, for ada"
+    assert differs[28:] == "differs     tool look; caller eve"
+
+
+def test_two_that_were_asked_for_in_one_moment_are_two_attempts(toolcrib: Toolcrib) -> None:
+    written(begun(), failed(ErrorCode.DUPLICATE_CALL, name="look", caller="eve"), record())
+    (story,) = json.loads(toolcrib("audit", "show", "call_1", "--json").out)["calls"]
+    assert story["attempts"] == [
+        {"entries": [1, 3], "differs": {}},
+        {"entries": [2], "differs": {"name": "look", "caller": "eve"}},
+    ]
+
+
+def test_a_caller_whose_id_another_call_had_too_is_not_named_for_sure(toolcrib: Toolcrib) -> None:
+    asked_under_one_id((look, ADA), FIRST)
+    written(record("call_1", run_id="", parent_call_id="call_0"))
+    told = toolcrib("audit", "show", "call_1").out
+    by = "look  call_0, for ada: completed; or another call under this id"
+    assert f"called by   {by}\n" in told
 
 
 def test_a_run_without_calls_is_told_too(toolcrib: Toolcrib) -> None:

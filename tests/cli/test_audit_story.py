@@ -100,6 +100,11 @@ WHY: list[tuple[Sequence[ToolInvocationRecord], str]] = [
     ([begun(), ended(ErrorCode.OUTCOME_UNKNOWN, started_at=NOON + 5), record()], f"{RAN}."),
     ([begun(), failed(ErrorCode.APPROVAL_MISMATCH, started_at=NOON + 5), record()], f"{RAN}."),
     ([begun(), record(), failed(ErrorCode.DENIED, started_at=NOON + 5)], f"{RAN}."),
+    (
+        [begun(), record(status="waiting", notes=("suspended",))],
+        "It has begun, and nobody has answered yet what it asks.",
+    ),
+    ([begun(), record(status="waiting", notes=("suspended",)), record()], f"{RAN}."),
     ([begun(), record(), record(status="waiting", started_at=NOON + 5)], f"{RAN}."),
     (
         [begun(), failed(ErrorCode.DENIED, started_at=NOON + 5)],
@@ -114,6 +119,21 @@ WHY: list[tuple[Sequence[ToolInvocationRecord], str]] = [
         "It did not run: the policy 'p' denied it (no).",
     ),
     ([failed(ErrorCode.CANCELLED)], "It did not run: the call was cancelled first."),
+    # A tool that only reads is written down when it is over: that it began, its key says.
+    ([ended(ErrorCode.TOOL_ERROR)], f"{RAN}."),
+    ([ended(ErrorCode.CANCELLED)], f"{RAN}."),
+    (
+        [ended(ErrorCode.NOT_RECORDED)],
+        "It did not run: a sink failed when it was to be recorded that it begins.",
+    ),
+    # Another call under the id is not why this one ran, or did not.
+    (
+        [
+            begun(name="look", definition_digest="sha256:d2", decision=Allow("other", "p")),
+            ended(ErrorCode.OUTCOME_UNKNOWN, started_at=NOON + 5),
+        ],
+        f"{RAN}, and the log does not say how it ended.",
+    ),
 ]
 
 

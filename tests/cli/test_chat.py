@@ -189,6 +189,36 @@ async def hangs() -> str:
         assert await asyncio.to_thread(talk, server.url) == "0"
 
 
+async def test_ctrl_c_at_a_question_says_what_the_record_says(tmp_path: Path) -> None:
+    """Two calls, one ran and one was asked about: the screen says of each what the log says."""
+    (tmp_path / "tools.py").write_text(f"{RISKY}\n{PAY}", encoding="utf-8")
+
+    def talk(url: str) -> str:
+        child = spawn(url, tmp_path, "--tools", "tools.py", "--audit", "sqlite:///log.db")
+        child.expect("> ")
+        child.sendline("go on")
+        child.expect(r"\[y/N\] ")
+        child.sendintr()
+        child.expect("Cancelled")
+        shown = str(child.before)
+        child.expect("> ")
+        child.sendeof()
+        child.expect(pexpect.EOF)
+        child.close()
+        return shown
+
+    turns: list[ServerTurn] = [call("pay", order=7), call("risky", path="x")]
+    async with openai_server(turns) as server:
+        shown = await asyncio.to_thread(talk, server.url)
+    assert "may have run" not in shown
+    assert re.search(r"✗ .*risky.*cancelled: The call was cancelled. It did not run.", shown)
+    async with AuditLog(f"sqlite:///{tmp_path / 'log.db'}") as log:
+        last = {entry.record.name: entry.record for entry in await log.entries()}
+    assert last["risky"].error is not None
+    assert (str(last["risky"].error.code), last["risky"].idempotency_key) == ("cancelled", "")
+    assert last["pay"].status == "completed"
+
+
 @pytest.mark.parametrize(("turns", "code"), [(["One", "Two"], 0), ([http_error(400), "Two"], 1)])
 async def test_a_script_is_told_that_a_turn_failed(
     turns: list[ServerTurn],

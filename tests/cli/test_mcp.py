@@ -57,6 +57,18 @@ def test_a_server_is_listed_checked_locked_picked_from_and_called(
     assert (code, "approval_required" in err) == (1, True)
 
 
+def test_the_embedded_model_chats_with_a_servers_tools(
+    toolcrib: Toolcrib, embedded_model: Path
+) -> None:
+    del embedded_model
+    question = "Get the current time in Asia/Tokyo"
+    code, out, _ = toolcrib("chat", question, "--tools", SERVER, "--yes", "--json")
+    told = json.loads(out)
+    (record,) = told["records"]
+    assert (code, record["name"], record["status"]) == (0, "get_current_time", "completed")
+    assert "Asia/Tokyo" in told["text"]
+
+
 def test_a_server_ends_with_its_command(toolcrib: Toolcrib, tmp_path: Path) -> None:
     log = tmp_path / "log"
     tools = f"mcp:{odd(log).name}"

@@ -86,6 +86,7 @@ def test_what_is_printed_while_loading_goes_to_stderr(
         ("folder.json", "--tools folder.json: it is a directory"),
         ("folder.py", "--tools folder.py: it is a directory"),
         (".", "--tools '.': it is a directory: give module:attribute"),
+        ("", "--tools '': it names nothing: give module:attribute"),
         ("empty.json", "--tools empty.json: there are no tools in it"),
         ("entry-points:nope", "no entry point 'nope' in the group toolcrib.tools"),
         ("no_such_p6", "give module:attribute, a module, a Python file"),

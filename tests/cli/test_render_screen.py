@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rows import each_row
+from stops import STOPS, stopped
 
 from toolcrib.cli import render, run
 from toolcrib.cli.render import Screen
@@ -17,6 +19,7 @@ from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.run import (
     ApprovalRequested,
     RunStarted,
+    ToolCallFinished,
     ToolCallProgress,
     ToolCallStarted,
 )
@@ -145,3 +148,28 @@ async def test_a_question_comes_after_what_was_said_before_and_no_spinner_wipes_
     it.show(ToolCallStarted("e", "pay", None))
     it.close()
     assert len(shown.getvalue()) > len(before)
+
+
+@each_row("how", STOPS)
+async def test_what_is_said_of_a_stopped_call_is_what_its_record_says(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = io.StringIO()
+    for console in ("out", "err"):
+        monkeypatch.setattr(render, console, Console(file=shown, width=300))
+    events, begun = await stopped(how)
+    for lost in (0, 1):  # the event at which Ctrl-C came may not have been shown
+        shown.seek(0)
+        shown.truncate()
+        screen = Screen("thinking …")
+        for event in events:
+            if not (lost and isinstance(event, ToolCallFinished)):
+                screen.show(event)
+        screen.close()
+        lines = shown.getvalue().splitlines()
+        for name in [each.name for each in STOPS[how][0]]:
+            (line,) = [
+                line for line in lines if line.removeprefix("✗ ").startswith(f"{name} ")
+            ] or [line for line in lines if line.startswith(f"✓ {name} ")]
+            ran = "may have run" in line or line.startswith("✓")
+            assert ran is (name in begun), line

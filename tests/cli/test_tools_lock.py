@@ -79,7 +79,8 @@ def test_nothing_changed_writes_nothing(lock: Lock) -> None:
 
 
 def test_json(lock: Lock) -> None:
-    added = {"kind": "added", "parts": [], "closing": False}
+    no = {"closing": False, "unknown_claims": False}
+    added = {"kind": "added", "parts": [], **no}
     assert json.loads(lock("--json").out) == {
         "file": "toolcrib.lock",
         "tools": 2,
@@ -89,7 +90,7 @@ def test_json(lock: Lock) -> None:
     result = lock("--check", "--json")
     assert result.code == 1
     assert json.loads(result.out)["changes"] == [
-        {"tool": "say", "kind": "changed", "parts": ["input_schema"], "closing": False}
+        {"tool": "say", "kind": "changed", "parts": ["input_schema"], **no}
     ]
 
 
@@ -106,7 +107,7 @@ TORN = [
     "",
     '{"toolcrib_lock": 1, "tools": {',
     '<<<<<<< ours\n{"toolcrib_lock": 1}',
-    '{"toolcrib_lock": 3, "tools": {}}',
+    '{"toolcrib_lock": 4, "tools": {}}',
 ]
 
 

@@ -400,6 +400,22 @@ async def test_threads_that_are_left_behind_are_counted_and_limited(
     assert isinstance(await runner.exec(ToolCall("call_1", "f", "{}")), Completed)
 
 
+async def test_what_another_runner_left_behind_counts_too() -> None:
+    go = threading.Event()
+
+    @tool(visible=ALL, timeout=0.01)
+    def f() -> bool:
+        """Block until it is let go."""
+        return go.wait(30)
+
+    other = ToolRunner([])
+    before = other.left_behind
+    await ToolRunner([f]).exec(CALL)
+    assert other.left_behind == before + 1
+    go.set()
+    await until(lambda: other.left_behind == before)
+
+
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
 
 

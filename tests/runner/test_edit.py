@@ -16,10 +16,30 @@ import random
 from typing import Annotated, Any, NamedTuple
 
 import pytest
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Json, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    Json,
+    TypeAdapter,
+    model_validator,
+)
+from rows import each_row
 from samples import sample
 
-from toolcrib import ALL, ApprovalRequest, Approve, Completed, Failed, ToolCall, ToolRunner, tool
+from toolcrib import (
+    ALL,
+    ApprovalRequest,
+    Approve,
+    Catalog,
+    Completed,
+    Failed,
+    ToolCall,
+    ToolRunner,
+    tool,
+)
 from toolcrib.errors import ErrorCode
 from toolcrib.tools import Tool
 from toolcrib.values.decision import Answer
@@ -254,10 +274,10 @@ async def test_what_comes_back_as_it_was_shown_runs_as_it_was_shown(name: str) -
 
 
 async def test_random_edits() -> None:
-    """What would be marked twice is refused; a text that is only stripped never is."""
+    """Where a text would be marked twice nothing is written; what is only stripped is never refused."""
     found = [await edit_at_random(seed) for seed in range(sample(SEEDS, part=50))]
     assert [each for each in found if each not in (None, REFUSED)] == []
-    assert found.count(REFUSED) <= len(found) / 4
+    assert found.count(REFUSED) <= len(found) / 2
 
 
 # --- what runs, and what does not
@@ -286,24 +306,25 @@ def with_fields(**changes: Any) -> Any:
     ("hint", "sent", "change", "got"),
     [
         (Pair, ["a"], lambda _: ["a!"], ("a!", 1)),
-        (Pair, ["a", 2], lambda _: ["x", 2], ("x!", 2)),
+        (Pair, ["a", 2], lambda _: ["x", 2], REFUSED),  # it would be x!
+        (Pair, ["a", 2], lambda _: ["a!", 3], ("a!", 3)),
         (set[int], [3, 1], lambda _: [1, 5, 3], {1, 3, 5}),
-        (list[list[Marked]], [["a"], ["b"]], lambda _: [["a!", "x"], ["b!"]], [["a!", "x!"], ["b!"]]),
+        (list[list[Marked]], [["a"], ["b"]], lambda _: [["a!", "x"], ["b!"]], REFUSED),
         (list[list[Marked]], [["a"], ["b"]], lambda _: [["b!"]], [["b!"]]),
         (list[list[Marked]], [["a"], ["b"]], lambda _: [["b!"], ["a!"]], REFUSED),
         (dict[str, Marked], {"k": "a"}, lambda _: {"renamed": "a!"}, REFUSED),
         (dict[str, Stripped], {"k": " a"}, lambda _: {"renamed": "a"}, {"renamed": "a"}),
-        (Lists, LISTS, with_fields(b=["q!", "z"]), {**LISTS, "a": ["p!"], "b": ["q!", "z!"]}),
+        (Lists, LISTS, with_fields(b=["q!", "z"]), REFUSED),
         (Lists, LISTS, with_fields(b=["q!", "p!"]), REFUSED),
         (Lists, LISTS, with_fields(b=["q!"], flag=1), {**LISTS, "a": ["p!"], "b": ["q!"], "flag": 1}),
         (Lists, LISTS, with_fields(share=1.0), {"a": ["p!"], "b": ["q!"], "share": 1.0}),
-        (Json[Line], LINE_TEXT, with_text(s="x", note="y"), {"s": "x!", "note": "y!"}),
+        (Json[Line], LINE_TEXT, with_text(s="x", note="y"), REFUSED),
         (Json[Line], LINE_TEXT, with_text(s="x"), REFUSED),  # the note would have another mark
         (Json[Line], LINE_TEXT, with_text(q=7), REFUSED),
         (Json[Line], '{"s": "a"}', with_text(s="x"), REFUSED),
         (Json[Row], LINE_TEXT, with_text(q=7), {"s": "a", "note": "b", "q": 7}),
         (Json[Order], f'{{"lines": [{LINE_TEXT}]}}', with_text(note="y"), REFUSED),
-        (Json[Order], f'{{"lines": [{LINE_TEXT}]}}', with_text(lines=[], note="y"), {"note": "y!"}),
+        (Json[Order], f'{{"lines": [{LINE_TEXT}]}}', with_text(lines=[], note="y"), REFUSED),
     ],
 )  # fmt: skip
 async def test_the_tool_gets_what_the_edit_says(
@@ -348,6 +369,144 @@ async def test_a_value_that_is_anothers_default_is_what_was_written(names: tuple
     assert isinstance(outcome, Completed), outcome
     for name in names:
         assert getattr(GOT[0].writer, name) == getattr(GOT[0].reader, name)
+
+
+Lowered = Annotated[str, AfterValidator(str.lower)]
+
+
+class Person(BaseModel):
+    name: Lowered
+    age: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    at: AwareDatetime
+    seats: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    who: str
+    cents: int
+    tags: frozenset[str] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True)
+class User:
+    name: Lowered
+    age: int = 1
+
+
+def by_name(users: list[Person]) -> list[Person]:
+    return sorted(users, key=lambda user: user.name)
+
+
+NORMALISED: list[tuple[Any, Any]] = [
+    (
+        frozenset[Slot],
+        [{"at": "2026-05-04T10:00:00+00:00", "seats": 3}, {"at": "2026-05-01T10:00:00Z"}],
+    ),
+    (
+        frozenset[Given],
+        [
+            {"who": "zoe", "cents": 9, "tags": ["b", "a"]},
+            {"who": "dan", "cents": 4, "tags": ["b", "a"]},
+        ],
+    ),
+    (frozenset[User], [{"name": "Zoe"}, {"name": "dan", "age": 3}]),
+    (
+        Annotated[list[Person], AfterValidator(by_name)],
+        [{"name": "Zoe"}, {"name": "dan", "age": 3}],
+    ),
+    (list[Lowered], ["aB", "Cd", "e"]),
+    (set[Lowered], ["aB", "Cd", "e"]),
+    (Annotated[list[Lowered], AfterValidator(sorted)], ["Cd", "aB"]),
+    (dict[Lowered, Lowered], {"K": "V", "l": "W"}),
+    (dict[str, list[Lowered]], {"K": ["V"], "l": []}),
+    (list[list[Annotated[float, AfterValidator(lambda x: round(x, 1))]]], [[1.25], [2, 3.14]]),
+    (list[Person], [{"name": "Ada"}, {"name": "Bob", "age": 2}]),
+    (Lowered | list[Person], [{"name": "Ada"}, {"name": "bob", "age": 2}]),
+]
+
+
+FIELDS = ("name", "at", "who")
+
+
+def any_edit(dice: random.Random, value: Any) -> Any:
+    """Return a value with one part changed, left out or added, or with its items in another order."""
+    if not isinstance(value, dict | list):
+        if not isinstance(value, str):
+            return dice.choice((7.77, 2, 4))
+        dates = ("2026-05-04T10:00:00+00:00", "2026-01-01T10:00:00Z")
+        return dice.choice(dates if value.startswith("20") else ("X", "b", "Ada", "dan"))
+    steps = list(value) if isinstance(value, dict) else list(range(len(value)))
+    is_object = isinstance(value, dict) and not value.keys().isdisjoint(FIELDS)
+    made: Any = copy.deepcopy(value)
+    match dice.randrange(4) if steps else 4:
+        case 0:
+            step = dice.choice(steps)
+            made[step] = any_edit(dice, made[step])
+        case 1 if not is_object:
+            del made[dice.choice(steps)]
+        case 2 if isinstance(value, list):
+            dice.shuffle(made)
+        case _ if steps and isinstance(value, list):
+            made.insert(dice.randrange(len(made) + 1), any_edit(dice, value[0]))
+        case _ if steps and not is_object:
+            made["New"] = any_edit(dice, value[steps[0]])
+    return made
+
+
+def says_twice(value: Any) -> bool:
+    """Return whether an item is twice in a list, which the schema of a set refuses."""
+    if isinstance(value, dict):
+        return any(map(says_twice, value.values()))
+    if not isinstance(value, list):
+        return False
+    texts = [json.dumps(one, sort_keys=True) for one in value]
+    return len(set(texts)) < len(texts) or any(map(says_twice, value))
+
+
+async def test_a_validator_that_leaves_alone_what_it_made_keeps_no_edit_from_running() -> None:
+    for seed in range(sample(SEEDS, part=40)):
+        dice = random.Random(seed)  # noqa: S311  to be repeated
+        hint, sent = dice.choice(NORMALISED)
+        told: list[Any] = []
+
+        def change(shown: Any, dice: random.Random = dice, told: list[Any] = told) -> Any:
+            told[:] = [shown, any_edit(dice, any_edit(dice, shown))]
+            return told[1]
+
+        outcome = await edited(a_tool(hint), sent, change)
+        try:
+            expected = TypeAdapter(hint).validate_json(json.dumps(told[1]))
+        except ValueError:  # no value of the hint, such as a set with an item twice
+            continue
+        if isinstance(outcome, Failed):
+            assert outcome.error.code is ErrorCode.INVALID_ARGUMENTS, (hint, told)
+            assert says_twice(told[1]), (hint, told)
+        else:
+            assert GOT[0] == expected, (hint, told)
+
+
+ACCOUNTS = dict[Annotated[str, AfterValidator(lambda name: f"acct/{name}")], int]
+
+
+@pytest.mark.parametrize(
+    ("hint", "sent", "change"),
+    [
+        (ACCOUNTS, {"ada": 10}, lambda x: dict.fromkeys(x, 11)),
+        (ACCOUNTS, {"ada": 10, "bob": 20}, lambda x: {**x, "acct/ada": 11}),
+        (list[ACCOUNTS], [{"ada": 10}], lambda x: [*x, {"acct/ada": 12}]),
+        (Json[ACCOUNTS], '{"ada": 10}', lambda x: x.replace("10", "11")),
+        (Annotated[list[list[int]], AfterValidator(lambda x: [*x, []])], [], lambda x: [*x, [7]]),
+    ],
+)
+async def test_a_shown_name_and_what_is_empty_are_not_changed_again(
+    hint: Any, sent: Any, change: Any
+) -> None:
+    assert is_refused(await edited(a_tool(hint), sent, change)), GOT
 
 
 # --- what counts as sent
@@ -507,8 +666,16 @@ class Event(BaseModel):
     n: int = 1
 
 
+@dataclasses.dataclass(frozen=True)
+class Article:
+    article: int
+    unit: str = "piece"
+
+
 Events = Annotated[list[Event], AfterValidator(lambda them: sorted(them, key=lambda e: e.name))]
 EVENTS = [{"name": "b", "n": 2}, {"name": "A"}]
+ARTICLES = [{"article": 1}, {"article": 2, "unit": "kg"}]
+SHOWN_ARTICLES = Article(1), Article(2, "kg")
 
 
 @pytest.mark.parametrize(
@@ -517,6 +684,25 @@ EVENTS = [{"name": "b", "n": 2}, {"name": "A"}]
         (set[Tag], ["Bug", "UI", "api"], lambda x: x[:1] + x[2:], {"api", "ui"}),
         (set[Tag], ["Bug", "UI", "api"], lambda x: ["zz", *x[1:]], {"bug", "ui", "zz"}),
         (set[Tag], ["UI", "Bug", "API"], lambda x: ["zz", *x[1:]], {"bug", "ui", "zz"}),
+        (
+            frozenset[Article],
+            ARTICLES,
+            lambda x: [{"article": 3}, x[1]],
+            {Article(2, "kg"), Article(3)},
+        ),
+        (frozenset[Article], ARTICLES, lambda x: [x[0], {"article": 0}], {Article(1), Article(0)}),
+        (
+            frozenset[Article],
+            ARTICLES,
+            lambda x: [{"article": 3}, *x],
+            {*SHOWN_ARTICLES, Article(3)},
+        ),
+        (
+            frozenset[Article],
+            ARTICLES,
+            lambda x: [*x, {"article": 0}],
+            {*SHOWN_ARTICLES, Article(0)},
+        ),
         (Events, EVENTS, lambda x: [x[0], {**x[1], "n": 7}], [("A", 1), ("B", 7)]),
         (Events, EVENTS, lambda x: x[1:], [("B", 2)]),
         (Events, EVENTS, lambda x: [*x, {"name": "C"}], [("A", 1), ("B", 2), ("C", 1)]),
@@ -529,7 +715,9 @@ async def test_what_comes_out_as_it_was_written_runs(
     outcome = await edited(a_tool(hint), sent, change)
     assert isinstance(outcome, Completed), outcome
     found = GOT[0]
-    assert (found if isinstance(found, set) else [(one.name, one.n) for one in found]) == got
+    assert (
+        found if isinstance(found, set | frozenset) else [(one.name, one.n) for one in found]
+    ) == got
 
 
 # --- what factories made
@@ -552,6 +740,85 @@ class Read(BaseModel):
     model_config = ConfigDict(validate_default=True)
     k: str
     ids: list[int] = Field(default_factory=a_list)
+
+
+class Stocked(BaseModel):
+    id: int
+    note: str = "n"
+    ref: int = Field(default_factory=taken)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: [{"id": 1}, *x[1:]],
+        lambda x: [{"id": 9}, *x],
+        lambda x: [{"id": 9}, x[1], x[2]],
+        lambda x: [{**x[0], "note": "m"}, *x[1:]],
+        lambda x: x[1:],
+        lambda x: x[:-1],
+        lambda x: [x[0], x[2]],
+        lambda x: [*x[:1], {"id": 9}, *x[1:]],
+    ],
+)
+async def test_a_change_of_one_item_is_none_of_the_others(change: Any) -> None:
+    shown: list[Any] = []
+
+    def noted(items: Any) -> Any:
+        shown.extend(copy.deepcopy(items))
+        return change(items)
+
+    TAKEN.clear()
+    outcome = await edited(a_tool(list[Stocked]), [{"id": 1}, {"id": 2}, {"id": 3}], noted)
+    assert isinstance(outcome, Completed), outcome
+    refs = {item["id"]: item["ref"] for item in shown}
+    edit = change(copy.deepcopy(shown))
+    assert len(edit) == len(GOT[0])
+    for row, item in zip(GOT[0], edit, strict=True):
+        assert row.model_fields_set == ({"id"} if item.get("note") != "m" else {"id", "note"})
+        assert (row.ref == refs.get(row.id)) == ("ref" in item)
+    assert len(TAKEN) == 3 + sum("ref" not in item for item in edit)
+
+
+class Kept(BaseModel):
+    name: str
+    id: int = Field(default_factory=taken)
+    path: str = Field(default_factory=lambda data: f"/files/{data['id']}")
+
+
+async def test_a_new_item_has_what_is_made_of_its_own_values() -> None:
+    TAKEN.clear()
+    sent = [{"name": "a", "path": "/mine"}, {"name": "b"}]
+    outcome = await edited(a_tool(list[Kept]), sent, lambda x: [{"name": "new"}, *x])
+    assert isinstance(outcome, Completed), outcome
+    new, a, b = GOT[0]
+    assert (a.path, b.path) == ("/mine", f"/files/{b.id}")
+    assert new.path == f"/files/{new.id}"
+    assert len({new.id, a.id, b.id}) == 3
+
+
+class Around(BaseModel):
+    base: Stocked = Stocked(id=0)
+    n: int = 1
+
+
+async def test_what_a_default_holds_is_nobody_elses() -> None:
+    """The reference within a constant default was made when its class was: no factory of a call's."""
+    raised: list[Any] = []
+    subject = a_tool(list[Around])
+
+    async def approver(request: ApprovalRequest) -> Answer:
+        items: Any = request.arguments["x"]
+        return Approve(by="grace", arguments={"x": [{"n": items[0]["n"]}, items[1]], "memo": "m"})
+
+    GOT.clear()
+    runner = ToolRunner(
+        [subject], approver=approver, on_exception=lambda *told: raised.append(told)
+    )
+    call = ToolCall("c", "keep", json.dumps({"x": [{"base": {"id": 7}}, {}]}))
+    outcome = await runner.exec(call)
+    assert isinstance(outcome, Completed), outcome
+    assert (raised, GOT[0][1].model_fields_set) == ([], set())
 
 
 class Named(BaseModel):
@@ -600,7 +867,7 @@ async def test_a_value_that_a_factory_made_stays_with_its_item(
             assert getattr(one, name) == own[one.k][name]
         else:
             assert getattr(one, name) not in [item[name] for item in shown]
-    assert len(TAKEN) == 2 + ("n" in keys)
+    assert len(TAKEN) == 2 + ("n" in keys) * (2 if hint is Named and keys[0] == "n" else 1)
 
 
 async def test_a_new_item_has_none_of_the_ids_that_were_made_for_another() -> None:
@@ -610,7 +877,7 @@ async def test_a_new_item_has_none_of_the_ids_that_were_made_for_another() -> No
         shown.extend(lines)
         return [{"s": "x", "q": 7, "note": "y"}]
 
-    outcome = await edited(a_tool(list[Line]), [{"s": "a"}], replaced)
+    outcome = await edited(a_tool(list[Row]), [{"s": "a"}], replaced)
     assert isinstance(outcome, Completed), outcome
     assert GOT[0][0].id not in ("", shown[0]["id"])
 
@@ -656,8 +923,10 @@ FREE_TEXT = Annotated[list[Free], Json()]
         (list[Job], A_AND_B, lambda x: [{**x[0], "days": 7}, x[1]], [0, 1]),
         (list[Job], A_AND_B, lambda x: [*x, {"k": "n"}], [0, 1, 2]),
         (list[Job], A_AND_B, lambda x: x[:1], [0]),
-        (list[Job], A_AND_B, lambda x: [{"k": "n"}, *x], REFUSED),
-        (list[Job], A_AND_B, lambda x: x[1:], REFUSED),
+        (list[Job], A_AND_B, lambda x: [{"k": "n"}, *x], [2, 0, 1]),
+        (list[Job], A_AND_B, lambda x: x[1:], [1]),
+        (list[Job], A_AND_B, lambda x: x[::-1], [0, 1]),  # a mark stands for what was at its place
+        (list[Job], A_AND_B, lambda x: [x[1], x[0], {"k": "n"}], REFUSED),
         (list[Job], A_AND_B, lambda x: [*x, x[0]], REFUSED),
         (list[Job], A_AND_B, lambda x: [*x, {"k": "n", "lock": x[0]["lock"]}], REFUSED),
         (list[Job], A_AND_B, lambda x: [{"k": x[1]["k"]}], [2]),
@@ -683,3 +952,36 @@ async def test_what_is_shown_by_its_type_may_be_a_value() -> None:
     outcome = await edited(a_tool(Any), {"default": "object"}, lambda x: [x, x])
     assert isinstance(outcome, Completed), outcome
     assert GOT == [[{"default": "object"}] * 2]
+
+
+# Notes of an edit that did not fit are about arguments that the record does not show.
+
+
+@each_row(
+    ("sent", "edit", "notes"),
+    [
+        ({"cents": 5}, {"cents": "x", "to": "eve"}, ()),
+        ({"cents": 5}, {"cents": 6, "to": "eve"}, ("undeclared:1",)),
+        ({"cents": 5, "to": "ada"}, {"cents": "x"}, ("undeclared:1",)),
+        ({"cents": 5, "to": "ada"}, {"cents": 6}, ()),
+        ({"cents": 5, "to": "ada"}, {"cents": "x", "to": "eve", "at": 1}, ("undeclared:1",)),
+    ],
+)
+async def test_notes_are_on_the_arguments_that_the_record_shows(
+    sent: dict[str, Any], edit: dict[str, Any], notes: tuple[str, ...]
+) -> None:
+    async def approver(_request: ApprovalRequest) -> Answer:
+        return Approve("ada", edit)
+
+    cents = {"cents": {"type": "integer"}}
+    schema = {"type": "object", "properties": cents, "additionalProperties": True}
+    pay = {"name": "pay", "description": "Pay.", "input_schema": schema}
+    catalog = Catalog.from_definitions(
+        [pay], handlers={"pay": lambda **_given: "paid"}, marks={"pay": {"requires_approval": True}}
+    )
+    runner = ToolRunner(catalog, approver=approver)
+    outcome = await runner.exec(ToolCall("1", "pay", json.dumps(sent)))
+    fits = edit["cents"] != "x"
+    assert outcome.record.status == ("completed" if fits else "failed")
+    assert outcome.record.arguments == {"cents": edit["cents"] if fits else sent["cents"]}
+    assert (outcome.record.edited, outcome.record.notes) == (True, notes)

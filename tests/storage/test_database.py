@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import re
+import socket
 import sqlite3
 import stat
 import sys
@@ -285,6 +286,27 @@ async def test_a_lock_that_is_not_let_go_is_named(
             await database.write("DELETE FROM approvals")
     await database.write("DELETE FROM approvals")
     await database.aclose()
+
+
+@pytest.mark.parametrize("away", ["silent", "locked"])
+async def test_a_server_is_waited_for_as_long_as_the_url_says(
+    away: str, postgres: Callable[[], str]
+) -> None:
+    """A server that takes the connection and says nothing, and a table that somebody has locked."""
+    limits = "?connect_timeout=2&tcp_user_timeout=2000&options=-c%20statement_timeout%3D500"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = postgres()
+        plain = SqlDatabase(url)
+        await plain.write("CREATE TABLE waited (n int)")
+        here = f"postgresql+psycopg://crib@127.0.0.1:{silent.getsockname()[1]}/crib"
+        database = SqlDatabase((here if away == "silent" else url) + limits)
+        with psycopg.connect(url.replace("+psycopg", "")) as other:
+            other.execute("LOCK TABLE waited IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(SourceError, match="the database cannot be used"):
+                async with asyncio.timeout(20):
+                    await database.read("SELECT n FROM waited")
+        await database.aclose()
+        await plain.aclose()
 
 
 @pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO])

@@ -20,6 +20,7 @@ from toolcrib import tool
 from toolcrib.errors import CatalogError, SourceError
 from toolcrib.tools import Catalog
 from toolcrib.tools.lock import (
+    FORMAT,
     PARTS,
     Change,
     Lock,
@@ -87,7 +88,7 @@ def test_every_field_of_a_definition_is_in_a_part() -> None:
     """A field that is new in ToolDefinition has to be given a part here."""
     tried = {field for change, _ in CHANGES for field in change}
     assert tried == set(ToolDefinition.__struct_fields__) - {"name"}
-    assert {part for _, part in CHANGES} == set(PARTS) - {"trust"}
+    assert {part for _, part in CHANGES} == set(PARTS) - {"trust", "claims"}
 
 
 _FIELDS = st.fixed_dictionaries(
@@ -163,14 +164,16 @@ def before_it_was_closed() -> ToolDefinition:
 def test_that_toolcrib_closes_it_now_is_told_apart_from_a_swap(tmp_path: Path) -> None:
     text = lock_catalog(catalog(before_it_was_closed())).to_json()
     lock, now = (
-        Lock.from_json(text.replace('"toolcrib_lock": 2', '"toolcrib_lock": 1')),
+        Lock.from_json(text.replace(f'"toolcrib_lock": {FORMAT}', '"toolcrib_lock": 1')),
         Catalog([order]),
     )
     (change,) = lock.changes(now)
     assert change == Change("order", "changed", ("input_schema",), closing=True)
     assert "the tool is the same: toolcrib now refuses" in str(change)
     path = tmp_path / "toolcrib.lock"
-    path.write_text(text.replace('"toolcrib_lock": 2', '"toolcrib_lock": 1'), encoding="utf-8")
+    path.write_text(
+        text.replace(f'"toolcrib_lock": {FORMAT}', '"toolcrib_lock": 1'), encoding="utf-8"
+    )
     with pytest.raises(CatalogError, match="toolcrib now refuses undeclared"):
         check_lock(now, path)
     path.write_text(text, encoding="utf-8")  # by a toolcrib that closes them: somebody else did it
@@ -189,7 +192,7 @@ def test_that_toolcrib_closes_it_now_is_told_apart_from_a_swap(tmp_path: Path) -
 )
 def test_a_swap_is_a_swap_though_it_is_closed_now_too(swap: dict[str, Any]) -> None:
     lock = lock_catalog(catalog(msgspec.structs.replace(before_it_was_closed(), **swap)))
-    (change,) = msgspec.structs.replace(lock, was_open=True).changes(Catalog([order]))
+    (change,) = msgspec.structs.replace(lock, format=1).changes(Catalog([order]))
     assert not change.closing
     assert "the tool is the same" not in str(change)
 
@@ -254,7 +257,7 @@ NO_LOCKS: list[tuple[str, str]] = [
     ("[]", "no lock of toolcrib"),
     ('{"version": 1, "package": []}', "no lock of toolcrib"),
     ('{"toolcrib_lock": "1", "tools": {}}', "no lock of toolcrib"),
-    (WHOLE.replace('"toolcrib_lock": 2', '"toolcrib_lock": 3'), "upgrade toolcrib"),
+    (WHOLE.replace(f'"toolcrib_lock": {FORMAT}', '"toolcrib_lock": 4'), "upgrade toolcrib"),
     ('{"toolcrib_lock": 1}', "damaged"),
     (WHOLE.replace('"examples"', '"exmples"'), "damaged"),
     (WHOLE.replace("sha256:", "md5:"), "damaged"),

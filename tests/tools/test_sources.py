@@ -194,7 +194,7 @@ def test_which_source_is_meant(where: Any, source: object) -> None:
 @each_row(
     ("where", "text"),
     [
-        ("", "it is a directory: give module:attribute, a module, a Python file"),
+        ("", "it names nothing: give module:attribute, a module, a Python file"),
         ("a b", "'a b': it is no source of tools"),
         ("pkg:", "it is no source of tools"),
         ("pkg:a b", "it is no source of tools"),

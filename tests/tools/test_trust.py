@@ -40,7 +40,7 @@ from toolcrib.pick import PickOptions, pick_tools
 from toolcrib.runner import CallScope
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.tools import ReadOnly, Trusted, as_tools, discover, read_definitions
-from toolcrib.tools.lock import lock_catalog, read_lock, write_lock
+from toolcrib.tools.lock import CLAIMS_UNKNOWN, Lock, lock_catalog, read_lock, write_lock
 from toolcrib.values.context import RunTally, ToolApproval
 from toolcrib.values.decision import ForRun
 from toolcrib.values.definition import Annotations, ImportedForm
@@ -180,6 +180,7 @@ CHANGED: list[dict[str, Any]] = [
     {"outputSchema": {"type": "object"}},
     {"annotations": {"destructiveHint": True}},
     {"annotations": {"openWorldHint": True}},
+    {"annotations": {"readOnlyHint": True}},
 ]
 
 
@@ -230,6 +231,99 @@ def test_hints_only_make_it_stricter(hints: dict[str, Any], tmp_path_factory: An
     trusted = marks_of(discover(path).trusting({"read_file": said}, lock=lock))
     assert trusted.safe is marks.safe  # what claims to destroy asks whoever trusts it
     assert trusted.untrusted_output is (hints.get("openWorldHint") is True)
+
+
+HINTS_OF_ONE = st.dictionaries(
+    st.sampled_from(HINTS), st.sampled_from([True, False, None, "yes", 1]), max_size=5
+)
+
+
+@given(before=HINTS_OF_ONE, after=HINTS_OF_ONE)
+def test_all_that_is_read_of_the_hints_binds_trust_and_is_in_the_lock(
+    before: dict[str, Any], after: dict[str, Any], tmp_path_factory: Any
+) -> None:
+    """Also a claim that only advises: `ReadOnly` is printed for a tool that claims to read only."""
+    folder = tmp_path_factory.mktemp("hints")
+    path = file_of({"tools": [{**MCP, "annotations": before}]}, folder)
+    lock = lock_catalog(discover(path))
+    pinned = {"read_file": ReadOnly(min(lock.origins()))}
+    assert not marks_of(discover(path, trust=pinned)).requires_approval
+    file_of({"tools": [{**MCP, "annotations": after}]}, folder)
+    read = ("readOnlyHint", "destructiveHint", "openWorldHint")
+    same = all((before.get(hint) is True) is (after.get(hint) is True) for hint in read)
+    changes = Lock.from_json(lock.to_json()).changes(discover(path))
+    assert (changes == []) is same
+    assert marks_of(discover(path, trust=pinned)).requires_approval is not same
+    trusted = discover(path).trusting({"read_file": ReadOnly()}, lock=lock)
+    assert marks_of(trusted).requires_approval is not same
+    claimed = before.get("readOnlyHint") is not True and after.get("readOnlyHint") is True
+    unclaimed = before.get("readOnlyHint") is True and after.get("readOnlyHint") is not True
+    assert any("claims" in change.parts for change in changes) is (claimed or unclaimed)
+
+
+def test_every_key_that_is_read_binds_trust(tmp_path: Path) -> None:
+    examples = [{"path": "a"}]
+    whole = {
+        **OURS,
+        "output_schema": {"type": "object"},
+        "strict": True,
+        "input_examples": examples,
+    }
+    path = file_of([whole], tmp_path)
+    trust = {"read_file": ReadOnly(min(lock_catalog(discover(path)).origins()))}
+    assert not marks_of(discover(path, trust=trust)).requires_approval
+    for left_out in whole.keys() - {"name", "input_schema"}:  # without which there is no tool
+        file_of([{key: part for key, part in whole.items() if key != left_out}], tmp_path)
+        assert marks_of(discover(path, trust=trust)).requires_approval, left_out
+
+
+@each_row(
+    ("before", "after", "told"),
+    [
+        (True, False, "all that differs is that it no longer claims to read only (readOnlyHint)"),
+        (True, None, "all that differs is that it no longer claims to read only (readOnlyHint)"),
+        (False, True, "all that differs is that it claims to read only (readOnlyHint)"),
+    ],
+)
+def test_a_lapse_says_that_only_the_claim_differs(
+    before: Any, after: Any, told: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = file_of({"tools": [{**MCP, "annotations": {"readOnlyHint": before}}]}, tmp_path)
+    pinned = {"read_file": ReadOnly(min(lock_catalog(discover(path)).origins()))}
+    file_of({"tools": [{**MCP, "annotations": {"readOnlyHint": after}}]}, tmp_path)
+    with caplog.at_level(logging.WARNING, "toolcrib.tools"):
+        discover(path, trust=pinned)
+    assert told in caplog.text
+    file_of(
+        {"tools": [{**MCP, "description": "Pay.", "annotations": {"readOnlyHint": after}}]},
+        tmp_path,
+    )
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "toolcrib.tools"):
+        discover(path, trust=pinned)
+    assert "has lapsed" in caplog.text
+    assert "all that differs" not in caplog.text
+
+
+def test_a_lock_from_before_claims_says_what_it_does_not_know(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its tools that claim nothing are as locked; the trust of one that claims to read only lapses."""
+    reads = {**MCP, "annotations": {"readOnlyHint": True}}
+    file_of({"tools": [MCP]}, tmp_path)  # what the digest was of, whatever it claimed
+    text = lock_catalog(discover(tmp_path / "tools.json")).to_json()
+    file_of(text.replace('"toolcrib_lock": 3', '"toolcrib_lock": 2'), tmp_path, "old.lock")
+    old = read_lock(tmp_path / "old.lock")
+    trust = {"read_file": ReadOnly()}
+    plain = discover(tmp_path / "tools.json")
+    assert old.changes(plain) == []
+    assert marks_of(plain.trusting(trust, lock=old)).read_only
+    claiming = discover(file_of({"tools": [reads]}, tmp_path))
+    (change,) = old.changes(claiming)
+    assert str(change) == f"read_file: changed in claims ({CLAIMS_UNKNOWN})"
+    with caplog.at_level(logging.WARNING, "toolcrib.tools"):
+        assert marks_of(claiming.trusting(trust, lock=old)).requires_approval
+    assert "Earlier versions of toolcrib left that out of the digest" in caplog.text
 
 
 @each_row("hints", [[], "x", 3, None, {"destructiveHint": "true"}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -542,3 +543,63 @@ def test_half_a_surrogate_pair_is_never_mended(
 ) -> None:
     """Such arguments are refused when they are read, as those of the wire's own calls are."""
     assert calls_in(read(syntax, text)) == calls
+
+
+# Two forms of a call in one block, between which nobody can choose.
+
+DSML = (
+    '<｜DSML｜invoke name="now"><｜DSML｜parameter name="a" string="false">{}'
+    "</｜DSML｜parameter></｜DSML｜invoke>"
+)
+FORMS_OF: dict[str, list[tuple[str, str, str]]] = {
+    "hermes": [("<tool_call>", '{{"name": "now", "arguments": {{"a": {}}}}}', "</tool_call>")],
+    "qwen": [
+        ("<tool_call>", '{{"name": "now", "arguments": {{"a": {}}}}}', "</tool_call>"),
+        ("<tools>", '{{"name": "now", "arguments": {{"a": {}}}}}', "</tools>"),
+        ("<tool_call>", "<function=now><parameter=a>{}</parameter></function>", "</tool_call>"),
+        ("", "<function=now><parameter=a>{}</parameter></function>", "</tool_call>"),
+        ("<function=now>", '{{"a": {}}}', "</function>"),
+        ("<function=now>", "<parameter=a>{}</parameter>", "</function>"),
+        ("[Calling tool:", 'now({{"a": {}}}', ")]"),
+    ],
+    "llama": [
+        ("<function=now>", '{{"a": {}}}', "</function>"),
+        ("<|python_tag|>", "now(a={})", ""),
+    ],
+    "gemma": [
+        ("<start_function_call>", "call:now{{a:{}}}", "<end_function_call>"),
+        ("<|tool_call>", "call:now{{a:{}}}", "<tool_call|>"),
+    ],
+    "deepseek": [
+        (
+            "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>",
+            'now<｜tool▁sep｜>{{"a": {}}}',
+            "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        ),
+        ("<｜tool▁call▁begin｜>", 'now<｜tool▁sep｜>{{"a": {}}}', "<｜tool▁call▁end｜>"),
+        (
+            "<｜DSML｜tool_calls>",
+            DSML,
+            "</｜DSML｜tool_calls>",
+        ),
+    ],
+}
+TWO_FORMS = [
+    (syntax, before, between, one, two)
+    for syntax, forms in FORMS_OF.items()
+    for one, two in product(forms, repeat=2)
+    for before, between in product(["", "Well.\n"], ["", "\n", " or rather ", ", "])
+]
+
+
+@each_row(("syntax", "before", "between", "one", "two"), TWO_FORMS)
+def test_of_two_forms_in_one_block_none_is_chosen(
+    syntax: str, before: str, between: str, one: tuple[str, ...], two: tuple[str, ...]
+) -> None:
+    """Both are calls, as where a block may hold several, or the block is text."""
+    opener, form, closer = one
+    inner = two[0] + two[1].format(6) + two[2]
+    text = f"{before}{opener}{form.format(5)}{between}{inner}{closer} and so on."
+    whole = [call for call in read(syntax, text).tool_calls if call.complete]
+    ran = {json.loads(call.arguments)["a"] for call in whole}
+    assert ran & {5, 6} in (set(), {5, 6}), text  # a text that has both chooses neither

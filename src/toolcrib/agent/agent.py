@@ -9,7 +9,7 @@ import itertools
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import NoneType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 import msgspec
 
@@ -21,6 +21,7 @@ from toolcrib.agent.history import (
     settled,
     split_system,
 )
+from toolcrib.agent.inner import OuterRun, Runs, agent_tool, inner_run_id
 from toolcrib.agent.loop import AgentLabel, Listener, OutputType, Run, RunTerms
 from toolcrib.agent.picking import AgentPicking, OpenToolbox, Toolbox
 from toolcrib.agent.stream import RunStream
@@ -28,9 +29,10 @@ from toolcrib.clients import client_for
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.pick import PickOptions
 from toolcrib.runner import ToolRunner, is_tainted_here
-from toolcrib.tools import Catalog, Tools
+from toolcrib.tools import Catalog, Tool, Tools
 from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import ANONYMOUS, Answer, Approve, Caller, Refuse
+from toolcrib.values.definition import All, AnnotationOptions
 from toolcrib.values.json import canonical_json, encodable, keyed_digest
 from toolcrib.values.message import LLMClient, Message, Settings
 from toolcrib.values.record import CallError
@@ -44,6 +46,8 @@ from toolcrib.values.typed import came, check_each, check_type
 # failed, or was cancelled, before it called anything leaves nothing behind.
 
 _SHORTEST_KEY = 16
+_LONGEST = 3600.0  # seconds that an agent may take as a tool, if its limits do not say
+_TO_END = 60.0  # seconds after its limit in which its run has to end by itself
 _KEPT = ("completed", "limited", "waiting")
 _ELSEWHERE = "the run is of another conversation, or of a turn of this one that was not kept"
 _STALE = (
@@ -183,7 +187,7 @@ class Session:
         if self._busy is not None and self._busy.run_id == result.state.run_id:
             raise ToolcribError("this session is busy with that run: await its end before")
         before = self._known(result.state)
-        turn = before.replaced(result.messages, over=result.status == "completed")
+        turn = before.replaced(result.state, over=result.status == "completed")
         if turn.extends(before):
             self._put(turn, result)
         elif not before.extends(turn):
@@ -197,7 +201,7 @@ class Session:
         """Return the turn of the run whose last state here this is. Raises ToolcribError otherwise."""
         check_type("state", state, RunState, "a RunState: RunState.from_json(text)")
         known = self._known(state)
-        turn = known.replaced(state.messages)
+        turn = known.replaced(state)
         if not known.messages and turn.tells_more(known):
             raise ToolcribError(_ELSEWHERE)
         if known.messages and not (turn.extends(known) and known.extends(turn)):
@@ -212,7 +216,7 @@ class Session:
         for turn in self._turns:
             if turn.run_id == state.run_id:
                 return turn
-        said, here = settled(state.messages), split_system(self.messages)[1]
+        said, here = settled(state), split_system(self.messages)[1]
         next_ = said[len(here) : len(here) + 1]  # a run begins with what a user says
         if next_ and next_[0].role == "user" and said[: len(here)] == here:
             return RunTurn(state.run_id, len(here))
@@ -263,7 +267,7 @@ class Session:
         if result is None:
             return
         begun = msgspec.structs.replace(turn, run_id=result.state.run_id)
-        ended = begun.replaced(result.messages, over=result.status == "completed")
+        ended = begun.replaced(result.state, over=result.status == "completed")
         if result.status in _KEPT or ended.tells_more(begun):
             self._put(ended, result)
 
@@ -495,6 +499,48 @@ class Agent:
             state_key=self._state_key,
         )
 
+    def as_tool(
+        self,
+        name: str,
+        description: str,
+        *,
+        visible: Sequence[str] | All = (),
+        **annotations: Unpack[AnnotationOptions],
+    ) -> Tool[..., Any]:
+        """Return a tool that gives the agent a `prompt`, and what it answers as the result.
+
+        The agent's run is a part of the run that calls it: it spends what that has left, and where it
+        waits for an approval, that waits. An approver and sinks that it has not are those of that run.
+        The result's schema is that of `output`; `visible` says which of its fields others may see,
+        by default none. Without annotations the tool is `read_only` if all tools of the agent are, and
+        may take as long as the agent (an hour, unless its limits say). Raises DefinitionError.
+        """
+        reads = all(e.tool.definition.annotations.read_only for e in self._runner.catalog.entries)
+        seconds = self.limits.seconds
+        said: AnnotationOptions = {
+            "read_only": reads,
+            "timeout": _LONGEST if seconds is None else seconds + _TO_END,
+            **annotations,
+        }
+        runs = Runs(self._begin_within, self._resume_within)
+        return agent_tool(
+            self, runs, name, description, output=self.output, visible=visible, annotations=said
+        )
+
+    def _begin_within(
+        self, prompt: str, outer: OuterRun, emit: Callable[[Event], None]
+    ) -> Coroutine[Any, Any, RunResult]:
+        return self._begin(prompt, (), outer.caller, (), outer)(Listener(emit, streaming=False))
+
+    def _resume_within(
+        self,
+        state: RunState,
+        answers: Mapping[str, Answer],
+        outer: OuterRun,
+        emit: Callable[[Event], None],
+    ) -> Coroutine[Any, Any, RunResult]:
+        return self._resumed(state, answers, outer)(Listener(emit, streaming=False))
+
     def session_signature(self, *saved: str) -> str:
         """Sign the JSON of a session with the agent's `state_key`; return "" where it has none."""
         if self._state_key is None:
@@ -509,7 +555,12 @@ class Agent:
         return RunStream(lambda emit: drive(Listener(emit)))
 
     def _begin(
-        self, prompt: str, history: Sequence[Message], caller: Caller, offered: Sequence[str]
+        self,
+        prompt: str,
+        history: Sequence[Message],
+        caller: Caller,
+        offered: Sequence[str],
+        outer: OuterRun | None = None,
     ) -> _Drive:
         check_type("prompt", prompt, str, "a str: what the user says")
         check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
@@ -523,6 +574,8 @@ class Agent:
         instructions = "\n\n".join(text for text in told if text)
         system = [Message.system(instructions)] if instructions else []
         run_id = f"run_{os.urandom(8).hex()}"
+        if outer is not None:
+            run_id = inner_run_id(outer.call.run_id, outer.call.call_id)
         within = is_tainted_here()  # a tool that has read untrusted content may quote it
         tainted = within or self._is_untrusted(past)
         asked = msgspec.structs.replace(Message.user(prompt), untrusted=within)
@@ -534,7 +587,7 @@ class Agent:
             caller=caller,
             offered=_names(offered),
         )
-        return self._driven(state, self._begun(state), {})
+        return self._driven(state, self._begun(state), {}, outer)
 
     def _is_untrusted(self, past: Iterable[Message]) -> bool:
         """Return whether there is untrusted content in a history, of whichever agent.
@@ -550,7 +603,9 @@ class Agent:
             return not (result.is_error and result.content in _OWN_WORDS)
         return entry.tool.definition.annotations.untrusted_output
 
-    def _resumed(self, state: RunState, answers: Mapping[str, Answer]) -> _Drive:
+    def _resumed(
+        self, state: RunState, answers: Mapping[str, Answer], outer: OuterRun | None = None
+    ) -> _Drive:
         check_type("state", state, RunState, "a RunState: RunState.from_json(text)")
         check_type("answers", answers, Mapping, "a dict of answers by the id of their request")
         wanted = "a dict of Approve(by=…) and Refuse()"
@@ -562,7 +617,7 @@ class Agent:
             tally = msgspec.structs.replace(state.tally, tainted=True)
             state = msgspec.structs.replace(state, tally=tally)
         if not state.turn:  # it stopped before anything was offered
-            return self._driven(state, self._begun(state), answers)
+            return self._driven(state, self._begun(state), answers, outer)
         catalog, picking = self._runner.catalog, self._picking
         offered = tuple(dict.fromkeys(state.offered))
         gone = [name for name in offered if name not in catalog]
@@ -574,7 +629,7 @@ class Agent:
                 return picking.reopen(offered, context, state.choice)
             return Toolbox.of(catalog, offered)
 
-        return self._driven(state, opened, answers)
+        return self._driven(state, opened, answers, outer)
 
     def _begun(self, state: RunState) -> OpenToolbox:
         """Return all tools, or those picked for what was said; `state` names
@@ -594,12 +649,17 @@ class Agent:
         return self.runner if self._picking is None else self._picking.runner
 
     def _driven(
-        self, state: RunState, opened: OpenToolbox, answers: Mapping[str, Answer]
+        self,
+        state: RunState,
+        opened: OpenToolbox,
+        answers: Mapping[str, Answer],
+        outer: OuterRun | None,
     ) -> _Drive:
         async def drive(listener: Listener) -> RunResult:
+            runner = self._runner
             run = Run(
                 self.client,
-                self._runner,
+                runner if outer is None else runner.or_sinks(outer.around.sinks),
                 state,
                 open_toolbox=opened,
                 terms=RunTerms(
@@ -607,6 +667,7 @@ class Agent:
                 ),
                 listener=listener,
                 answers=answers,
+                outer=outer,
             )
             return await run.drive()
 

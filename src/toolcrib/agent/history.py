@@ -15,6 +15,7 @@ from typing import assert_never, cast
 import msgspec
 import orjson
 
+from toolcrib.agent.inner import inner_run_id
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError, Stage
 from toolcrib.hydration import ParseFailure, RepairRequest, hydrate, parse_arguments, repair
 from toolcrib.runner import ToolRunner, approval_request
@@ -22,9 +23,9 @@ from toolcrib.runner.approval import approved_call, checked_answer, differing, r
 from toolcrib.runner.stopped import Stopped, rejection
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.content import Part
-from toolcrib.values.context import RunTally, ToolApproval
+from toolcrib.values.context import Expense, RunTally, ToolApproval
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Ask, Caller
-from toolcrib.values.json import JsonObject, JsonValue, canonical_json, digest, encodable
+from toolcrib.values.json import JsonObject, JsonValue, canonical_json, digest, encodable, to_plain
 from toolcrib.values.message import Message, Offer, Reply
 from toolcrib.values.record import (
     FOR_RUN,
@@ -33,6 +34,7 @@ from toolcrib.values.record import (
     Completed,
     Failed,
     Outcome,
+    SuspendedCall,
     ToolInvocationRecord,
     Waiting,
 )
@@ -89,7 +91,8 @@ def result_message(
             content, parts = _seen_of(outcome) if outcome.parts else (content_of(outcome.model), ())
             return Message.tool(call, _with(outcome.notice, content), parts)
         case Failed():
-            content = _with(outcome.notice, error_content(_known(outcome), outcome.told))
+            known = known_error(outcome.record, outcome.error)
+            content = _with(outcome.notice, error_content(known, outcome.told))
             return Message.tool(call, content, is_error=True)
         case Waiting() | None:
             return Message.tool(call, error_content(error), is_error=True) if error else None
@@ -112,12 +115,11 @@ def _seen_of(outcome: Completed) -> tuple[str, tuple[Part, ...]]:
     return content, parts
 
 
-def _known(failed: Failed) -> CallError:
-    """Return the error; of a call that was cancelled when it had begun, that nobody knows what
-    it did: a model that reads `cancelled` would make it once more."""
-    begun = failed.record.idempotency_key != ""
-    if failed.error.code is not ErrorCode.CANCELLED or not begun:
-        return failed.error
+def known_error(record: ToolInvocationRecord, error: CallError) -> CallError:
+    """Return the error of a call as it is told: of one that was cancelled when it had begun, that
+    nobody knows what it did. Who reads `cancelled` would make it once more."""
+    if error.code is not ErrorCode.CANCELLED or not record.idempotency_key:
+        return error
     return CallError.of(
         ErrorCode.CANCELLED, "The call was cancelled while it ran: what it did is not known."
     )
@@ -205,13 +207,21 @@ class ConversationHistory:
         calls = tuple(self._readable(call, outcomes.get(call.id)) for call in asked.tool_calls)
         for call in calls:
             outcome = outcomes.get(call.id)
-            waited = error is not None and isinstance(outcome, Waiting)
-            told = _WAITS if waited else error
+            told = error
+            if error is not None and isinstance(outcome, Waiting):
+                told = _WAITS if outcome.suspended is None else _PART_WAITED
             message = given.get(call.id) or result_message(call, outcome, told)
             if message is not None and untrusted:
                 message = msgspec.structs.replace(message, untrusted=True)
             results += [] if message is None else [message]
         self._messages[position:] = [msgspec.structs.replace(asked, tool_calls=calls), *results]
+
+    def tell(self, calls: Collection[str], error: CallError) -> None:
+        """Say something else of calls of the last turn that have a result."""
+        for at in range(self._last_assistant() + 1, len(self._messages)):
+            if self._messages[at].call_id in calls:
+                told = msgspec.structs.replace(self._messages[at], content=error_content(error))
+                self._messages[at] = told
 
     def _readable(self, call: ToolCall, outcome: Outcome | None) -> ToolCall:
         """While a call waits it stays as it was sent: it will be judged again."""
@@ -236,10 +246,21 @@ class ConversationHistory:
 _WAITS = CallError.of(
     ErrorCode.APPROVAL_REQUIRED, "The call waits for somebody's approval. It has not run."
 )
+_PART_WAITS = CallError.of(
+    ErrorCode.APPROVAL_REQUIRED,
+    "The call has begun, and waits for somebody's approval of a part of it. That part has not run.",
+)
+_PART_WAITED = CallError.of(
+    ErrorCode.OUTCOME_UNKNOWN,
+    "The call had begun, and waited for somebody's approval of a part of it. That part has not run, and"
+    " what it did before is not undone.",
+)
 NOT_MADE = CallError.of(
     ErrorCode.NOT_RUNNABLE, "The call was not made: its run failed first.", retryable=True
 )
-_UNTOLD = tuple(map(error_content, (_WAITS, NOT_MADE, CallError.of(ErrorCode.CANCELLED))))
+_UNTOLD = tuple(
+    map(error_content, (_WAITS, _PART_WAITS, NOT_MADE, CallError.of(ErrorCode.CANCELLED)))
+)
 
 
 class RunTurn(msgspec.Struct, frozen=True):
@@ -253,9 +274,9 @@ class RunTurn(msgspec.Struct, frozen=True):
     messages: tuple[Message, ...] = ()
     over: bool = False
 
-    def replaced(self, messages: tuple[Message, ...], *, over: bool = False) -> RunTurn:
+    def replaced(self, state: RunState, *, over: bool = False) -> RunTurn:
         """Return the turn as a run's whole history has it."""
-        said = settled(messages)[self.before :]
+        said = settled(state)[self.before :]
         return msgspec.structs.replace(self, messages=said, over=over)
 
     def extends(self, other: RunTurn) -> bool:
@@ -275,11 +296,14 @@ def split_system(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], tu
     return messages[:at], messages[at:]
 
 
-def settled(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def settled(state: RunState) -> tuple[Message, ...]:
     """Return what was said in a run; a call that waits has a result that says so."""
-    history = ConversationHistory(split_system(messages)[1], lambda call: call.arguments)
-    if history.unanswered():
+    history = ConversationHistory(split_system(state.messages)[1], lambda call: call.arguments)
+    waiting = history.unanswered()
+    if waiting:
+        begun = state.suspended.keys() & {call.id for call in waiting}
         history.settle({}, _WAITS)
+        history.tell(begun, _PART_WAITS)
     return history.messages
 
 
@@ -306,6 +330,16 @@ def told(messages: Iterable[Message]) -> set[tuple[str | None, str, tuple[Part, 
     """Return the calls that are over, or may be, each with what its result says."""
     results = (m for m in messages if m.role == "tool" and not _is_untold(m))
     return {(m.call_id, m.content, m.parts) for m in results}
+
+
+def told_error(messages: Sequence[Message], call_id: str) -> tuple[str, str] | None:
+    """Return code and message of the error that a model is told of a call without a record of its end,
+    or None for a call that the history does not have."""
+    for message in reversed(messages):
+        if message.role == "tool" and message.call_id == call_id and message.is_error:
+            error = orjson.loads(message.content)["error"]
+            return error["code"], error["message"]
+    return None
 
 
 def _is_untold(result: Message) -> bool:
@@ -355,6 +389,7 @@ def check_state(state: RunState) -> None:
         "tally.cost": tally.cost,
         "tally.tokens": tally.tokens,
         "corrections": state.corrections,
+        **{f"tally.inner.{name}": getattr(tally.inner, name) for name in Expense.__struct_fields__},
         **{f"usage.{name}": getattr(state.usage, name) for name in state.usage.__struct_fields__},
         **{f"tally.per_tool['{name}']": n for name, n in tally.per_tool.items()},
         **{f"tally.cost_per_tool['{name}']": n for name, n in tally.cost_per_tool.items()},
@@ -366,6 +401,15 @@ def check_state(state: RunState) -> None:
     for field, why, wrong in _contradictions(state):
         if wrong:
             raise changed(field, why)
+    for call_id, suspended in state.suspended.items():
+        inner, where = _inner(suspended), f"suspended['{call_id}']"
+        is_another = inner.run_id != inner_run_id(state.run_id, call_id)
+        if is_another or _is_other(inner.caller, state.caller):
+            raise changed(where, "it is not of the run that this call began")
+        asked = [each for each in state.pending if each.call_in(state.run_id) == call_id]
+        if not asked or _is_other(inner.pending, tuple(asked)):
+            raise changed(where, "it does not ask what `pending` shows")
+        check_state(inner)
 
 
 def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
@@ -393,14 +437,16 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
     missing = any(number > recorded[name] for name, number in tally.per_tool.items())
     yield "tally.per_tool", "not all calls that were made have a record", missing
     completed = Counter(record.name for record in state.records if record.status == "completed")
-    miscounted = tally.calls != sum(tally.per_tool.values()) or tally.calls < completed.total()
+    own = tally.calls - tally.inner.calls
+    miscounted = own != sum(tally.per_tool.values()) or own < completed.total()
     yield "tally.calls", "it is not the number of the calls that were made", miscounted
     miscounted = any(tally.per_tool.get(name, 0) < number for name, number in completed.items())
     yield "tally.per_tool", "a tool completed more often", miscounted
     for field in ("cost_per_tool", "seconds_per_tool"):
         uncalled = not getattr(tally, field).keys() <= tally.per_tool.keys()
         yield f"tally.{field}", "it names a tool that was not called", uncalled
-    spent = math.isclose(tally.cost, sum(tally.cost_per_tool.values()), abs_tol=1e-9)
+    costs = sum(tally.cost_per_tool.values(), tally.inner.cost)
+    spent = math.isclose(tally.cost, costs, abs_tol=1e-9)
     yield "tally.cost", "it is not the cost of the calls that were made", not spent
     tokens = state.usage.input_tokens + state.usage.output_tokens
     yield "tally.tokens", "it is not what `usage` says", tally.tokens != tokens
@@ -410,6 +456,16 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
         unknown = told_by is None or given != _approval_in(told_by, given, tally)
         unknown = unknown or given.caller != caller.id
         yield f"tally.approved[{at}]", "no call of this run has a record of that answer", unknown
+
+
+def _inner(suspended: SuspendedCall) -> RunState:
+    """Return the state of the run that a call waits for. Raises SourceError."""
+    return RunState.from_json(bytes(suspended.saved))
+
+
+def _is_other(one: object, other: object) -> bool:
+    """Return whether two values are not the same JSON: to Python 1 equals True."""
+    return canonical_json(to_plain(one)) != canonical_json(to_plain(other))
 
 
 def _is_for_run(record: ToolInvocationRecord) -> bool:
@@ -464,7 +520,15 @@ def check_as_asked(state: RunState, calls: Sequence[HydrationResult]) -> None:
     code fails now, or refuses them: its call ends as that, and nobody has changed anything.
     """
     waiting = {call.call.id: call for call in calls}
+    for call_id, suspended in state.suspended.items():  # its own questions have been compared
+        call, where = waiting.pop(call_id, None), f"suspended['{call_id}']"
+        if call is None:
+            raise changed(where, "no call of that id waits")
+        if suspended.approval is not None and _differing(suspended.approval[0], call, state):
+            raise changed(f"{where}.approval", "it is not what the call would run with")
     for at, request in enumerate(state.pending):
+        if request.call_in(state.run_id) in state.suspended:
+            continue
         call = waiting.pop(request.call_id, None)
         if call is None:
             raise changed(f"pending[{at}].call_id", "no call of that id waits")
@@ -601,7 +665,7 @@ async def edit_fault(
     None if it could, and where only its run can tell. No tool runs."""
     found = (call for said in state.messages for call in said.tool_calls)
     call = next((call for call in found if call.id == request.call_id), None)
-    if call is None or call.name not in runner.catalog:
+    if request.run_id != state.run_id or call is None or call.name not in runner.catalog:
         return None
     restored = Restored(runner, state.restored, state.repaired, state.pinned)
     result = await restored.hydrate(call, Offer.of([runner.catalog[call.name]]))

@@ -24,7 +24,9 @@ from toolcrib.agent.history import (
     check_answers,
     check_as_asked,
 )
+from toolcrib.agent.inner import OuterRun
 from toolcrib.agent.picking import OpenToolbox, Toolbox
+from toolcrib.agent.spending import Spending
 from toolcrib.agent.stream import Watch
 from toolcrib.errors import (
     AnswerError,
@@ -43,8 +45,8 @@ from toolcrib.runner.stopped import ExceptionHook
 from toolcrib.schema import Parameter, compile_validator, derive_input
 from toolcrib.threads import cancel_requests, is_stop
 from toolcrib.tools import Tool
-from toolcrib.values.call import HydrationError, HydrationResult, ToolCall
-from toolcrib.values.context import ROUNDING, PolicyContext
+from toolcrib.values.call import HydrationError, ToolCall
+from toolcrib.values.context import PolicyContext
 from toolcrib.values.decision import Answer
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject, canonical_bytes, canonical_json, encodable, kept_apart
@@ -74,7 +76,6 @@ from toolcrib.values.run import (
     RunState,
     RunStatus,
     ToolsOffered,
-    UsageReported,
 )
 from toolcrib.values.typed import check_type
 
@@ -327,6 +328,7 @@ class Run:
         terms: RunTerms,
         listener: Listener,
         answers: Mapping[str, Answer],
+        outer: OuterRun | None = None,
     ) -> None:
         self._client = client
         self._runner = runner
@@ -343,8 +345,6 @@ class Run:
         self._started_at, self._started = time.time(), time.monotonic()
         self._label = terms.label
         self._origins = Origins(terms.label, state.run_id, state.origin)
-        self._turn = state.turn
-        self._usage = state.usage
         self._records = list(state.records)
         self._caller = state.caller
         self._tally = state.tally.copied()  # a saved state may be resumed again
@@ -356,9 +356,22 @@ class Run:
         self._cancels = 0
         self._restored = Restored(runner, state.restored, state.repaired, state.pinned)
         self._history = ConversationHistory(state.messages, self._restored.text)
-        self._watch = Watch(self._emit, self._records, state.pending)
-        asked = {request.id: request for request in state.pending}
-        self._scope = CallScope(self._tally, answers, asked, self._watch)
+        self._watch = Watch(self._emit, self._records, state, self._tally)
+        self._given = answers
+        self._spending = Spending(
+            terms.limits, state, self._tally, runner=runner, outer=outer, emit=self._emit
+        )
+        approvals = [s.approval for s in state.suspended.values() if s.approval is not None]
+        self._scope = CallScope(
+            self._tally,
+            {**{request.id: answer for request, answer in approvals}, **answers},
+            {each.id: each for each in (*state.pending, *(request for request, _ in approvals))},
+            self._watch,
+            approver=None if outer is None or runner.approver else outer.around.approver,
+            suspended=state.suspended,
+            account=self._spending,
+            within=() if outer is None else (*outer.around.scope.within, outer.call),
+        )
 
     async def drive(self) -> RunResult:
         """Return the result. Raises what the provider's failure is, with
@@ -394,7 +407,7 @@ class Run:
 
     async def _outcome(self) -> tuple[RunStatus, str | None]:
         """Return how the run ended, and the limit that ended it. Raises what `drive` does."""
-        limit = asyncio.timeout(self._seconds_left())
+        limit = asyncio.timeout(self._spending.seconds_left)
         try:
             async with limit:
                 context = PolicyContext(self._caller, self._tally)
@@ -430,9 +443,9 @@ class Run:
             caller_roles=self._caller.roles,
             parent_run_id="" if parent is None else parent.tally.run_id,
             parent_call_id="" if parent is None else parent.call_id,
-            turns=self._turn,
+            turns=self._spending.turn,
             calls=self._tally.calls,
-            usage=self._usage,
+            usage=self._spending.usage,
             limit=limit,
         )
         await self._runner.write_run(record)
@@ -449,15 +462,14 @@ class Run:
         if saved.pending or self._history.unanswered():  # it goes on with what it waited for
             await self._call_tools(Offer.of(self._toolbox.tools), saved)
         else:
-            check_answers(saved, self._scope.answers)
+            check_answers(saved, self._given)
         while not self._waiting:
-            if self._turn >= self._limits.turns:
-                raise _LimitReached("turns")
-            if self._seconds_left() == 0.0:  # a timer fires only when something waits
-                raise _LimitReached("seconds")
+            limit = self._spending.begin_turn()
+            if limit is not None:
+                raise _LimitReached(limit)
             reply = await self._ask()
             self._check_cancelled()
-            self._origins.of_reply(reply, self._client.model, self._turn)
+            self._origins.of_reply(reply, self._client.model, self._spending.turn)
             self._history.append(reply.message, untrusted=self._tally.tainted)
             if not reply.tool_calls:
                 typed = self._output_type is not None
@@ -492,14 +504,14 @@ class Run:
         return False
 
     async def _ask(self) -> Reply:
+        turn = self._spending.turn
         request = ChatRequest(
             self._history.messages,
             self._toolbox.tools,
             settings=self._settings,
-            id_prefix=f"{self._run_id}_{self._turn}_",
+            id_prefix=f"{self._run_id}_{turn - 1}_",
             output=None if self._output_type is None else self._output_type.format,
         )
-        self._turn += 1
         try:
             reply = await (
                 self._streamed(request) if self._streaming else self._client.chat(request)
@@ -509,11 +521,9 @@ class Run:
                 raise
             raise ClientError("the client raised CancelledError of its own") from None
         reply = self._history.with_new_ids(_checked(reply), request.id_prefix)
-        self._usage += reply.usage
-        self._tally.tokens = self._usage.input_tokens + self._usage.output_tokens
         model = reply.model or self._client.model
-        self._emit(ReplyFinished(self._turn, reply.finish, reply.usage, model, reply.provider))
-        self._emit(UsageReported(self._usage))
+        self._emit(ReplyFinished(turn, reply.finish, reply.usage, model, reply.provider))
+        self._spending.use(reply.usage)
         return reply
 
     async def _streamed(self, request: ChatRequest) -> Reply:
@@ -547,38 +557,24 @@ class Run:
         self._check_cancelled()
         if saved is not None:
             check_as_asked(saved, calls)
-            check_answers(saved, self._scope.answers)
+            check_answers(saved, self._given)
         scope = self._origins.scope(self._scope, self._history.messages, self._toolbox)
-        limit = self._over_budget(calls)
+        limit = self._spending.begin_calls(calls)
         for call in calls:
             self._watch.started(call)
         if limit is not None:  # none of them runs, and each has its record all the same
             await self._runner.refuse_all(calls, caller=self._caller, scope=scope)
             raise _LimitReached(limit)
         self._calling = True
-        outcomes = await self._runner.exec_all(calls, caller=self._caller, scope=scope)
+        try:
+            outcomes = await self._runner.exec_all(calls, caller=self._caller, scope=scope)
+        finally:
+            self._spending.end_calls()
         self._calling = False
         self._waiting = tuple(o for o in outcomes if isinstance(o, Waiting))
         self._history.settle(self._watch.outcomes, untrusted=self._tally.tainted)
         if self._toolbox.take(outcomes):
             self._emit(ToolsOffered(self._toolbox.names, self._toolbox.choice))
-
-    def _over_budget(self, calls: list[HydrationResult]) -> str | None:
-        """Return the name of the limit that these calls would exceed."""
-        runnable = sum(call.success for call in calls)
-        limits, tally = self._limits, self._tally
-        if limits.calls is not None and runnable and tally.calls + runnable > limits.calls:
-            return "calls"
-        if limits.tool_cost is not None:
-            price = sum(c.definition.annotations.cost for c in calls if c.definition and c.success)
-            if tally.cost + price > limits.tool_cost * ROUNDING:
-                return "tool_cost"
-        return None
-
-    def _seconds_left(self) -> float | None:
-        if self._limits.seconds is None:
-            return None
-        return max(0.0, self._limits.seconds - self._tally.elapsed)
 
     def _fail(self, error: Exception) -> None:
         """Tell the watchers; what is not one of ours is named by its kind only."""
@@ -603,13 +599,14 @@ class Run:
         return result
 
     def _result(self, status: RunStatus, limit: str | None) -> RunResult:
-        pending = tuple(waiting.request for waiting in self._waiting)
+        pending = tuple(request for waits in self._waiting for request in waits.requests)
+        suspended = {w.record.id: w.suspended for w in self._waiting if w.suspended is not None}
         waiting = self._history.unanswered()
         state = RunState(
             run_id=self._run_id,
-            turn=self._turn,
+            turn=self._spending.turn,
             messages=self._history.messages,
-            usage=self._usage,
+            usage=self._spending.usage,
             records=tuple(self._records),
             tally=self._tally.copied(),  # what was left behind may go on, and taint
             caller=self._caller,
@@ -622,6 +619,7 @@ class Run:
             choice=self._toolbox.choice,
             pinned=self._restored.pinned(waiting),
             corrections=self._corrections,
+            suspended=suspended,
         )
         if self._state_key is not None:
             state = state.signed(self._state_key)

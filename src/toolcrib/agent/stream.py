@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from contextlib import suppress
 from copy import copy
 from functools import cache
@@ -27,6 +27,7 @@ from toolcrib.errors import ToolcribError
 from toolcrib.runner.output import public_arguments
 from toolcrib.runner.recorder import public_name
 from toolcrib.values.call import Hydrated, HydrationResult
+from toolcrib.values.context import RunTally
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue
@@ -38,6 +39,7 @@ from toolcrib.values.run import (
     Event,
     ReasoningDelta,
     RunResult,
+    RunState,
     TextDelta,
     ToolArgumentsDelta,
     ToolCallFinished,
@@ -199,14 +201,17 @@ class Watch:
         self,
         emit: Callable[[Event], None],
         records: list[ToolInvocationRecord],
-        told: Iterable[ApprovalRequest] = (),
+        state: RunState,
+        tally: RunTally,
     ) -> None:
-        """`told` are the questions of a run that goes on: they and their calls were told before."""
+        """`state` is where the run goes on: its questions, and their calls, were told before."""
         self._emit = emit
         self._records = records
-        self._told = {request.call_id: request.id for request in told}
+        self._told = {request.id for request in state.pending}
+        self._waited = {request.call_in(state.run_id) for request in state.pending}
         self._streaming: dict[str, PublicText] = {}  # by call id
         self._schemas: dict[str, JsonObject | None] = {}  # of the calls of this reply, by their id
+        self._tally = tally
         self._untrusted: set[str] = set()  # the ids of those whose tools bring what others wrote
         self.outcomes: dict[str, Outcome] = {}
 
@@ -240,19 +245,24 @@ class Watch:
             self._schemas[call.call.id] = call.definition.input_schema
             if call.definition.annotations.untrusted_output:
                 self._untrusted.add(call.call.id)
-        if call.call.id not in self._told:
+        if call.call.id not in self._waited:
             self._emit(ToolCallStarted(call.call.id, public_name(call), shown))
 
     def approval_requested(self, request: ApprovalRequest) -> None:
-        if self._told.get(request.call_id) != request.id:
+        if request.id not in self._told:
+            self._told.add(request.id)
             self._emit(ApprovalRequested(request, self._schemas.get(request.call_id)))
 
     def progress(self, call_id: str, part: JsonValue) -> None:
-        self._emit(ToolCallProgress(call_id, part, call_id in self._untrusted))
+        untrusted = call_id in self._untrusted or self._tally.tainted
+        self._emit(ToolCallProgress(call_id, part, untrusted))
 
     def finished(self, outcome: Outcome) -> None:
         self.outcomes[outcome.record.id] = outcome
-        if not isinstance(outcome, Waiting):
+        if isinstance(outcome, Waiting):
+            for request in outcome.requests:  # of an agent that is a tool
+                self.approval_requested(request)
+        else:
             self._records.append(outcome.record)
             self._emit(ToolCallFinished(outcome.record))
 

@@ -22,6 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from toolcrib.agent import Agent, RunStream
+from toolcrib.agent.history import known_error
 from toolcrib.approvals import answer_later, shown_request
 from toolcrib.chat.doors import (
     Authenticate,
@@ -185,6 +186,8 @@ class _Front:
             raise ChatError(
                 422, "invalid_answer", "a payload is approved, editedArgs, forRun"
             ) from None
+        if not payload.approved and (payload.edited_args is not None or payload.for_run):
+            raise ChatError(422, "invalid_answer", "a no has neither editedArgs nor forRun")
         yes = Approve(by=caller.id, arguments=payload.edited_args, for_run=payload.for_run)
         answer = as_asked(yes, asked) if payload.approved else Refuse(by=caller.id)
         allowed = partial(self._doors.may_approve, caller)
@@ -239,9 +242,8 @@ class _Events:
             case ApprovalRequested(request=request, schema=schema):
                 self._schemas[request.id] = schema
             case ToolCallFinished(record=record):
-                gave = (
-                    {"error": to_plain(record.error)} if record.error else result_with_parts(record)
-                )
+                error = None if record.error is None else known_error(record, record.error)
+                gave = result_with_parts(record) if error is None else {"error": to_plain(error)}
                 yield core.ToolCallResultEvent(
                     message_id=_new_id(), tool_call_id=record.id, content=_cut(gave), role="tool"
                 )
@@ -281,7 +283,10 @@ class _Events:
             return core.RunErrorEvent(message=limit_text(result.limit or ""), code="limited")
         outcome: Any = core.RunFinishedSuccessOutcome()
         if result.status == "waiting":
-            asked = [_interrupt(each, self._schemas.get(each.id)) for each in result.pending]
+            asked = [
+                _interrupt(each, self._schemas.get(each.id), each.call_in(result.state.run_id))
+                for each in result.pending
+            ]
             outcome = core.RunFinishedInterruptOutcome(interrupts=asked)
         spent, given = result.usage, self._given
         usage = core.TokenUsage(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens)
@@ -295,15 +300,15 @@ def _is_over(state: RunState) -> bool:
     return all(asked.expired() for asked in state.pending)
 
 
-def _interrupt(asked: ApprovalRequest, schema: Any) -> core.Interrupt:
+def _interrupt(asked: ApprovalRequest, schema: Any, call_id: str) -> core.Interrupt:
     properties = {"approved": {"type": "boolean"}, "editedArgs": schema or {"type": "object"}}
     if asked.for_run:
         properties["forRun"] = {"enum": [False, True, "exactly"], "default": False}
     return core.Interrupt(
         id=asked.id,
         reason="tool_call",
-        message=f"Run {asked.tool} {shown_request(asked)}? ({asked.reason})",
-        tool_call_id=asked.call_id,
+        message=f"Run {asked.title} {shown_request(asked)}? ({asked.reason})",
+        tool_call_id=call_id,
         response_schema={"type": "object", "properties": properties, "required": ["approved"]},
         expires_at=datetime.fromtimestamp(min(asked.expires_at, _LAST), UTC).isoformat(),
         metadata={"tool": asked.tool, "arguments": readable(asked.arguments)},

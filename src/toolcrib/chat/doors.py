@@ -351,12 +351,14 @@ async def check_answer(
     answer: Answer,
     allowed: Callable[[ApprovalRequest], bool],
 ) -> None:
-    """Raise ChatError for an answer that comes too late, of one who may not give it, or with arguments
-    that the tool refuses, place by place."""
+    """Raise ChatError for an answer that comes too late, of one who may not give it, for more than was
+    offered, or with arguments that the tool refuses, place by place."""
     if asked.expired():
         raise ChatError(410, "approval_expired", "nobody answered in time: the call does not run")
     if not allowed(asked):
         raise ChatError(403, "may_not_approve", "you may not answer for this call")
+    if isinstance(answer, Approve) and answer.for_run and not asked.for_run:
+        raise ChatError(422, "invalid_answer", "this question is about its call alone, not the run")
     if isinstance(answer, Approve) and answer.arguments is not None:
         fault = await edit_fault(runner, state, asked, answer)
         if fault is not None:

@@ -43,7 +43,7 @@ from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import canonical_json
 from toolcrib.values.message import Message
-from toolcrib.values.record import ToolInvocationRecord, lost_parts
+from toolcrib.values.record import READ_UNTRUSTED, ToolInvocationRecord, lost_parts
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
@@ -84,6 +84,8 @@ class CallKeeper:
         self._named.pop(run_id, None)
 
     async def write(self, record: ToolInvocationRecord) -> None:
+        if record.parent_run_id:
+            return  # of an agent that is a tool: a turn shows the call of that
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEASE):
                 await self._event(record.run_id).wait()
@@ -247,7 +249,9 @@ class LiveThreads:
         await check_answer(self._agent.runner, state, request, answer, allowed)
         shown = TurnView(turn.view, self._definition)
         waiting = shown.snapshot()
-        shown.answered(request.call_id, caller.id if isinstance(answer, Approve) else "")
+        shown.answered(
+            request.call_in(state.run_id), caller.id if isinstance(answer, Approve) else ""
+        )
         begun = await _free(self._store.begin_again(thread_id, caller.id, turn, shown.snapshot()))
         if not begun:
             raise ChatError(409, "already_answered", "this was answered before")
@@ -444,8 +448,11 @@ class LiveThreads:
     def _read_others(self, calls: Mapping[str, ToolInvocationRecord]) -> bool:
         """Return whether a call has begun that may have read untrusted content. Of a tool that nobody
         here knows, who knows what it has read?"""
-        definitions = [self._definition(r.name) for r in calls.values() if _has_begun(r)]
-        return any(each is None or each.annotations.untrusted_output for each in definitions)
+        begun = [record for record in calls.values() if _has_begun(record)]
+        definitions = [self._definition(record.name) for record in begun]
+        return any(READ_UNTRUSTED in record.notes for record in begun) or any(
+            each is None or each.annotations.untrusted_output for each in definitions
+        )
 
     def _opened(self, stored: StoredThread) -> _OpenThread:
         return self._open.setdefault(stored.id, _OpenThread(stored))
@@ -546,7 +553,8 @@ def _asked(stored: StoredThread, approval_id: str) -> tuple[StoredTurn, RunState
 def _is_open(turn: StoredTurn, request: ApprovalRequest) -> bool:
     """Return whether a turn that runs again has left a question for later."""
     calls = [part for part in turn.view["parts"] if part["kind"] == "call"]
-    return any(c["id"] == request.call_id and c["state"] == "waiting" for c in calls)
+    call_id = request.call_in(turn.run_id)
+    return any(c["id"] == call_id and c["state"] == "waiting" for c in calls)
 
 
 _UNKNOWN = (

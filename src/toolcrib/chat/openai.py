@@ -200,7 +200,7 @@ async def _answer(run: RunStream, *, typed: bool) -> AsyncGenerator[str, None]:
 
 def _refusal(result: RunResult) -> str | None:
     """Return what has not run, as nobody has answered yet; None where nothing waits."""
-    waits = [_WAITS.format(asked.tool, shown_request(asked)) for asked in result.pending]
+    waits = [_WAITS.format(asked.title, shown_request(asked)) for asked in result.pending]
     return "\n\n".join(waits) if waits else None
 
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, TypedDict, assert_n
 import msgspec
 import orjson
 
+from toolcrib.agent.history import known_error, told_error
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import (
@@ -62,6 +63,7 @@ _BROKEN_OFF: Final[Mapping[BrokenOff, str]] = {
 }
 _UNKNOWN = "It had begun when the run broke off: what it did is not known. It does not run again."
 _NOT_BEGUN = "It had not begun when the run broke off."
+_NOT_WHOLE: Final = ("truncated", "The call did not come whole.")
 
 
 class Operation(TypedDict):
@@ -260,9 +262,10 @@ class TurnView:
                 changes = {"state": "called", "arguments": bounded(arguments)}
                 return [*self._call(call_id, name), *self._change(call_id, changes)]
             case ApprovalRequested(request=asked, schema=schema):
-                self._questions[asked.call_id] = _question(asked, schema)
-                begun = self._call(asked.call_id, asked.tool)
-                return [*begun, *self._change(asked.call_id, {"state": "waiting"})]
+                call_id = asked.call_in(self.turn["run_id"])
+                self._questions[call_id] = _question(asked, schema)
+                begun = self._call(call_id, asked.tool)
+                return [*begun, *self._change(call_id, {"state": "waiting"})]
             case ToolCallProgress(id=call_id, part=part):
                 return self._progress(call_id, part)
             case ToolCallFinished(record=record):
@@ -396,7 +399,7 @@ class TurnView:
         return [_operation("set", [*self._path(call_id), "progress", at], deepcopy(parts[-1]))]
 
     def _finish(self, record: ToolInvocationRecord) -> list[Operation]:
-        error = record.error
+        error = None if record.error is None else known_error(record, record.error)
         state = "failed" if error else "completed"
         if error is not None and error.code in _STATES:
             state = _STATES[error.code]
@@ -420,17 +423,20 @@ class TurnView:
         waits = result.status == "waiting"
         for call_id, at in self._calls.items():
             if self._parts[at]["state"] in _OPEN and not waits:
-                # of a reply that broke off: it was never whole
-                error = {"code": "truncated", "message": "The call did not come whole."}
-                made += self._change(
-                    call_id, {"state": "cancelled", "error": error, "approval": None}
-                )
+                code, message = told_error(result.messages, call_id) or _NOT_WHOLE
+                error = {"code": code, "message": message}
+                state = _STATES.get(code, "cancelled")
+                made += self._change(call_id, {"state": state, "error": error, "approval": None})
         if result.limit:
             made.append(self._set(["note"], _LIMITED.format(limit_text(result.limit))))
         made.append(self._set(["status"], result.status))
-        for call_id, question in self._questions.items() if waits else ():
-            if self._parts[self._calls[call_id]]["state"] == "waiting":
-                made += self._change(call_id, {"approval": question})
+        asked = {each.call_in(result.state.run_id): each for each in reversed(result.pending)}
+        for call_id, request in asked.items():  # of those that an agent asks, one after the other
+            question = self._questions.get(call_id)
+            if question is None or question["id"] != request.id:
+                question = _question(request, None)
+            if call_id in self._calls:
+                made += self._change(call_id, {"state": "waiting", "approval": question})
         return made
 
     def _set(self, path: list[str], value: Any) -> Operation:
@@ -564,7 +570,7 @@ def _question(request: ApprovalRequest, schema: JsonValue) -> Json:
     answer is about."""
     return {
         "id": request.id,
-        "reason": request.reason,
+        "reason": f"{request.title}: {request.reason}" if request.within else request.reason,
         "arguments": readable(request.arguments),
         "texts": {encodable(name): _exact(value) for name, value in request.arguments.items()},
         "defaults": list(request.defaults),

@@ -1,10 +1,10 @@
 """The commands, and how each of them ends.
 
-Exit codes: 0 done, 1 the job failed, 2 an unusable command line, 4 a log that nobody could check.
-An error is one line on stderr;
-`--debug` gives the traceback instead, also that of a tool. With `--json`, stdout holds exactly one
-JSON value, that of a failure being `{"error": {"kind", "message"}}`. After Ctrl-C the code is 130, and
-where calls may have run by then (`chat`, `call`), the JSON value says which.
+Exit codes: 0 done, 1 the job failed, 2 an unusable command line, 4 a log that nobody could open
+or check. An error is one line on stderr; `--debug` gives the traceback instead, also that of a tool.
+With `--json`, stdout holds exactly one JSON value, that of a failure being
+`{"error": {"kind", "message"}}`. After Ctrl-C the code is 130, and where calls may have run by then
+(`chat`, `call`), the JSON value says which.
 """
 
 from __future__ import annotations

@@ -13,12 +13,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Annotated, TypeAlias, TypeVar
 
+import msgspec
 import typer
 
 from toolcrib.approvals import ApprovalStore, shown_arguments, shown_request
 from toolcrib.cli.options import DATABASE, JsonOption, UnusableError, check_holds
 from toolcrib.cli.render import out, print_json, printable
 from toolcrib.hydration import ParseFailure, parse_arguments
+from toolcrib.runner.output import MASK
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, ForRun, Refuse
 from toolcrib.values.json import ROUNDED, JsonObject, to_plain
 
@@ -124,14 +126,23 @@ def _answer(ids: list[str], answer: Answer, store: str, *, as_json: bool) -> Non
         return [request for request in pending if request.id in ids]
 
     asked = _with(store, work)
+    edited = answer.arguments if isinstance(answer, Approve) else None
+    if edited is not None:
+        edited = _masked(edited, asked)
+        answer = msgspec.structs.replace(answer, arguments=edited)
     if as_json:
         print_json({"ids": list(dict.fromkeys(ids)), "answer": to_plain(answer)})
         return
     said = "approved" if isinstance(answer, Approve) else "refused"
-    edited = answer.arguments if isinstance(answer, Approve) else None
     for request in asked:
         instead = "" if edited is None else f", to run with {shown_arguments(edited)}"
-        out.print(printable(f"{said}: {request.tool} {shown_request(request)}{instead}"))
+        out.print(printable(f"{said}: {request.title} {shown_request(request)}{instead}"))
+
+
+def _masked(edited: JsonObject, asked: list[ApprovalRequest]) -> JsonObject:
+    """Return an edit as it may be shown: only what the question showed is known to be no secret."""
+    known = {n for request in asked for n, value in request.arguments.items() if value != MASK}
+    return {name: value if name in known else MASK for name, value in edited.items()}
 
 
 def _with(url: str, work: Callable[[ApprovalStore], Awaitable[T]]) -> T:
@@ -179,7 +190,7 @@ def _columns(request: ApprovalRequest) -> tuple[str, ...]:
     now = time.time()
     return (
         _line(request.id),
-        _line(request.tool),
+        _line(request.title),
         shown_request(request),
         _line(request.reason),
         _line(request.caller),

@@ -54,7 +54,7 @@ from toolcrib.cli.options import (
     filter_of,
     log_to_read,
     named_entry,
-    with_log,
+    of_log,
     without_password,
 )
 from toolcrib.cli.render import (
@@ -70,12 +70,14 @@ from toolcrib.cli.render import (
     when,
 )
 from toolcrib.errors import ErrorCode, SourceError, Stage
+from toolcrib.runner.idempotency import same_call
 from toolcrib.storage import UnreachableError
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.json import to_plain
 from toolcrib.values.record import (
     FOR_RUN,
     FOR_RUN_EXACTLY,
+    SUSPENDED,
     ToolInvocationRecord,
     is_final,
     result_with_parts,
@@ -105,6 +107,15 @@ CHANGED = "not as written, or the log has another key"
 HIDDEN = "the entry that tells how it ended does not show here, or cannot be checked"
 _SHOWN = 5
 _PLANS = ("planned", "rejected")
+_WHOSE = {
+    "name": "tool",
+    "caller": "caller",
+    "caller_roles": "roles",
+    "definition_digest": "definition",
+    "parent_run_id": "calling run",
+    "parent_call_id": "calling call",
+}
+"""What an attempt may have otherwise than the story that it stands in: of records, and in words."""
 
 
 class StoryLine(NamedTuple):
@@ -115,12 +126,21 @@ class StoryLine(NamedTuple):
     text: str
 
 
-class CallStory:
-    """Everything in the log about one call, in the order in which it was written.
+class Attempt(NamedTuple):
+    """The entries of one time that a call was asked for, and which fields of its records differ from
+    the record that its story is told by: another call may have come under the same id."""
 
-    `record` is the first final outcome; if there is none, the last record. `attachments` are the texts
-    that its records refer to, by digest; `callers` the calls whose tools made it, the nearest first.
-    It is `whole` unless the log's index of keys leads to another end than these entries tell of.
+    entries: list[AuditEntry]
+    differs: dict[str, Any]
+
+
+class CallStory:
+    """Everything in the log about one id of a run, in the order in which it was written.
+
+    `record` is the first final outcome; if there is none, the last record. The story is told by it, and
+    each of its `attempts` says what it has otherwise. `attachments` are the texts that the records
+    refer to, by digest; `callers` the calls whose tools made that one, the nearest first. It is `whole`
+    unless the log's index of keys leads to another end than these entries tell of.
     """
 
     def __init__(
@@ -137,6 +157,7 @@ class CallStory:
         self.whole = whole
         self._records = [entry.record for entry in self.entries]
         self.record = standing(self._records)
+        self._own = [one for one in self._records if same_call(one, self.record)]
 
     @property
     def changed(self) -> list[AuditEntry]:
@@ -145,24 +166,43 @@ class CallStory:
         return own + [entry for caller in self.callers for entry in caller.changed]
 
     @property
+    def attempts(self) -> list[Attempt]:
+        """Each time that something was asked for under the id, in the order of the first entries."""
+        found: dict[tuple[Any, ...], list[AuditEntry]] = {}
+        for entry in self.entries:  # entries of two processes may alternate
+            one = entry.record
+            asked = (one.started_at, one.arguments_sha256, one.arguments_mac)
+            whose = (getattr(one, field) for field in _WHOSE)
+            found.setdefault((*asked, *whose), []).append(entry)
+        return [Attempt(each, _differing(each[0].record, self.record)) for each in found.values()]
+
+    @property
     def began(self) -> bool:
-        """Whether its tool may have begun: an entry says so, and none that another one failed."""
+        """Whether its tool may have begun: a key says so, and no entry that a sink failed before it."""
         error = self.record.error
         if error is not None and error.code is ErrorCode.NOT_RECORDED:
             return False
-        return any(record.status in ("started", "completed") for record in self._records)
+        ran = ("started", "completed")
+        return any(record.idempotency_key or record.status in ran for record in self._own)
+
+    @property
+    def others_began(self) -> bool:
+        """Whether another call under the id may have begun than the one that the story is told by."""
+        return any(one.idempotency_key and not same_call(one, self.record) for one in self._records)
 
     def why(self) -> str:
         """Return why the call ran, or did not, in one sentence."""
         record = self.record
         if record.status in _PLANS:
             return f"It has not run: {_planned(record)}."
+        if SUSPENDED in self._own[-1].notes and not is_final(record):
+            return "It has begun, and nobody has answered yet what it asks."
         if record.status == "waiting":
             return f"It has not run: {_decided(record.decision)}, and nobody has answered yet."
         if not self.began:
             return f"It did not run: {_stopped(record).rstrip('.')}."
         if not is_final(record):  # why it was started is all that is known
-            record = next((one for one in self._records if one.status == "started"), record)
+            record = next((one for one in self._own if one.status == "started"), record)
         because = _decided(record.decision) or "the log does not say who decided"
         if record.approved_by is not None:
             changed = " and changed its arguments" if record.edited else ""
@@ -172,19 +212,18 @@ class CallStory:
 
     def lines(self) -> Iterator[StoryLine]:
         """Yield when the call was asked for, what was decided and by whom, and how it ended."""
-        attempts: dict[float, list[AuditEntry]] = {}
-        for entry in self.entries:  # entries of two processes may alternate
-            attempts.setdefault(entry.record.started_at, []).append(entry)
-        for number, entries in enumerate(attempts.values()):
-            yield from _attempt(entries, again=number > 0)
+        for number, attempt in enumerate(self.attempts):
+            yield from _attempt(attempt, again=number > 0)
         facts = (
             *_facts(self.record),
             *_defined(self.record, self.attachments),
             *_background(self.record, self.attachments),
         )
         yield from (StoryLine("", what, text) for what, text in facts if text)
-        for made in (caller.record for caller in self.callers):
-            yield StoryLine("", "called by", f"{made.name}  {ids_of(made)}: {outcome(made)}")
+        for caller in self.callers:
+            made = caller.record
+            other = "; or another call under this id" if caller.others_began else ""
+            yield StoryLine("", "called by", f"{made.name}  {ids_of(made)}: {outcome(made)}{other}")
         yield StoryLine("", "why", self.why())
         for entry in self.changed:
             yield StoryLine("", "changed", f"entry {entry.seq} is {CHANGED}")
@@ -192,8 +231,17 @@ class CallStory:
             yield StoryLine("", "changed", HIDDEN)
 
 
+def _differing(one: ToolInvocationRecord, told: ToolInvocationRecord) -> dict[str, Any]:
+    """Return what a record has otherwise than the one by which a story is told: whose call it is."""
+    return {
+        field: getattr(one, field)
+        for field in _WHOSE
+        if getattr(one, field) != getattr(told, field)
+    }
+
+
 def stories(entries: Iterable[AuditEntry]) -> list[CallStory]:
-    """Group entries into calls, in the order of their first entries."""
+    """Group entries by the ids of their calls, in the order of the first entries."""
     calls: dict[tuple[str, str], list[AuditEntry]] = {}
     for entry in entries:
         calls.setdefault((entry.record.run_id, entry.record.id), []).append(entry)
@@ -212,7 +260,8 @@ async def whole_stories(log: AuditLog, entries: Iterable[AuditEntry]) -> list[Ca
             of_call = AuditFilter(run_id=story.record.run_id, call_id=story.record.id)
             story = CallStory(await log.entries(of_call) or story.entries)  # noqa: PLW2901
             complete = await _tells_the_end(log, story)
-        attachments = await log.attachments(_referred(story.record))
+        referred = [digest for entry in story.entries for digest in _referred(entry.record)]
+        attachments = await log.attachments(referred)
         callers = await _callers(log, story)
         whole.append(CallStory(story.entries, attachments, callers, whole=complete))
     return whole
@@ -303,8 +352,8 @@ _FOR_RUN = {
 _VERBS = {Allow: "allowed it", Ask: "asked for an approval", Deny: "denied it"}
 
 
-def _attempt(entries: list[AuditEntry], *, again: bool) -> Iterator[StoryLine]:
-    record = entries[-1].record
+def _attempt(attempt: Attempt, *, again: bool) -> Iterator[StoryLine]:
+    record = attempt.entries[-1].record
     given = "arguments that did not validate"
     if record.arguments is not None:
         marked = f" (defaults: {', '.join(record.defaulted)})" if record.defaulted else ""
@@ -314,6 +363,8 @@ def _attempt(entries: list[AuditEntry], *, again: bool) -> Iterator[StoryLine]:
         "asked again" if again else "asked",
         given,
     )
+    if attempt.differs:
+        yield StoryLine("", "differs", "; ".join(_other(*each) for each in attempt.differs.items()))
     if record.decision is not None:
         reason = f": {record.decision.reason}" if record.decision.reason else ""
         policy = record.decision.policy or "a policy without a name"
@@ -322,10 +373,16 @@ def _attempt(entries: list[AuditEntry], *, again: bool) -> Iterator[StoryLine]:
         edited = ", with other arguments" if record.edited else ""
         edited += "".join(told for note, told in _FOR_RUN.items() if note in record.notes)
         yield StoryLine("", "answered", f"{answered(record)}{edited}{_question(record)}")
-    for entry in entries:
+    for entry in attempt.entries:
         yield _event(entry)
     if record.status == "started":
         yield StoryLine("", "unknown", "the log does not say how it ended")
+
+
+def _other(field: str, value: str | tuple[str, ...]) -> str:
+    """Return what an attempt has otherwise: `tool refund`, `no caller`."""
+    text = value if isinstance(value, str) else ", ".join(value)
+    return f"{_WHOSE[field]} {text}" if text else f"no {_WHOSE[field]}"
 
 
 def _event(entry: AuditEntry) -> StoryLine:
@@ -509,7 +566,7 @@ def list_calls(  # noqa: PLR0913  the options of a command line
     )
     which = msgspec.structs.replace(which, newest=True, latest=True, limit=limit)
     opened = log_to_read(log, key_file)
-    rows = with_log(opened, lambda audit: audit.entries(which))
+    rows = of_log(log, opened, lambda audit: audit.entries(which))
     if as_json:
         print_json([to_plain(entry) for entry in rows])
     else:
@@ -541,7 +598,7 @@ def show(
         entries = await _entries_of(opened, wanted)
         return await whole_stories(opened, entries), await opened.checked_runs(wanted)
 
-    calls, runs = with_log(log_to_read(log, key_file), read)
+    calls, runs = of_log(log, log_to_read(log, key_file), read)
     if not calls and not runs:
         raise UnusableError(f"{without_password(log)}: there is no {named} in it")
     if as_json:
@@ -634,6 +691,10 @@ def _story(call: CallStory) -> dict[str, Any]:
         **about,
         "why": call.why(),
         "entries": entries,
+        "attempts": [
+            {"entries": [entry.seq for entry in attempt.entries], "differs": attempt.differs}
+            for attempt in call.attempts
+        ],
         "whole": call.whole,
         "attachments": attached,
         "called_by": callers,

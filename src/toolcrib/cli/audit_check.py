@@ -59,7 +59,7 @@ from toolcrib.cli.options import (
     log_to_read,
     moment,
     named_entry,
-    with_log,
+    of_log,
     without_password,
 )
 from toolcrib.cli.render import err, json_text, out, print_json, printable, when
@@ -132,7 +132,7 @@ def checkpoint(
     async def signed(audit: AuditLog) -> str:
         return await audit.checkpoint(key, after=earlier, rotates_to=new)
 
-    note = with_log(log_to_read(log, key_file), signed)
+    note = of_log(log, log_to_read(log, key_file), signed)
     _give(note, file, Checkpoint.read, as_json=as_json)
     if as_json:
         made = Checkpoint.read(note)
@@ -167,7 +167,7 @@ def prove(
             raise UnusableError(f"{without_password(log)}: there is no {named} in it")
         return await audit.prove(last.seq, note)
 
-    proof = with_log(log_to_read(log, key_file), proved)
+    proof = of_log(log, log_to_read(log, key_file), proved)
     _give(proof, file, Proof.parse, as_json=as_json)
     if as_json:
         about = {"log": without_password(log), "id": wanted or "", "entry": seq}
@@ -322,7 +322,7 @@ def head(
     as_json: JsonOption = False,
 ) -> None:
     """Print the head, without checking the whole log: to be kept elsewhere, for a later --head."""
-    found = with_log(log_to_read(log, key_file), lambda audit: audit.head())
+    found = of_log(log, log_to_read(log, key_file), lambda audit: audit.head())
     if as_json:
         print_json({"log": without_password(log), **to_plain(found)})
     else:
@@ -336,7 +336,7 @@ def migrate(
     as_json: JsonOption = False,
 ) -> None:
     """Bring an older log to the newest format, once it is verified: its start and tail are sealed."""
-    done = with_log(log_to_read(log, key_file), lambda audit: audit.migrate())
+    done = of_log(log, log_to_read(log, key_file), lambda audit: audit.migrate())
     if as_json:
         print_json({"log": without_password(log), "migrated": done})
     else:
@@ -382,9 +382,11 @@ def export(  # noqa: PLR0913  the options of a command line
         raise UnusableError(f"{file}: it is the log itself: name another file")
     opened = log_to_read(log, key_file)
     if file is None:
-        exit_if_changed(with_log(opened, lambda audit: _print_lines(audit.checked_export(which))))
+        exit_if_changed(
+            of_log(log, opened, lambda audit: _print_lines(audit.checked_export(which)))
+        )
         return
-    written, changed = with_log(opened, lambda a: _write_lines(a.checked_export(which), file))
+    written, changed = of_log(log, opened, lambda a: _write_lines(a.checked_export(which), file))
     if as_json:
         print_json({"file": str(file), "entries": written, "changed": changed})
     else:
@@ -409,7 +411,7 @@ def prune(
         if as_json or sys.stdin is None or not sys.stdin.isatty():
             raise UnusableError("nobody can be asked here: give --yes")
         typer.confirm(f"Remove all entries before {when(limit)} from the log?", abort=True)
-    removed = with_log(opened, lambda audit: audit.prune(before=limit))
+    removed = of_log(log, opened, lambda audit: audit.prune(before=limit))
     if as_json:
         print_json({"log": without_password(log), "before": limit, "removed": removed})
     else:
@@ -438,10 +440,7 @@ def _verify_log(
 ) -> Verification:
     """Return what is found in a log. Raises UncheckedError where nobody could look."""
     opened = log_to_read(log, key_file, damaged=True)
-    try:
-        return with_log(opened, lambda audit: audit.verify(head=head, checkpoint=checkpoint))
-    except (SourceError, MissingExtraError) as error:  # what is wrong with the log is found
-        raise UncheckedError(str(error)) from None
+    return of_log(log, opened, lambda audit: audit.verify(head=head, checkpoint=checkpoint))
 
 
 def _verify_file(

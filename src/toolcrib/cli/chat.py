@@ -241,8 +241,7 @@ def _converse(loop: asyncio.Runner, session: Session, asker: _Asker, model: str)
             code = _answer(loop, session, text, asker, model=model, as_json=False)
             worst = max(worst, code)
         except KeyboardInterrupt:
-            _finish(loop)
-            err.print("Cancelled.")
+            continue
         except ToolcribError as error:
             err.print(f"toolcrib: {printable(str(error))}")
             worst = 1
@@ -275,10 +274,11 @@ def _answer(
         with no_output:  # what a tool prints is not part of the one JSON value
             result = loop.run(turn.run(show))
     except KeyboardInterrupt:
-        if not as_json:
-            raise
         with no_output:
             _finish(loop)
+            loop.run(turn.rest(show))
+            if not as_json:
+                raise
             result, interrupted = loop.run(turn.result()), True
     finally:
         screen.close()
@@ -303,6 +303,12 @@ class _Turn:
             async for event in self._stream:
                 show(event)
             return await self._stream.result()
+
+    async def rest(self, show: Callable[[Event], None]) -> None:
+        """Show what is left of a run that was cancelled: what became of its calls."""
+        if self._stream is not None:
+            async for event in self._stream:
+                show(event)
 
     async def result(self) -> RunResult:
         """Return how the run ended; raise CancelledError if it never began."""

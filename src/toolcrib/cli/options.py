@@ -35,6 +35,7 @@ from toolcrib.approvals import TerminalApprover
 from toolcrib.audit import AuditFilter, AuditLog, Head
 from toolcrib.errors import DefinitionError, ErrorCode, MissingExtraError, SourceError
 from toolcrib.runner.stopped import ExceptionHook
+from toolcrib.storage import UnreachableError
 from toolcrib.tools import Catalog, DefinitionsFile, discover, read_definitions, source_of
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Refuse
@@ -59,8 +60,8 @@ ToolsOption: TypeAlias = Annotated[
         "--tools",
         metavar="WHERE",
         help="module:attribute, a module, a Python file, a .json/.jsonl file of definitions, "
-        "entry-points[:NAME], or mcp:COMMAND, mcp:URL or mcp:FILE.json for the tools of MCP servers; "
-        "the kit if left out.",
+        "entry-points[:NAME], openapi:FILE#URL for an API, or mcp:COMMAND, mcp:URL or mcp:FILE.json "
+        "for the tools of MCP servers; the kit if left out.",
     ),
 ]
 DataOption: TypeAlias = Annotated[
@@ -136,7 +137,7 @@ class UnusableError(SourceError):
 
 
 class UncheckedError(SourceError):
-    """A log could not be checked: nothing is said about what is in it."""
+    """A log could not be opened or checked: nothing is said about what is in it."""
 
 
 class InterruptedTurn(Exception):  # noqa: N818  an ending, not a failure
@@ -150,6 +151,7 @@ SHOWS_TRACEBACKS: ContextVar[bool] = ContextVar("toolcrib_debug", default=False)
 OPENED: ContextVar[ExitStack] = ContextVar("toolcrib_opened")
 """What the command has opened, and is closed when it ends."""
 _MCP = "mcp:"
+_OPENAPI = "openapi:"
 
 
 def exception_hook() -> ExceptionHook | None:
@@ -206,6 +208,8 @@ def load_catalog(where: str | None, *, database: Path | None = None) -> Catalog:
         raise UnusableError(f"--database is for the kit: leave it out, or --tools {where}")
     if where.startswith(_MCP):
         return _checked(where, lambda: _of_servers(where.removeprefix(_MCP)))
+    if where.startswith(_OPENAPI):
+        return _checked(where, lambda: _of_document(where.removeprefix(_OPENAPI)))
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     folder = str(Path(os.path.realpath(where)).parent)
@@ -237,9 +241,15 @@ def _of_servers(where: str) -> Catalog:
     return catalog
 
 
+def _of_document(where: str) -> Catalog:
+    """Return the tools of an OpenAPI document."""
+    catalog: Catalog = import_module("toolcrib.bridges.openapi.command").catalog_of(where)
+    return catalog
+
+
 def definitions_file(where: str | None) -> DefinitionsFile | None:
     """Return the file of definitions that is meant; None for any other source. Raises UnusableError."""
-    if where is None or where.startswith(_MCP):
+    if where is None or where.startswith((_MCP, _OPENAPI)):
         return None
     try:
         source = source_of(where)
@@ -435,6 +445,15 @@ def log_to_read(url: str, key_file: Path | None, *, damaged: bool = False) -> Au
     else:
         check_holds("audit_entries", url, "there is no audit log in it")
     return AuditLog(url, key=key)
+
+
+def of_log(url: str, log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:
+    """Return the result of `work` on a log that exists, and close the log. Raises UncheckedError where
+    nobody could look: that says nothing about what is in it."""
+    try:
+        return with_log(log, work)
+    except (UnreachableError, MissingExtraError) as error:
+        raise UncheckedError(f"{without_password(url)}: {error}") from None
 
 
 def with_log(log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:

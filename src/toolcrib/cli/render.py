@@ -21,6 +21,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from toolcrib.agent.history import told_error
 from toolcrib.errors import ErrorCode
 from toolcrib.values.decision import INVISIBLE, Allow, ApprovalRequest, Ask, Deny
 from toolcrib.values.json import JsonValue
@@ -121,10 +122,15 @@ def call_line(record: ToolInvocationRecord) -> Text:
     seconds = f" · {milliseconds(record)}" if record.seconds is not None else ""
     line.append(f"  {_decision(record)}{seconds}", style="dim")
     if record.error is not None:
-        line.append(f" → {error_text(record.error)}", style="red")
+        ran = " It did not run." if _is_cancelled(record) and not record.idempotency_key else ""
+        line.append(f" → {error_text(record.error)}{ran}", style="red")
     else:
         line.append(f" → {short_json(result_with_parts(record))}")
     return line
+
+
+def _is_cancelled(record: ToolInvocationRecord) -> bool:
+    return record.error is not None and record.error.code is ErrorCode.CANCELLED
 
 
 def error_text(error: CallError) -> str:
@@ -168,6 +174,7 @@ def milliseconds(record: ToolInvocationRecord) -> str:
     return "" if record.seconds is None else f"{record.seconds * 1000:.1f} ms"
 
 
+_MAY_HAVE_RUN = "stopped before its end was known; it may have run."
 _ENDINGS = {
     "waiting": "The run waits for an approval.",
     "cancelled": "Cancelled.",
@@ -175,7 +182,10 @@ _ENDINGS = {
 
 
 class Screen:
-    """Shows text as it streams and a line per finished call; a spinner on stderr while it waits."""
+    """Shows text as it streams and a line per finished call; a spinner on stderr while it waits.
+
+    What it says of a call that was stopped is what its record says, or without one the history.
+    """
 
     def __init__(self, waiting_for: str) -> None:
         self._waiting_for = waiting_for
@@ -193,6 +203,9 @@ class Screen:
         await self._announced(request.id).wait()
         try:
             yield
+        except asyncio.CancelledError:
+            err.print()  # nobody has ended the line of the question
+            raise
         finally:
             self._asking -= 1
 
@@ -209,9 +222,8 @@ class Screen:
                 self._end_text()
                 self._wait(f"running {printable(name)} …")
             case ToolCallFinished(record=record):
-                self._started.pop(record.id, None)
                 self._end_text()
-                out.print(call_line(record))
+                self._show_end(record)
                 self._wait("thinking …")
             case ToolCallProgress(part=part):
                 self._progress(part)
@@ -221,6 +233,7 @@ class Screen:
                 self._announced(request.id).set()
             case Done(result=result):
                 self._end_text()
+                self._show_stopped(result)
                 self._ending(result)
             case (
                 ToolArgumentsDelta()
@@ -236,15 +249,31 @@ class Screen:
                 assert_never(event)
 
     def close(self) -> None:
-        """End the turn; if it was stopped in the middle, say which calls may have run."""
+        """End the turn. If its run never came to an end, nobody knows what became of its calls."""
         self._end_text()
         for call in self._started.values():
-            err.print(Text(f"{call}: stopped before its end was known; it may have run."))
+            err.print(Text(f"{call}: {_MAY_HAVE_RUN}"))
+        self._started.clear()
+
+    def _show_end(self, record: ToolInvocationRecord) -> None:
+        call = self._started.pop(record.id, None)
+        if call is not None and _is_cancelled(record) and record.idempotency_key:
+            err.print(Text(f"{call}: {_MAY_HAVE_RUN}"))
+        else:
+            out.print(call_line(record))
+
+    def _show_stopped(self, result: RunResult) -> None:
+        """Show the end of the calls whose end has not been shown, unless they wait."""
+        for record in result.records:
+            if record.id in self._started:
+                self._show_end(record)
+        for call_id, call in self._started.items() if result.status != "waiting" else ():
+            code, message = told_error(result.messages, call_id) or (ErrorCode.OUTCOME_UNKNOWN, "")
+            unknown = code == ErrorCode.OUTCOME_UNKNOWN
+            err.print(Text(f"{call}: {_MAY_HAVE_RUN if unknown else f'{code}: {message}'}"))
         self._started.clear()
 
     def _ending(self, result: RunResult) -> None:
-        if result.status != "cancelled":
-            self._started.clear()
         if result.status == "limited":
             err.print(f"Stopped: {limit_text(result.limit or '')}.")
         elif result.status in _ENDINGS:

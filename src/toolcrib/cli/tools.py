@@ -58,7 +58,7 @@ from toolcrib.runner import ToolRunner
 from toolcrib.testing import MemorySink
 from toolcrib.tools import read_definitions, tool_of
 from toolcrib.tools.decorator import tool_from_dict
-from toolcrib.tools.lock import MARK, Change, Lock, lock_catalog, read_lock, write_lock
+from toolcrib.tools.lock import FORMAT, MARK, Change, Lock, lock_catalog, read_lock, write_lock
 from toolcrib.tools.trust import Imported
 from toolcrib.values.call import ToolCall
 from toolcrib.values.content import told_in_text
@@ -269,7 +269,7 @@ def _show_trust(imported: Mapping[str, Imported], *, whole: bool) -> None:
 def show_trust(imported: Mapping[str, Imported]) -> None:
     """Print the line that trusts each imported tool, with the digest that trust is bound to."""
     for name, one in imported.items():
-        trust = "ReadOnly" if one.claims_read_only else "Trusted"
+        trust = "ReadOnly" if one.claims else "Trusted"
         typer.echo(f'    trust={{"{name}": {trust}("{one.origin}")}}')
 
 
@@ -376,7 +376,7 @@ def lock(
     now = lock_catalog(load_catalog(given_once(where, tools)))
     before = read_lock(file) if check else _old(file)
     changes = (before or Lock({})).changes_to(now)
-    if not check and (changes or before is None or before.was_open):
+    if not check and (changes or before is None or before.format < FORMAT):
         write_lock(now, file)
     if as_json:
         plain = [to_plain(change) for change in changes]

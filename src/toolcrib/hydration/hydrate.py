@@ -227,7 +227,8 @@ def added_to(hydrated: Hydrated) -> AddedDefaults:
         raise OtherArguments("only a call that was hydrated, and has not run, is edited")
     unseen, values = building._unseen, building._factory_values  # noqa: SLF001
     parameters: list[Noted] = [((None, name_of(p)), None, None) for p in hydrated.defaults]
-    return AddedDefaults.of(unseen.noted or parameters, [] if values is None else values.asked)
+    asked = [] if values is None else values.asked
+    return AddedDefaults.of(unseen.noted or parameters, asked, unseen.sets)
 
 
 def _restored(offer: Offer, tool: Tool[..., Any], call: ToolCall, parsed: Parsed) -> Parsed:

@@ -97,7 +97,7 @@ def may_reach(host: str, private: tuple[Network, ...]) -> bool:
 
 
 if TYPE_CHECKING:
-    from aiohttp import ClientSession
+    from aiohttp import ClientResponse, ClientSession
     from yarl import URL
 
 _NOT_ALLOWED = "that server is not among those that may be asked"
@@ -112,10 +112,23 @@ _BROKEN = "broke off before its answer was whole"
 
 
 class HttpAnswer(Checked, msgspec.Struct, frozen=True, kw_only=True):
-    """`status` is no redirect (3xx); `body` is whole."""
+    """`status` is no redirect (3xx); `body` is whole. The names of `headers` are in lower case."""
 
     status: int
     body: bytes
+    headers: Mapping[str, str] = {}
+
+
+class Unanswered(CapabilityError):  # noqa: N818  what happened, in the words of the field
+    """A server may not be asked, or gave no answer that can be taken.
+
+    `sent` says that it may have had the request, and `status` what it answered, 0 if it did not.
+    """
+
+    def __init__(self, safe_text: str, *, retryable: bool, sent: bool, status: int = 0) -> None:
+        super().__init__(safe_text, retryable=retryable)
+        self.sent = sent
+        self.status = status
 
 
 @capability
@@ -163,14 +176,50 @@ class GuardedHttp:
         self._private = tuple(_network(entry) for entry in private)
 
     async def get(self, url: str, query: Mapping[str, str]) -> HttpAnswer:
-        target = self._target(url, query)
+        target = _url(url)
+        return await self._asked(
+            "GET", None if target is None else target.update_query(query), {}, None
+        )
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> HttpAnswer:
+        """Return the answer to a request of any method; what is encoded in its `url` stays as it is.
+
+        Raises Unanswered if the server may not be asked or gives no answer.
+        """
+        return await self._asked(method, _url(url, encoded=True), headers or {}, body)
+
+    async def _asked(
+        self, method: str, url: URL | None, headers: Mapping[str, str], body: bytes | None
+    ) -> HttpAnswer:
+        """Ask for the URL that was judged, and not for another reading of it."""
+        if url is None or _origin_of(url) not in self._allowed:
+            raise Unanswered(_NOT_ALLOWED, retryable=False, sent=False)
         library = _aiohttp()
         gate = _Gate(self._private)
+        status = 0
         try:
-            async with asyncio.timeout(self.limits.seconds), _session(library, gate) as session:
-                return await self._answer(session, target)
-        except _Unanswered as unanswered:
-            failure = unanswered.why
+            async with (
+                asyncio.timeout(self.limits.seconds),
+                _session(library, gate) as session,
+                session.request(
+                    method,
+                    url.with_fragment(None),
+                    headers=headers,
+                    data=body,
+                    allow_redirects=False,
+                ) as response,
+            ):
+                status = response.status
+                return await self._answer(response)
+        except _NotTaken as not_taken:
+            failure = not_taken.why
         except TimeoutError:
             failure = _TOO_SLOW
         except library.ClientSSLError:
@@ -181,31 +230,25 @@ class GuardedHttp:
             failure = _BROKEN
         if gate.refused:
             failure = _NOT_PUBLIC
-        raise CapabilityError(f"{target.host} {failure}", retryable=not gate.refused)
+        raise Unanswered(
+            f"{url.host} {failure}", retryable=not gate.refused, sent=gate.connected, status=status
+        )
 
-    def _target(self, url: str, query: Mapping[str, str]) -> URL:
-        """Return the URL as it will be asked: what is judged here is what
-        is used, not another reading."""
-        parsed = _url(url)
-        if parsed is None or _origin_of(parsed) not in self._allowed:
-            raise CapabilityError(_NOT_ALLOWED, retryable=False)
-        return parsed.with_fragment(None).update_query(query)
-
-    async def _answer(self, session: ClientSession, target: URL) -> HttpAnswer:
-        async with session.get(target, allow_redirects=False) as response:
-            if 300 <= response.status < 400:
-                raise _Unanswered(_REDIRECTED)
-            if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-                raise _Unanswered(_ENCODED)
-            body = bytearray()
-            async for chunk in response.content.iter_any():
-                body += chunk
-                if len(body) > self.limits.body_bytes:
-                    raise _Unanswered(_TOO_LARGE)
-            return HttpAnswer(status=response.status, body=bytes(body))
+    async def _answer(self, response: ClientResponse) -> HttpAnswer:
+        if 300 <= response.status < 400:
+            raise _NotTaken(_REDIRECTED)
+        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise _NotTaken(_ENCODED)
+        body = bytearray()
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > self.limits.body_bytes:
+                raise _NotTaken(_TOO_LARGE)
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return HttpAnswer(status=response.status, body=bytes(body), headers=headers)
 
 
-class _Unanswered(Exception):  # noqa: N818  an outcome; it never leaves this file
+class _NotTaken(Exception):  # noqa: N818  an outcome; it never leaves this file
     """There is an answer, and it is not taken."""
 
     def __init__(self, why: str) -> None:
@@ -214,10 +257,14 @@ class _Unanswered(Exception):  # noqa: N818  an outcome; it never leaves this fi
 
 
 class _Gate:
-    """Makes the sockets of one request, to addresses that may be reached; `refused` if one may not."""
+    """Makes the sockets of one request, to addresses that may be reached; `refused` if one may not.
+
+    `connected` is set when a connection is there, by which the request may have been sent.
+    """
 
     def __init__(self, private: tuple[Network, ...]) -> None:
         self.refused = False
+        self.connected = False
         self._private = private
 
     def __call__(self, info: tuple[Any, ...]) -> socket.socket:
@@ -264,6 +311,12 @@ class _Resolver:
 def _session(library: ModuleType, gate: _Gate) -> ClientSession:
     """Return a session for one request, which shares no connection, cookie or
     resolved name with the next."""
+
+    async def connected(*_: Any) -> None:
+        gate.connected = True
+
+    tracing = library.TraceConfig()
+    tracing.on_connection_create_end.append(connected)
     session: ClientSession = library.ClientSession(
         connector=library.TCPConnector(
             resolver=_Resolver(), socket_factory=gate, use_dns_cache=False, force_close=True
@@ -272,6 +325,7 @@ def _session(library: ModuleType, gate: _Gate) -> ClientSession:
         headers={"User-Agent": "toolcrib", "Accept-Encoding": "identity"},
         auto_decompress=False,
         trust_env=False,
+        trace_configs=[tracing],
     )
     return session
 
@@ -305,12 +359,12 @@ def _network(entry: str) -> Network:
         raise SourceError(f"{entry!r} is no network: write it as 127.0.0.0/8 or fd00::/8") from None
 
 
-def _url(text: str) -> URL | None:
+def _url(text: str, *, encoded: bool = False) -> URL | None:
     """Parse a URL as aiohttp will read it, by yarl; None for a text that is no URL."""
     from yarl import URL
 
     try:
-        return URL(text)
+        return URL(text, encoded=encoded)
     except ValueError:
         return None
 

@@ -48,6 +48,7 @@ from toolcrib.values.decision import (
     Ask,
     Caller,
     KeepingApprover,
+    OuterCall,
     Refuse,
 )
 from toolcrib.values.json import (
@@ -94,8 +95,9 @@ def approval_request(
     caller: Caller,
     run: RunTally,
     seconds: float = DEFAULT_SECONDS,
+    within: tuple[OuterCall, ...] = (),
 ) -> ApprovalRequest:
-    """Return the question that `ask` leads to; it lapses after `seconds`.
+    """Return the question that `ask` leads to, in a run within these calls; it lapses after `seconds`.
 
     The run's `nonce` goes into the id: without one, short secrets could be tried out against it.
     """
@@ -118,6 +120,7 @@ def approval_request(
         asked_at=now,
         defaults=masked_places(definition, hydrated.defaults),
         for_run=ask.policy == "standard" and spared_for_run(hydrated, run, caller.id),
+        within=within,
     )
 
 

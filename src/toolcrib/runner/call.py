@@ -9,6 +9,7 @@ that state alone (`ENDS`). Every call that comes in has exactly one end.
 | claimed   | its idempotency key is its own                  | released              | no      |
 | counted   | the policies and the run's tally have counted it| released              | undone  |
 | begun     | its tool was started                            | kept with the outcome | yes     |
+| suspended | its tool has begun, asks itself, and will go on | released              | undone  |
 | unwritten | it ran before, and the ledger lacks its outcome | kept with the outcome | no      |
 | ended     | its outcome is settled                          |                       |         |
 
@@ -71,6 +72,7 @@ from toolcrib.runner.stopped import (
     NotRecorded,
     Reporter,
     Stopped,
+    Suspended,
     as_failure,
     record_end,
     rejection,
@@ -79,7 +81,7 @@ from toolcrib.schema.derive.factories import Pinned
 from toolcrib.threads import MOST_LEFT_BEHIND, LeftWork, Work, cancel_requests
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected
-from toolcrib.values.context import CallScope, PolicyContext, ToolApproval
+from toolcrib.values.context import CallScope, PolicyContext, Surroundings, ToolApproval
 from toolcrib.values.decision import (
     Allow,
     ApprovalRequest,
@@ -95,23 +97,28 @@ from toolcrib.values.json import Veiled
 from toolcrib.values.record import (
     FOR_RUN,
     FOR_RUN_EXACTLY,
-    LEFT_BEHIND,
+    READ_UNTRUSTED,
+    SUSPENDED,
     CallError,
     Completed,
     Failed,
     Ledger,
     Outcome,
+    SuspendedCall,
     ToolInvocationRecord,
     Waiting,
 )
 
-State: TypeAlias = Literal["arrived", "claimed", "counted", "begun", "unwritten", "ended"]
-Event: TypeAlias = Literal["claim", "find unwritten", "count", "begin", "end"]
+State: TypeAlias = Literal[
+    "arrived", "claimed", "counted", "begun", "suspended", "unwritten", "ended"
+]
+Event: TypeAlias = Literal["claim", "find unwritten", "count", "begin", "suspend", "end"]
 NEXT: dict[State, dict[Event, State]] = {
     "arrived": {"claim": "claimed", "find unwritten": "unwritten", "end": "ended"},
     "claimed": {"count": "counted", "end": "ended"},
     "counted": {"begin": "begun", "end": "ended"},
-    "begun": {"end": "ended"},
+    "begun": {"suspend": "suspended", "end": "ended"},
+    "suspended": {"end": "ended"},
     "unwritten": {"end": "ended"},
     "ended": {},
 }
@@ -130,6 +137,7 @@ ENDS: dict[State, End] = {
     "claimed": End("released"),
     "counted": End("released", counts="undone"),
     "begun": End("kept", counts="settled", taints=True),
+    "suspended": End("released", counts="undone", taints=True),
     "unwritten": End("kept"),
 }
 _NOT_RECORDED = "The tool ran, but what came of it could not be recorded. It is not run again."
@@ -185,6 +193,7 @@ class Call(Veiled, msgspec.Struct):
     state: State = "arrived"
     value_json: bytes | None = None  # of the tool's value, when it has run
     mark: Fingerprint = ("", "", None, "")  # with which it has claimed its key
+    approval: tuple[ApprovalRequest, Approve] | None = None  # with which it may begin
     late: Completed | Failed | None = None  # how its tool ended that was left behind
     ended_late: bool = False
 
@@ -198,9 +207,10 @@ class Call(Veiled, msgspec.Struct):
         facts, body, late = self.facts, None, False
         try:
             outcome = await self._outcome(cancels, repairer)
+        except Suspended as suspended:
+            outcome = self._suspended(suspended)
         except Stopped as stopped:
-            if stopped.left:
-                facts.notes += (LEFT_BEHIND,)
+            facts.notes += stopped.notes
             outcome = facts.failed(stopped.error, stopped.told)
             body, late = stopped.body, stopped.late
         except GeneratorExit:  # the loop is gone: nothing can be awaited any more
@@ -278,16 +288,41 @@ class Call(Veiled, msgspec.Struct):
             self.state = NEXT[self.state]["begin"]
             began, left = time.monotonic(), LeftWork()
             value = await setup.executor.run(
-                plan, hydrated, self.context.caller, self.scope, left, key=self.key, cancels=cancels
+                plan,
+                hydrated,
+                self.context.caller,
+                Surroundings(
+                    self.scope, self.scope.approver or setup.approver, setup.recorder.sinks
+                ),
+                left,
+                key=self.key,
+                cancels=cancels,
             )
             seconds = time.monotonic() - began
             if plan.limit is not None and seconds > plan.limit and not left.put_off:
                 self._note_overrun(plan, seconds, plan.limit)
         finally:
             leave_call(entered)
+            facts.notes += entered.notes
             if slot:
                 setup.limiter.leave()
         return self._checked(plan, value)
+
+    def _suspended(self, suspended: Suspended) -> Waiting:
+        """Wait for what the tool asks. The call is counted, and the run approved, when it goes on: both
+        have to have a record."""
+        self.state = NEXT[self.state]["suspend"]
+        facts, tally, requests = self.facts, self.scope.tally, suspended.requests
+        facts.key = ""
+        approval = self.approval
+        if approval is not None:
+            request, answer = approval
+            tally.approved = tuple(each for each in tally.approved if each.id != request.id)
+            until = max(each.expires_at for each in (request, *requests))  # the yes has been used
+            approval = msgspec.structs.replace(request, expires_at=until), answer
+        saved = SuspendedCall(msgspec.Raw(suspended.saved.encode()), approval)
+        facts.notes += (SUSPENDED,)
+        return Waiting(facts.record("waiting"), requests[0], requests[1:], saved)
 
     def _plan(self, hydrated: HydrationResult) -> tuple[Hydrated, ToolPlan]:
         """Return a call that may run, and the plan of its tool as it is registered. Raises Stopped.
@@ -383,7 +418,7 @@ class Call(Veiled, msgspec.Struct):
         """
         definition, scope = self.facts.hydrated.definition, self.scope
         if definition is not None:
-            if definition.annotations.untrusted_output:
+            if definition.annotations.untrusted_output or READ_UNTRUSTED in outcome.record.notes:
                 taint(scope.tally)
             key = key_of(scope.tally.run_id, self.facts.hydrated.call.id)
             scope.counted[key] = made = scope.counted.get(key, 0) + 1
@@ -618,7 +653,7 @@ class Call(Veiled, msgspec.Struct):
             answer = await answer_to(
                 request,
                 self.scope,
-                keeping(setup.approver, hydrated),
+                keeping(self.scope.approver or setup.approver, hydrated),
                 lambda raised: self._unanswered(hydrated, raised),
             )
         except Stopped as stopped:
@@ -641,14 +676,15 @@ class Call(Veiled, msgspec.Struct):
         again = self._decide(approved)  # the run may have spent more meanwhile
         if isinstance(again, Deny):
             raise Stopped(CallError.of(again.code))
-        if isinstance(answer, Approve) and answer.for_run:
-            self._approve_for_run(approved, answer, request)
+        if isinstance(answer, Approve):
+            self._take_yes(approved, answer, request)
         return approved
 
-    def _approve_for_run(
-        self, hydrated: Hydrated, answer: Approve, request: ApprovalRequest
-    ) -> None:
-        """Remember a yes to the tool, or to exactly this call of it, for the rest of the run."""
+    def _take_yes(self, hydrated: Hydrated, answer: Approve, request: ApprovalRequest) -> None:
+        """Remember a yes: to the tool, or to exactly this call of it, for the rest of the run."""
+        self.approval = request, answer
+        if not answer.for_run:
+            return
         tally, digest, caller = self.scope.tally, hydrated.definition.digest, self.context.caller.id
         mac = tally.mac_of(hydrated) if answer.for_run == "exactly" else ""
         earlier = tally.approval_of(hydrated, caller)
@@ -677,6 +713,7 @@ class Call(Veiled, msgspec.Struct):
             caller=self.context.caller,
             run=self.scope.tally,
             seconds=self.setup.approval_seconds,
+            within=self.scope.within,
         )
         asked = self.scope.asked.get(request.id)
         if asked is None:

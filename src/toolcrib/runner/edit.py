@@ -4,13 +4,14 @@ Rule: the tool gets what the edited arguments say, or nothing runs. What stands 
 shown is sent as the model sent it: a default stays a default, and what a factory made is that very
 value. In a list whose length changed, items are at their place at its beginning and at its end.
 Everything else is written, and read as if the model had sent it. Then what the tool would get is held
-against the edited arguments: a validator may change what is new in them, and nothing that was shown.
+against the edited arguments: what was left has to be as it was shown, and a validator may change what
+was written only if it leaves alone what was shown.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final, TypeAlias, cast
 
@@ -23,15 +24,15 @@ from toolcrib.schema.derive.factories import AddedDefaults, FactoryValues, Made
 from toolcrib.schema.derive.plain import is_mark, same_json
 from toolcrib.schema.references import pointer_of, read_text
 from toolcrib.tools import Catalog
-from toolcrib.values.call import Hydrated, HydrationResult
+from toolcrib.values.call import Hydrated, HydrationResult, Rejected
 from toolcrib.values.json import JsonObject, canonical_json, is_whole, json_bytes
 from toolcrib.values.record import CallError
 
 Steps: TypeAlias = tuple[str | int, ...]
 _ABSENT: Final[Any] = object()
 _CHANGED = (
-    "What the approver left as it was shown{} would be another value once the tool had read the edited "
-    "arguments. The call did not run."
+    "The tool would get something else than the edited arguments say{}: what was left as it was shown "
+    "would be changed by a validator, or by a default. The call did not run."
 )
 _STANDS_FOR = (
     "A default that is no JSON was put where it was not shown: what was shown is only its type. The "
@@ -51,25 +52,62 @@ def edited_call(
     `hook` is given what the author's code raises. Raises Stopped where the tool would get something
     else than `edited` says.
     """
-    edit = _Edit(edited, hydrated)
-    found = _read(edit, hydrated, catalog, hook)
-    if not isinstance(found, Hydrated):
-        other = _Edit(edited, hydrated, as_written=True)
-        again = None if edit.arguments == other.arguments else _read(other, hydrated, catalog)
-        found = again if isinstance(again, Hydrated) else found
-    if isinstance(found, CallError):
-        raise Stopped(found)
-    return found
+    reader = _Reader(hydrated, catalog)
+    first = reader.read(_Edit(edited, hydrated), hook)
+    if isinstance(first, Hydrated):
+        return first
+    second = reader.read_as_written(edited)
+    if isinstance(second, Hydrated):
+        return second
+    if isinstance(first, Rejected):
+        return first
+    if isinstance(second, Rejected):
+        return second
+    raise Stopped(first)
 
 
-def _read(
-    edit: _Edit, hydrated: Hydrated, catalog: Catalog, hook: ExceptionHook | None = None
-) -> HydrationResult | CallError:
-    """Return the call that is read of an edit, an error if it is not what the edit says."""
-    text, name = json_bytes(edit.arguments).decode(), hydrated.definition.name
-    call = msgspec.structs.replace(hydrated.call, name=name, arguments=text)
-    read = hydrate(call, catalog, pinned=edit.factory_values(), on_exception=hook)
-    return edit.error_of(read) or read if isinstance(read, Hydrated) else read
+class _Reader:
+    """Reads edits of one call."""
+
+    def __init__(self, hydrated: Hydrated, catalog: Catalog) -> None:
+        self._hydrated = hydrated
+        self._catalog = catalog
+
+    def read(self, edit: _Edit, hook: ExceptionHook | None) -> HydrationResult | CallError:
+        """Return the call that is read of an edit, an error if it is not what the edit says."""
+        read = self._read(edit, hook)
+        if not isinstance(read, Hydrated):
+            return read
+        return edit.error_of(read, lambda: self._shown_again) or read
+
+    def read_as_written(self, edited: JsonObject) -> HydrationResult | CallError:
+        """Return the same of an edit all of which is sent, but for marks at their places."""
+        try:
+            edit = _Edit(edited, self._hydrated, as_written=True)
+        except Stopped as stopped:
+            return stopped.error
+        return self.read(edit, None)
+
+    def _read(self, edit: _Edit, hook: ExceptionHook | None) -> HydrationResult:
+        text, name = json_bytes(edit.arguments).decode(), self._hydrated.definition.name
+        call = msgspec.structs.replace(self._hydrated.call, name=name, arguments=text)
+        values: FactoryValues | None = edit.factory_values()
+        read = hydrate(call, self._catalog, pinned=values, on_exception=hook)
+        if isinstance(read, Hydrated):
+            values = edit.in_their_places(added_to(read))
+            if values is not None:
+                return hydrate(call, self._catalog, pinned=values, on_exception=hook)
+        return read
+
+    @cached_property
+    def _shown_again(self) -> JsonObject:
+        """What the tool reads of what was shown."""
+        try:
+            shown = _Edit(self._hydrated.arguments, self._hydrated, as_written=True)
+        except Stopped:
+            return {}
+        read = self._read(shown, None)
+        return read.arguments if isinstance(read, Hydrated) else {}
 
 
 class _Edit:
@@ -79,29 +117,28 @@ class _Edit:
 
     def __init__(self, edited: JsonObject, hydrated: Hydrated, *, as_written: bool = False) -> None:
         added = added_to(hydrated)
-        self._edited = edited
-        self._shown = hydrated.arguments
+        self.edited = edited
+        self.shown = hydrated.arguments
         self._origins = added.origins
         self._asked = added.asked
-        self._changed = frozenset(hydrated.building.normalised)
+        self._whole = added.sets.union(hydrated.building.normalised)  # left or written as a whole
         above = {at[:depth] for at in added.origins for depth in range(len(at) + 1)}
-        self._special = {pointer_of(at) for at in above}.union(
-            *map(_with_those_above, self._changed)
-        )
+        self._special = {pointer_of(at) for at in above}.union(*map(_with_those_above, self._whole))
         sent = set(map(canonical_json, _marks_in(hydrated.building.sent)))
-        shown = set(map(canonical_json, _marks_in(self._shown)))
-        defaults = {canonical_json(_at_place(self._shown, at)) for at in added.origins}
+        shown = set(map(canonical_json, _marks_in(self.shown)))
+        defaults = {canonical_json(_at_place(self.shown, at)) for at in added.origins}
         self._marks = shown - (sent - defaults)
         # by identity, with the two values, which so stay alive
         self._known: dict[tuple[int, int], tuple[bool, Any, Any]] = {}
-        self._left_out: set[Steps] = set()  # the places where factories are asked again
+        # the places where factories are asked again, and where what they give was shown
+        self._left_out: dict[Steps, Steps] = {}
         if as_written:
             made = self._written(self._without_marks(edited, ()))
         else:
-            made = self._sent(edited, self._shown, hydrated.building.sent, ())
+            made = self._sent(edited, self.shown, hydrated.building.sent, ())
         self.arguments = cast("JsonObject", made)
 
-    def _same(self, one: Any, other: Any) -> bool:
+    def same(self, one: Any, other: Any) -> bool:
         """Return whether two values are the same JSON; each pair of containers is compared once."""
         if not (isinstance(one, dict | list) and isinstance(other, one.__class__)):
             digits = one.__class__ is other.__class__ or all(map(_has_digits, (one, other)))
@@ -110,16 +147,16 @@ class _Edit:
         if key not in self._known:
             steps = set(one) if isinstance(one, dict) else range(len(one))
             others = set(other) if isinstance(other, dict) else range(len(other))
-            inner = (self._same(one[step], other[step]) for step in steps)
+            inner = (self.same(one[step], other[step]) for step in steps)
             self._known[key] = steps == others and all(inner), one, other
         return self._known[key][0]
 
     def _sent(self, edited: Any, shown: Any, sent: Any, at: Steps) -> Any:
         """Return what is sent for what stands at a place that was shown, `_ABSENT` for a default."""
-        if self._same(edited, shown):
+        if self.same(edited, shown):
             return self._left(shown, sent, at, at)
         place = pointer_of(at)
-        if place not in self._special or place in self._changed or at in self._origins:
+        if place not in self._special or place in self._whole or at in self._origins:
             return self._written(edited)
         if isinstance(edited, dict) and isinstance(shown, dict) and isinstance(sent, dict):
             made = {
@@ -134,9 +171,8 @@ class _Edit:
         return self._written(edited)
 
     def _list(self, edited: list[Any], shown: list[Any], sent: list[Any], at: Steps) -> list[Any]:
-        if not _in_one_order(shown, sent):
-            return cast("list[Any]", self._written(edited))
-        places = self._places(edited, shown, at)
+        is_tuple = (*at, len(shown) - 1) in self._origins
+        places = _places(edited, shown, self.same, is_tuple=is_tuple)
         made = []
         for index, part in enumerate(edited):
             was = places.get(index)
@@ -150,39 +186,24 @@ class _Edit:
                 made.append(self._left(shown[was], before, (*at, was), (*at, index)))
         while made and made[-1] is _ABSENT:  # the last fields of a NamedTuple
             made.pop()
-        self._left_out -= {(*at, i) for i, part in enumerate(made) if part is _ABSENT}
+        for index, part in enumerate(made):
+            if part is _ABSENT:
+                self._left_out.pop((*at, index), None)
         return [self._written(edited[i]) if one is _ABSENT else one for i, one in enumerate(made)]
-
-    def _places(self, edited: list[Any], shown: list[Any], at: Steps) -> dict[int, int]:
-        """Return where the items of a list stood that are at their places."""
-        is_tuple = (*at, len(shown) - 1) in self._origins
-        shorter, more = min(len(edited), len(shown)), len(shown) - len(edited)
-        if is_tuple or not more:
-            return {index: index for index in range(shorter)}
-        head = 0
-        while head < shorter and self._same(edited[head], shown[head]):
-            head += 1
-        tail = len(edited)
-        while tail > max(head, head - more) and self._same(
-            edited[tail - 1], shown[tail - 1 + more]
-        ):
-            tail -= 1
-        moved = {index: index + more for index in range(tail, len(edited))}
-        return {index: index for index in range(head)} | moved
 
     def _left(self, shown: Any, sent: Any, was: Steps, at: Steps) -> Any:
         """Return what is sent for what was shown at `was` and stands at `at` now."""
         if was in self._origins:
-            if self._origins[was] is None:
-                return _ABSENT
-            if was != at:
-                return self._written(shown)
-            self._left_out.add(at)
+            if isinstance(self._origins[was], Made):
+                self._left_out[at] = was
             return _ABSENT
         place = pointer_of(was)
         if sent is _ABSENT:
             return self._written(shown)
-        if place not in self._special or place in self._changed:
+        if place not in self._special or place in self._whole:
+            below = ((it, made) for it, made in self._origins.items() if it[: len(was)] == was)
+            made_here = (it for it, made in below if isinstance(made, Made))
+            self._left_out.update(((*at, *it[len(was) :]), it) for it in made_here)
             return sent
         if isinstance(shown, dict) and isinstance(sent, dict):
             made = {
@@ -190,7 +211,7 @@ class _Edit:
                 for name in _in_order(sent, shown)
             }
             return {name: part for name, part in made.items() if part is not _ABSENT}
-        if isinstance(shown, list) and isinstance(sent, list) and _in_one_order(shown, sent):
+        if isinstance(shown, list) and isinstance(sent, list):
             parts = (
                 self._left(one, sent[i] if i < len(sent) else _ABSENT, (*was, i), (*at, i))
                 for i, one in enumerate(shown)
@@ -200,15 +221,16 @@ class _Edit:
 
     def _written(self, edited: Any) -> Any:
         """Return a value that is sent as it was written. Raises Stopped for a mark in it."""
-        if self._marks and any(canonical_json(mark) in self._marks for mark in _marks_in(edited)):
+        marks = map(canonical_json, _marks_in(edited)) if self._marks else ()
+        if not self._marks.isdisjoint(marks):
             raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _STANDS_FOR))
         return edited
 
     def _without_marks(self, edited: Any, at: Steps) -> Any:
         """Return an edit without the marks that stand at their places."""
-        if at in self._origins and is_mark(edited) and edited == _at_place(self._shown, at):
-            if self._origins[at] is not None:
-                self._left_out.add(at)
+        if at in self._origins and is_mark(edited) and edited == _at_place(self.shown, at):
+            if isinstance(self._origins[at], Made):
+                self._left_out[at] = at
             return _ABSENT
         if isinstance(edited, dict):
             made = {name: self._without_marks(one, (*at, name)) for name, one in edited.items()}
@@ -219,70 +241,171 @@ class _Edit:
         return edited
 
     def factory_values(self) -> FactoryValues:
-        """Return what factories are to give: what they gave, but for the places that are sent now."""
-        sent = {id(made) for at, made in self._origins.items() if made and at not in self._left_out}
-        before: dict[str, deque[Made]] = {}
+        """Return what factories are to give, if they ask in the order of before."""
+        left = {id(self._origins[was]) for was in self._left_out.values()}
+        left.update(map(id, self._unplaced))
+        queues: dict[str, deque[Made | None]] = {}
         for made in self._asked:
-            if id(made) not in sent:
-                before.setdefault(made.key, deque()).append(made)
-        return FactoryValues(before)
+            if id(made) in left:
+                queues.setdefault(made.key, deque()).append(made)
+        return FactoryValues(queues)
 
-    def error_of(self, read: Hydrated) -> CallError | None:
-        """Return what to say where the call that was read of the edit is not what the edit says."""
+    @cached_property
+    def _unplaced(self) -> list[Made]:
+        """What factories gave for no place that is known, as within what a validator made."""
+        placed = {id(made) for made in self._origins.values()}
+        return [made for made in self._asked if id(made) not in placed]
+
+    def in_their_places(self, added: AddedDefaults) -> FactoryValues | None:
+        """Return values that give each place its own, None if they did: a new item gets a new one."""
+        places = {id(made): at for at, made in added.origins.items()}
+        unplaced = _by_factory(self._unplaced)
+        owns: list[Made | None] = []
+        for asked in added.asked:
+            at = places.get(id(asked))
+            was = None if at is None else self._left_out.get(at)
+            own = _next(unplaced, asked) if at is None else None
+            owns.append(own if was is None else self._origins[was])
+        pairs = list(zip(added.asked, owns, strict=True))
+        if all(asked.source is own for asked, own in pairs):
+            return None
+        spare = _by_factory(
+            asked
+            for asked, own in pairs
+            if own is not None and asked.source is None and not asked.has_data
+        )
+        queues: dict[str, deque[Made | None]] = {}
+        for asked, given in pairs:
+            own = given
+            if own is None and not asked.has_data:  # which may be other data now
+                own = asked if asked.source is None else _next(spare, asked)
+            queues.setdefault(asked.key, deque()).append(own)
+        return FactoryValues(queues)
+
+    def error_of(self, read: Hydrated, read_again: Callable[[], JsonObject]) -> CallError | None:
+        """Return what to say where the call that was read of the edit is not what the edit says.
+        `read_again` gives what the tool reads of what was shown."""
         added = added_to(read)
-        normalised = frozenset(read.building.normalised)
-        above = set[str]().union(*map(_with_those_above, normalised))
-
-        def difference(edited: Any, value: Any, sent: Any, at: Steps) -> Steps | None:
-            """Return the first place at which the tool would get something else."""
-            if self._same(edited, value):
-                return None
-            place = pointer_of(at)
-            is_near = place in above or not normalised.isdisjoint(_with_those_above(place))
-            is_list = isinstance(edited, list)
-            if is_list and not is_near and self._same(value, _sorted(edited)):
-                return None  # a set
-            inner, inner_value = _json_in(edited), _json_in(value)
-            if inner is not None and inner_value is not None:
-                return difference(inner, inner_value, _json_in(sent), at)
-            as_one = is_list and place in normalised
-            if not as_one and _has_parts_of(value, edited, at, added.origins):
-                steps = edited if isinstance(edited, dict) else range(len(edited))
-                parts = ((s, _part(edited, s), _part(value, s), _part(sent, s)) for s in steps)
-                found = (difference(one, now, was, (*at, step)) for step, one, now, was in parts)
-                return next((place for place in found if place is not None), None)
-            is_written = sent is not _ABSENT and self._same(sent, edited)
-            return None if is_written and not (is_near and self._was_shown(edited)) else at
-
-        found = difference(self._edited, read.arguments, self.arguments, ())
+        check = _Check(self, read, added, read_again)
+        found = check.difference(self.edited, read.arguments, self.arguments, self.shown, ())
         if found is not None:
             text = _CHANGED.format(f" at {pointer_of(found)}" if found else "")
             return CallError.of(ErrorCode.APPROVAL_MISMATCH, text)
         moved = self._may_have_moved(added)
         return CallError.of(ErrorCode.APPROVAL_MISMATCH, _MOVED) if moved else None
 
-    def _was_shown(self, edited: Any) -> bool:
-        """Return whether anything in a value was shown, in whatever place."""
-        return any(canonical_json(leaf) in self._shown_leaves for leaf in _leaves_in(edited))
-
-    @cached_property
-    def _shown_leaves(self) -> set[str]:
-        return set(map(canonical_json, _leaves_in(self._shown)))
-
     def _may_have_moved(self, added: AddedDefaults) -> bool:
         """Return whether a default that was left, and is no JSON, may be another one now."""
-        placed = {id(made) for made in self._origins.values()}
-        hidden = {made.key for made in self._asked if not made.is_json and id(made) not in placed}
-        for key in hidden:
+        for key in {made.key for made in self._unplaced if not made.is_json}:
             now = [id(made.source) for made in added.asked if made.key == key]
             if now != [id(made) for made in self._asked if made.key == key]:
                 return True
-        for at in self._left_out:
-            was, now_there = self._origins[at], added.origins.get(at)
-            source = now_there.source if isinstance(now_there, Made) else now_there
-            if is_mark(_at_place(self._shown, at)) and source is not was:
+        for at, was in self._left_out.items():
+            own, given = self._origins[was], added.origins.get(at)
+            source = given.source if isinstance(given, Made) else given
+            if is_mark(_at_place(self.shown, was)) and source is not own:
                 return True
         return False
+
+
+class _Check:
+    """Holds the call that was read of an edit against the edit."""
+
+    def __init__(
+        self,
+        edit: _Edit,
+        read: Hydrated,
+        added: AddedDefaults,
+        read_again: Callable[[], JsonObject],
+    ) -> None:
+        self._shown = edit.shown
+        self._same = edit.same
+        self._origins = added.origins
+        self._read_again = read_again
+        self._changed = frozenset(read.building.normalised)
+        self._whole = added.sets | self._changed
+        self._above = set[str]().union(*map(_with_those_above, self._changed))
+
+    def difference(self, edited: Any, value: Any, sent: Any, shown: Any, at: Steps) -> Steps | None:
+        """Return the first place at which the tool would get something else than the edit says."""
+        if self._same(edited, value):
+            return None
+        if shown is not _ABSENT and self._same(edited, shown):
+            return at
+        texts = _json_in(edited), _json_in(value)
+        if None not in texts:
+            return self.difference(*texts, _json_in(sent), _json_in(shown), at)
+        place = pointer_of(at)
+        as_one = isinstance(edited, list) and place in self._whole
+        if not as_one and _has_parts_of(value, edited, at, self._origins):
+            found = self._difference_in(edited, value, sent, shown, at)
+            if found is None or not self._is_in_another_order(edited, value, shown, place):
+                return found
+        is_written = sent is not _ABSENT and self._same(sent, edited)
+        return None if is_written and self._may_change(at) else at
+
+    def _difference_in(
+        self, edited: Any, value: Any, sent: Any, shown: Any, at: Steps
+    ) -> Steps | None:
+        """Return the first part of an object or a list in which there is a difference."""
+        places = _places(edited, shown, self._same)
+        parts = (
+            (one, value[step], _part(sent, step), _part(shown, places.get(step)), (*at, step))
+            for step, one in _steps(edited)
+        )
+        found = (self.difference(*part) for part in parts)
+        return next((place for place in found if place is not None), None)
+
+    def _is_in_another_order(self, edited: Any, value: Any, shown: Any, place: str) -> bool:
+        """Return whether validators moved items of a list, and all that were left are in it."""
+        if not (isinstance(edited, list) and isinstance(shown, list) and self._is_near(place)):
+            return False
+        before, there = set(map(canonical_json, shown)), list(map(canonical_json, value))
+        left = [
+            (step, one) for step, one in enumerate(map(canonical_json, edited)) if one in before
+        ]
+        all_there = Counter(one for _, one in left) <= Counter(there)
+        return all_there and any(there[step] != one for step, one in left)
+
+    def _is_near(self, place: str) -> bool:
+        """Return whether a validator changed something at a place, around it or within it."""
+        return place in self._above or not self._changed.isdisjoint(_with_those_above(place))
+
+    def _may_change(self, at: Steps) -> bool:
+        """Return whether what was written may be read as another value: in a canonical form, or as
+        validators have it that leave alone what was shown."""
+        if not self._is_near(pointer_of(at)):
+            return True
+        again = self._read_again()
+        names: Iterable[Any] = at[:1] or self._shown
+        return all(self._same(again.get(name), self._shown.get(name)) for name in names)
+
+
+def _steps(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the parts of an object or a list with their names or indexes."""
+    return value.items() if isinstance(value, dict) else enumerate(value)
+
+
+def _places(
+    edited: Any, shown: Any, same: Callable[[Any, Any], bool], *, is_tuple: bool = False
+) -> dict[Any, Any]:
+    """Return where the parts stood that are at their places; in a list whose length changed, these are
+    its beginning and its end, as far as they are as they were shown."""
+    if isinstance(edited, dict):
+        return {name: name for name in edited}
+    if not isinstance(shown, list):
+        return {}
+    shorter, more = min(len(edited), len(shown)), len(shown) - len(edited)
+    if is_tuple or not more:
+        return {index: index for index in range(shorter)}
+    head = 0
+    while head < shorter and same(edited[head], shown[head]):
+        head += 1
+    tail = len(edited)
+    while tail > max(head, head - more) and same(edited[tail - 1], shown[tail - 1 + more]):
+        tail -= 1
+    moved = {index: index + more for index in range(tail, len(edited))}
+    return {index: index for index in range(head)} | moved
 
 
 def _has_parts_of(value: Any, edited: Any, at: Steps, origins: Mapping[Steps, Any]) -> bool:
@@ -297,35 +420,10 @@ def _has_parts_of(value: Any, edited: Any, at: Steps, origins: Mapping[Steps, An
     return has_all and all((*at, step) in origins for step in more)
 
 
-def _in_one_order(shown: list[Any], sent: list[Any]) -> bool:
-    """Return whether items were sent in the order in which they are shown, which a set has not."""
-    if len(sent) > len(shown):
-        return False
-    other = next((i for i, one in enumerate(sent) if not _contains(shown[i], one)), None)
-    return other is None or not any(_contains(one, sent[other]) for one in shown)
-
-
-def _contains(value: Any, part: Any) -> bool:
-    """Return whether a value is another one, but for what only it has."""
-    if isinstance(part, dict):
-        return isinstance(value, dict) and all(
-            name in value and _contains(value[name], one) for name, one in part.items()
-        )
-    if isinstance(part, list):
-        return (
-            isinstance(value, list) and len(part) <= len(value) and all(map(_contains, value, part))
-        )
-    return same_json(value, part)
-
-
 def _in_order(first: Collection[str], then: Collection[str]) -> Iterator[str]:
     """Yield the names of `then`: those of `first` in its order before the others."""
     yield from (name for name in first if name in then)
     yield from (name for name in then if name not in first)
-
-
-def _sorted(items: list[Any]) -> list[Any]:
-    return sorted(items, key=canonical_json)
 
 
 def _has_digits(number: Any) -> bool:
@@ -368,8 +466,16 @@ def _marks_in(value: Any) -> Iterator[Any]:
     return filter(is_mark, _parts_of(value))
 
 
-def _leaves_in(value: Any) -> Iterator[Any]:
-    return (part for part in _parts_of(value) if not isinstance(part, dict | list))
+def _by_factory(made: Iterable[Made]) -> dict[int, deque[Made]]:
+    found: dict[int, deque[Made]] = {}
+    for one in made:
+        found.setdefault(id(one.factory), deque()).append(one)
+    return found
+
+
+def _next(made: dict[int, deque[Made]], asked: Made) -> Made | None:
+    same = made.get(id(asked.factory))
+    return same.popleft() if same else None
 
 
 def _json_in(text: Any) -> Any:

@@ -44,12 +44,19 @@ from toolcrib.runner.execute import (
 )
 from toolcrib.runner.output import MAX_RESULT_BYTES, Unusable, as_json, project, report_unusable
 from toolcrib.runner.process import run_in_process
-from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter, Stopped, model_text, safe_error
+from toolcrib.runner.stopped import (
+    NOT_ITS_OWN,
+    Reporter,
+    Stopped,
+    Suspended,
+    model_text,
+    safe_error,
+)
 from toolcrib.threads import LEFT, CallThread, LeftWork, Work, cancel_requests, is_stop
 from toolcrib.tools import Catalog, Entry, Need, PerCall, Tool, check_implements
 from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.content import ToolContent
-from toolcrib.values.context import CallContext, CallScope, Observer
+from toolcrib.values.context import CallContext, Observer, Surroundings
 from toolcrib.values.decision import ApprovalRequest, Caller
 from toolcrib.values.definition import Visibility
 from toolcrib.values.json import JsonValue
@@ -128,13 +135,14 @@ class Executor:
         plan: ToolPlan,
         hydrated: Hydrated,
         caller: Caller,
-        scope: CallScope,
+        around: Surroundings,
         left: LeftWork,
         *,
         key: str = "",
         cancels: int | None = None,
     ) -> Any:
-        """Return the tool's value. Raises Stopped, and CancelledError if this task was cancelled.
+        """Return the tool's value. Raises Stopped, Suspended, and CancelledError if this task was
+        cancelled.
 
         What it leaves behind is put into `left`, an empty list of this call. `key` is the idempotency
         key that the tool is told, by default the call's id. `cancels` is what `cancel_requests` says
@@ -149,6 +157,7 @@ class Executor:
             instance = instance_of(hydrated, plan.tool)
             if plan.plain:
                 return await limited(started(plan.tool, instance, plan.fixed), plan.limit)
+            scope = around.scope
             watch = CallWatch(scope.observer, self._max_bytes)
             context = CallContext(
                 hydrated.call.id,
@@ -157,6 +166,7 @@ class Executor:
                 caller,
                 None if plan.limit is None else time.monotonic() + plan.limit,
                 watch,
+                around,
             )
             return await self._with(context, plan, hydrated, instance)
         except BaseException as raised:  # noqa: BLE001  a tool may raise anything
@@ -224,7 +234,7 @@ class Executor:
                     return raised
                 self._reporter.raised(what, call, raised)  # something of its own
                 return Stopped(CallError.of(ErrorCode.TOOL_ERROR, retryable=again))
-            case KeyboardInterrupt() | GeneratorExit():
+            case KeyboardInterrupt() | GeneratorExit() | Suspended():
                 return raised
             case Unusable():
                 report_unusable(self._reporter, call, hydrated.definition, raised)

@@ -12,7 +12,7 @@ whether the tool may begin at all. A call that a ledger knows to have ended give
 Of a tool that only reads the ledger is told when it is over, once: to read twice does no harm, and of
 two outcomes the first one written stands.
 One that began and never ended, in a process that is gone or in another one, has done nobody knows what:
-it runs again only if its tool is marked as idempotent.
+it runs again only if its tool is marked as idempotent, or if it goes on from what it saved.
 """
 
 from __future__ import annotations
@@ -379,7 +379,8 @@ def _judged(
         raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
     if is_final(known):
         return AlreadyCompleted(replayed(known))
-    if hydrated.definition.annotations.idempotent:
+    goes_on = hydrated.call.id in facts.scope.suspended
+    if goes_on or hydrated.definition.annotations.idempotent:
         return None
     if known.error is not None:  # it was said before that nobody knows
         return AlreadyCompleted(replayed(known))

@@ -93,11 +93,14 @@ class CallFacts(msgspec.Struct, gc=False):
 
     def take_edit(self, hydrated: HydrationResult) -> None:
         """Take a call whose arguments an approver changed; the digest stays that of what was sent, and
-        so does what is shown if the change did not fit."""
+        so do what is shown, and the notes on that, if the change did not fit."""
         if isinstance(hydrated, Hydrated):
             self.take(hydrated)
             self.edit = "taken"
-        self.hydrated = hydrated
+            return
+        notes = self.hydrated.provenance.notes
+        provenance = msgspec.structs.replace(hydrated.provenance, notes=notes)
+        self.hydrated = msgspec.structs.replace(hydrated, provenance=provenance)
 
     def failed(self, error: CallError, told: str = "") -> Failed:
         if self.scope.answers and self.approved_by is None and error.code not in _NO_YES:

@@ -26,7 +26,7 @@ from toolcrib.runner.idempotency import IdempotencyCache, WriteAhead
 from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import Policy, counting, never_allowed, with_standard
 from toolcrib.runner.recorder import Recorder
-from toolcrib.runner.running import CALLING, Limiter
+from toolcrib.runner.running import CALLING, Limiter, is_tainted_here
 from toolcrib.runner.stopped import (
     NOT_ITS_OWN,
     ExceptionHook,
@@ -146,6 +146,10 @@ class ToolRunner:
         made._setup = replace(self._setup, write_ahead=write_ahead, recorder=made._recorder)  # noqa: SLF001  one's own copy
         return made
 
+    def or_sinks(self, sinks: Sequence[Sink]) -> ToolRunner:
+        """Return a runner that writes to these sinks, where this one has none."""
+        return self if self._sinks else self.with_sinks(*sinks)
+
     def with_approver(self, approver: Approver) -> ToolRunner:
         """Return a runner that asks this approver, and shares all else."""
         check_approver(approver)
@@ -171,11 +175,13 @@ class ToolRunner:
 
     @property
     def left_behind(self) -> int:
-        """The number of calls in this process that were given up and still run, in threads or tasks, or
-        whose end is still to be written.
+        """How many calls of the whole process were given up and still run, in threads or tasks, or have
+        an end that is still to be written: those of every runner, not of this one alone.
 
-        With 100 that run no further tool is started: calls end as `not_runnable`. An end that the log
-        could not take counts, in this runner, until the call is made again, unless the log was closed.
+        With 100 that run no further tool is started, by any runner: calls end as `not_runnable`. An end
+        that the log could not take counts until the call is made again, unless the log was closed; such
+        ends are this runner's alone. So 0 says that all ends of this runner's calls are written. A log
+        that several runners write to may be closed when each of them says 0.
         """
         ledger = self._setup.write_ahead.ledger
         closed = ledger is None or getattr(ledger, "closed", False)
@@ -233,11 +239,12 @@ class ToolRunner:
             else:
                 if setup.cache.pins:
                     pinned = setup.cache.pinned(scope.tally.run_id, call, caller.id)
-                if pinned is None and self._keeper is not None:
-                    pinned = await self._kept(self._keeper, call, caller, scope)
+                keeper = self._keeper if scope.approver is None else _keeper(scope.approver)
+                if pinned is None and keeper is not None:
+                    pinned = await self._kept(keeper, call, caller, scope)
                 hydrated = self._hydrated(call, pinned)
             parent = CALLING.get()
-            if parent is not None and parent.tally.tainted:
+            if parent is not None and is_tainted_here():
                 scope.tally.tainted = True
             facts = self._recorder.facts(hydrated, caller, scope, parent)
             prepared = Call(setup, facts, PolicyContext(caller, scope.tally), scope, pinned)

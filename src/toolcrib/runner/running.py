@@ -25,13 +25,14 @@ import msgspec
 from toolcrib.errors import ErrorCode
 from toolcrib.runner.stopped import Stopped
 from toolcrib.values.context import RunTally
-from toolcrib.values.record import CallError
+from toolcrib.values.record import READ_UNTRUSTED, CallError
 
 
 class Calling(msgspec.Struct, gc=False):
     """A call whose tool runs, until it has `left`, in a slot of `limiter` or of the call `outer`.
 
-    `tally` is that of its run; `outer` is the call whose tool made it.
+    `tally` is that of its run; `outer` is the call whose tool made it. `notes` are for its record: that
+    untrusted content was read in it.
     """
 
     tally: RunTally
@@ -39,6 +40,7 @@ class Calling(msgspec.Struct, gc=False):
     limiter: object
     outer: Calling | None
     left: bool = False
+    notes: tuple[str, ...] = ()
 
 
 CALLING: ContextVar[Calling | None] = ContextVar("toolcrib_calling", default=None)
@@ -56,14 +58,16 @@ def taint(tally: RunTally) -> None:
     tally.tainted = True
     call = CALLING.get()
     while call is not None:
-        call.tally.tainted = True
+        call.tally.tainted, call.notes = True, (READ_UNTRUSTED,)
         call = call.outer
 
 
 def is_tainted_here() -> bool:
-    """Return whether the run whose tool's code this is has read untrusted content."""
+    """Return whether a run in whose tools this is, near or far, has read untrusted content."""
     call = CALLING.get()
-    return call is not None and call.tally.tainted
+    while call is not None and not call.tally.tainted:
+        call = call.outer
+    return call is not None
 
 
 _Ticket = tuple[bool, asyncio.Future[None]]

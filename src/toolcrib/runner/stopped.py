@@ -17,8 +17,9 @@ from toolcrib.errors import (
 from toolcrib.failures import log_raised
 from toolcrib.threads import Work, cancel_requests
 from toolcrib.values.call import Rejected, ToolCall
+from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.json import encodable
-from toolcrib.values.record import CallError
+from toolcrib.values.record import LEFT_BEHIND, CallError
 
 NOT_ITS_OWN = (KeyboardInterrupt, GeneratorExit)
 """What comes over a tool from outside, and ends more than its call. All else that is raised is its own
@@ -77,9 +78,18 @@ class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline,
         self.asked_digest = asked_digest
         self.edited_by = edited_by
         self.told = told
-        self.left = left
+        self.notes = (LEFT_BEHIND,) if left else ()
         self.body = body
         self.late = late
+
+
+class Suspended(Exception):  # noqa: N818  an outcome; it never leaves the runner
+    """The tool has begun, and waits for answers to `requests`; it goes on from what it has `saved`."""
+
+    def __init__(self, requests: tuple[ApprovalRequest, ...], saved: str) -> None:
+        super().__init__()
+        self.requests = requests
+        self.saved = saved
 
 
 class NotRecorded(Exception):  # noqa: N818  never leaves the pipeline: what was `raised` does

@@ -469,4 +469,4 @@ def _brought(entry: Entry) -> Entry:
     tool = entry.tool
     if tool.runnable or tool.imported is not None:
         return entry
-    return entry._replace(tool=tool.brought(tool.definition.digest))
+    return entry._replace(tool=tool.brought(tool.definition))

@@ -199,8 +199,9 @@ class BuiltArguments(Veiled, msgspec.Struct, frozen=True):
     """The effective arguments of one call, and the instance that was built from them.
 
     `canonical` are the effective arguments; `defaults` and `normalised` point into them: to what was
-    not sent, and to what an author's own validator changed. `factory_values` is what default factories
-    made, and `noted` the defaults with their values, where those are more than constants of parameters.
+    not sent, and to what an author's own validator changed, and `sets` to what has no order.
+    `factory_values` is what default factories made, and `noted` the defaults with their values, where
+    those are more than constants of parameters.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("instance", "canonical", "factory_values", "noted")
@@ -211,6 +212,7 @@ class BuiltArguments(Veiled, msgspec.Struct, frozen=True):
     normalised: tuple[str, ...] = ()
     factory_values: FactoryValues | None = None
     noted: Sequence[Noted] = ()
+    sets: tuple[str, ...] = ()
 
 
 def copy_of(instance: Any) -> Any:
@@ -241,7 +243,7 @@ def _fixed_values(defaults: Mapping[str, Default]) -> tuple[_FixedValue, ...] | 
 def _made(
     instance: Any, canonical: bytes, found: Findings, values: FactoryValues | None
 ) -> BuiltArguments:
-    if not (found.defaults or found.normalised):
+    if not (found.defaults or found.normalised or found.sets):
         return BuiltArguments(instance, canonical, factory_values=values)
     return BuiltArguments(
         instance,
@@ -250,6 +252,7 @@ def _made(
         tuple(pointer_of(steps(at)) for at in found.normalised),
         values,
         found.defaults,
+        tuple(pointer_of(steps(at)) for at in found.sets),
     )
 
 
@@ -401,13 +404,11 @@ class Tool(Generic[P, R]):
             imported = imported._replace(definition=asks)
         return self._but(definition=definition, imported=imported)
 
-    def brought(self, origin: str, *, claims_read_only: bool = False) -> Tool[P, R]:
-        """Return the same tool as one that was imported, which asks; `origin` is the digest of that."""
+    def brought(self, brought: ToolDefinition) -> Tool[P, R]:
+        """Return the same tool as one that was imported, as `brought`, and asks."""
         own = self.definition.annotations
         asks = msgspec.structs.replace(self.definition, annotations=asking(own))
-        return self._but(
-            definition=asks, imported=Imported(asks, origin, own, "", claims_read_only)
-        )
+        return self._but(definition=asks, imported=Imported(asks, brought, own))
 
     def trusted(self, trust: Trust, pins: Pins | None) -> Tool[P, R]:
         """Return the tool with the trust that its author gives. Raises as `trusted_by` does."""

@@ -543,8 +543,7 @@ def tool_from_dict(
         made = _without_code(name, options)
     if not isinstance(given, ImportedForm):
         return made
-    reads = given.hints.get("readOnlyHint") is True
-    return made.brought(_origin(given), claims_read_only=reads)
+    return made.brought(_as_brought(given))
 
 
 def _without_code(name: str, options: ToolOptions) -> Tool[..., Any]:
@@ -556,8 +555,8 @@ def _without_code(name: str, options: ToolOptions) -> Tool[..., Any]:
     return Tool(definition, None, validator=validator, output_validator=output_validator)
 
 
-def _origin(form: ImportedForm) -> str:
-    """Return the digest of what was brought, and of nothing that is said of it here."""
+def _as_brought(form: ImportedForm) -> ToolDefinition:
+    """Return the definition that was brought, with its claims and nothing that is said of it here."""
     given, gives = form.get("input_schema"), form.get("output_schema")
     return ToolDefinition(
         name=form["name"],
@@ -565,8 +564,9 @@ def _origin(form: ImportedForm) -> str:
         input_schema_json=None if given is None else schema_text(given),
         output_schema_json=None if gives is None else schema_text(gives),
         examples=tuple(Example(said, schema_text(dict(a))) for said, a in examples_of_form(form)),
-        annotations=msgspec.convert(form.strictness(), Annotations),
-    ).digest
+        annotations=msgspec.convert(form.claims(), Annotations),
+        strict=form.get("strict"),
+    )
 
 
 def _checked_keys(given: Mapping[str, Any]) -> str:

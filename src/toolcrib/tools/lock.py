@@ -20,17 +20,22 @@ import msgspec
 from toolcrib.errors import CatalogError, SourceError
 from toolcrib.schema.guard import schema_text
 from toolcrib.tools.catalog import Catalog
-from toolcrib.tools.trust import Imported, TrustName
+from toolcrib.tools.trust import ClaimName, Imported, TrustName
 from toolcrib.values.definition import All, ToolDefinition, Visibility
 from toolcrib.values.json import JsonObject, JsonValue, digest, json_copy
 from toolcrib.values.typed import names_wrong_types
 
-FORMAT = 2
+FORMAT = 3
 OPEN_FORMAT = 1  # written while toolcrib left nested objects open
+_CLAIMS_FORMAT = 3  # the first one that has what an imported tool claims
 MARK = "toolcrib_lock"
 CLOSED_NOW = (
     "the tool is the same: toolcrib now refuses undeclared properties in its nested objects, and pins "
     "the defaults that its schema does not tell"
+)
+CLAIMS_UNKNOWN = (
+    "the lock is from before toolcrib kept claims: the tool claims to read only (readOnlyHint), and "
+    "whether it did then is not known"
 )
 _CLOSING = ("additionalProperties", "unevaluatedProperties")
 _COMBINED = 8  # nested objects that are tried in all combinations: 256 digests, at a mismatch only
@@ -47,7 +52,8 @@ class LockedTool(
     """`digest` is the definition's own; the others are of its parts, which cover all of it.
 
     Of an imported tool they are of the definition that nobody trusts yet; `origin` is the digest of
-    what was brought, which an author's trust is bound to, and `trust` what the author says of it.
+    what was brought, which an author's trust is bound to, `claims` what the one who wrote it says of it
+    and nothing enforces, and `trust` what the author says of it.
 
     `input_schema` includes the `no_schema_mode` and the defaults that the schema does not tell;
     `annotations` the tags and `strict`; `examples` the `answer`;
@@ -62,34 +68,40 @@ class LockedTool(
     visibility: Digest
     examples: Digest
     origin: Digest | Literal[""] = ""
+    claims: ClaimName | Literal[""] = ""
     trust: TrustName | Literal[""] = ""
 
     def differences(self, other: LockedTool) -> tuple[str, ...]:
-        """Return the parts in which they differ. `digest` alone: the
-        parts agree, the whole does not."""
-        if self.digest == other.digest and self.trust == other.trust:
+        """Return the parts in which they differ. `digest` or `origin` alone: the parts agree, the whole
+        does not."""
+        whole = [name for name in _WHOLE if getattr(self, name) != getattr(other, name)]
+        if not whole and self.trust == other.trust:
             return ()
         parts = [part for part in PARTS if getattr(self, part) != getattr(other, part)]
-        return tuple(parts) or ("digest",)
+        return tuple(parts or whole)
 
 
-PARTS = tuple(field for field in LockedTool.__struct_fields__ if field not in ("digest", "origin"))
+_WHOLE = ("digest", "origin")
+PARTS = tuple(field for field in LockedTool.__struct_fields__ if field not in _WHOLE)
 
 
 class Change(msgspec.Struct, frozen=True):
     """One tool that is not as the lock has it; `parts` for a changed one.
 
     `closing` is True if the tool is the same and toolcrib states more of it now: see `closing_only`.
+    `unknown_claims` is True if the lock is older than the claims that it lacks.
     """
 
     tool: str
     kind: ChangeKind
     parts: tuple[str, ...] = ()
     closing: bool = False
+    unknown_claims: bool = False
 
     def __str__(self) -> str:
         said = f"{self.tool}: {self.kind}{' in ' if self.parts else ''}{', '.join(self.parts)}"
-        return f"{said} ({CLOSED_NOW})" if self.closing else said
+        notes = [CLOSED_NOW] * self.closing + [CLAIMS_UNKNOWN] * self.unknown_claims
+        return f"{said} ({'; '.join(notes)})" if notes else said
 
 
 def closing_only(definition: ToolDefinition, earlier_digest: str) -> bool:
@@ -147,12 +159,12 @@ class Lock(msgspec.Struct, frozen=True):
     """The tools of a catalog by name, as digests.
 
     `definitions` are those that the digests were made of, if it was made of a catalog: no file has
-    them. `was_open` is True for a file of before toolcrib closed nested objects.
+    them. `format` is that of the file which it was read from.
     """
 
     tools: Mapping[str, LockedTool]
     definitions: Mapping[str, ToolDefinition] = msgspec.field(default_factory=dict)
-    was_open: bool = False
+    format: int = FORMAT
 
     def to_json(self) -> str:
         """Return text that is the same for the same tools in any order; a line for each part."""
@@ -170,15 +182,13 @@ class Lock(msgspec.Struct, frozen=True):
             raise SourceError(f"the lock names something twice, or is no lock: {_MEND}") from None
         if not isinstance(value, dict) or not isinstance(value.get(MARK), int):
             raise SourceError(f"this is no lock of toolcrib: it has no '{MARK}'; {_MEND}")
-        if value[MARK] not in (OPEN_FORMAT, FORMAT):
+        if value[MARK] not in range(OPEN_FORMAT, FORMAT + 1):
             raise SourceError(
                 f"the lock has format {value[MARK]}, this toolcrib reads up to {FORMAT}: "
                 "upgrade toolcrib, or write the lock anew with `toolcrib tools lock`"
             )
         try:
-            return Lock(
-                msgspec.convert(value, _LockFile).tools, was_open=value[MARK] == OPEN_FORMAT
-            )
+            return Lock(msgspec.convert(value, _LockFile).tools, format=value[MARK])
         except msgspec.ValidationError as error:
             raise SourceError(f"the lock is damaged: {error}; {_MEND}") from None
 
@@ -199,9 +209,14 @@ class Lock(msgspec.Struct, frozen=True):
             elif now is None:
                 found.append(Change(name, "removed"))
             elif parts := before.differences(now):
-                definition = new.definitions.get(name) if self.was_open else None
-                closing = definition is not None and closing_only(definition, before.digest)
-                found.append(Change(name, "changed", parts, closing))
+                definition = new.definitions.get(name) if self.format == OPEN_FORMAT else None
+                closing = (
+                    definition is not None
+                    and before.digest != now.digest
+                    and closing_only(definition, before.digest)
+                )
+                unknown = "claims" in parts and self.format < _CLAIMS_FORMAT
+                found.append(Change(name, "changed", parts, closing, unknown))
         return found
 
 
@@ -289,6 +304,7 @@ def _locked(definition: ToolDefinition, imported: Imported | None) -> LockedTool
         visibility=digest([_paths(given.visible), _paths(given.model_visible), given.secret]),
         examples=digest([*([e.request, e.arguments] for e in given.examples), *given.answer]),
         origin="" if imported is None else imported.origin,
+        claims="" if imported is None else imported.claims,
         trust="" if imported is None else imported.trust,
     )
 

@@ -178,6 +178,10 @@ def _named(text: str) -> ToolSource:
             f"{text}: a server has to be started and ended: async with mcp_catalog(…) as catalog "
             "(toolcrib.bridges.mcp)"
         )
+    if text.startswith("openapi:"):
+        raise SourceError(
+            f"{text}: in a program it is openapi_catalog(…) (toolcrib.bridges.openapi)"
+        )
     kind, colon, rest = text.partition(":")
     if kind == "entry-points":
         names = tuple(name.strip() for name in rest.split(",") if name.strip())
@@ -194,6 +198,8 @@ def _named(text: str) -> ToolSource:
 
 
 def _what_is_there(text: str) -> str:
+    if not text:
+        return "it names nothing"
     path = Path(text)
     if path.is_file():
         return f"it is a file, and its name ends in {path.suffix or 'nothing'}, not in .py"

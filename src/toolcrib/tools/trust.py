@@ -3,7 +3,8 @@
 A definition that a file or a server brought was written by somebody else: whatever it claims, a call of
 its tool asks, and what the tool gives taints the run, until the author says otherwise of that very
 definition. The rule: trust is of a tool's name and its definition's digest, so that another definition
-of the name is not trusted; and what the one who wrote it claims (hints) can only make it stricter.
+of the name is not trusted. What the one who wrote it claims (hints) can only make it stricter, and is
+in that digest, as everything is that toolcrib reads of the definition.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from toolcrib.values.typed import Checked
 _LOGGER = logging.getLogger("toolcrib.tools")
 
 TrustName: TypeAlias = Literal["read_only", "trusted"]
+ClaimName: TypeAlias = Literal["read_only"]
 
 
 class ReadOnly(Checked, msgspec.Struct, frozen=True):
@@ -58,16 +60,31 @@ class Pins(Protocol):
 class Imported(NamedTuple):
     """Remembers what an imported tool was before anybody trusted it.
 
-    `definition` is the one that asks, `origin` the digest of what was brought, whatever its handler and
-    its marks here, `own` the marks that hold once it is trusted, and `trust` what the author says of
-    it, in force or lapsed. `claims_read_only` is what the one who wrote it says, which changes nothing.
+    `definition` is the one that asks, `brought` what was brought, with all its claims, whatever its
+    handler and its marks here, `own` the marks that hold once it is trusted, and `trust` what the
+    author says of it, in force or lapsed.
     """
 
     definition: ToolDefinition
-    origin: str
+    brought: ToolDefinition
     own: Annotations
     trust: TrustName | Literal[""] = ""
-    claims_read_only: bool = False
+
+    @property
+    def origin(self) -> str:
+        """The digest that trust is bound to."""
+        return self.brought.digest
+
+    @property
+    def claims(self) -> ClaimName | Literal[""]:
+        """What the one who wrote it says of it, and nothing enforces: whoever trusts it reads it."""
+        return "read_only" if self.brought.annotations.read_only else ""
+
+    def otherwise(self) -> str:
+        """Return the digest that it would have with the other claim: that to read only, or none."""
+        said = self.brought.annotations
+        other = msgspec.structs.replace(said, read_only=not said.read_only)
+        return msgspec.structs.replace(self.brought, annotations=other).digest
 
 
 def trusted_by(
@@ -95,9 +112,10 @@ def trusted_by(
     pinned = {trust.digest} if trust.digest or pins is None else pins.origins()
     if imported.origin not in pinned:
         _LOGGER.warning(
-            "trust in '%s' has lapsed: its definition is not the one that was read (it is %s)",
+            "trust in '%s' has lapsed: its definition is not the one that was read (it is %s)%s",
             name,
             imported.origin,
+            _claimed(imported) if imported.otherwise() in pinned else "",
         )
         return definition, said
     own = imported.own
@@ -107,3 +125,13 @@ def trusted_by(
         untrusted_output=own.untrusted_output or trust.untrusted_output,
     )
     return msgspec.structs.replace(definition, annotations=marks), said
+
+
+def _claimed(imported: Imported) -> str:
+    """Return what differs where nothing but the claim to read only does."""
+    if imported.claims:
+        return (
+            ": all that differs is that it claims to read only (readOnlyHint). Earlier versions of "
+            "toolcrib left that out of the digest"
+        )
+    return ": all that differs is that it no longer claims to read only (readOnlyHint)"

@@ -10,9 +10,10 @@ from typing import ClassVar, Final, Protocol
 import msgspec
 
 from toolcrib.values.call import Hydrated
-from toolcrib.values.decision import Answer, ApprovalRequest, Caller
+from toolcrib.values.decision import Answer, ApprovalRequest, Approver, Caller, OuterCall
 from toolcrib.values.json import JsonValue, Veiled, keyed_digest
-from toolcrib.values.record import Attachment, Choice, Origin, Outcome
+from toolcrib.values.message import Usage
+from toolcrib.values.record import Attachment, Choice, Origin, Outcome, Sink, SuspendedCall
 from toolcrib.values.typed import Checked
 
 ROUNDING: Final = 1 + 1e-9
@@ -35,12 +36,28 @@ class ToolApproval(msgspec.Struct, frozen=True, omit_defaults=True):
     arguments_mac: str = ""
 
 
+class Expense(msgspec.Struct, frozen=True, gc=False):
+    """Replies of a model that were asked for, calls, and what those cost."""
+
+    turns: int = 0
+    calls: int = 0
+    cost: float = 0.0
+
+    def plus(self, more: Expense, sign: int = 1) -> Expense:
+        return Expense(
+            self.turns + sign * more.turns,
+            self.calls + sign * more.calls,
+            self.cost + sign * more.cost,
+        )
+
+
 class RunTally(Veiled, msgspec.Struct):
     """Holds what a run has spent so far; the runner counts, policies read. The one mutable value here.
 
     `nonce` is the run's own secret, in its saved state and no record. `tokens` are those of the model's
     replies, `seconds_per_tool` those of the calls that are over; `approved` are the tools, or the
-    calls of them, that somebody approved for the whole run (`Approve.for_run`).
+    calls of them, that somebody approved for the whole run (`Approve.for_run`). `inner` is what agents
+    that are its tools have spent; `calls`, `cost` and `tokens` have that, too.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("nonce",)
@@ -55,6 +72,7 @@ class RunTally(Veiled, msgspec.Struct):
     cost_per_tool: dict[str, float] = {}
     seconds_per_tool: dict[str, float] = {}
     approved: tuple[ToolApproval, ...] = ()
+    inner: Expense = Expense()
 
     def copied(self) -> RunTally:
         """Return an equal tally of its own, which nobody counts on who has this one."""
@@ -109,6 +127,12 @@ class RunTally(Veiled, msgspec.Struct):
             self.cost -= cost
             self.cost_per_tool[tool] -= cost
 
+    def count_inner(self, spent: Expense, sign: int = 1) -> None:
+        """Count what an agent that is a tool spends; with -1, what it did not spend after all."""
+        self.inner = self.inner.plus(spent, sign)
+        self.calls += sign * spent.calls
+        self.cost += sign * spent.cost
+
     def settle(self, tool: str, seconds: float) -> None:
         """Count a call that is over, after `seconds`."""
         self.seconds_per_tool[tool] = self.seconds_per_tool.get(tool, 0.0) + seconds
@@ -129,13 +153,32 @@ class Observer(Protocol):
     def finished(self, outcome: Outcome) -> None: ...
 
 
+class Account(Protocol):
+    """A run as an agent that is a tool of it knows it: what there is left to spend."""
+
+    def take(self, tool: str, spent: Expense) -> str | None:
+        """Count what this tool's agent is about to spend; return the name of the limit that keeps it
+        from that, of this run or of one around it: then nothing is counted."""
+        ...
+
+    def give_back(self, spent: Expense) -> None:
+        """Undo a part of what was counted: it was not spent."""
+        ...
+
+    def use(self, usage: Usage) -> None:
+        """Count what a reply of that agent's model has used."""
+        ...
+
+
 class CallScope(msgspec.Struct, frozen=True):
     """Holds what a run adds to its calls: a tally, a watcher, and approvers' answers given beforehand.
 
     `asked` are the requests of these answers, by id: a request lapses at its own time limit, and a call
     that has one does not run without an answer. `origin` is the turn that made the
     call, `choice` why its tools were on offer, and `attachments` the long texts that the two refer to.
-    `counted` says how often each call was made, by its key: the tally counts it once.
+    `counted` says how often each call was made, by its key: the tally counts it once. `approver` is
+    asked in place of the runner's own. `suspended` has, by call id, the calls whose tools have begun
+    and go on. Agents that are tools spend from `account`; the run itself is `within` these calls.
     """
 
     tally: RunTally
@@ -146,6 +189,10 @@ class CallScope(msgspec.Struct, frozen=True):
     choice: Choice | None = None
     attachments: tuple[Attachment, ...] = ()
     counted: dict[str, int] = {}
+    approver: Approver | None = None
+    suspended: Mapping[str, SuspendedCall] = {}
+    account: Account | None = None
+    within: tuple[OuterCall, ...] = ()
 
     def asked_about(self, call_id: str) -> Iterator[tuple[str, ApprovalRequest]]:
         """Yield what somebody was asked about a call of this run, with whatever arguments, by the ids
@@ -161,12 +208,23 @@ class PolicyContext(msgspec.Struct, frozen=True, gc=False):
     run: RunTally
 
 
-class CallContext(Checked, msgspec.Struct, frozen=True):
+class Surroundings(msgspec.Struct, frozen=True, eq=False):
+    """What an agent that is the tool of a call has from the run around it: the call's scope, and whom
+    that run asks and tells."""
+
+    scope: CallScope
+    approver: Approver | None = None
+    sinks: tuple[Sink, ...] = ()
+
+
+class CallContext(Checked, Veiled, msgspec.Struct, frozen=True):
     """Says what a tool may know of its own call. A parameter of this type is filled in by the runner.
 
     `idempotency_key` is the same whenever the same call is run again; `deadline` is on the clock of
-    `time.monotonic()`, None without a time limit.
+    `time.monotonic()`, None without a time limit. `around` is for agents that are tools.
     """
+
+    veiled: ClassVar[tuple[str, ...]] = ("around",)
 
     call_id: str
     run_id: str
@@ -174,6 +232,7 @@ class CallContext(Checked, msgspec.Struct, frozen=True):
     caller: Caller
     deadline: float | None
     observer: Observer | None = None
+    around: Surroundings | None = None
 
     def progress(self, part: JsonValue) -> None:
         """Tell whoever watches the run; `part` is shown as it is, so put nothing secret in it.

@@ -68,6 +68,14 @@ INVISIBLE = re.compile(
 )
 
 
+class OuterCall(msgspec.Struct, frozen=True, gc=False):
+    """A call whose tool is an agent, and in whose run something else happens."""
+
+    run_id: str
+    call_id: str
+    tool: str
+
+
 class ApprovalRequest(Checked, msgspec.Struct, frozen=True, gc=False):
     """A question to a person: may `tool` run with `arguments`?
 
@@ -76,7 +84,7 @@ class ApprovalRequest(Checked, msgspec.Struct, frozen=True, gc=False):
     points (JSON Pointers) to those that were not sent and are the author's defaults.
     `asked_at` and `expires_at` are in seconds since the epoch. With `for_run`, a yes for the rest of
     the run (either `Approve.for_run`) would spare what the standard policy asks about further calls of
-    the tool.
+    the tool. If an agent that is a tool asks, it is `within` its call, and those around it.
     """
 
     id: str
@@ -92,6 +100,18 @@ class ApprovalRequest(Checked, msgspec.Struct, frozen=True, gc=False):
     asked_at: float = 0.0
     defaults: tuple[str, ...] = ()
     for_run: bool = False
+    within: tuple[OuterCall, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The tool, behind the agents that want to call it: `research > refund`."""
+        return " > ".join([*(outer.tool for outer in self.within), self.tool])
+
+    def call_in(self, run_id: str) -> str:
+        """Return the id of the call of a run that waits for the answer: the one asked about, or that of
+        the agent which asks."""
+        outer = (outer.call_id for outer in self.within if outer.run_id == run_id)
+        return next(outer, self.call_id)
 
     def expired(self, now: float | None = None) -> bool:
         return (time.time() if now is None else now) >= self.expires_at

@@ -307,6 +307,12 @@ class ImportedForm(dict[str, Any]):
             made["untrusted_output"] = True
         return made
 
+    def claims(self) -> AnnotationOptions:
+        """Return all that is read of the claims: what makes it stricter, and what only advises whoever
+        decides to trust it."""
+        reads = self.hints.get("readOnlyHint") is True
+        return {**self.strictness(), **({"read_only": True} if reads else {})}
+
 
 _NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}, "additionalProperties": False}
 

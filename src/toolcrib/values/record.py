@@ -18,7 +18,7 @@ import msgspec
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.call import HydrationError, PayloadRef, ValidatorInfo
 from toolcrib.values.content import Part, PartInfo
-from toolcrib.values.decision import ApprovalRequest, Decision
+from toolcrib.values.decision import ApprovalRequest, Approve, Decision
 from toolcrib.values.definition import HasDefinition, NoSchemaMode
 from toolcrib.values.json import (
     JsonObject,
@@ -82,6 +82,14 @@ FOR_RUN_EXACTLY = "approved_exactly_for_run"
 
 LEFT_BEHIND = "left_behind"
 """The note on a call whose tool was told to stop, did not, and went on after its outcome was told."""
+
+
+SUSPENDED = "suspended"
+"""The note on a call that waits though its tool has begun: what that asks is to be answered."""
+
+
+READ_UNTRUSTED = "read_untrusted"
+"""The note on a call in whose tool a run was tainted: whoever is given its outcome again is, too."""
 
 
 NO_JSON = msgspec.Raw(b"null")
@@ -248,6 +256,7 @@ class ToolInvocationRecord(
     `defaulted` points (JSON Pointers) to the arguments that were not sent and are the author's
     defaults. `notes` names the liberties that were taken in reading them, `over_time_limit` says
     that the tool completed past its limit, `left_behind` that it went on after its outcome was told,
+    `suspended` that it has begun and waits, `read_untrusted` that a run was tainted in it,
     `undeclared:2` that it got two arguments which its schema does not name and no record shows, and
     `approved_for_run` that the yes was to the tool for the whole run, `approved_exactly_for_run` that
     it was to these arguments for the whole run; `repaired_by` says who repaired them, `edited` that
@@ -415,11 +424,34 @@ class Failed(Veiled, msgspec.Struct, frozen=True):
     told: str = ""
 
 
+class SuspendedCall(Veiled, msgspec.Struct, frozen=True):
+    """What a call needs to go on whose tool has begun, and waits for an answer itself.
+
+    `saved` is the tool's own JSON: of an agent, the state of its run. `approval` is the question and
+    the answer with which the call was let begin, if it had to be: nobody is asked again.
+    """
+
+    veiled: ClassVar[tuple[str, ...]] = ("saved", "approval")
+
+    saved: msgspec.Raw
+    approval: tuple[ApprovalRequest, Approve] | None = None
+
+
 class Waiting(msgspec.Struct, frozen=True):
-    """Nobody has answered `request` yet. Execute the same call again once somebody has."""
+    """Nobody has answered `request` yet. Execute the same call again once somebody has.
+
+    A call whose tool has begun, and asks itself, has `suspended`, and perhaps `others` to answer: it is
+    executed again in a `CallScope` that has it, by the call's id.
+    """
 
     record: ToolInvocationRecord
     request: ApprovalRequest
+    others: tuple[ApprovalRequest, ...] = ()
+    suspended: SuspendedCall | None = None
+
+    @property
+    def requests(self) -> tuple[ApprovalRequest, ...]:
+        return (self.request, *self.others)
 
 
 Outcome: TypeAlias = Completed | Failed | Waiting
@@ -428,10 +460,11 @@ Outcome: TypeAlias = Completed | Failed | Waiting
 class Sink(Protocol):
     """Takes records, when a call is over.
 
-    A sink that has to wait returns something to await, which is awaited to the end. One with an
-    attribute `write_ahead = True` also gets a record of status `started` before a tool runs. One
-    that has a method `attach` (`KeepsAttachments`) is given what records refer to, and one that has
-    `write_run` (`WatchesRuns`) gets the records of runs.
+    A sink that has to wait returns something to await, which is awaited to the end, however often the
+    call is cancelled: what may hang there (a server, a queue) needs a time limit of its own, or `exec`
+    hangs with it. One with an attribute `write_ahead = True` also gets a record of status `started`
+    before a tool runs. One that has a method `attach` (`KeepsAttachments`) is given what records refer
+    to, and one that has `write_run` (`WatchesRuns`) gets the records of runs.
     """
 
     def write(self, record: ToolInvocationRecord) -> Awaitable[object] | None: ...

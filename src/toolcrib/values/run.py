@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias, get_args, runtim
 import msgspec
 
 from toolcrib.errors import SourceError, ToolcribError
-from toolcrib.values.context import RunTally
+from toolcrib.values.context import Expense, RunTally
 from toolcrib.values.decision import ANONYMOUS, ApprovalRequest, Caller
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_json, keyed_digest
 from toolcrib.values.message import FinishReason, Message, Usage
-from toolcrib.values.record import Choice, Origin, ToolInvocationRecord, state_of
+from toolcrib.values.record import Choice, Origin, SuspendedCall, ToolInvocationRecord, state_of
 from toolcrib.values.typed import Checked, check_type
 
 RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "cancelled"]
@@ -24,6 +24,7 @@ class Limits(Checked, msgspec.Struct, frozen=True):
     """Say where a run stops by itself: model turns, tool calls, seconds, tool cost. None is no limit.
 
     `tool_cost` is the sum of the `cost` that the called tools were declared with, in the author's unit.
+    Turns, calls and tool cost of agents that are tools count, too.
     `corrections` is how often an answer that is not of the type of `output` goes back to the model.
     """
 
@@ -50,6 +51,9 @@ class RepairedText(Veiled, msgspec.Struct, frozen=True):
     by: str
 
 
+_SAYS_NOTHING: tuple[Any, ...] = ({}, [], msgspec.to_builtins(Expense()))
+
+
 class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     """All that a run needs to go on in another process: JSON, no pickle.
 
@@ -61,8 +65,9 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     asked, and asked again after a restart, is asked about the same. `pinned` has, by call id, what
     default factories made for a waiting call (`Building.pinned`): they run once a call. `origin` is the
     turn that made the waiting calls, and `choice` why the tools on offer were chosen, in a run that
-    picks. `corrections` is how often an answer went back to the model. `signature` is that of an agent
-    with a `state_key`, over all the rest.
+    picks. `corrections` is how often an answer went back to the model. `suspended` has, by call id, the
+    runs of agents that are tools, and wait themselves. `signature` is that of an agent with a
+    `state_key`, over all the rest.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("restored", "pinned")
@@ -83,6 +88,7 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     choice: Choice | None = None
     pinned: dict[str, JsonObject] = {}
     corrections: int = 0
+    suspended: dict[str, SuspendedCall] = {}
     version: int = 1
     signature: str = ""
 
@@ -98,8 +104,15 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
         check_signature(self.signature, self._signature(key), "the saved state")
 
     def _signature(self, key: bytes) -> str:
-        """Return the HMAC-SHA256 of the canonical JSON of what is saved, without the signature."""
+        """Return the HMAC-SHA256 of the canonical JSON of what is saved, without the signature.
+
+        What 0.2 did not have is left out where it says nothing: a state that it signed goes on.
+        """
         saved = msgspec.json.decode(msgspec.structs.replace(self, signature="").to_json())
+        newer = [(saved, "suspended"), *((each, "within") for each in saved["pending"])]
+        for place, name in (*newer, (saved["tally"], "inner")):
+            if place[name] in _SAYS_NOTHING:
+                del place[name]
         return keyed_digest(key, "toolcrib run state", canonical_json(saved))
 
     @staticmethod
@@ -141,7 +154,8 @@ class RunRecord(
     They are written when a run begins or goes on (`running`), and when it has ended or waits;
     `started_at` (seconds since the epoch) is then the same, and `seconds` how long it took. `provider`
     and `prompt_digest` are those of its last turn, as in the `Origin` of a call; `turns`, `calls` and
-    `usage` are those of the run up to now, what was before it waited included.
+    `usage` are those of the run up to now, what was before it waited included. What agents that are its
+    tools have spent is in `calls` and `usage`; they have records of their own.
     """
 
     run_id: str
@@ -185,7 +199,8 @@ class RunResult(Veiled, msgspec.Struct, frozen=True):
     """Says how a run ended. `messages` is the whole history; `pending` what it waits for.
 
     `limit` names the limit that ended it, when `status` is `limited`: one of `Limits`, or how the last
-    reply ended (`length`, `content_filter`; of a typed answer any `finish` but `stop`).
+    reply ended (`length`, `content_filter`; of a typed answer any `finish` but `stop`). An agent as a
+    tool may be limited by the `budget` of a run around it.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("text", "output")
@@ -284,7 +299,7 @@ class ToolArgumentsDelta(Veiled, msgspec.Struct, frozen=True, tag="tool_argument
 
 
 class ToolCallProgress(msgspec.Struct, frozen=True, tag="tool_call_progress"):
-    """A part of what a tool tells as it runs; `untrusted` if its tool brings what others wrote."""
+    """A part of what a tool tells as it runs; `untrusted` if it may bring what others wrote."""
 
     id: str
     part: JsonValue

@@ -7,7 +7,7 @@ A call is one where the model makes it, not where it shows it. A text that is no
 in one fence, makes them. Beside prose a call is text in thinking, in a fence that is no mark of the
 syntax, in a comment or another element of HTML that quotes, in a comment of code, in indented code,
 in a line that begins with `>`, in inline code and in quotation marks (`Quotes`). What a failed attempt
-at a call has read is text, and is not read again.
+at a call has read is text, and is not read again; had it read anything of a call, all of its block is.
 
 A call that stood in the text is noted `written_in_text`: it asks, unless its tool only reads. Where the
 author trusts that model's text calls, one that ends its reply at a mark of the syntax is noted
@@ -301,7 +301,12 @@ class Scanner:
         try:
             yield from reader(cursor, block)
         except NoCallError:
-            cursor.rewind()
+            mark = (yield from self._mark()) if block.usable() else ""
+            if not mark:
+                cursor.rewind()
+                return
+            self._say(cursor.stop())
+            yield from self._rest(mark)
         except EndedError:
             self._cut(block)
             raise
@@ -343,6 +348,21 @@ class Scanner:
             self._take(block, raw, native=native)
         else:
             self._say(raw)
+            if block.begun():
+                yield from self._rest(mark)
+
+    def _rest(self, mark: str) -> Asking[None]:
+        """Say what is left of a block in which a call was begun, and which then went on as none does: a
+        further form of that call is no other call."""
+        cursor, closer = self._cursor, self._syntax.closers.get(mark)
+        if closer is not None:
+            self._tell((yield from cursor.until(Marks((closer,)), self._tell)))
+            self._quotes.past()
+            return
+        while True:
+            self._tell(cursor.text[cursor.at :])
+            cursor.at = len(cursor.text)
+            yield from cursor.more()
 
     def _look_ahead(self) -> Asking[None]:
         """See whether a quotation that was opened is closed in this paragraph. Reads nothing."""

@@ -36,6 +36,29 @@ CANCEL = tool({"fee": NUMBER | {"default": 0}}, additionalProperties=False)
 FREE = tool({"fee": TEXT | {"default": "none"}}, additionalProperties=False)
 PRICED = tool({"fee": TEXT, "unit": TEXT}, additionalProperties=False)
 
+OR_NULL: dict[str, Any] = {"type": ["string", "null"]}
+EXACTLY_ONE = {
+    "oneOf": [
+        tool({"b": OR_NULL, "a": NUMBER}, additionalProperties=False),
+        tool({"b": OR_NULL}, "b", additionalProperties=False),
+    ]
+}
+ONE = tool({"a": NUMBER}, additionalProperties=False)
+ONE_NEEDED = tool({"a": NUMBER}, "a", additionalProperties=False)
+
+
+def nested(b: dict[str, Any], *below: dict[str, Any]) -> dict[str, Any]:
+    return tool({"b": b, "a": {"anyOf": list(below)}}, "b", additionalProperties=False)
+
+
+TOLD = nested(
+    NUMBER,
+    ONE_NEEDED,
+    tool({"a": NUMBER, "b": TEXT | {"default": "x"}}, additionalProperties=False),
+)
+UNTOLD = nested(NUMBER, tool({"a": NUMBER, "b": NUMBER}, additionalProperties=False), ONE)
+CLOSED_TEXT = nested(TEXT, tool({"a": NUMBER, "b": NUMBER}, additionalProperties=False))
+
 
 def named(name: str, part: dict[str, Any]) -> dict[str, Any]:
     return {**part, "properties": {**part["properties"], name: {"$ref": "#/$defs/n"}}}
@@ -135,6 +158,26 @@ RESTORED: dict[str, tuple[dict[str, Any], Any, Any]] = {
         tool({"p": {"anyOf": [tool({"how": CANCEL}, "how"), tool({"how": FREE}, "how")]}}),
         {"p": {"how": {"fee": None}}},
         {"p": {"how": {"fee": None}}},
+    ),
+    "and of what may be meant in two ways, of which one alone can be told by its default": (
+        tool({"p": {"anyOf": [TOLD, UNTOLD]}}),
+        {"p": {"b": 1, "a": {"a": 1, "b": None}}},
+        {"p": {"b": 1, "a": {"a": 1, "b": None}}},
+    ),
+    "also next to another null": (
+        tool({"p": {"anyOf": [tool({"n": NUMBER, "p": {"anyOf": [TOLD, UNTOLD]}})]}}),
+        {"p": {"n": None, "p": {"b": 1, "a": {"a": 1, "b": None}}}},
+        {"p": {"n": None, "p": {"b": 1, "a": {"a": 1, "b": None}}}},
+    ),
+    "but not of what only looks as if it were": (
+        tool({"p": {"anyOf": [CLOSED_TEXT, UNTOLD]}}),
+        {"p": {"b": "x", "a": {"a": 1, "b": None}}},
+        {"p": {"b": "x", "a": {"a": 1}}},
+    ),
+    "nor can it be told without a default": (
+        tool({"p": {"anyOf": [tool({"a": OR_NULL, "b": NUMBER}), EXACTLY_ONE]}}),
+        {"p": {"a": None, "b": None}},
+        {"p": {"a": None, "b": None}},
     ),
     "and where the default fits another alternative": (
         tool({"p": {"anyOf": [tool({"fee": NUMBER, "n": NUMBER}), CANCEL]}}),

@@ -2,9 +2,6 @@
 
 The schemas are unions of closed objects, in one another to a depth of three; what is sent for one is
 made for a path through them that is known, with all properties that the view requires.
-
-The examples are the same in each run: for about one schema of several thousand the rule does not hold
-yet, as docs/promise.md says, and which one is met is no news of the change that is tested.
 """
 
 from __future__ import annotations
@@ -111,8 +108,16 @@ def fitting(schema: Json, value: Any) -> int:
     return ways
 
 
+def unfilled(sent: Any, back: Any) -> Any:
+    """Return what came back without the defaults that stand where a null was sent."""
+    if not isinstance(back, dict):
+        return back
+    kept = {name: part for name, part in back.items() if sent[name] is not None or part is None}
+    return {name: unfilled(sent[name], part) for name, part in kept.items()}
+
+
 @given(made=unions())
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(deadline=None, max_examples=sample(400))
 def test_what_was_sent_for_one_alternative_never_becomes_another(
     made: tuple[Json, Any, Meant],
 ) -> None:
@@ -124,10 +129,14 @@ def test_what_was_sent_for_one_alternative_never_becomes_another(
         return
     event("as it was sent" if back["p"] == value else "restored")
     assert list(misread(meant, value, back["p"])) == []
+    if back["p"] != value:
+        possible = readings(union, value)
+        assert all(one == possible[0] for one in possible)
+        assert unfilled(value, back["p"]) == possible[0]
 
 
 @given(made=unions())
-@settings(deadline=None, derandomize=True, max_examples=sample(400))
+@settings(deadline=None, max_examples=sample(400))
 def test_what_can_mean_one_thing_only_is_taken(made: tuple[Json, Any, Meant]) -> None:
     union, value, _ = made
     meant = readings(union, value)

@@ -44,9 +44,11 @@ T = TypeVar("T")
 LOGGER = logging.getLogger("toolcrib.mcp")
 MOST_TOOLS = 10_000
 _MOST_PAGES = 1_000
-_AGAIN = 5.0  # seconds until a stream of changes that broke off is opened again
+_AGAIN = 5.0  # seconds until a stream of changes is opened again, or tools are listed again
 _LONGEST = 300  # characters of what a server said of itself, in an error
 _LONGEST_MESSAGE = 500  # characters of a message of progress
+_READ = {"name", "description", "input_schema", "output_schema", "annotations", "execution"}
+_ENDED = (CONNECTION_CLOSED, SESSION_GONE)
 CHANGED = (
     "The server has changed this tool since its definition was read here, so it was not called: a new "
     "snapshot of the catalog has the new definition."
@@ -55,7 +57,7 @@ LOST = "The server broke off during the call: nobody knows whether it did what w
 NOT_REACHED = "The server cannot be reached. Nothing was sent to it."
 
 
-class Settings(NamedTuple):
+class SessionOptions(NamedTuple):
     """Says how sessions are opened: in how many seconds, which folders are told as roots, and what else
     the SDK's `Client` takes."""
 
@@ -85,13 +87,13 @@ class _Session:
 class Connection:
     """A server by `name`: `open` and `close` it in one event loop, `call` its tools from any."""
 
-    def __init__(self, server: Server, settings: Settings, *, name: str) -> None:
+    def __init__(self, server: Server, options: SessionOptions, *, name: str) -> None:
         self.name = name
         self.tools: tuple[types.Tool, ...] = ()
         self._digests: dict[str, str] = {}
         self._as_tasks: frozenset[str] = frozenset()
         self._server = server
-        self._settings = settings
+        self._options = options
         self._session: _Session | None = None
         self._wanted = asyncio.Event()
         self._closed = False
@@ -138,27 +140,26 @@ class Connection:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     async def _call(
-        self, tool: str, read: str, context: CallContext, arguments: dict[str, Any]
+        self,
+        tool: str,
+        read: str,
+        context: CallContext,
+        arguments: dict[str, Any],
+        *,
+        again: bool = True,
     ) -> Any:
         session, client = await self._reached()
         if self.digest_of(tool) != read:
             raise ToolError(CHANGED, retryable=False)
         try:
-            try:
-                result = await self._sent(client, tool, context, arguments)
-            except MCPError as error:
-                if error.code != SESSION_GONE:
-                    raise
-                session.end()  # the server has forgotten it, and did nothing
-                session, client = await self._reached()
-                if self.digest_of(tool) != read:
-                    raise ToolError(CHANGED, retryable=False) from None
-                result = await self._sent(client, tool, context, arguments)
+            return value_of(await self._sent(client, tool, context, arguments))
         except MCPError as error:
+            if error.code == SESSION_GONE and again:  # the server has forgotten it, and did nothing
+                session.end()
+                return await self._call(tool, read, context, arguments, again=False)
             raise self._told(error, session) from None
         except (ValidationError, RuntimeError):
             raise ToolError(UNUSABLE) from None
-        return value_of(result)
 
     async def _sent(
         self, client: Client, tool: str, context: CallContext, arguments: dict[str, Any]
@@ -191,7 +192,7 @@ class Connection:
 
     async def _connected(self) -> tuple[_Session, Client]:
         """Return an open session; there is one at a time. Raises SourceError."""
-        if self._closed:
+        if self._closed or self._owner is None or self._owner.done():
             raise SourceError(f"{self.name}: its catalog was closed")
         if self._session is None or self._session.over:
             self._session = _Session()
@@ -199,13 +200,18 @@ class Connection:
         session = self._session
         return session, await asyncio.shield(session.client)
 
-    async def _refreshed(self) -> None:
-        _, client = await self._connected()
+    async def _refreshed(self, *, again: bool = True) -> None:
+        """List the tools, in a new session if this one has ended: to ask twice does no harm."""
+        session, client = await self._connected()
         try:
-            async with asyncio.timeout(self._settings.seconds):
+            async with asyncio.timeout(self._options.seconds):
                 await self._list(client)
         except (MCPError, ValidationError, TimeoutError) as error:
-            raise SourceError(f"{self.name}: {self._why(error, '')}") from None
+            ended = isinstance(error, MCPError) and error.code in _ENDED
+            if not (ended and again):
+                raise SourceError(f"{self.name}: {self._why(error, '')}") from None
+            session.end()
+            await self._refreshed(again=False)
 
     async def _own(self) -> None:
         """Hold one session after the other, each from its beginning to its end."""
@@ -243,17 +249,17 @@ class Connection:
             if isinstance(message, types.ToolListChangedNotification):
                 session.changed()
 
-        options = dict(self._settings.client)
-        extensions = [*options.pop("extensions", ()), Tasks()]
+        given = dict(self._options.client)
+        extensions = [*given.pop("extensions", ()), Tasks()]
         client = Client(
             streams,
             cache=None,
             message_handler=hear,
-            list_roots_callback=self._roots if self._settings.roots else None,
+            list_roots_callback=self._roots if self._options.roots else None,
             extensions=extensions,
-            **options,
+            **given,
         )
-        async with asyncio.timeout(self._settings.seconds) as limit, client:
+        async with asyncio.timeout(self._options.seconds) as limit, client:
             client.session.validate_tool_result = _by_us  # type: ignore[method-assign, assignment]
             await self._list(client)
             limit.reschedule(None)
@@ -273,12 +279,13 @@ class Connection:
             if session.stale and not session.over:
                 session.stale = False
                 try:
-                    async with asyncio.timeout(self._settings.seconds):
+                    async with asyncio.timeout(self._options.seconds):
                         await self._list(client)
                 except (MCPError, ValidationError, TimeoutError, SourceError) as error:
                     LOGGER.warning("%s: its tools have changed, and cannot be listed", self.name)
                     LOGGER.debug("%s", self.name, exc_info=error)
                     self._digests.clear()  # what they are now, nobody knows
+                    self._loop.call_later(_AGAIN, session.changed)
 
     async def _list(self, client: Client) -> None:
         """Raises SourceError for a listing without end, and what the SDK raises."""
@@ -302,7 +309,7 @@ class Connection:
 
     async def _roots(self, context: ClientRequestContext) -> types.ListRootsResult:
         del context
-        return types.ListRootsResult(roots=[_root(folder) for folder in self._settings.roots])
+        return types.ListRootsResult(roots=[_root(folder) for folder in self._options.roots])
 
     def _why(self, raised: BaseException | None, told: str) -> str:
         """Return why a session could not be opened, in one line."""
@@ -312,7 +319,7 @@ class Connection:
             case SourceError():
                 return str(raised).removeprefix(f"{self.name}: ")
             case TimeoutError():
-                why = f"it did not answer within {self._settings.seconds:g} seconds"
+                why = f"it did not answer within {self._options.seconds:g} seconds"
             case MCPError(code=code) if code == CONNECTION_CLOSED:
                 why = "it ended before it answered"
             case MCPError():
@@ -379,7 +386,7 @@ def _digests(tools: Sequence[types.Tool]) -> dict[str, str]:
     made: dict[str, str] = {}
     for tool in tools:
         try:
-            now = digest(tool.model_dump(mode="json", by_alias=True, exclude_none=True))
+            now = digest(tool.model_dump(mode="json", include=_READ, exclude_none=True))
         except (ValueError, TypeError):
             now = ""  # it is no JSON, and is refused
         made[tool.name] = now if made.get(tool.name, now) == now else ""

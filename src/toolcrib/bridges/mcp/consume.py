@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import mcp_types as types
 import msgspec
 
-from toolcrib.bridges.mcp.connection import Connection, Settings
+from toolcrib.bridges.mcp.connection import Connection, SessionOptions
 from toolcrib.bridges.mcp.servers import Server, legal_name, named_servers, prefix_of
 from toolcrib.errors import CatalogError, DefinitionError, SourceError, did_you_mean
 from toolcrib.tools import Catalog
@@ -32,11 +32,12 @@ from toolcrib.values.typed import check_each, names_wrong_types
 
 LOGGER = logging.getLogger("toolcrib.mcp")
 _SHOWN = 8
+_LONGEST = 500  # characters of why a tool was left out
 
 Visible: TypeAlias = Sequence[str] | All | Mapping[str, Sequence[str] | All] | None
 
 
-class Refused(msgspec.Struct, frozen=True):
+class LeftOut(msgspec.Struct, frozen=True):
     """A tool that a server lists and that is not in the catalog, and why."""
 
     tool: str
@@ -98,7 +99,7 @@ def mcp_catalog(
     for each in servers:
         found += named_servers(each).items()
     wishes = _Wishes(only, visible, marks or {}, trust or {}, lock)
-    return McpCatalog(found, wishes, Settings(connect_seconds, roots, client or {}))
+    return McpCatalog(found, wishes, SessionOptions(connect_seconds, roots, client or {}))
 
 
 class McpCatalog:
@@ -109,15 +110,15 @@ class McpCatalog:
     """
 
     def __init__(
-        self, servers: Sequence[tuple[str, Server]], wishes: _Wishes, settings: Settings
+        self, servers: Sequence[tuple[str, Server]], wishes: _Wishes, options: SessionOptions
     ) -> None:
         self._servers = servers
         self._wishes = wishes
-        self._settings = settings
+        self._options = options
         self._connections: list[tuple[str, Connection]] = []
         self._snapshot: dict[str, _Listed] = {}
         self._read: dict[str, str] = {}
-        self.refused: tuple[Refused, ...] = ()
+        self.left_out: tuple[LeftOut, ...] = ()
 
     async def __aenter__(self) -> Catalog:
         """Raises SourceError for a server that cannot be reached, CatalogError for names that are
@@ -125,7 +126,7 @@ class McpCatalog:
         if self._connections:
             raise SourceError("this catalog is open already: mcp_catalog(…) makes another one")
         self._connections = [
-            (prefix, Connection(server, self._settings, name=prefix or server.name))
+            (prefix, Connection(server, self._options, name=prefix or server.name))
             for prefix, server in self._servers
         ]
         try:
@@ -174,8 +175,7 @@ class McpCatalog:
         await asyncio.gather(*(each.close() for _, each in connections))
 
     def _wanted(self) -> list[_Listed]:
-        """Return the tools that the servers list, and the author takes. Raises CatalogError for one
-        that is named and not there."""
+        """Return the tools that the servers list, and the author takes."""
         listed = [
             _Listed(prefix_of(prefix) + legal_name(tool.name), tool, prefix, connection)
             for prefix, connection in self._connections
@@ -184,17 +184,18 @@ class McpCatalog:
         only = self._wishes.only
         if only is None:
             return listed
-        known = {each for one in listed for each in (one.name, one.tool.name)}
-        for name in only:
-            if name not in known:
-                raise CatalogError(f"no server lists '{name}'{did_you_mean(name, known)}")
         return [one for one in listed if one.name in only or one.tool.name in only]
 
     def _taken(self) -> Catalog:
-        """Return a catalog of what the servers list now."""
+        """Return a catalog of what the servers list now. Raises CatalogError."""
         wishes, wanted = self._wishes, self._wanted()
+        known = {each for one in wanted for each in (one.name, one.tool.name)}
+        for name in wishes.only or ():
+            if name not in known:
+                listed = [tool.name for _, server in self._connections for tool in server.tools]
+                raise CatalogError(f"no server lists '{name}'{did_you_mean(name, listed)}")
         entries: list[Entry] = []
-        refused: list[Refused] = []
+        left_out: list[LeftOut] = []
         taken: dict[str, _Listed] = {}
         for one in wanted:
             other = taken.get(one.name)
@@ -209,15 +210,16 @@ class McpCatalog:
             try:
                 entries.append(self._entry(one))
             except (DefinitionError, ValueError) as error:
-                refused.append(Refused(one.tool.name, one.connection.name, str(error)))
-                LOGGER.warning("%s: left out: %s", one.connection.name, error)
+                reason = str(error)[:_LONGEST]
+                left_out.append(LeftOut(one.tool.name, one.connection.name, reason))
+                LOGGER.warning("%s: left out: %s", one.connection.name, reason)
         catalog = Catalog([Catalog([entry.tool], source=entry.source) for entry in entries])
         if wishes.lock is not None:
             _check(catalog, wishes.lock)
         if wishes.trust:
             pins = None if wishes.lock is None else read_lock(wishes.lock)
             catalog = catalog.trusting(wishes.trust, lock=pins)
-        self.refused = tuple(refused)
+        self.left_out = tuple(left_out)
         self._snapshot = taken
         self._read = {name: one.digest for name, one in taken.items()}
         return catalog

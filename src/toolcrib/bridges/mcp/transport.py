@@ -30,7 +30,6 @@ from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
 
 from toolcrib.bridges.mcp.servers import HttpServer, StdioServer
 from toolcrib.errors import SourceError
-from toolcrib.values.json import fresh
 
 MAX_MESSAGE = 8 * 1_048_576
 NOT_SENT = -31_001
@@ -43,8 +42,8 @@ _LOOK = 0.01
 _TO_CONNECT = 30.0  # seconds, also to write, and to wait for a connection of the pool
 _MOST_OF_AN_ERROR = 65_536
 _KEPT = ("content-type", "mcp-session-id", "mcp-protocol-version")
-_HEAD = re.compile(rb'\{(?:"jsonrpc":"2\.0",)?"id":(\d{1,15})[,}]')
-_END = re.compile(rb'"id":(\d{1,15})(?:,"jsonrpc":"2\.0")?\}\s*$')
+_HEAD = re.compile(rb'\{(?:"jsonrpc": ?"2\.0", ?)?"id": ?(\d{1,15})[,}]')
+_END = re.compile(rb'"id": ?(\d{1,15})(?:, ?"jsonrpc": ?"2\.0")?\}\s*$')
 
 Incoming = SessionMessage | Exception
 
@@ -164,23 +163,25 @@ class BoundedLines:
         return found
 
     def _message(self) -> Incoming | None:
-        if self._cut or len(self._held) > self._longest:
-            return _too_large(bytes(self._held), self._longest)
-        if not self._held.strip():
+        line = bytes(self._held)
+        if self._cut or len(line) > self._longest:
+            text = f"the server's answer is larger than {self._longest} bytes"
+            return _instead(line, TOO_LARGE, text) or UnanswerableError(text)
+        if not line.strip():
             return None
         try:
-            return SessionMessage(types.jsonrpc_message_adapter.validate_json(bytes(self._held)))
+            return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
         except ValueError:
-            return ValueError("a line of the server is no message of JSON-RPC")  # nothing of it
+            text = "a line of the server is no message of JSON-RPC"  # nothing of it is told
+            return _instead(line, UNREADABLE, text) or ValueError(text)
 
 
-def _too_large(line: bytes, longest: int) -> Incoming:
-    """Return the error of the request that a line answers which is too long; its id is at an end."""
+def _instead(line: bytes, code: int, text: str) -> SessionMessage | None:
+    """Return an error for the request that a line answers: its id is at an end of it."""
     found = _HEAD.match(line[:_TAIL]) or _END.search(line[-_TAIL:])
     if found is None:
-        return UnanswerableError("a message of the server is too long")
-    text = f"the server's answer is larger than {longest} bytes"
-    error = types.ErrorData(code=TOO_LARGE, message=text)
+        return None
+    error = types.ErrorData(code=code, message=text)
     return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error))
 
 
@@ -337,10 +338,10 @@ async def _read(response: httpx2.Response, most: int) -> bytes | None:
 
 def _is_message(body: bytes) -> bool:
     try:
-        found = fresh(body)
+        types.jsonrpc_message_adapter.validate_json(body, by_name=False)
     except ValueError:
         return False
-    return isinstance(found, dict) and found.get("jsonrpc") == "2.0"
+    return True
 
 
 def _is_error(body: bytes) -> bool:

@@ -133,14 +133,16 @@ UNKNOWN: Any = object()
 class AddedDefaults(NamedTuple):
     """The defaults of a call: the origin of each, by the steps that lead to it, and all that `asked`.
 
-    An origin is None for a constant, else what the factory gave for this very place.
+    An origin is None for a constant, else what the factory gave for this very place. `sets` point to
+    what has no order.
     """
 
     origins: dict[tuple[str | int, ...], Made | None]
     asked: Sequence[Made]
+    sets: frozenset[str]
 
     @staticmethod
-    def of(noted: Sequence[Noted], asked: Sequence[Made]) -> AddedDefaults:
+    def of(noted: Sequence[Noted], asked: Sequence[Made], sets: Iterable[str]) -> AddedDefaults:
         known: dict[tuple[int, int], deque[Made]] = {}
         for made in asked:
             known.setdefault((id(made.factory), id(made.value)), deque()).append(made)
@@ -157,7 +159,7 @@ class AddedDefaults(NamedTuple):
                     if one.factory is factory and _alike(one.value, value):
                         origins[steps(at)] = left.pop(index)
                         break
-        return AddedDefaults(origins, asked)
+        return AddedDefaults(origins, asked, frozenset(sets))
 
 
 class FactoryValues:

@@ -108,21 +108,23 @@ class Findings:
     """Collects places that were not sent, and places that an author's validator changed.
 
     `defaults` point into what is shown, where the items of a set are sorted and keys have a canonical
-    form, and have the values themselves; `normalised` points into what was sent. `made` is True of a
-    value that an author's validator made.
+    form, and have the values themselves; `normalised` points into what was sent, and so do `sets`,
+    whose items are not shown in the order in which they were sent. `made` is True of a value that an
+    author's validator made.
     """
 
-    __slots__ = ("added", "defaults", "known", "made", "normalised")
+    __slots__ = ("added", "defaults", "known", "made", "normalised", "sets")
 
     def __init__(self, *, made: bool = False) -> None:
         self.made = made
         self.added = 0
         self.defaults: list[Noted] = []
         self.normalised: list[At] = []
+        self.sets: list[At] = []
         self.known: dict[tuple[int, int, int], Any] = {}
 
-    def mark(self) -> tuple[int, int]:
-        return len(self.defaults), len(self.normalised)
+    def mark(self) -> tuple[int, int, int]:
+        return len(self.defaults), len(self.normalised), len(self.sets)
 
     def shown_at(self, at: At, step: str | int, noted: slice) -> None:
         """Show the defaults that were noted below one item of `at` below `step` of it."""
@@ -134,9 +136,13 @@ class Findings:
                 moved = (moved, below)
             self.defaults[index] = (moved, value, factory)
 
-    def rewind(self, mark: tuple[int, int]) -> None:
+    def rewind(self, mark: tuple[int, int, int]) -> None:
         del self.defaults[mark[0] :]
         del self.normalised[mark[1] :]
+        del self.sets[mark[2] :]
+
+    def since(self, mark: tuple[int, int, int]) -> tuple[list[Noted], list[At], list[At]]:
+        return self.defaults[mark[0] :], self.normalised[mark[1] :], self.sets[mark[2] :]
 
 
 class Taken:
@@ -606,7 +612,7 @@ class UnionPart(Part):
                 found.rewind(mark)
                 continue
             if sent.__class__ in (list, dict):
-                found.known[key] = shown, found.defaults[mark[0] :], found.normalised[mark[1] :]
+                found.known[key] = shown, found.since(mark)
             return shown
         if sent.__class__ in (list, dict):
             found.known[key] = None
@@ -626,9 +632,10 @@ class UnionPart(Part):
         known = found.known[key]
         if known is None:
             raise Differs(at)
-        shown, defaults, normalised = known
+        shown, (defaults, normalised, sets) = known
         found.defaults += defaults
         found.normalised += normalised
+        found.sets += sets
         return shown
 
 
@@ -735,6 +742,7 @@ class SetPart(Part):
             return (
                 MISSING if any(i is MISSING for i in items) else sorted(items, key=canonical_json)
             )
+        found.sets.append(at)
         own = {item: item for item in value}
         by_text: dict[str, JsonValue] = {}
         met: dict[Any, tuple[str, slice]] = {}

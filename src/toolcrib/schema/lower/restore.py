@@ -2,15 +2,15 @@
 
 Nulls that stand for nothing go, and what was wrapped is unwrapped. A null goes only where it is the
 value of an optional property that does not take null; where it is taken, it means null, and the
-default goes out as its value. Below a union it goes only where the value can have been made for one
-alternative alone, and what is left fits no other one. The work is bounded: what would take more is
+default goes out as its value. Below a union it goes only where the whole value can have been made in
+one way alone, and what is left fits no other alternative. The work is bounded: what would take more is
 passed on unchanged, for that schema to judge.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
@@ -24,13 +24,8 @@ from toolcrib.schema.references import REFS, References, subschemas
 from toolcrib.schema.validator import Validator, compile_validator, kind_of
 from toolcrib.values.json import JsonObject, JsonValue, is_whole
 
-# Choose the alternative of a union that a value was made for.
-#
-# What can be seen at once decides first: the type, `const` and `enum` tags, what is required, and that
-# a view requires every property, however deep. Validators are asked only where several alternatives
-# are left that would treat the value differently, and of what is left without its nulls, however deep
-# they were: where that fits another alternative, the nulls become defaults; where that fits one, too,
-# or the value can have been made for several, they stay, to be refused.
+# Judge whether a value can have been made for an alternative of a union: by what can be seen at once
+# (the type, `const` and `enum` tags, what is required), and by validators where that leaves several.
 
 
 _ROOT = "#/$defs/whole"
@@ -41,7 +36,7 @@ def may_be(references: References, branch: Any, value: JsonValue) -> bool:
     for _ in range(10):
         if not isinstance(branch, dict):
             return branch is not False
-        if not _kind_fits(branch, value) or not _is_listed(branch, value):
+        if not _is_of(branch, value):
             return False
         if isinstance(value, dict) and not _members_fit(references, branch, value):
             return False
@@ -49,6 +44,11 @@ def may_be(references: References, branch: Any, value: JsonValue) -> bool:
             return True
         branch = references.resolve(branch["$ref"])
     return True
+
+
+def _is_of(branch: JsonObject, value: JsonValue) -> bool:
+    """Return whether a value has a type, and is one of the values, that an alternative names."""
+    return _kind_fits(branch, value) and _is_listed(branch, value)
 
 
 def _kind_fits(branch: JsonObject, value: JsonValue) -> bool:
@@ -62,9 +62,9 @@ def _kind_fits(branch: JsonObject, value: JsonValue) -> bool:
 
 
 def _is_listed(branch: JsonObject, value: JsonValue) -> bool:
-    if isinstance(value, dict | list):
-        return True
     values: Any = [branch["const"]] if "const" in branch else branch.get("enum")
+    if isinstance(values, list) and isinstance(value, dict | list):
+        return any(isinstance(one, dict | list) for one in values)
     return not isinstance(values, list) or value in values
 
 
@@ -98,10 +98,8 @@ class BranchValidators:
         self._pointers: dict[int, str] = {}
         self._validators: dict[int, Validator | None] = {}
 
-    def accepts(
-        self, branch: Any, value: JsonValue, count: Callable[[], None], *, unknown: bool = False
-    ) -> bool:
-        """Return whether a value is valid under an alternative; `unknown` where no validator can say.
+    def accepts(self, branch: Any, value: JsonValue, count: Callable[[], None]) -> bool:
+        """Return whether a value is valid under an alternative, or may be: where no validator can say.
 
         `count` is called for each pair of a subschema and a part of the value that is met.
         """
@@ -111,7 +109,7 @@ class BranchValidators:
             self._validators[id(branch)] = self._compiled(branch)
         judge = self._validators[id(branch)]
         if judge is None:
-            return unknown
+            return True
         for _ in pairs(self._references, branch, value):
             count()
         return judge.is_valid(value)
@@ -143,7 +141,7 @@ def _moved(schema: JsonObject) -> JsonObject:
     return copy
 
 
-MAX_STEPS = 50_000  # pairs of a part of the schema and an object or array of the arguments
+MAX_STEPS = 50_000  # pairs of a part of the schema and a part of the arguments
 MAX_PAIRS = 40_000  # of a subschema and a part of the arguments that validators meet, in one go
 _UNIONS = ("anyOf", "oneOf")
 
@@ -181,9 +179,8 @@ class ViewRestorer(msgspec.Struct, frozen=True, dict=True):
     def _converted(self, arguments: JsonObject, *, out: bool) -> JsonObject:
         if self.filled:
             try:
-                converted = _Conversion(self._author, out=out).value(
-                    self._author.schema, arguments
-                )[0]
+                conversion = _Conversion(self._author, out=out)
+                converted = conversion.convert([self._author.schema], arguments, "drop").value
             except (_TooMuchError, RecursionError):
                 converted = arguments
             if isinstance(converted, dict) and converted is not arguments:
@@ -205,63 +202,61 @@ class _Author:
         self.branches = BranchValidators(schema, self.references)
 
 
-_Nulls: TypeAlias = Literal["go", "become defaults", "stay"]
-"""What is done with the nulls that stand for nothing."""
-_NEXT: Mapping[_Nulls, _Nulls] = {"go": "become defaults", "become defaults": "stay"}
+# Find out what a value was made for, then write that.
+#
+# A union is read first, without the nulls that stand for nothing, however deep: for which alternatives
+# can the value have been made, and in how many ways? A view requires every property: an alternative
+# that has others is none of them; neither is one under which what is left is not valid. If nulls are
+# dropped and there are several ways, here or in any part below, all of the value stays as it was sent.
+# If there is one, the value is written for it, its nulls dropped; where that fits another alternative,
+# too, they become defaults; where that fits one, too, all of the value stays.
+
+
+_Step: TypeAlias = Literal["read", "drop", "fill"]
+"""`read`: find out, on the way back, what was meant; `drop`, `fill`: write that, without its nulls or
+with defaults for them."""
+_WRITING: Mapping[_Step, tuple[_Step, ...]] = {"drop": ("drop", "fill"), "fill": ("fill",)}
+_Around: TypeAlias = tuple[Sequence[JsonObject], Sequence[Any]]
+"""What applies to a value besides: parts, and unions of which no alternative is chosen yet."""
 
 
 class _Converted(NamedTuple):
-    """A value as it is on the other side; and how many of its properties nothing declares, how many
-    are missing that a view has, and how many nulls in it stand for nothing."""
+    """A value as it is on the other side, and in how many ways it can have been made: none, one, or 2
+    for several. Of its properties, how many nothing declares, how many that a view has are missing, and
+    how many are nulls that stand for nothing."""
 
     value: Any
+    ways: int = 1
     undeclared: int = 0
     missing: int = 0
     nulls: int = 0
 
 
-class _Parts(NamedTuple):
-    """All that applies to a value, and what is done with its nulls."""
-
-    of: list[JsonObject]
-    nulls: _Nulls
-
-
 class _Alternative(NamedTuple):
-    """An alternative: the value as it would come out, and what applies in it."""
+    """An alternative, and the value as it would come out by it."""
 
-    converted: _Converted
     branch: Any
-    parts: _Parts
+    converted: _Converted
 
 
 class _Conversion:
-    """One set of arguments on its way out or back; each pair of part and value is done once."""
+    """One set of arguments on its way out or back; each part is done once in each step."""
 
     def __init__(self, author: _Author, *, out: bool) -> None:
         self._author = author
         self._out = out
-        self._known: dict[tuple[int, int, _Nulls], _Converted] = {}
-        self._containers: dict[int, int] = {}
+        self._known: dict[tuple[tuple[int, ...], int, _Step], _Converted] = {}
         self._steps = 0
         self._pairs = 0
 
-    def value(self, node: Any, value: JsonValue, nulls: _Nulls = "go") -> _Converted:
-        if not isinstance(value, dict | list) or not isinstance(node, dict):
+    def convert(self, schemas: list[Any], value: JsonValue, step: _Step) -> _Converted:
+        """Convert a value that all of some schemas describe."""
+        if not schemas or (step != "read" and not isinstance(value, dict | list)):
             return _Converted(value)
-        key = id(node), id(value), nulls
+        key = tuple(map(id, schemas)), id(value), step
         if key not in self._known:
-            self._known[key] = self._shaped(self._parts(node, value, set(), nulls), value)
+            self._known[key] = self._convert(schemas, value, step, ((), ()))
         return self._known[key]
-
-    def _containers_in(self, value: Any) -> int:
-        """Return how many objects and arrays a part is; shared ones count each time."""
-        key = id(value)
-        if key not in self._containers:
-            inner = value.values() if isinstance(value, dict) else value
-            inside = (self._containers_in(item) for item in inner if isinstance(item, dict | list))
-            self._containers[key] = 1 + sum(inside)
-        return self._containers[key]
 
     def _count(self, steps: int = 1) -> None:
         self._steps += steps
@@ -273,101 +268,109 @@ class _Conversion:
         if self._pairs > MAX_PAIRS:
             raise _TooMuchError
 
-    def _parts(self, node: Any, value: Any, seen: set[int], nulls: _Nulls) -> _Parts:
-        """Return all that applies to the value at this place, with one alternative of each union.
-
-        `seen` are the parts that are looked at already: one may lead back to itself.
-        """
-        parts: list[JsonObject] = []
-        stack: list[Any] = [node]
+    def _convert(self, schemas: list[Any], value: Any, step: _Step, around: _Around) -> _Converted:
+        """Convert a value by all that applies to it, with one alternative of each union."""
+        parts, unions = list(around[0]), list(around[1])
+        seen = set(map(id, parts))  # a part may lead back to itself
+        stack = list(schemas)
         while stack:
             part = stack.pop()
             if not isinstance(part, dict) or id(part) in seen:
                 continue
             self._count()
-            seen = seen | {id(part)}
+            seen.add(id(part))
             parts.append(part)
             resolve = self._author.references.resolve
             stack += (resolve(part[key]) for key in REFS if isinstance(part.get(key), str))
             stack += part.get("allOf", ())
-        found = _Parts(parts, nulls)
-        for part in list(parts):
-            for union in _UNIONS:
-                if union in part:
-                    found = self._chosen(found, part[union], value, seen)
-        return found
-
-    def _chosen(self, around: _Parts, branches: Any, value: Any, seen: set[int]) -> _Parts:
-        """Return what applies around a union and in the alternative that the value was made for."""
-
-        def alternative(branch: Any, nulls: _Nulls) -> _Alternative:
-            inner = self._parts(branch, value, seen, nulls)
-            parts = _Parts([*around.of, *inner.of], inner.nulls)
-            return _Alternative(self._shaped(parts, value), branch, parts)
-
-        found = [
-            alternative(branch, around.nulls)
-            for branch in branches
-            if may_be(self._author.references, branch, value)
-        ]
-        if not found:
-            return around
-        best = self._best(found)
-        first = best[0].converted.value
-        self._count(self._containers_in(value) * (len(best) - 1))
-        if any(one.converted.nulls or one.converted.value != first for one in best[1:]):
-            chosen = self._judged(best, value)
-        else:
-            chosen = best[0]
-        if self._out or not chosen.converted.nulls:
-            return chosen.parts
-        if any(self._fits(one.branch, one.converted.value, chosen) for one in best):
-            return chosen.parts._replace(nulls="stay")
-        while chosen.parts.nulls != "stay":
-            left = chosen.converted.value
-            if not any(self._fits(branch, left, chosen) for branch in branches):
-                break
-            chosen = alternative(chosen.branch, _NEXT[chosen.parts.nulls])
-        return chosen.parts
-
-    def _best(self, found: list[_Alternative]) -> list[_Alternative]:
-        """Return the alternatives that declare most of the value; of those that came from a view, the
-        ones all of whose properties are there, unless there are none."""
-        fewest = min(one.converted.undeclared for one in found)
-        best = [one for one in found if one.converted.undeclared == fewest]
-        full = [one for one in best if not one.converted.missing]
-        return best if self._out else full or best
-
-    def _fits(self, branch: Any, value: Any, chosen: _Alternative) -> bool:
-        """Return whether a value fits an alternative that is not the chosen one, or may."""
-        if branch == chosen.branch or not may_be(self._author.references, branch, value):
-            return False
-        return self._accepts(branch, value, unknown=True)
-
-    def _accepts(self, branch: Any, value: Any, *, unknown: bool = False) -> bool:
-        return self._author.branches.accepts(branch, value, self._count_pair, unknown=unknown)
-
-    def _judged(self, found: list[_Alternative], value: Any) -> _Alternative:
-        """Return the alternative under which the value is valid as it is, else as it comes out."""
-        self._count(self._containers_in(value) * len(found))
-        for candidate in found:
-            same = self._out or candidate.converted.value == value
-            if same and self._accepts(candidate.branch, value):
-                return candidate
-        for candidate in found:
-            if not self._out and self._accepts(candidate.branch, candidate.converted.value):
-                return candidate
-        return found[0]
-
-    def _shaped(self, parts: _Parts, value: Any) -> _Converted:
+            unions += (part[union] for union in _UNIONS if union in part)
+        if unions:
+            return self._by_one_of(unions[0], value, step, (parts, unions[1:]))
+        if step == "read" and not all(_is_of(part, value) for part in parts):
+            return _Converted(value, ways=0)
+        if not isinstance(value, dict | list):
+            return _Converted(value)
         self._count(1 + len(value) // 4)
-        return self._object(parts, value) if isinstance(value, dict) else self._array(parts, value)
+        if isinstance(value, dict):
+            return self._object(parts, value, step)
+        return self._array(parts, value, step)
 
-    def _object(self, parts: _Parts, value: JsonObject) -> _Converted:
-        declared: list[Any] = [part["properties"] for part in parts.of if "properties" in part]
-        required = {name for part in parts.of for name in names_in(part.get("required"))}
+    def _by_one_of(self, branches: Any, value: Any, step: _Step, around: _Around) -> _Converted:
+        """Convert a value by the alternative of a union that it was made for."""
+        likely = [one for one in branches if may_be(self._author.references, one, value)]
+        if not likely:
+            return self._convert([], value, step, around)._replace(ways=0)
+        chosen = likely[0]
+        if len(likely) > 1:
+            chosen, converted = self._meant(likely, value, around)
+            if step == "read" or self._out:
+                return converted
+            if converted.ways > 1:
+                return converted._replace(value=value)
+        if step == "read" or self._out:
+            return self._convert([chosen], value, step, around)
+        for way in _WRITING[step]:
+            written = self._convert([chosen], value, way, around)
+            if written.ways < 2 and self._is_told(written, way, chosen, branches):
+                return written
+        return written._replace(value=value, ways=2)
+
+    def _meant(self, likely: list[Any], value: Any, around: _Around) -> _Alternative:
+        """Return the alternative that a value was made for, with the number of ways in all of them."""
+        step: _Step = "drop" if self._out else "read"
+        found = [_Alternative(one, self._convert([one], value, step, around)) for one in likely]
+        least = min(map(self._amiss, found))
+        best = [one for one in found if self._amiss(one) == least]
+        if len(best) == 1 or not (self._out or any(one.converted.nulls for one in best)):
+            return best[0]
+        valid = [one for one in best if self._is_valid(one, value, around)]
+        branch, converted = max(valid or best, key=lambda one: one.converted.nulls)
+        if not valid:
+            converted = converted._replace(ways=0)
+        elif converted.nulls and any(one.branch != branch for one in valid):
+            converted = converted._replace(ways=2)
+        return _Alternative(branch, converted)
+
+    def _amiss(self, one: _Alternative) -> tuple[bool, int, bool]:
+        """Return what can be seen that speaks against an alternative; the least of several is best."""
+        converted = one.converted
+        return not converted.ways, converted.undeclared, not self._out and converted.missing > 0
+
+    def _is_valid(self, one: _Alternative, value: Any, around: _Around) -> bool:
+        """Return whether a value, in the author's terms, is valid under an alternative, or may be."""
+        branch, converted = one
+        if self._out:
+            return self._accepts(branch, value)
+        if converted.ways != 1:
+            return converted.ways > 1
+        if self._accepts(branch, converted.value):
+            return True
+        written = self._convert([branch], value, "drop", around)
+        return written.ways > 1 or self._accepts(branch, written.value)
+
+    def _is_told(self, written: _Converted, way: _Step, chosen: Any, branches: Any) -> bool:
+        """Return whether what is written without its nulls fits no alternative but the chosen one; what
+        has defaults instead has to fit that one."""
+        if not written.nulls:
+            return True
+        if way == "fill" and not self._accepts(chosen, written.value):
+            return False
+        return not any(
+            may_be(self._author.references, branch, written.value)
+            and branch != chosen
+            and self._accepts(branch, written.value)
+            for branch in branches
+            if branch is not chosen
+        )
+
+    def _accepts(self, branch: Any, value: Any) -> bool:
+        return self._author.branches.accepts(branch, value, self._count_pair)
+
+    def _object(self, parts: list[JsonObject], value: JsonObject, step: _Step) -> _Converted:
+        declared: list[Any] = [part["properties"] for part in parts if "properties" in part]
+        required = {name for part in parts for name in names_in(part.get("required"))}
         result: JsonObject = {}
-        undeclared = nulls = 0
+        ways, undeclared, nulls = 1, 0, 0
         missing = sum(
             name not in value and schema is not False
             for properties in declared
@@ -375,20 +378,25 @@ class _Conversion:
         )
         for name, child in value.items():
             schemas = [properties[name] for properties in declared if name in properties]
-            dropped = child is None and name not in required and not self._out
-            if dropped and not all(map(self._author.nulls.accepted_by, schemas)):
-                nulls += 1
-                if parts.nulls != "go":
-                    result[name] = None if parts.nulls == "stay" else self._default(schemas)
-                continue
-            converted = self._under(schemas, child, parts.nulls)
-            result[name] = converted.value
-            undeclared += converted.undeclared + (not schemas and bool(declared))
-            missing += converted.missing
-            nulls += converted.nulls
+            if child is None and not all(map(self._author.nulls.accepted_by, schemas)):
+                if name not in required and not self._out:
+                    nulls += 1
+                    if step == "fill":
+                        result[name] = copied(self._default(schemas))
+                    continue
+                ways = 0
+            undeclared += not schemas and bool(declared)
+            result[name] = child
+            if schemas and (step == "read" or isinstance(child, dict | list)):
+                converted = self.convert(schemas, child, step)
+                result[name] = converted.value
+                ways = min(2, ways * converted.ways)
+                undeclared += converted.undeclared
+                missing += converted.missing
+                nulls += converted.nulls
         if self._out:
             self._fill(declared, required, result)
-        return _Converted(result, undeclared, missing, nulls)
+        return _Converted(result, ways, undeclared, missing, nulls)
 
     def _fill(self, declared: list[Any], required: set[str], result: JsonObject) -> None:
         """Fill in what is left out: null, or the default where null would mean null."""
@@ -404,40 +412,31 @@ class _Conversion:
         default = self._default(schemas)
         if not all(may_be(self._author.references, schema, default) for schema in schemas):
             return None
-        converted: JsonValue = copied(self._under(schemas, default, "go").value)
+        converted: JsonValue = copied(self.convert(schemas, default, "drop").value)
         return converted
 
     def _default(self, schemas: list[Any]) -> JsonValue:
-        """Return the default of a property, null where it has none."""
+        """Return the schema's own default of a property, null where it has none."""
         defaults = (default_of(self._author.references, schema) for schema in schemas)
-        default: JsonValue = copied(next((found[0] for found in defaults if found), None))
+        default: JsonValue = next((found[0] for found in defaults if found), None)
         return default
 
-    def _array(self, parts: _Parts, value: list[JsonValue]) -> _Converted:
+    def _array(self, parts: list[JsonObject], value: list[JsonValue], step: _Step) -> _Converted:
         made: list[_Converted] = []
-        first = max((len(_places(part)) for part in parts.of), default=0)
-        rest = [s for part in parts.of for s in _items(part, first)]
+        ways = 1
+        first = max((len(_places(part)) for part in parts), default=0)
+        rest = [s for part in parts for s in _items(part, first)]
         for index, child in enumerate(value):
-            schemas = rest if index >= first else [s for p in parts.of for s in _items(p, index)]
-            made.append(self._under(schemas, child, parts.nulls))
+            schemas = rest if index >= first else [s for p in parts for s in _items(p, index)]
+            made.append(self.convert(schemas, child, step))
+            ways = min(2, ways * made[-1].ways)
         return _Converted(
             [one.value for one in made],
+            ways,
             sum(one.undeclared for one in made),
             sum(one.missing for one in made),
             sum(one.nulls for one in made),
         )
-
-    def _under(self, schemas: list[Any], value: JsonValue, nulls: _Nulls) -> _Converted:
-        """Turn a value that several schemas may describe."""
-        if not schemas or not isinstance(value, dict | list):
-            return _Converted(value)
-        if len(schemas) == 1:
-            return self.value(schemas[0], value, nulls)
-        parts: list[JsonObject] = []
-        for schema in schemas:
-            found = self._parts(schema, value, set(), nulls)
-            parts, nulls = parts + found.of, found.nulls
-        return self._shaped(_Parts(parts, nulls), value)
 
 
 def _places(part: JsonObject) -> list[Any]:

@@ -506,6 +506,10 @@ class FoundCalls:
         """Return whether there are calls, and all of them of what is on offer."""
         return bool(self.calls) and all(self.offers(call.name) for call in self.calls)
 
+    def begun(self) -> bool:
+        """Return whether there is a name or an argument of a call, on offer or not."""
+        return any(call.name or call.pieces for call in self.calls)
+
     def parameters(self, name: str) -> Parameters:
         """Return the schemas of a tool's parameters."""
         tool = self._offer.tools.get(self._offer.own_name(name))

@@ -40,9 +40,11 @@ class TextSyntax(Checked, msgspec.Struct, frozen=True, kw_only=True):
 
     `marks` are what calls begin with, each with the reader of what comes after it. `unmarked` reads
     calls that begin with no mark; it is tried where the text begins, and where thinking ends, and
-    raises NoCallError if anything else follows. `endings` are tokens that a server may leave in the
-    text after calls: there they are dropped. `thinking` are the marks around thoughts, in which
-    nothing is a call; if one ends that did not begin, it began with the text.
+    raises NoCallError if anything else follows. `closers` are what calls at a mark end with: where a
+    call was begun and went on as none does, all is text up to there, or without one to the end.
+    `endings` are tokens that a server may leave in the text after calls: there they are dropped.
+    `thinking` are the marks around thoughts, in which nothing is a call; if one ends that did not
+    begin, it began with the text.
 
     Raises RequestError if a mark is no text, or an empty one.
     """
@@ -50,12 +52,14 @@ class TextSyntax(Checked, msgspec.Struct, frozen=True, kw_only=True):
     name: str
     marks: Mapping[str, Reader]
     unmarked: Reader | None = None
+    closers: Mapping[str, str] = msgspec.field(default_factory=dict)
     endings: tuple[str, ...] = ()
     thinking: Mapping[str, str] = msgspec.field(default_factory=lambda: {"<think>": "</think>"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for mark in (*self.marks, *self.endings, *self.thinking, *self.thinking.values()):
+        ends = (*self.closers.values(), *self.thinking, *self.thinking.values())
+        for mark in (*self.marks, *self.endings, *ends):
             if not isinstance(mark, str) or not mark:
                 raise RequestError(
                     f"the syntax {self.name!r}: the mark {mark!r} is no text, or an empty one"
@@ -292,6 +296,7 @@ def _bracketed(cursor: Cursor, block: FoundCalls) -> Asking[None]:
 HERMES = TextSyntax(
     name="hermes",
     marks={"<tool_call>": _json_until(_CLOSER)},
+    closers={"<tool_call>": _CLOSER},
     unmarked=_unopened,
     endings=("<|im_end|>",),
 )
@@ -302,6 +307,12 @@ QWEN = TextSyntax(
         "<function=": _qwen_unopened,
         "<tools>": _json_until("</tools>"),
         "[Calling tool:": _bracketed,
+    },
+    closers={
+        "<tool_call>": _CLOSER,
+        "<function=": "</function>",
+        "<tools>": "</tools>",
+        "[Calling tool:": ")]",
     },
     unmarked=_unopened,
     endings=("<|im_end|>",),
@@ -333,6 +344,7 @@ LLAMA = TextSyntax(
         "<|python_start|>": _llama_tagged,
         "<function=": function_tag,
     },
+    closers={"<function=": "</function>"},
     endings=_ENDINGS,
 )
 
@@ -400,6 +412,10 @@ GEMMA = TextSyntax(
         "```tool_call": _fenced,
         "<start_function_call>": _noted("<escape>", "<end_function_call>"),
         "<|tool_call>": _noted('<|"|>', "<tool_call|>"),
+    },
+    closers={
+        "<start_function_call>": "<end_function_call>",
+        "<|tool_call>": "<tool_call|>",
     },
     endings=("<start_function_response>", "<|tool_response>", "<end_of_turn>", "<turn|>"),
     thinking={"<think>": "</think>", "<|channel>": "<channel|>"},
@@ -480,6 +496,12 @@ DEEPSEEK = TextSyntax(
         _BEGIN: _unlisted,
         "<｜DSML｜function_calls>": _dsml("</｜DSML｜function_calls>"),
         "<｜DSML｜tool_calls>": _dsml("</｜DSML｜tool_calls>"),
+    },
+    closers={
+        _BEGIN_ALL: _END_ALL,
+        _BEGIN: _DEEPSEEK_END,
+        "<｜DSML｜function_calls>": "</｜DSML｜function_calls>",
+        "<｜DSML｜tool_calls>": "</｜DSML｜tool_calls>",
     },
     endings=(_END_ALL, _SENTENCE_END),
 )

@@ -1,0 +1,276 @@
+"""LangChain's tools for a catalog: their schema as it is, and validated; what they give, checked.
+
+Nobody can tell of a LangChain tool object who wrote it: a function of yours, a package, and a server's
+listing (by way of an adapter) are all a `StructuredTool`. So it counts as imported, and asks and taints
+like all that others wrote, until its author's own code says `own=True`, or trusts what it has read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    get_args,
+    get_origin,
+)
+
+from langchain_core.messages import ToolMessage
+from langchain_core.messages.tool import ToolOutputMixin
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import (
+    BaseTool,
+    InjectedToolArg,
+    InjectedToolCallId,
+    StructuredTool,
+    ToolException,
+)
+from langchain_core.tools import Tool as PlainLangChainTool
+from langgraph.prebuilt import ToolRuntime
+from langsmith import tracing_context
+from pydantic import BaseModel, PrivateAttr, RootModel, ValidationError
+from typing_extensions import Unpack
+
+from toolcrib.errors import DefinitionError, ToolError
+from toolcrib.tools import Tool, get_definition
+from toolcrib.tools.build import ToolOptions
+from toolcrib.tools.component import value_faults
+from toolcrib.tools.decorator import make_function_tool
+from toolcrib.tools.signature import read_hints
+from toolcrib.values.context import CallContext
+from toolcrib.values.definition import ALL, All, AnnotationOptions
+from toolcrib.values.json import JsonObject
+from toolcrib.values.typed import check_type
+
+Injected: TypeAlias = Mapping[str, Callable[[CallContext], Any]]
+_Kind: TypeAlias = Literal["call id", "runtime", "other"]
+_REFUSED = "The tool says that the call failed. What it says is for the model."
+_NOT_HERE = (
+    "a tool that returns a Command steers a graph: give it to the graph as it is, beside those of"
+    " to_langchain_tools"
+)
+
+
+class WithArtifact(RootModel[Any]):
+    """What a tool of `response_format="content_and_artifact"` gave. In JSON, and so for the model, it
+    is the content; the application has `value.artifact`."""
+
+    _artifact: Any = PrivateAttr(default=None)
+
+    @property
+    def artifact(self) -> Any:
+        return self._artifact
+
+
+def from_langchain_tool(
+    tool: BaseTool,
+    *,
+    visible: Sequence[str] | All | None = None,
+    own: bool = False,
+    inject: Injected | None = None,
+    name: str | None = None,
+    model_visible: Sequence[str] | All = ALL,
+    secret: Sequence[str] = (),
+    output_schema: JsonObject | None = None,
+    **annotations: Unpack[AnnotationOptions],
+) -> Tool[..., Any]:
+    """Return a tool that calls a LangChain tool: its name, description and schema are kept as they are.
+
+    It was imported: each call asks, and what it gives taints, until `Catalog.trusting` says otherwise,
+    or `own=True`: you wrote it, or answer for it as if you had. `visible` names what others than the
+    model may see of a result; without it they see nothing. `inject` has functions of the CallContext
+    for arguments that LangChain injects (`InjectedState`, `InjectedStore`, your own); the id of the
+    call and a ToolRuntime without a state are given anyway. The rest are the words of `@tool`. Raises
+    DefinitionError for what is no tool of LangChain's, and for what nobody injects.
+    """
+    check_type("tool", tool, BaseTool, "a tool of LangChain's")
+    given = _given_by(tool, dict(inject or {}))
+    schema = _schema(tool)
+    options = ToolOptions(
+        visible=visible,
+        model_visible=model_visible,
+        secret=secret,
+        name=tool.name if name is None else name,
+        description=tool.description,
+        input_schema=schema,
+        output_schema=output_schema,
+        annotations={"tags": tuple(tool.tags or ()), **annotations},
+        is_own=own,
+    )
+    made = make_function_tool(_handler(tool, given, own=own), options, {})
+    if own:
+        return made
+    form = {"name": options.name, "description": tool.description, "input_schema": schema}
+    return made.brought(get_definition(form))
+
+
+def _schema(tool: BaseTool) -> JsonObject:
+    """Return the schema that LangChain shows to models, without injected parameters."""
+    if isinstance(tool.args_schema, dict):
+        return dict(tool.args_schema)
+    if isinstance(tool, PlainLangChainTool) and tool.args_schema is None:  # takes one text
+        return {"type": "object", "properties": dict(tool.args), "required": list(tool.args)}
+    shown = tool.tool_call_schema
+    if not (isinstance(shown, type) and issubclass(shown, BaseModel)):
+        raise DefinitionError(f"tool '{tool.name}': its args_schema is of pydantic 1, or none")
+    made = shown.model_json_schema()
+    return {key: made[key] for key in made if key not in ("title", "description")}  # the tool's own
+
+
+class _InjectedArguments(NamedTuple):
+    """How the arguments that no model sends are made, by name; `names` are all of them."""
+
+    names: frozenset[str]
+    call_ids: tuple[str, ...]
+    runtimes: tuple[str, ...]
+    made_by: Injected
+
+
+def _given_by(
+    tool: BaseTool, inject: dict[str, Callable[[CallContext], Any]]
+) -> _InjectedArguments:
+    kinds = _injected(tool)
+    missing = [n for n, kind in kinds.items() if kind == "other" and n not in inject]
+    strangers = [n for n in inject if n not in kinds]
+    if strangers:
+        raise DefinitionError(
+            f"tool '{tool.name}': inject names {strangers[0]!r}, which it does not"
+        )
+    if missing:
+        raise DefinitionError(
+            f"tool '{tool.name}' takes {', '.join(missing)}, which LangGraph injects: say what it gets,"
+            f" inject={{{missing[0]!r}: lambda context: …}}"
+        )
+    return _InjectedArguments(
+        frozenset(kinds),
+        tuple(n for n, kind in kinds.items() if kind == "call id" and n not in inject),
+        tuple(n for n, kind in kinds.items() if kind == "runtime" and n not in inject),
+        inject,
+    )
+
+
+def _injected(tool: BaseTool) -> dict[str, _Kind]:
+    """Return the parameters of a tool that LangChain fills in, by its function or by its schema."""
+    found: dict[str, _Kind] = {}
+    for source in (_function_of(tool), tool.args_schema):
+        if source is None or isinstance(source, dict):
+            continue
+        for name, hint in read_hints(source, tool.name, {}, lenient=True).items():
+            kind = _kind(hint)
+            if kind is not None:
+                found[name] = kind
+    return found
+
+
+def _function_of(tool: BaseTool) -> Callable[..., Any]:
+    own: Callable[..., Any] | None = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
+    if own is not None:
+        return own.func if isinstance(own, partial) else own
+    return type(tool)._run if _is_sync(tool) else type(tool)._arun  # noqa: SLF001  as BaseTool does
+
+
+def _kind(hint: Any) -> _Kind | None:
+    marks: list[Any] = [hint, get_origin(hint)]
+    if get_origin(hint) is Annotated:
+        marks = list(get_args(hint))
+    kinds = [mark if isinstance(mark, type) else type(mark) for mark in marks]
+    if any(issubclass(kind, ToolRuntime) for kind in kinds):
+        return "runtime"
+    if any(issubclass(kind, InjectedToolCallId) for kind in kinds):
+        return "call id"
+    return "other" if any(issubclass(kind, InjectedToolArg) for kind in kinds) else None
+
+
+def _is_sync(tool: BaseTool) -> bool:
+    """Return whether LangChain would run it in a thread: then the runner does, which knows of it."""
+    if isinstance(tool, StructuredTool | PlainLangChainTool):
+        return tool.coroutine is None
+    return type(tool)._arun is BaseTool._arun  # noqa: SLF001  nobody else tells
+
+
+def _handler(tool: BaseTool, given: _InjectedArguments, *, own: bool) -> Callable[..., Any]:
+    """Return the function that a runner calls. Of a tool that is not our `own`, what it says of an
+    error is for the model alone: nobody here has read that."""
+    refused = tool
+    if tool.handle_tool_error or tool.handle_validation_error:  # else its errors would be results
+        unhandled = {"handle_tool_error": False, "handle_validation_error": False}
+        refused = tool.model_copy(update=unhandled)
+    formatted = bool(given.call_ids) or tool.response_format == "content_and_artifact"
+    config: RunnableConfig = {"callbacks": []}  # they would be given all of its arguments
+
+    def asked(arguments: dict[str, Any], context: CallContext) -> dict[str, Any]:
+        sent = {n: value for n, value in arguments.items() if n not in given.names}
+        sent |= {n: make(context) for n, make in given.made_by.items()}
+        sent |= dict.fromkeys(given.call_ids, context.call_id)
+        sent |= {n: _runtime(context) for n in given.runtimes}
+        if not formatted:
+            return sent
+        return {"type": "tool_call", "name": tool.name, "id": context.call_id, "args": sent}
+
+    def call(toolcrib_context: CallContext, **arguments: Any) -> Any:
+        with tracing_context(enabled=False):
+            try:
+                return _result(
+                    tool, refused.invoke(asked(arguments, toolcrib_context), config), own
+                )
+            except (ToolException, ValidationError) as raised:
+                raise _told(tool, raised, own) from raised
+
+    async def acall(toolcrib_context: CallContext, **arguments: Any) -> Any:
+        with tracing_context(enabled=False):
+            try:
+                made = await refused.ainvoke(asked(arguments, toolcrib_context), config)
+                return _result(tool, made, own)
+            except (ToolException, ValidationError) as raised:
+                raise _told(tool, raised, own) from raised
+
+    return call if _is_sync(tool) else acall
+
+
+def _runtime(context: CallContext) -> ToolRuntime[Any, Any]:
+    return ToolRuntime(
+        state={},
+        context=None,
+        config={},
+        stream_writer=context.progress,
+        tool_call_id=context.call_id,
+        store=None,
+    )
+
+
+def _result(tool: BaseTool, made: Any, own: bool) -> Any:
+    """Return what the tool gave. Raises ToolError where its message says that it failed."""
+    if not isinstance(made, ToolMessage):
+        several = made if isinstance(made, list) else [made]
+        if any(isinstance(one, ToolOutputMixin) for one in several):
+            raise TypeError(_NOT_HERE)
+        return made
+    if made.status == "error":
+        raise _refusal(made.text, own)
+    if tool.response_format != "content_and_artifact":
+        return made.content
+    result = WithArtifact(made.content)
+    result._artifact = made.artifact  # noqa: SLF001  its own
+    return result
+
+
+def _told(tool: BaseTool, raised: ToolException | ValidationError, own: bool) -> ToolError:
+    """Return what the model reads of an error, as the tool's own settings have it. Of arguments that
+    its classes refuse, that is where and of what kind: pydantic's text repeats the value."""
+    if isinstance(raised, ToolException):
+        said: Any = tool.handle_tool_error
+        told = said(raised) if callable(said) else said
+        return _refusal(told if isinstance(told, str) else str(raised), own)
+    schema = tool.args_schema
+    if isinstance(schema, dict) or schema is None or raised.title != schema.__name__:
+        raise raised
+    places = (f"/{'/'.join(map(str, where))}: {what}" for where, what in value_faults(raised))
+    return ToolError(f"The tool does not take these arguments: {'; '.join(places)}", retryable=True)
+
+
+def _refusal(text: str, own: bool) -> ToolError:
+    return ToolError(text) if own else ToolError(_REFUSED, model_text=text)

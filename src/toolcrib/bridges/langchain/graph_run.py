@@ -1,0 +1,276 @@
+"""What a call knows of the graph that makes it: which call it is, what its run has spent, who answers.
+
+Rule: the same call of the same step is the same call, whoever makes it again, and in whichever process.
+A thread of a graph is a run. A call is known by its thread, by the task of the step that makes it
+(LangGraph gives a step that is done again, from the same checkpoint, the same id), and by the id that
+the model gave it. Some models count from `call_0` in each reply: the task tells those apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import msgspec
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.prebuilt import ToolRuntime
+from langgraph.runtime import ExecutionInfo, get_runtime
+from langgraph.types import StreamWriter, interrupt
+
+from toolcrib.errors import ErrorCode
+from toolcrib.values.call import CallFault
+from toolcrib.values.context import RunTally
+from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
+from toolcrib.values.json import JsonObject, fresh, may_hold_wide_integer
+
+MARK = "toolcrib"
+"""The key, in the artifact of a tool message, of what later calls of the thread have to know."""
+
+_MOST = 10_000  # threads, and answers, that one process keeps
+_REASONS = ("finish_reason", "stop_reason", "stopReason", "done_reason")  # of providers, in replies
+_CUT = frozenset(("length", "max_tokens", "model_length"))
+_1582 = 0x01B21DD213814000  # 100 ns between the epochs of UUIDs and of Unix
+
+ANSWER_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["id", "type"],
+    "properties": {
+        "id": {"type": "string", "description": "The id of the question."},
+        "type": {"enum": ["approve", "refuse"]},
+        "by": {"type": "string", "description": "Who says so; a yes needs it."},
+        "arguments": {"type": "object", "description": "Other arguments, in place of those shown."},
+        "for_run": {"enum": [False, True, "exactly"]},
+        "reason": {"type": "string", "description": "Why not; for the record."},
+    },
+}
+
+
+class GraphCall(NamedTuple):
+    """Where a call comes from. `step` is the task of the graph that makes it, perhaps with others, and
+    `asked_at` the time of the checkpoint before. `pauses` says that the graph can stop for an answer;
+    `writer` takes its custom events."""
+
+    run_id: str
+    call_id: str
+    step: str = ""
+    messages: Sequence[BaseMessage] = ()
+    asked_at: float = 0.0
+    pauses: bool = False
+    writer: StreamWriter | None = None
+
+
+def graph_call(
+    config: RunnableConfig, runtime: ToolRuntime[Any, Any] | None, tool_call_id: str | None
+) -> GraphCall:
+    """Return what is known of a call. Outside of a graph one without a thread is a run of its own."""
+    thread = str(config.get("configurable", {}).get("thread_id") or "")
+    info = _execution_info() if runtime is None else runtime.execution_info
+    given = tool_call_id or uuid.uuid4().hex
+    if info is None:
+        return GraphCall(thread or uuid.uuid4().hex, given)
+    return GraphCall(
+        thread
+        or info.checkpoint_id,  # the calls of a step share one; what was before is in messages
+        f"{info.task_id}/{given}",
+        info.task_id,
+        _messages(runtime),
+        _time_of(info.checkpoint_id),
+        pauses=tool_call_id is not None and _keeps(config),
+        writer=None if runtime is None else runtime.stream_writer,
+    )
+
+
+def _execution_info() -> ExecutionInfo | None:
+    try:
+        runtime = get_runtime()
+    except RuntimeError:  # nothing runs here
+        return None
+    return None if runtime is None else runtime.execution_info
+
+
+def _keeps(config: RunnableConfig) -> bool:
+    """Return whether a checkpointer keeps the thread: without one, nobody could go on with it."""
+    kept = config.get("configurable", {}).values()
+    return any(isinstance(value, BaseCheckpointSaver) for value in kept)
+
+
+def _messages(runtime: ToolRuntime[Any, Any] | None) -> Sequence[BaseMessage]:
+    state = None if runtime is None else runtime.state
+    if isinstance(state, Mapping):
+        state = state.get("messages")
+    elif not isinstance(state, list):
+        state = getattr(state, "messages", None)
+    return state if isinstance(state, list) else ()
+
+
+def _time_of(checkpoint_id: str) -> float:
+    """Return when a checkpoint was made, which its id says (a UUID of version 6); now for others."""
+    try:
+        made = uuid.UUID(checkpoint_id)
+    except ValueError:
+        return time.time()
+    if made.version != 6:
+        return time.time()
+    ticks = made.int >> 80 << 12 | (made.int >> 64 & 0xFFF)
+    return (ticks - _1582) / 1e7
+
+
+def fault_of(messages: Sequence[BaseMessage], tool_call_id: str | None) -> CallFault | None:
+    """Return a fault for a call of a reply that was cut: LangChain completes what there is of its
+    arguments, and it looks whole."""
+    for message in reversed(messages):
+        if not isinstance(message, AIMessage):
+            continue
+        if any(call["id"] == tool_call_id for call in message.tool_calls):
+            said = message.response_metadata
+            ended = {str(said.get(name, "")).lower() for name in _REASONS}
+            return None if ended.isdisjoint(_CUT) else CallFault(ErrorCode.TRUNCATED)
+    return None
+
+
+class ThreadSpending(NamedTuple):
+    """What a thread has spent, and how often each call of it was made, by its key."""
+
+    tally: RunTally
+    counted: dict[str, int]
+
+
+class ThreadTallies:
+    """The tallies of threads. What was spent before is in the messages of a thread that this process
+    does not know; that it is tainted, in those of any."""
+
+    def __init__(self, nonce: str) -> None:
+        self._nonce = nonce
+        self._known: OrderedDict[str, ThreadSpending] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def spent(self, call: GraphCall) -> ThreadSpending:
+        marks = [mark for mark in map(_mark, call.messages) if mark is not None]
+        with self._lock:
+            known = self._known.get(call.run_id)
+            if known is None:
+                known = self._known[call.run_id] = self._from(call.run_id, marks)
+                if len(self._known) > _MOST:
+                    self._known.popitem(last=False)
+            else:
+                self._known.move_to_end(call.run_id)
+        if any(mark["tainted"] for mark in marks):
+            known.tally.tainted = True
+        return known
+
+    def _from(self, run_id: str, marks: Sequence[Mapping[str, Any]]) -> ThreadSpending:
+        tally = RunTally(run_id=run_id, nonce=self._nonce, started=time.monotonic())
+        counted = dict[str, int]()
+        for mark in marks:
+            if mark["key"] and counted.setdefault(mark["key"], 0) == 0:
+                counted[mark["key"]] = 1
+                tally.count(mark["tool"], mark["cost"])
+        return ThreadSpending(tally, counted)
+
+
+def _mark(message: BaseMessage) -> Mapping[str, Any] | None:
+    artifact = message.artifact if isinstance(message, ToolMessage) else None
+    mark = artifact.get(MARK) if isinstance(artifact, dict) else None
+    return mark if isinstance(mark, dict) else None
+
+
+class RunningSteps:
+    """The calls that run now, by the step that makes them.
+
+    A ToolNode makes all calls of a reply in one step. If one of them stops the graph, LangGraph does
+    not wait for the others, and what they give is lost; so that one waits until they have ended.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[str, set[asyncio.Future[None]]] = {}
+
+    @contextmanager
+    def entered(self, step: str) -> Iterator[Callable[[], None]]:
+        """Count a call until it says, by what is given here, that its outcome is known, or is left."""
+        ended = asyncio.get_running_loop().create_future()
+        self._running.setdefault(step, set()).add(ended)
+
+        def end() -> None:
+            if ended.done():
+                return
+            ended.set_result(None)
+            running = self._running[step]
+            running.discard(ended)
+            if not running:
+                del self._running[step]
+
+        try:
+            yield end
+        finally:
+            end()
+
+    async def others(self, step: str) -> None:
+        """Wait for the calls of a step that run in this loop."""
+        loop = asyncio.get_running_loop()
+        running = [one for one in self._running.get(step, ()) if one.get_loop() is loop]
+        if running:
+            await asyncio.wait(running)
+
+
+class InterruptAnswers:
+    """Asks by `interrupt`, and gives each question the answer that names it.
+
+    Calls of one reply may share a step of the graph. LangGraph then gives what somebody resumed with to
+    whichever of them asks first: what is another's is kept for it. It is kept for that step alone: who
+    may resume one thread has nothing to say in another.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, str], object] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def ask(self, request: ApprovalRequest, step: str) -> object:
+        """Return what was said to this question: an Answer, or what is none. Raises GraphInterrupt."""
+        with self._lock:
+            while (step, request.id) not in self._kept:
+                said = interrupt(storable(request), response_schema=ANSWER_SCHEMA)
+                named = said.get("id") if isinstance(said, Mapping) else None
+                if not isinstance(named, str):
+                    return said
+                self._kept[step, named] = _answer(said)
+                if len(self._kept) > _MOST:
+                    self._kept.popitem(last=False)
+            return self._kept.pop((step, request.id))
+
+
+def _answer(said: Mapping[str, Any]) -> object:
+    """Return an Answer of its JSON; what is none comes back as it is, and lets nothing run."""
+    body = {name: value for name, value in said.items() if name != "id"}
+    try:
+        return msgspec.convert(body, Approve | Refuse)
+    except (msgspec.ValidationError, ValueError, TypeError):
+        return said
+
+
+def storable(value: object) -> JsonObject:
+    """Return a value as JSON that any checkpointer can keep: of integers of more than 64 bits, the
+    digits."""
+    text = msgspec.json.encode(value)
+    if not may_hold_wide_integer(text):
+        return fresh(text)
+    made: JsonObject = json.loads(text, parse_int=_narrow)
+    return made
+
+
+def _narrow(digits: str) -> int | str:
+    number = int(digits)
+    return number if -(2**63) <= number < 2**63 else digits
+
+
+def answer_json(request_id: str, answer: Answer) -> dict[str, Any]:
+    """Return an answer as a graph can be resumed with it: JSON that names its question."""
+    return {"id": request_id, **msgspec.to_builtins(answer)}

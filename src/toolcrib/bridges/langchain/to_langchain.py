@@ -1,0 +1,321 @@
+"""A runner's tools as LangChain's: each call of one goes through `ToolRunner.exec`.
+
+What LangChain's own `BaseTool` does around a call is done here, since it shows all that it is given to
+callbacks (tracers, `astream_events`). They are shown what records show: declared arguments, secret ones
+masked, and the public view of a result. The model, and so the state of a graph, has the model's view.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+from langchain_core.callbacks import AsyncCallbackManager, AsyncCallbackManagerForToolRun
+from langchain_core.messages import ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import ensure_config, patch_config, set_config_context
+from langchain_core.runnables.utils import coro_with_context
+from langchain_core.tools import BaseTool, ToolException
+from langgraph.errors import GraphInterrupt
+from langgraph.prebuilt import ToolRuntime
+from langgraph.types import Command, Interrupt, StreamWriter
+from pydantic import PrivateAttr
+
+from toolcrib.agent.history import content_of, error_content, result_message
+from toolcrib.approvals import answer_later
+from toolcrib.bridges.langchain.graph_run import (
+    MARK,
+    GraphCall,
+    InterruptAnswers,
+    RunningSteps,
+    ThreadTallies,
+    answer_json,
+    fault_of,
+    graph_call,
+    storable,
+)
+from toolcrib.bridges.langchain.plain_calls import wait_for
+from toolcrib.errors import ApprovalError, CatalogError, ErrorCode, no_such
+from toolcrib.runner import CallScope, ToolRunner
+from toolcrib.runner.output import public_arguments
+from toolcrib.tools import Entry
+from toolcrib.values.call import ToolCall
+from toolcrib.values.decision import ANONYMOUS, Answer, ApprovalRequest, Approve, Caller, Refuse
+from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.record import CallError, Completed, Failed, Outcome, Waiting
+from toolcrib.values.typed import check_type
+from toolcrib.wire.forms import NameRule, wire_names
+
+T = TypeVar("T")
+CallerOf: TypeAlias = Callable[[RunnableConfig], Caller]
+NAMES = NameRule("A-Za-z0-9_-", 64, first="A-Za-z_")
+"""What every provider takes: LangChain sends names as they are."""
+RUNTIME = "toolcrib_runtime"
+"""The parameter that a ToolNode fills in; no model is told of it."""
+_LATER = CallError.of(
+    ErrorCode.APPROVAL_REQUIRED, "The call waits for an approval. It did not run."
+)
+
+
+def to_langchain_tools(
+    runner: ToolRunner,
+    *,
+    caller: Caller | CallerOf = ANONYMOUS,
+    nonce: str = "",
+    return_direct: Collection[str] = (),
+) -> list[BaseTool]:
+    """Return the tools of a runner for `create_agent`, `ToolNode` or `bind_tools`, in their order.
+
+    `caller` is on whose behalf they are called, or a function of the call's RunnableConfig that says
+    so; what is in `configurable` may come from anybody, and that function has to know. Where a runner
+    has no approver, a graph with a checkpointer stops by `interrupt`, and goes on with `resume`.
+    `nonce` is a secret of yours that goes into the ids of questions: without one, short secret
+    arguments could be tried out against them. An agent ends with the result of a tool in
+    `return_direct`. Raises CatalogError for a name there that is no tool's.
+    """
+    check_type("runner", runner, ToolRunner, "a ToolRunner")
+    if not callable(caller):
+        check_type("caller", caller, Caller, "a Caller, or a function of a RunnableConfig")
+    for name in return_direct:
+        if name not in runner.catalog:
+            raise CatalogError(no_such("tool", name, runner.catalog.names))
+    bridge = _Bridge(runner, caller, nonce)
+    names = wire_names(NAMES, runner.catalog.names)
+    return [
+        RunnerTool.of(entry, bridge, names[name], return_direct=name in return_direct)
+        for name, entry in runner.catalog.by_name.items()
+    ]
+
+
+def resume(*answers: tuple[Interrupt, Answer]) -> Command[Any]:
+    """Return the Command with which a graph goes on, given each interrupt with its answer.
+
+    Approve runs the call, with other arguments if it has some; Refuse does not. Interrupts that are
+    left out keep waiting. Raises ApprovalError for an interrupt that asks something else.
+    """
+    for asked, answer in answers:
+        check_type("asked", asked, Interrupt, "an Interrupt of the graph's result")
+        if not (isinstance(asked.value, dict) and isinstance(asked.value.get("id"), str)):
+            raise ApprovalError(f"the interrupt {asked.id} is no question of a tool of a runner")
+        check_type("answer", answer, (Approve, Refuse), "Approve(by=…) or Refuse()")
+    return Command(resume={a.id: answer_json(a.value["id"], answer) for a, answer in answers})
+
+
+class _Bridge:
+    """What the tools of one runner share."""
+
+    def __init__(self, runner: ToolRunner, caller: Caller | CallerOf, nonce: str) -> None:
+        self.runner = runner
+        self.pausing = runner if runner.approver is not None else runner.with_approver(answer_later)
+        self.caller_of: CallerOf = (lambda _: caller) if isinstance(caller, Caller) else caller
+        self.threads = ThreadTallies(nonce)
+        self.answers = InterruptAnswers()
+        self.steps = RunningSteps()
+
+    async def outcome(
+        self, call: ToolCall, at: GraphCall, caller: Caller, end: Callable[[], None]
+    ) -> tuple[Outcome, Mapping[str, Any]]:
+        """Return the outcome of a call, and the mark that its message bears. `end` is called when it is
+        known, or when it waits. Raises GraphInterrupt to ask, and whatever `exec` raises."""
+        runner = self.pausing if at.pauses else self.runner
+        spent = self.threads.spent(at)
+        watcher = None if at.writer is None else _EventWriter(call, at.writer)
+        scope = CallScope(spent.tally, observer=watcher, counted=spent.counted)
+        outcome = await runner.exec(call, caller=caller, scope=scope)
+        end()
+        while isinstance(outcome, Waiting) and at.pauses:
+            await self.steps.others(at.step)
+            request = _asked_at(outcome.request, at.asked_at)
+            said: Any = self.answers.ask(request, at.step)
+            scope = msgspec.structs.replace(scope, asked={request.id: request})
+            if self.runner.approver is None or isinstance(said, Approve | Refuse):
+                scope = msgspec.structs.replace(scope, answers={request.id: said})
+            outcome = await runner.exec(call, caller=caller, scope=scope)
+        entry = self.runner.catalog.by_name[call.name]
+        record, cost = outcome.record, entry.tool.definition.annotations.cost
+        mark = {"key": record.idempotency_key, "tool": call.name, "cost": cost}
+        return outcome, mark | {"tainted": spent.tally.tainted}
+
+
+def _asked_at(request: ApprovalRequest, then: float) -> ApprovalRequest:
+    """Return a question that lapses when it would have if it had been asked then."""
+    lapses = then + request.expires_at - request.asked_at
+    return msgspec.structs.replace(request, asked_at=then, expires_at=lapses)
+
+
+class _EventWriter:
+    """Passes on the parts of a streaming tool, as custom events of the graph."""
+
+    def __init__(self, call: ToolCall, writer: StreamWriter) -> None:
+        self._call = call
+        self._writer = writer
+
+    def approval_requested(self, request: ApprovalRequest) -> None: ...
+
+    def progress(self, call_id: str, part: JsonValue) -> None:
+        told = {"tool": self._call.name, "tool_call_id": self._call.provider_id}
+        self._writer({MARK: {**told, "progress": part}})
+
+    def finished(self, outcome: Outcome) -> None: ...
+
+
+class RunnerTool(BaseTool):
+    """A tool of a runner as LangChain's; `to_langchain_tools` makes them."""
+
+    args_schema: dict[str, Any]
+    _entry: Entry = PrivateAttr()
+    _bridge: _Bridge = PrivateAttr()
+
+    @classmethod
+    def of(cls, entry: Entry, bridge: _Bridge, name: str, *, return_direct: bool) -> RunnerTool:
+        definition = entry.tool.definition
+        made = cls(
+            name=name,
+            description=definition.description,
+            args_schema=definition.input_schema or {"type": "object", "properties": {}},
+            response_format="content_and_artifact",
+            return_direct=return_direct,
+            tags=list(definition.tags) or None,
+        )
+        made._entry, made._bridge = entry, bridge
+        return made
+
+    @property
+    def args(self) -> dict[str, Any]:
+        """The properties of the schema."""
+        return dict(self.args_schema.get("properties", {}))
+
+    def func(self, toolcrib_runtime: ToolRuntime[Any, Any]) -> None:
+        """Tell a ToolNode, which reads the hints of a `func`, what to fill in."""
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("a tool of a runner is called by invoke or ainvoke")
+
+    def run(self, tool_input: str | dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Do what `arun` does, in another thread's loop. It blocks a loop that runs in this thread."""
+        return wait_for(self.arun(tool_input, *args, **kwargs))
+
+    async def arun(  # noqa: PLR0913  BaseTool's own parameters
+        self,
+        tool_input: str | dict[str, Any],
+        verbose: bool | None = None,
+        start_color: str | None = None,
+        color: str | None = None,
+        callbacks: Any = None,
+        *,
+        tags: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        run_name: str | None = None,
+        run_id: uuid.UUID | None = None,
+        config: RunnableConfig | None = None,
+        tool_call_id: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Make one call. Given a ToolCall (`tool_call_id`) it returns a ToolMessage, whatever became of
+        the call; else the model's view of the result, or ToolException is raised."""
+        config = ensure_config(config)
+        arguments = dict(tool_input) if isinstance(tool_input, dict) else tool_input
+        at = graph_call(config, _taken_out(arguments), tool_call_id)
+        manager = AsyncCallbackManager.configure(
+            callbacks, self.callbacks, bool(verbose), tags, self.tags, metadata, self.metadata
+        )
+        shown = self._shown(arguments) if manager.handlers else {}
+        with self._bridge.steps.entered(at.step) as end:
+            watched = await manager.on_tool_start(
+                {"name": self.name, "description": self.description},
+                str(shown),
+                name=run_name,
+                run_id=run_id,
+                inputs=shown,
+                tool_call_id=tool_call_id,
+                **kwargs,
+            )
+            try:
+                call = self._call(arguments, at, tool_call_id)
+                made = self._bridge.outcome(call, at, self._bridge.caller_of(config), end)
+                told, public = self._told(*await _below(watched, config, made), tool_call_id)
+            except BaseException as raised:
+                asks = isinstance(raised, GraphInterrupt)
+                error = GraphInterrupt() if asks else raised  # a question shows more than a record
+                await watched.on_tool_error(error, tool_call_id=tool_call_id)
+                raise
+        await watched.on_tool_end(public, name=self.name, **kwargs)
+        return told
+
+    def _call(
+        self, arguments: str | JsonObject, at: GraphCall, tool_call_id: str | None
+    ) -> ToolCall:
+        text = (
+            arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        )
+        fault = fault_of(at.messages, tool_call_id)
+        return ToolCall(
+            at.call_id,
+            self._entry.tool.definition.name,
+            text,
+            provider_id=tool_call_id or "",
+            complete=fault is None,
+            fault=fault,
+        )
+
+    def _shown(self, arguments: str | JsonObject) -> JsonObject:
+        """Return what records would show of the arguments; nothing of those that are not valid."""
+        tool = self._entry.tool
+        if isinstance(arguments, str) or tool.validator is None:
+            return {}
+        try:
+            valid = tool.validator.is_valid(arguments)
+        except Exception:  # noqa: BLE001  an author's validator: the call itself tells of it
+            return {}
+        return public_arguments(tool.definition, arguments) if valid else {}
+
+    def _told(
+        self, outcome: Outcome, mark: Mapping[str, Any], tool_call_id: str | None
+    ) -> tuple[Any, Any]:
+        """Return what the caller is given, and what callbacks are shown. Raises ToolException."""
+        error = None if isinstance(outcome, Completed) else _error(outcome)
+        public = (
+            outcome.public if isinstance(outcome, Completed) else error_content(_error(outcome))
+        )
+        if tool_call_id is None:
+            if not isinstance(outcome, Completed):
+                raise ToolException(public)
+            return outcome.model, public
+        answered = result_message(ToolCall(tool_call_id, self.name, ""), outcome, error)
+        assert answered is not None  # noqa: S101  it has an error if it waits
+        artifact = {**storable(outcome.record), MARK: mark}
+
+        def message(content: str) -> ToolMessage:
+            return ToolMessage(
+                content,
+                artifact=artifact,
+                tool_call_id=tool_call_id,
+                name=self.name,
+                status="success" if isinstance(outcome, Completed) else "error",
+            )
+
+        return message(answered.content), message(content_of(public))
+
+
+def _error(outcome: Failed | Waiting) -> CallError:
+    """Return why there is no result; a call that waits, and whose graph cannot, has not run."""
+    return outcome.error if isinstance(outcome, Failed) else _LATER
+
+
+async def _below(
+    watched: AsyncCallbackManagerForToolRun, config: RunnableConfig, made: Coroutine[Any, Any, T]
+) -> T:
+    """Await it in a context in which the runs of what it starts are traced below its own."""
+    with set_config_context(patch_config(config, callbacks=watched.get_child())) as context:
+        return await coro_with_context(made, context)
+
+
+def _taken_out(arguments: str | JsonObject) -> ToolRuntime[Any, Any] | None:
+    """Take what a ToolNode filled in out of the arguments; a model's word under that name stays."""
+    if isinstance(arguments, str) or not isinstance(arguments.get(RUNTIME), ToolRuntime):
+        return None
+    runtime: Any = arguments.pop(RUNTIME)
+    return runtime if isinstance(runtime, ToolRuntime) else None

@@ -1,0 +1,11 @@
+"""The operations of an OpenAPI document as tools, which ask an API that somebody named.
+
+Whoever wrote the document, its tools are imported: they ask and taint until their author trusts them,
+and nothing of their results shows unless it is declared. Needs the extra `openapi`.
+"""
+
+from toolcrib.bridges.openapi.catalog import RefusedOperation, openapi_catalog
+from toolcrib.bridges.openapi.request import ApiRequest
+from toolcrib.bridges.openapi.server import ApiServer, HttpApi
+
+__all__ = ["ApiRequest", "ApiServer", "HttpApi", "RefusedOperation", "openapi_catalog"]

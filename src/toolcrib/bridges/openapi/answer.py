@@ -1,0 +1,125 @@
+"""From an API's answer to what its tool gives, or to an error that a model can act on."""
+
+from __future__ import annotations
+
+import base64
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+
+from toolcrib.bridges.openapi.definition import RequestPlan
+from toolcrib.bridges.openapi.forms import is_json, is_text
+from toolcrib.bridges.openapi.request import ApiRequest
+from toolcrib.bridges.openapi.server import HttpApi
+from toolcrib.errors import OutcomeUnknown, ToolError
+from toolcrib.kit.http import HttpAnswer, Unanswered
+from toolcrib.schema import LazyValidator
+from toolcrib.values.json import fresh
+
+_SAFE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE"))
+_IDEMPOTENT = _SAFE | {"PUT", "DELETE"}
+"""https://www.rfc-editor.org/rfc/rfc9110#section-9.2"""
+_NOT_DONE = (408, 425, 429, 503)  # the same request may be made again, and later
+_GATEWAYS = (502, 504)  # somebody else was asked, and nobody knows what they did
+_LONGEST = 4_000  # characters of what an API says of its error
+
+
+class ApiAnswers:
+    """Takes the answers to the requests of one operation."""
+
+    def __init__(self, plan: RequestPlan) -> None:
+        self._method = plan.method
+        self._validators = {status: LazyValidator(one) for status, one in plan.schemas.items()}
+
+    async def of(self, api: HttpApi, request: ApiRequest) -> Any:
+        """Send a request and return what it gives. Raises ToolError."""
+        try:
+            answer = await api.send(request)
+        except Unanswered as unanswered:
+            raise self._unanswered(unanswered) from None
+        if not 200 <= answer.status < 300:
+            raise self._failed(answer)
+        value = _value(answer)
+        self._check(answer.status, value)
+        return value
+
+    def _unanswered(self, error: Unanswered) -> ToolError:
+        """Return what is known of a request without an answer that can be taken."""
+        status = error.status
+        if 200 <= status < 300:
+            return ToolError(f"It was done (status {status}), but {error}.", retryable=False)
+        if 400 <= status < 500 or (status and self._method in _SAFE):
+            return ToolError(f"The API answered {status}, but {error}.", retryable=False)
+        if not error.sent or self._method in _SAFE:
+            return error
+        return OutcomeUnknown(
+            f"The request was sent, and {error}: nobody knows whether it was done.",
+            retryable=not status and self._method in _IDEMPOTENT,
+        )
+
+    def _failed(self, answer: HttpAnswer) -> ToolError:
+        """Return the error of a status: the model reads the API's own words, and no record has them."""
+        status = answer.status
+        told = f"The API answered {status} {_phrase(status)}".rstrip()
+        if status in _NOT_DONE and answer.headers.get("retry-after", "").isdigit():
+            told += f", and to ask again in {answer.headers['retry-after']} seconds"
+        said = _said(answer)
+        words = f"{told}. It says: {said}" if said else ""
+        if status in _GATEWAYS and self._method not in _SAFE:
+            again = self._method in _IDEMPOTENT
+            return OutcomeUnknown(f"{told}.", retryable=again, model_text=words)
+        again = status in _NOT_DONE or (status >= 500 and self._method in _SAFE)
+        return ToolError(f"{told}.", retryable=again, model_text=words)
+
+    def _check(self, status: int, value: object) -> None:
+        """Hold an answer to the schema of its own status, where others differ. Raises ToolError."""
+        named = (str(status), f"{status // 100}XX", "DEFAULT")
+        validator = next((self._validators[n] for n in named if n in self._validators), None)
+        if validator is not None and not validator.is_valid(value):
+            raise ToolError(
+                f"It was done (status {status}), but the answer is not what the API's own description "
+                "says of that status.",
+                retryable=False,
+            )
+
+
+def _value(answer: HttpAnswer) -> Any:
+    """Return JSON as it is, text as text, and other bytes with their media type. Raises ToolError."""
+    kind = answer.headers.get("content-type", "")
+    if not answer.body:
+        return None
+    if is_json(kind):
+        try:
+            return fresh(answer.body)
+        except (ValueError, RecursionError):
+            told = f"It was done (status {answer.status}), but the answer is not the JSON that it says."
+            raise ToolError(told, retryable=False) from None
+    if is_text(kind) or "xml" in kind:
+        return answer.body.decode("utf-8", "replace")
+    return {
+        "media_type": kind.partition(";")[0].strip(),
+        "base64": base64.b64encode(answer.body).decode(),
+    }
+
+
+def _said(answer: HttpAnswer) -> str:
+    """Return what an API says of an error, in one line."""
+    if not answer.body:
+        return ""
+    if is_json(answer.headers.get("content-type", "")):
+        try:
+            return orjson.dumps(orjson.loads(answer.body)).decode()[:_LONGEST]
+        except ValueError:
+            return ""
+    if not is_text(answer.headers.get("content-type", "")):
+        return ""
+    text = answer.body[: _LONGEST * 4].decode("utf-8", "replace")
+    return " ".join(text.split())[:_LONGEST]
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""

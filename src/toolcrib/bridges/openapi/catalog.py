@@ -1,0 +1,178 @@
+"""`openapi_catalog`: a tool for each operation of a document, and what becomes of its calls."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from toolcrib.bridges.openapi.answer import ApiAnswers
+from toolcrib.bridges.openapi.definition import OperationReader, RequestPlan
+from toolcrib.bridges.openapi.document import Document, NoTool, Reason
+from toolcrib.bridges.openapi.forms import operations
+from toolcrib.bridges.openapi.request import request_of
+from toolcrib.bridges.openapi.server import HttpApi
+from toolcrib.errors import CatalogError, DefinitionError, SchemaError, did_you_mean
+from toolcrib.tools.capability import PerCall
+from toolcrib.tools.catalog import Catalog
+from toolcrib.tools.component import Tool
+from toolcrib.tools.decorator import tool_from_dict
+from toolcrib.tools.trust import Pins, Trusts
+from toolcrib.values.context import CallContext
+from toolcrib.values.definition import All, AnnotationOptions, ImportedForm
+from toolcrib.values.typed import Checked, names_wrong_types
+
+_LOGGER = logging.getLogger("toolcrib.bridges")
+
+Visible: TypeAlias = Mapping[str, Sequence[str] | All]
+
+
+class RefusedOperation(Checked, msgspec.Struct, frozen=True):
+    """An operation that is no tool: `operation` as in `GET /pets/{id}`, and why, in words."""
+
+    operation: str
+    reason: Reason
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.operation}: {self.text}"
+
+
+@names_wrong_types
+def openapi_catalog(
+    document: str | Path | Mapping[str, Any] | Document,
+    *,
+    http: HttpApi | PerCall | None = None,
+    only: Collection[str] | None = None,
+    visible: Visible | None = None,
+    marks: Mapping[str, AnnotationOptions] | None = None,
+    trust: Trusts | None = None,
+    lock: Pins | None = None,
+    on_refused: Callable[[RefusedOperation], object] | None = None,
+) -> Catalog:
+    """Return a tool for each operation of an OpenAPI 3.0, 3.1 or Swagger 2.0 document.
+
+    `document` is the path of a JSON or YAML file, what was parsed from one, or a `Document`. `http`
+    is what asks the API: an `ApiServer`, or `per_call` of a function that makes one for the caller;
+    without it the catalog needs `bind({HttpApi: …})` before its tools can run. Of a large document,
+    `only` names the tools that are made. `visible`, by the names of tools, is what may be
+    shown of their results, `marks` are their annotations; `trust` and `lock` are those of
+    `Catalog.trusting`. An operation that cannot be a tool is given to `on_refused`, which by default
+    logs a warning.
+
+    Raises SourceError for what cannot be read or is no such document, DefinitionError for wrong marks
+    or visible fields, and CatalogError for a name that is not there.
+    """
+    source = document if isinstance(document, Document) else Document(document)
+    author = _AuthorSays(visible or {}, marks or {})
+    only = None if only is None else frozenset(only)
+    tools, names = [], []
+    for label, made in operation_tools(source, only=only, author=author):
+        if isinstance(made, NoTool):
+            (on_refused or _warned)(RefusedOperation(label, made.reason, str(made)))
+        elif isinstance(made, Tool):
+            tools.append(made)
+            names.append(made.definition.name)
+        else:
+            names.append(made)
+    for name in (*(only or ()), *author.visible, *author.marks):
+        if name not in names:
+            raise CatalogError(f"{source.name}: no tool '{name}'{did_you_mean(name, names)} in it")
+    catalog = Catalog(tools, source=source.name)
+    if http is not None:
+        catalog = catalog.bind({HttpApi: http})
+    return catalog.trusting(trust, lock=lock) if trust else catalog
+
+
+def _warned(refused: RefusedOperation) -> None:
+    _LOGGER.warning("no tool is made of %s", refused)
+
+
+class _AuthorSays(NamedTuple):
+    """What the author says of tools, by their names."""
+
+    visible: Visible
+    marks: Mapping[str, AnnotationOptions]
+
+
+_NOTHING_SAID = _AuthorSays({}, {})
+
+
+def operation_tools(
+    document: Document, *, only: Collection[str] | None = None, author: _AuthorSays = _NOTHING_SAID
+) -> Iterator[tuple[str, Tool[..., Any] | NoTool | str]]:
+    """Yield what becomes of each operation, called as in `GET /pets/{id}`: its tool, why it is none, or
+    just the name of one that `only` leaves out."""
+    reader = OperationReader(document)
+    for label, operation in operations(document):
+        try:
+            if isinstance(operation, NoTool):
+                raise operation
+            name = reader.name(operation)
+            wanted = only is None or name in only
+            made = _tool(*reader.read(name, operation), author) if wanted else name
+        except NoTool as refused:
+            yield label, refused
+        else:
+            yield label, made
+
+
+def _tool(form: ImportedForm, plan: RequestPlan, author: _AuthorSays) -> Tool[..., Any]:
+    """Return a tool; an answer whose schema cannot be used is what it is. Raises NoTool."""
+    try:
+        return _made(form, plan, author)
+    except SchemaError as error:
+        if form.pop("output_schema", None) is None:
+            raise _unusable(error) from None
+    try:
+        return _made(form, msgspec.structs.replace(plan, schemas={}), author)
+    except SchemaError as error:
+        raise _unusable(error) from None
+
+
+def _made(form: ImportedForm, plan: RequestPlan, author: _AuthorSays) -> Tool[..., Any]:
+    """Return a tool whose digests are also those of its request: another request is another tool.
+
+    Raises SchemaError, NoTool, and DefinitionError for what its author says of it.
+    """
+    handlers, visible = {plan.name: _caller(plan)}, author.visible.get(plan.name)
+    said = author.marks.get(plan.name, {})
+    request = {"request": f"{plan.method} {plan.path}", "digest": plan.digest}
+    marks: AnnotationOptions = {**said, "marks": {**said.get("marks", {}), "openapi": request}}
+    try:
+        tool = tool_from_dict(form, handlers, visible, marks={plan.name: marks})
+    except SchemaError:
+        raise
+    except DefinitionError as error:
+        if plan.name in author.marks or plan.name in author.visible:
+            raise
+        raise _unusable(error) from None
+    assert tool.imported is not None  # noqa: S101  its form is
+    brought = tool.imported.brought
+    claimed = msgspec.structs.replace(brought.annotations, marks={"openapi": request})
+    brought = msgspec.structs.replace(brought, annotations=claimed)
+    tool.imported = tool.imported._replace(brought=brought)
+    return tool
+
+
+def _unusable(error: DefinitionError) -> NoTool:
+    place = error.pointer.split("/") if isinstance(error, SchemaError) else []
+    matched = place[-1:] == ["pattern"] or place[-2:-1] == ["patternProperties"]
+    return NoTool("pattern" if matched else "schema", str(error))
+
+
+def _caller(plan: RequestPlan) -> Callable[..., Any]:
+    """Return the function that makes the calls of an operation."""
+    answers = ApiAnswers(plan)
+
+    async def call(
+        *, toolcrib_context: CallContext, toolcrib_api: HttpApi, **arguments: Any
+    ) -> Any:
+        request = request_of(plan, arguments, toolcrib_context.idempotency_key)
+        return await answers.of(toolcrib_api, request)
+
+    call.__name__ = call.__qualname__ = plan.name
+    return call

@@ -1,0 +1,43 @@
+"""`openapi:FILE#URL` on the command line: a document, and the server that its reader names for it."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from toolcrib.bridges.openapi.catalog import openapi_catalog
+from toolcrib.bridges.openapi.document import Document
+from toolcrib.bridges.openapi.forms import security_schemes
+from toolcrib.bridges.openapi.request import ApiRequest
+from toolcrib.bridges.openapi.server import ApiServer
+from toolcrib.errors import CapabilityError
+from toolcrib.kit.http import HttpAnswer
+from toolcrib.tools.catalog import Catalog
+
+KEY = "TOOLCRIB_KEY_"
+"""Begins the variables that hold keys, followed by the name of a security scheme in capitals."""
+
+
+class _NoServer:
+    """Stands for the server that nobody named: a document's own word for it is a claim."""
+
+    async def send(self, request: ApiRequest) -> HttpAnswer:
+        told = "no server was named: --tools openapi:FILE#https://api.example.com/v1"
+        raise CapabilityError(told, retryable=False)
+
+
+def catalog_of(where: str) -> Catalog:
+    """Return the tools of `FILE`, which can be read, or of `FILE#URL`, which run.
+
+    Keys are those in the environment: `TOOLCRIB_KEY_API_KEY` for the scheme `api_key`. They go to the
+    server that is named here, and to no other. Raises what `openapi_catalog` does.
+    """
+    file, _, url = where.partition("#")
+    document = Document(file)
+    if not url:
+        return openapi_catalog(document, http=_NoServer())
+    variables = {
+        name: KEY + re.sub(r"\W", "_", name).upper() for name in security_schemes(document)
+    }
+    keys = {name: os.environ[one] for name, one in variables.items() if os.environ.get(one)}
+    return openapi_catalog(document, http=ApiServer(url, keys=keys))

@@ -1,0 +1,351 @@
+"""From an operation to a tool: its name, what it takes, what it gives, and the plan of its request.
+
+Each parameter is an argument by its own name, in the characters that every provider takes; the body is
+the argument `body`. Where two would have one name, the later one says where it is sent (`id_query`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from toolcrib.bridges.openapi.document import Document, Node, NoTool
+from toolcrib.bridges.openapi.forms import (
+    ApiBody,
+    ApiOperation,
+    ApiParameter,
+    ApiResponse,
+    Security,
+    is_bytes,
+    is_json,
+    is_text,
+)
+from toolcrib.bridges.openapi.schemas import ApiSchemas, Translated, as_object
+from toolcrib.clients.server import SECRET_MEMBER
+from toolcrib.errors import CatalogError
+from toolcrib.tools.catalog import Names
+from toolcrib.values.definition import ImportedForm
+from toolcrib.values.json import JsonObject, digest
+
+CONTEXT, API = "toolcrib_context", "toolcrib_api"
+"""The parameters that the runner fills in: no argument may have their names."""
+LONGEST_NAME = 128
+MAX_ANSWER_NODES = 2_000
+"""An answer whose schema has more nodes is not held to it: those of many tools fill the memory."""
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+_VARIABLE = re.compile(r"\{([^{}]+)\}")
+_BASE64: JsonObject = {"type": "string", "contentEncoding": "base64"}
+_READS = ("GET", "HEAD", "OPTIONS", "TRACE")
+_EMPTY = ("204", "205")
+
+BodyKind = Literal["json", "form", "multipart", "text", "bytes"]
+
+
+class FormField(NamedTuple):
+    """How one field of a form is sent: by a style, or as a part of a media type.
+
+    With `is_bytes` the argument is base64.
+    """
+
+    style: str = "form"
+    explode: bool = True
+    media_type: str = ""
+    is_bytes: bool = False
+
+
+class BodyPlan(msgspec.Struct, frozen=True):
+    """How the argument of the body is sent."""
+
+    argument: str
+    kind: BodyKind
+    media_type: str
+    fields: Mapping[str, FormField] = {}
+
+
+class SentArgument(msgspec.Struct, frozen=True):
+    """How one argument is sent as a parameter, under the name that the API has for it."""
+
+    argument: str
+    name: str
+    place: str
+    style: str
+    explode: bool
+    reserved: bool = False
+    as_json: bool = False
+
+
+class RequestPlan(msgspec.Struct, frozen=True):
+    """What is known of an operation's requests before there is one.
+
+    `accept` is what its answers may be, and `schemas` are those of successful answers by their status,
+    where they differ.
+    """
+
+    name: str
+    method: str
+    path: str
+    server: str
+    security: Security
+    parameters: tuple[SentArgument, ...]
+    body: BodyPlan | None
+    accept: str
+    schemas: Mapping[str, JsonObject]
+
+    @property
+    def digest(self) -> str:
+        """`sha256:…` over what is sent for given arguments, and where."""
+        sent = (self.method, self.path, self.server, self.security, self.parameters, self.body)
+        return digest(msgspec.to_builtins(sent))
+
+
+class OperationReader:
+    """Makes definitions of the operations of one document, in its order: names are given once."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._requests = ApiSchemas(document, "request")
+        self._answers = ApiSchemas(document, "answer")
+        self._names = Names()
+
+    def name(self, operation: ApiOperation) -> str:
+        """Return a name that nothing else has, and take it. Raises NoTool."""
+        for name in _candidates(operation):
+            try:
+                self._names.take(name)
+            except CatalogError:
+                continue
+            return name
+        raise NoTool("name", "its names are taken, or too like others")
+
+    def read(self, name: str, operation: ApiOperation) -> tuple[ImportedForm, RequestPlan]:
+        """Return the definition, as imported, and the plan. Raises NoTool."""
+        arguments = _ArgumentSchema(self._requests)
+        sent = tuple(arguments.parameter(one) for one in operation.parameters)
+        body = None if operation.body is None else arguments.body(operation.body)
+        schema = arguments.schema()
+        form: JsonObject = {
+            "name": name,
+            "description": operation.description,
+            "input_schema": schema,
+        }
+        output, by_status = self._outputs(operation.responses)
+        if output is not None:
+            form["output_schema"] = output
+        hints = {
+            "readOnlyHint": operation.method in _READS,
+            "destructiveHint": operation.method == "DELETE",
+        }
+        plan = RequestPlan(
+            name=name,
+            method=operation.method,
+            path=operation.path,
+            server=operation.server,
+            security=operation.security,
+            parameters=sent,
+            body=body,
+            accept=_accept(operation.responses),
+            schemas=by_status,
+        )
+        return ImportedForm(form, hints), plan
+
+    def _outputs(
+        self, responses: Mapping[str, ApiResponse]
+    ) -> tuple[JsonObject | None, dict[str, JsonObject]]:
+        """Return the schema of what an operation gives, and that of each status where they differ.
+
+        None where a successful status does not say what its JSON is, or a schema cannot be used, or
+        is very large: the answer is then what it is.
+        """
+        statuses = [status for status in responses if status[:1] == "2"] or [
+            status for status in responses if status == "default"
+        ]
+        found: dict[str, Translated] = {}
+        try:
+            for status in statuses:
+                one = self._output(status, responses[status])
+                if one is None:
+                    return None, {}
+                found[status.upper()] = one
+            different = [
+                one for at, one in enumerate(found.values()) if one not in list(found.values())[:at]
+            ]
+            if not different:
+                return None, {}
+            whole = different[0]
+            if len(different) > 1:
+                whole = Translated(
+                    {"anyOf": [one.node for one in different]},
+                    frozenset(name for one in different for name in one.names),
+                    sum(one.size for one in different),
+                )
+            output = self._answers.whole(whole, MAX_ANSWER_NODES)
+            if len(different) == 1:
+                return output, {}
+            return output, {
+                status: self._answers.whole(one, MAX_ANSWER_NODES) for status, one in found.items()
+            }
+        except NoTool:
+            return None, {}
+
+    def _output(self, status: str, response: ApiResponse) -> Translated | None:
+        if not response.media_types and status in _EMPTY:
+            return Translated({"type": "null"}, frozenset(), 1)
+        if response.schema is None or not any(map(is_json, response.media_types)):
+            return None
+        return self._answers.translated(response.schema)
+
+
+class _ArgumentSchema:
+    """The arguments of one operation, as they are named and described."""
+
+    def __init__(self, schemas: ApiSchemas) -> None:
+        self._schemas = schemas
+        self._properties: dict[str, Any] = {}
+        self._required: list[str] = []
+        self._names: set[str] = set()
+
+    def schema(self) -> JsonObject:
+        made: dict[str, Any] = {
+            "type": "object",
+            "properties": self._properties,
+            "required": self._required,
+            "additionalProperties": False,
+        }
+        definitions: Any = self._schemas.definitions(self._names)
+        return {**made, "$defs": definitions} if definitions else made
+
+    def parameter(self, given: ApiParameter) -> SentArgument:
+        schema = self._described(self._translated(given.schema), given.description)
+        if SECRET_MEMBER.fullmatch(given.name):
+            schema["writeOnly"] = True  # what looks like a key is kept from records
+        argument = self._add(given.name, schema, given.place, required=given.required)
+        return SentArgument(
+            argument=argument,
+            name=given.name,
+            place=given.place,
+            style=given.style,
+            explode=given.explode,
+            reserved=given.reserved,
+            as_json=given.as_json,
+        )
+
+    def body(self, given: ApiBody) -> BodyPlan:
+        kind = _kind(given.media_type)
+        fields: Mapping[str, FormField] = {}
+        if kind in ("text", "bytes"):
+            schema: JsonObject = {"type": "string"} if kind == "text" else dict(_BASE64)
+        elif kind == "json":
+            schema = {} if given.schema is None else self._translated(given.schema)
+        else:
+            schema, fields = self._form(given)
+        schema = self._described(schema, given.description)
+        argument = self._add("body", schema, "request", required=given.required)
+        return BodyPlan(argument, kind, given.media_type, fields)
+
+    def _form(self, given: ApiBody) -> tuple[JsonObject, Mapping[str, FormField]]:
+        """Return the schema of a form, and how its fields are sent. Raises NoTool."""
+        if given.schema is None:
+            raise NoTool("form", "its body is a form without fields")
+        whole = self._schemas.resolved(given.schema)
+        made = self._translated(whole)
+        if made.setdefault("type", "object") != "object":
+            raise NoTool("form", "its body is a form, and its schema is no object")
+        properties: Any = made.get("properties")
+        fields = {}
+        for name, child in whole.members("properties").items():
+            part = self._schemas.resolved(child)
+            inner = part.get("items")
+            is_bytes = _is_binary(part if inner is None else self._schemas.resolved(inner))
+            fields[name] = _field(given.encoding.get(name), is_bytes=is_bytes)
+            if is_bytes and name in properties:
+                properties[name] = _as_base64(properties[name])
+        return made, fields
+
+    def _translated(self, part: Node) -> JsonObject:
+        made = self._schemas.translated(part)
+        self._names |= made.names
+        return as_object(made.node)
+
+    @staticmethod
+    def _described(schema: JsonObject, description: str) -> JsonObject:
+        if description and not schema.get("description"):
+            return {**schema, "description": description}
+        return schema
+
+    def _add(self, name: str, schema: JsonObject, place: str, *, required: bool) -> str:
+        base = _NOT_IN_NAMES.sub("_", name)[:64].strip("_.-") or place
+        taken = {CONTEXT, API, *self._properties}
+        numbered = (f"{base[:50]}_{place}_{number}" for number in range(2, len(taken) + 3))
+        argument = next(
+            one for one in (base, f"{base[:50]}_{place}", *numbered) if one not in taken
+        )
+        self._properties[argument] = schema
+        if required:
+            self._required.append(argument)
+        return argument
+
+
+def _kind(media_type: str) -> BodyKind:
+    if is_json(media_type):
+        return "json"
+    if is_text(media_type):
+        return "text"
+    if is_bytes(media_type):
+        return "bytes"
+    return "multipart" if media_type.lower().startswith("multipart/") else "form"
+
+
+def _field(encoding: Node | None, *, is_bytes: bool) -> FormField:
+    """Return how a field of a form is sent, by what the form says of its encoding."""
+    if encoding is None:
+        return FormField(is_bytes=is_bytes)
+    style = encoding.text("style") or "form"
+    kind = encoding.text("contentType").partition(",")[0].strip()
+    return FormField(
+        style, encoding.flag("explode", style == "form"), "" if "*" in kind else kind, is_bytes
+    )
+
+
+def _is_binary(part: Node) -> bool:
+    if part.text("type") == "file" or part.text("format") == "binary":
+        return True
+    return part.text("contentMediaType") == "application/octet-stream"
+
+
+def _as_base64(schema: Any) -> JsonObject:
+    """Return the schema of a field of bytes, or of a list of them, as what a model can write."""
+    kept = {key: schema[key] for key in ("description", "title") if key in schema}
+    if isinstance(schema, dict) and "items" in schema:
+        return {**schema, "items": dict(_BASE64)}
+    return {**_BASE64, **kept}
+
+
+def _accept(responses: Mapping[str, ApiResponse]) -> str:
+    """Return what is asked for: JSON, if an operation has it, and else what it has."""
+    told = [
+        kind for status, one in responses.items() if status[:1] == "2" for kind in one.media_types
+    ]
+    kinds = [kind for kind in dict.fromkeys(told) if kind.isascii() and kind.isprintable()]
+    wanted = [kind for kind in kinds if is_json(kind)] or kinds
+    return ", ".join([*(wanted[:4] or ["application/json"]), "*/*;q=0.1"])
+
+
+def _candidates(operation: ApiOperation) -> Iterator[str]:
+    """Yield names for an operation: its own, the one of its path, and those with a number."""
+    spelled = _VARIABLE.sub(r"by_\1", operation.path)
+    by_path = _legal(f"{operation.method.lower()}{spelled}")
+    own = _legal(operation.id)
+    if own:
+        yield own
+        yield _legal(f"{own}_{operation.method.lower()}")
+    yield by_path
+    for number in range(2, 100):
+        yield f"{(own or by_path)[: LONGEST_NAME - 4]}_{number}"
+
+
+def _legal(name: str) -> str:
+    return _NOT_IN_NAMES.sub("_", name).strip("_.-")[:LONGEST_NAME]

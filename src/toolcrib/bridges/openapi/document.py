@@ -1,0 +1,250 @@
+"""An OpenAPI document as it was written: read from JSON or YAML, its `$ref`s followed to local files.
+
+Rules: nothing is fetched, and no reference leads out of the document's folder. Nothing is guessed: a
+key that appears twice is refused, and YAML is read as JSON's types, as OpenAPI demands (`no` is a text,
+and so is a date).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal, NamedTuple, TypeAlias
+from urllib.parse import unquote
+
+import jiter
+
+from toolcrib.errors import MissingExtraError, SourceError
+from toolcrib.schema.references import resolve_ref
+
+Reason: TypeAlias = Literal[
+    "form", "media type", "name", "pattern", "reference", "schema", "too large"
+]
+"""Why an operation becomes no tool: the document is wrong there (`form`), its body is of a media type
+that is not sent, no name is left for it, a pattern of its schema cannot be matched in linear time, a
+reference leads nowhere or outward, its schema cannot be used, or is larger than one may be."""
+
+_MAX_BYTES = 64 * 1024 * 1024
+_MAX_FILES = 200
+_MOST_STEPS = 20  # from one reference to the next
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_SHOWN = 120
+
+
+class NoTool(Exception):  # noqa: N818  an outcome; it becomes a `RefusedOperation`
+    """An operation cannot be made a tool: why, and in words."""
+
+    def __init__(self, reason: Reason, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class DocumentFile:
+    """One file: its content, and where it lies, None for a document that was given as a dictionary."""
+
+    __slots__ = ("content", "path")
+
+    def __init__(self, content: Any, path: Path | None) -> None:
+        self.content, self.path = content, path
+
+
+class Node(NamedTuple):
+    """A part of a document, with the file in which its references are read."""
+
+    file: DocumentFile
+    node: Any
+
+    def get(self, key: str) -> Node | None:
+        """Return a member; None where there is none, or this is no object."""
+        if not isinstance(self.node, dict) or self.node.get(key) is None:
+            return None
+        return Node(self.file, self.node[key])
+
+    def members(self, key: str) -> dict[str, Node]:
+        """Return the members of an object below `key` by name, none where there is no object."""
+        found = self.node.get(key) if isinstance(self.node, dict) else None
+        if not isinstance(found, dict):
+            return {}
+        return {name: Node(self.file, child) for name, child in found.items()}
+
+    def items(self, key: str) -> list[Node]:
+        """Return the elements of a list below `key`, none where there is no list."""
+        found = self.node.get(key) if isinstance(self.node, dict) else None
+        return [Node(self.file, each) for each in found] if isinstance(found, list) else []
+
+    def text(self, key: str) -> str:
+        found = self.node.get(key) if isinstance(self.node, dict) else None
+        return found if isinstance(found, str) else ""
+
+    def flag(self, key: str, usual: bool = False) -> bool:
+        found = self.node.get(key) if isinstance(self.node, dict) else None
+        return found if isinstance(found, bool) else usual
+
+
+class RefTarget(NamedTuple):
+    """What a `$ref` leads to; `key` is the same for all references to one place."""
+
+    part: Node
+    key: tuple[int, str]
+    name: str
+
+
+class Document:
+    """A document with the files that it refers to, each read once.
+
+    `is_swagger` is True for Swagger 2.0, else it is OpenAPI 3.0 or 3.1. Raises SourceError for what
+    cannot be read, or is no such document.
+    """
+
+    def __init__(self, given: str | Path | Mapping[str, Any]) -> None:
+        self._files: dict[Path, DocumentFile] = {}
+        self._folder: Path | None = None
+        if isinstance(given, Mapping):
+            self.name = "the document"
+            self.main = DocumentFile(dict(given), None)
+        else:
+            path = Path(given)
+            self.name = str(path)
+            self.main = self._load(path)
+            self._folder = self.main.path.parent if self.main.path else None
+        self.root = Node(self.main, self.main.content)
+        self.is_swagger = self._version()
+
+    def _version(self) -> bool:
+        said = str(self.root.text("openapi") or self.root.text("swagger"))
+        if isinstance(self.main.content, dict):
+            if said.startswith(("3.0", "3.1")) and "openapi" in self.main.content:
+                return False
+            if said == "2.0":
+                return True
+        what = f"it says {said!r:.40}" if said else "it does not say which version it is of"
+        raise SourceError(f"{self.name}: no document of OpenAPI 3.0, 3.1 or Swagger 2.0: {what}")
+
+    def _load(self, path: Path) -> DocumentFile:
+        try:
+            found = path.resolve(strict=True)
+            with found.open("rb") as opened:
+                data = opened.read(_MAX_BYTES + 1)
+        except (OSError, RuntimeError) as error:  # the latter: links in a circle, before 3.13
+            why = getattr(error, "strerror", None) or "links in a circle"
+            raise SourceError(f"{path}: it cannot be read: {why}") from None
+        if len(data) > _MAX_BYTES:
+            raise SourceError(f"{path}: it is longer than {_MAX_BYTES} bytes")
+        made = self._files[found] = DocumentFile(_parsed(data, path), found)
+        return made
+
+    def follow(self, file: DocumentFile, ref: str) -> RefTarget:
+        """Return what a `$ref` in a file leads to. Raises NoTool, naming it."""
+        name, _, fragment = ref.partition("#")
+        target = self._file(file, name, ref) if name else file
+        if fragment and not fragment.startswith("/"):
+            raise NoTool("reference", f"$ref {ref[:_SHOWN]!r} is no path within the document")
+        pointer = f"#{fragment}" if fragment else "#"
+        node = resolve_ref(target.content, pointer)
+        if node is None:
+            raise NoTool("reference", f"$ref {ref[:_SHOWN]!r} leads nowhere")
+        last = unquote(fragment.rpartition("/")[2]).replace("~1", "/").replace("~0", "~")
+        stem = target.path.stem if target.path else "schema"
+        return RefTarget(Node(target, node), (id(target), pointer), last or stem)
+
+    def resolved(self, part: Node) -> Node:
+        """Return a part, or what it refers to in the end. Raises NoTool."""
+        for _ in range(_MOST_STEPS):
+            ref = part.node.get("$ref") if isinstance(part.node, dict) else None
+            if not isinstance(ref, str):
+                return part
+            part = self.follow(part.file, ref).part
+        raise NoTool("reference", "references lead from one to the next without an end")
+
+    def _file(self, by: DocumentFile, written: str, ref: str) -> DocumentFile:
+        name = unquote(written)
+        told = f"$ref {ref[:_SHOWN]!r}"
+        if _SCHEME.match(name) or name.startswith(("/", "\\")) or "?" in written:
+            raise NoTool("reference", f"{told} leads outward: nothing is fetched")
+        if self._folder is None or by.path is None:
+            raise NoTool("reference", f"{told} names a file, and the document is in none")
+        try:
+            found = (by.path.parent / name).resolve()
+            is_file = found.is_file()
+        except (OSError, RuntimeError, ValueError):  # a NUL, a name too long, links in a circle
+            is_file, found = False, self._folder
+        if not found.is_relative_to(self._folder):
+            raise NoTool("reference", f"{told} leads out of the folder of the document")
+        if not is_file or len(self._files) >= _MAX_FILES:
+            raise NoTool("reference", f"{told}: there is no such file")
+        if found not in self._files:
+            try:
+                self._load(found)
+            except SourceError as error:
+                raise NoTool("reference", f"{told}: {error}") from None
+        return self._files[found]
+
+
+def _parsed(data: bytes, path: Path) -> Any:
+    """Read JSON, or else YAML. Raises SourceError, which says nothing of the content."""
+    try:
+        return jiter.from_json(
+            data.removeprefix(b"\xef\xbb\xbf"), catch_duplicate_keys=True, allow_inf_nan=False
+        )
+    except ValueError as error:
+        if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") and path.suffix != ".yaml":
+            where = re.search(r"at line \d+ column \d+$", str(error))
+            why = "a key appears twice" if "uplicate key" in str(error) else "it is not JSON"
+            raise SourceError(f"{path}: {why} {where[0] if where else ''}".rstrip()) from None
+    yaml = _yaml()
+    try:
+        return yaml.load(data, Loader=_loader(yaml))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = "" if mark is None else f" at line {mark.line + 1}"
+        why = error.problem if error.problem == _TWICE else "it is no YAML"
+        raise SourceError(f"{path}: {why}{line}") from None
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise SourceError(f"{path}: it is neither JSON nor YAML that can be read") from None
+
+
+def _yaml() -> ModuleType:
+    try:
+        import yaml
+    except ImportError:
+        raise MissingExtraError("openapi", "an OpenAPI document in YAML") from None
+    return yaml
+
+
+_TWICE = "a key appears twice"
+# YAML 1.2's core schema without its octal and hexadecimal numbers: https://yaml.org/spec/1.2.2/#103-core-schema
+_TAGS = (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?[0-9]+", list("-+0123456789")),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", list("-+0123456789.")),
+)
+
+
+def _loader(yaml: ModuleType) -> Any:
+    """Return a loader of JSON's types: a date, a `yes` and an `on` are texts, and all keys are."""
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class JsonTypes(base):  # type: ignore[misc]
+        yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  as its base class has it
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:
+            del deep
+            made: dict[str, Any] = {}
+            for key_node, value_node in node.value:
+                if not isinstance(key_node, yaml.ScalarNode) or key_node.value in made:
+                    raise yaml.constructor.ConstructorError(None, None, _TWICE, key_node.start_mark)
+                made[key_node.value] = self.construct_object(value_node, deep=True)
+            return made
+
+        def construct_decimal(self, node: Any) -> int:
+            return int(node.value)  # `010` is ten
+
+    for tag, pattern, first in _TAGS:
+        JsonTypes.add_implicit_resolver(
+            f"tag:yaml.org,2002:{tag}", re.compile(rf"(?:{pattern})\Z"), first
+        )
+    JsonTypes.add_constructor("tag:yaml.org,2002:int", JsonTypes.construct_decimal)
+    return JsonTypes

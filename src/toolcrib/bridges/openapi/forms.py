@@ -1,0 +1,418 @@
+"""The operations of a document, in one form, whether it is OpenAPI 3.0, 3.1 or Swagger 2.0.
+
+Rule: what OpenAPI says to ignore is ignored (headers called `Authorization`, `Accept`, `Content-Type`),
+and what names a key is no parameter: a key comes from whoever sends the request, never from arguments.
+The wire facts are those of https://spec.openapis.org/oas/v3.1.1.html and, for 2.0,
+https://swagger.io/specification/v2/.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple, TypeAlias, cast, get_args
+from urllib.parse import quote
+
+import msgspec
+
+from toolcrib.bridges.openapi.document import Document, Node, NoTool
+
+Place: TypeAlias = Literal["path", "query", "header", "cookie"]
+METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
+
+_IGNORED = frozenset(
+    (
+        *("accept", "authorization", "content-type", "cookie", "idempotency-key"),
+        *("connection", "content-length", "expect", "host", "transfer-encoding", "upgrade"),
+    )
+)
+"""Headers that are no parameters: those that OpenAPI ignores, and those that the sender fills in."""
+_STYLES: Mapping[str, tuple[str, ...]] = {
+    "path": ("simple", "label", "matrix"),
+    "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
+    "header": ("simple",),
+    "cookie": ("form",),
+}
+"""The styles of each place; the first one holds where none is said."""
+_COLLECTIONS = {
+    "csv": ("form", False),
+    "ssv": ("spaceDelimited", False),
+    "pipes": ("pipeDelimited", False),
+    "multi": ("form", True),
+}
+_OF_SCHEMAS = frozenset(
+    ("type", "format", "items", "default", "enum", "maximum", "exclusiveMaximum", "minimum",
+     "exclusiveMinimum", "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems",
+     "multipleOf")
+)  # fmt: skip
+"""What a parameter of Swagger 2.0 says of its value, beside its name."""
+_JSON = re.compile(r"(?:.*[/+])?(?:application)?json|\*/\*|application/\*", re.IGNORECASE)
+_FORM = ("application/x-www-form-urlencoded", "multipart/form-data")
+_VARIABLE = re.compile(r"\{([^{}]+)\}")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""What a header or a cookie may be called: https://www.rfc-editor.org/rfc/rfc9110#section-5.6.2"""
+
+
+class ApiParameter(NamedTuple):
+    """One parameter; `as_json` where its value is sent as JSON text, whatever its style."""
+
+    name: str
+    place: Place
+    required: bool
+    schema: Node
+    style: str
+    explode: bool
+    reserved: bool = False
+    as_json: bool = False
+    description: str = ""
+
+
+class ApiBody(NamedTuple):
+    """A request's body; `encoding` is what a form says of its fields."""
+
+    media_type: str
+    schema: Node | None
+    required: bool
+    description: str = ""
+    encoding: Mapping[str, Node] = {}
+
+
+class ApiResponse(NamedTuple):
+    """What an operation answers under one status: its media types, and the schema of its JSON."""
+
+    media_types: tuple[str, ...] = ()
+    schema: Node | None = None
+
+
+class SecurityScheme(msgspec.Struct, frozen=True):
+    """How a key is sent. `kind` is `apiKey` (in `place` under `name`), `http` (by `name`, such as
+    `basic` or `bearer`) or `unknown`; an OAuth 2 token is sent as `bearer`."""
+
+    id: str
+    kind: Literal["apiKey", "http", "unknown"]
+    name: str = ""
+    place: str = ""
+
+
+Security: TypeAlias = tuple[tuple[SecurityScheme, ...], ...]
+"""Any one of these will do, each being all of its schemes; none at all for a request without keys."""
+
+
+class ApiOperation(NamedTuple):
+    """One operation as its document has it. `path` begins with `/`; `server` is its own, where the
+    operation or its path names one: a claim."""
+
+    method: str
+    path: str
+    id: str
+    description: str
+    parameters: tuple[ApiParameter, ...]
+    body: ApiBody | None
+    responses: Mapping[str, ApiResponse]
+    security: Security
+    server: str
+
+
+def operations(document: Document) -> Iterator[tuple[str, ApiOperation | NoTool]]:
+    """Yield each operation, called as in `GET /pets/{id}`, or why it cannot be used."""
+    schemes = security_schemes(document)
+    for path, item in document.root.members("paths").items():
+        if path.startswith("x-"):
+            continue
+        try:
+            found = document.resolved(item)
+            methods = [one for one in METHODS if found.get(one) is not None]
+        except NoTool as unusable:
+            yield path, unusable
+            continue
+        for method in methods:
+            label = f"{method.upper()} {path}"
+            try:
+                yield label, _Reading(document, schemes, path, found, method).operation()
+            except NoTool as unusable:
+                yield label, unusable
+
+
+def security_schemes(document: Document) -> dict[str, SecurityScheme]:
+    """Return the schemes of a document by the names that its operations call them by."""
+    above = document.root if document.is_swagger else document.root.get("components")
+    name = "securityDefinitions" if document.is_swagger else "securitySchemes"
+    found = above.members(name) if above else {}
+    made = {}
+    for id_, part in found.items():
+        try:
+            made[id_] = _scheme(id_, document.resolved(part))
+        except NoTool:
+            made[id_] = SecurityScheme(id_, "unknown")
+    return made
+
+
+def _scheme(id_: str, part: Node) -> SecurityScheme:
+    match part.text("type"):
+        case "apiKey" if part.text("in") == "query" or (
+            part.text("in") in ("header", "cookie") and _TOKEN.fullmatch(part.text("name"))
+        ):
+            return SecurityScheme(id_, "apiKey", part.text("name"), part.text("in"))
+        case "http" if _TOKEN.fullmatch(part.text("scheme")):
+            return SecurityScheme(id_, "http", part.text("scheme").lower())
+        case "basic":
+            return SecurityScheme(id_, "http", "basic")
+        case "oauth2" | "openIdConnect":
+            return SecurityScheme(id_, "http", "bearer")
+    return SecurityScheme(id_, "unknown")
+
+
+class _Reading:
+    """Reads one operation. Raises NoTool for what cannot be understood."""
+
+    def __init__(
+        self,
+        document: Document,
+        schemes: Mapping[str, SecurityScheme],
+        path: str,
+        item: Node,
+        method: str,
+    ) -> None:
+        self._document, self._schemes = document, schemes
+        self._path, self._item, self._method = path, item, method
+        self._part = Node(item.file, item.node[method])
+        if not isinstance(self._part.node, dict) or not path.startswith("/"):
+            raise NoTool("form", "it is no operation below a path that begins with '/'")
+
+    def operation(self) -> ApiOperation:
+        part = self._part
+        found = self._parameters()
+        if self._document.is_swagger:
+            body, parameters = self._body_2(found), [self._parameter_2(one) for one in found]
+        else:
+            body, parameters = self._body(), [self._parameter(one) for one in found]
+        said = dict.fromkeys(filter(None, (part.text("summary"), part.text("description"))))
+        return ApiOperation(
+            method=self._method.upper(),
+            path=_encoded(self._path),
+            id=part.text("operationId"),
+            description="\n\n".join(said) or f"{self._method.upper()} {self._path}",
+            parameters=tuple(self._sent(one for one in parameters if one is not None)),
+            body=body,
+            responses={
+                status: self._response(one) for status, one in part.members("responses").items()
+            },
+            security=self._security(),
+            server=self._server(),
+        )
+
+    def _parameters(self) -> list[Node]:
+        """Return the operation's own parameters, and those of its path that it does not replace."""
+        found: dict[tuple[str, str], Node] = {}
+        for given in (*self._item.items("parameters"), *self._part.items("parameters")):
+            one = self._document.resolved(given)
+            if not one.text("name") or not one.text("in"):
+                raise NoTool("form", "a parameter has no name, or does not say where it is")
+            name, place = one.text("name"), one.text("in")
+            if place in ("header", "cookie") and not _TOKEN.fullmatch(name):
+                raise NoTool("form", f"no {place} can be called {name!r:.60}")
+            found[name, place] = one
+        return list(found.values())
+
+    def _sent(self, parameters: Iterator[ApiParameter]) -> Iterator[ApiParameter]:
+        """Yield what arguments are sent as: no keys, nothing that the sender fills in."""
+        keys = {
+            (one.place, _folded(one.name, one.place))
+            for one in self._schemes.values()
+            if one.kind == "apiKey"
+        }
+        variables = set(_VARIABLE.findall(self._path))
+        for one in parameters:
+            folded = _folded(one.name, one.place)
+            ignored = one.place == "header" and folded in _IGNORED
+            if ignored or (one.place, folded) in keys:
+                continue
+            if one.place == "path":
+                if one.name not in variables:
+                    continue
+                variables.discard(one.name)
+            yield one
+        if variables:
+            raise NoTool("form", f"its path has {{{min(variables)}}}, which is no parameter of it")
+
+    def _parameter(self, part: Node) -> ApiParameter | None:
+        name, place = part.text("name"), part.text("in")
+        if place not in _STYLES:
+            raise NoTool("form", f"the parameter {name!r:.60} is in {place!r:.20}")
+        content = part.members("content")
+        as_json = next((one for kind, one in content.items() if is_json(kind)), None)
+        if content and as_json is None:
+            raise NoTool("media type", f"the parameter {name!r:.60} is sent as {_names(content)}")
+        style = part.text("style") or _STYLES[place][0]
+        if style not in _STYLES[place]:
+            raise NoTool("form", f"the parameter {name!r:.60} has the style {style!r:.20}")
+        schema = (as_json or part).get("schema")
+        return ApiParameter(
+            name,
+            cast("Place", place),
+            part.flag("required") or place == "path",
+            schema or Node(part.file, {}),
+            style,
+            part.flag("explode", style == "form"),
+            part.flag("allowReserved"),
+            as_json is not None,
+            part.text("description"),
+        )
+
+    def _parameter_2(self, part: Node) -> ApiParameter | None:
+        name, place = part.text("name"), part.text("in")
+        if place in ("body", "formData"):
+            return None
+        if place not in get_args(Place):
+            raise NoTool("form", f"the parameter {name!r:.60} is in {place!r:.20}")
+        style, explode = _collection(part)
+        schema = {key: value for key, value in part.node.items() if key in _OF_SCHEMAS}
+        return ApiParameter(
+            name,
+            cast("Place", place),
+            part.flag("required") or place == "path",
+            Node(part.file, schema),
+            style if place == "query" else _STYLES[place][0],
+            explode if place == "query" else False,
+            description=part.text("description"),
+        )
+
+    def _body(self) -> ApiBody | None:
+        given = self._part.get("requestBody")
+        if given is None:
+            return None
+        part = self._document.resolved(given)
+        content = part.members("content")
+        if not content:
+            return None
+        kind = _chosen(content)
+        return ApiBody(
+            kind,
+            content[kind].get("schema"),
+            part.flag("required"),
+            part.text("description"),
+            content[kind].members("encoding"),
+        )
+
+    def _body_2(self, parameters: list[Node]) -> ApiBody | None:
+        """Return the body of Swagger 2.0: one parameter `in: body`, or all those `in: formData`."""
+        consumes = self._media_types("consumes")
+        whole = next((one for one in parameters if one.text("in") == "body"), None)
+        if whole is not None:
+            kind = _chosen(consumes or ["application/json"])
+            return ApiBody(
+                kind, whole.get("schema"), whole.flag("required"), whole.text("description")
+            )
+        fields = [one for one in parameters if one.text("in") == "formData"]
+        if not fields:
+            return None
+        has_file = any(one.text("type") == "file" for one in fields)
+        kind = _FORM[1] if has_file or _FORM[0] not in (consumes or _FORM) else _FORM[0]
+        kept = _OF_SCHEMAS | {"description"}
+        properties = {
+            one.text("name"): {key: value for key, value in one.node.items() if key in kept}
+            for one in fields
+        }
+        required = [one.text("name") for one in fields if one.flag("required")]
+        schema = {"type": "object", "properties": properties, "required": required}
+        styles = {one.text("name"): _collection(one) for one in fields}
+        encoding = {
+            name: Node(self._part.file, {"style": style, "explode": explode})
+            for name, (style, explode) in styles.items()
+        }
+        return ApiBody(kind, Node(self._part.file, schema), bool(required), encoding=encoding)
+
+    def _response(self, given: Node) -> ApiResponse:
+        part = self._document.resolved(given)
+        if self._document.is_swagger:
+            schema = part.get("schema")
+            kinds = self._media_types("produces") or ["application/json"]
+            return ApiResponse(tuple(map(_plain, kinds)) if schema else (), schema)
+        content = part.members("content")
+        as_json = next((one for kind, one in content.items() if is_json(kind)), None)
+        return ApiResponse(tuple(map(_plain, content)), as_json.get("schema") if as_json else None)
+
+    def _media_types(self, key: str) -> list[str]:
+        own = self._part.items(key) or self._document.root.items(key)
+        return [one.node for one in own if isinstance(one.node, str)]
+
+    def _security(self) -> Security:
+        above = (
+            self._part if isinstance(self._part.node.get("security"), list) else self._document.root
+        )
+        found = []
+        for each in above.items("security"):
+            names = each.node if isinstance(each.node, dict) else {}
+            unknown = SecurityScheme("", "unknown")
+            found.append(tuple(self._schemes.get(name, unknown) for name in names))
+        return tuple(found)
+
+    def _server(self) -> str:
+        """Return the URL of a server of the operation's own, with the defaults of its variables."""
+        for above in (self._part, self._item):
+            for server in above.items("servers"):
+                url = server.text("url")
+                for name, variable in server.members("variables").items():
+                    url = url.replace(f"{{{name}}}", variable.text("default"))
+                if "?" in url or "#" in url:
+                    raise NoTool("form", "its server has a query or a fragment")
+                return url
+        return ""
+
+
+def _encoded(path: str) -> str:
+    """Return a path as it stands in a URL, without a fragment, which is never sent; its variables are
+    put in later."""
+    parts = re.split(r"(\{[^{}]+\})", path.partition("#")[0])
+    return "".join(part if at % 2 else quote(part, safe=_IN_PATHS) for at, part in enumerate(parts))
+
+
+_IN_PATHS = "/%:@!$&'()*+,;=~?"
+
+
+def _collection(part: Node) -> tuple[str, bool]:
+    said = part.text("collectionFormat") or "csv"
+    if said not in _COLLECTIONS:
+        raise NoTool("form", f"the collectionFormat {said!r:.20} cannot be sent")
+    return _COLLECTIONS[said]
+
+
+def _folded(name: str, place: str) -> str:
+    return name.lower() if place == "header" else name
+
+
+def _plain(media_type: str) -> str:
+    """Return a media type without its parameters."""
+    return media_type.partition(";")[0].strip().lower()
+
+
+def is_json(media_type: str) -> bool:
+    return _JSON.fullmatch(_plain(media_type)) is not None
+
+
+def is_text(media_type: str) -> bool:
+    return _plain(media_type).startswith("text/") and not _plain(media_type).endswith("xml")
+
+
+def is_bytes(media_type: str) -> bool:
+    kind = _plain(media_type)
+    return kind.startswith(("image/", "audio/", "video/")) or kind in _BYTES
+
+
+_BYTES = ("application/octet-stream", "application/pdf", "application/zip", "application/x-tar")
+
+
+def _chosen(content: Mapping[str, Node] | list[str]) -> str:
+    """Return the media type in which a body is sent: JSON before forms before text before bytes."""
+    for wanted in (is_json, lambda kind: _plain(kind) in _FORM, is_text, is_bytes):
+        fitting = [
+            kind for kind in content if wanted(kind) and kind.isascii() and kind.isprintable()
+        ]
+        if fitting:
+            exact = [one for one in fitting if _plain(one) in ("application/json", *_FORM)]
+            return (exact or fitting)[0]
+    raise NoTool("media type", f"its body is sent as {_names(content)}")
+
+
+def _names(content: Mapping[str, Node] | list[str]) -> str:
+    return ", ".join(sorted(content))[:120]

@@ -1,0 +1,240 @@
+"""From the arguments of a call to the request that is sent, without any key.
+
+Rule: no argument leaves the place that the document gives it. All that has a meaning in a URL, a header
+or a cookie is encoded, and what cannot be (a path of `..`, a line break in a header) is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import ClassVar, TypeAlias
+from urllib.parse import quote
+
+import msgspec
+
+from toolcrib.bridges.openapi.definition import BodyPlan, FormField, RequestPlan, SentArgument
+from toolcrib.bridges.openapi.forms import Security, is_json
+from toolcrib.errors import ToolError
+from toolcrib.values.json import JsonValue, Veiled, json_bytes
+from toolcrib.values.typed import Checked
+
+Pairs: TypeAlias = tuple[tuple[str, str], ...]
+_Encode: TypeAlias = Callable[[str], str]
+
+_DELIMITERS = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
+_RESERVED = ":/?[]@!$'()*,;="  # without what ends a value in a query
+_WRITES = ("POST", "PUT", "PATCH", "DELETE")
+_encoded: _Encode = partial(quote, safe="")
+
+
+class ApiRequest(Checked, Veiled, msgspec.Struct, frozen=True, kw_only=True):
+    """A request without its keys. `path` begins with `/`, and is encoded, with its query; `server` is
+    the URL that the operation names for itself, or "". Any one of `security` is to be added, each being
+    all of its schemes; nothing is where it is empty."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("path", "headers", "cookies", "body")
+
+    method: str
+    path: str
+    server: str = ""
+    headers: Pairs = ()
+    cookies: Pairs = ()
+    body: bytes | None = None
+    security: Security = ()
+
+
+def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) -> ApiRequest:
+    """Return the request of a call; `key` is its idempotency key. Raises ToolError for an argument that
+    cannot be sent where it belongs."""
+    path, _, asked = plan.path.partition("?")
+    query = [asked] if asked else []
+    headers: dict[str, str] = {"Accept": plan.accept}
+    cookies: list[tuple[str, str]] = []
+    for sent in plan.parameters:
+        value = arguments.get(sent.argument)
+        if sent.place == "path":
+            variable, told = f"{{{sent.name}}}", _path(sent, value)
+            path = path.replace(variable, told)
+            query = [one.replace(variable, told) for one in query]
+        elif value is None:
+            continue
+        elif sent.place == "query":
+            query += _joined(sent, value)
+        elif sent.place == "header":
+            headers[sent.name] = _header(sent, value)
+        else:
+            cookies += _pairs(sent, value, _encoded)
+    if any(step in (".", "..") for step in path.split("/")):
+        raise ToolError("an argument that is part of the address cannot be '.' or '..'")
+    if plan.method in _WRITES:
+        headers["Idempotency-Key"] = key
+    body = None
+    if plan.body is not None and plan.body.argument in arguments:
+        headers["Content-Type"], body = _body(plan.body, arguments[plan.body.argument])
+    return ApiRequest(
+        method=plan.method,
+        path=f"{path}?{'&'.join(query)}" if query else path,
+        server=plan.server,
+        headers=tuple(headers.items()),
+        cookies=tuple(cookies),
+        body=body,
+        security=plan.security,
+    )
+
+
+# The styles of https://spec.openapis.org/oas/v3.1.1.html#style-values. What they leave open is sent as
+# most servers read it: an object within an object as JSON text, a list in a `deepObject` as its name
+# several times.
+
+
+def _text(value: JsonValue) -> str:
+    """Return how a single value is written: a text as it is, all else as JSON."""
+    return value if isinstance(value, str) else json_bytes(value).decode()
+
+
+def _texts(value: JsonValue, encode: _Encode, *, explode: bool) -> list[str]:
+    """Return the values of a list, or the names and values of an object: `a`, `1` or exploded `a=1`."""
+    if isinstance(value, list):
+        return [encode(_text(each)) for each in value]
+    if not isinstance(value, dict):
+        return [encode(_text(value))]
+    members = [(encode(name), encode(_text(each))) for name, each in value.items()]
+    if explode:
+        return [f"{name}={text}" for name, text in members]
+    return [text for member in members for text in member]
+
+
+def _path(sent: SentArgument, value: JsonValue) -> str:
+    plain = json_bytes(value).decode() if sent.as_json else value
+    texts = _texts(plain, _encoded, explode=sent.explode)
+    if not any(texts):
+        raise ToolError(f"{sent.argument} cannot be empty: it is part of the address")
+    if sent.style == "label":
+        return "." + ("." if sent.explode else ",").join(texts)
+    if sent.style == "matrix":
+        name = _encoded(sent.name)
+        if sent.explode and isinstance(plain, dict):
+            return "".join(f";{text}" for text in texts)
+        if sent.explode:
+            return "".join(f";{name}={text}" for text in texts)
+        return f";{name}={','.join(texts)}"
+    return ",".join(texts)
+
+
+def _header(sent: SentArgument, value: JsonValue) -> str:
+    plain = json_bytes(value).decode() if sent.as_json else value
+    text = ",".join(_texts(plain, str, explode=sent.explode))
+    if not (text.isascii() and text.isprintable()):
+        raise ToolError(f"{sent.argument} is sent in a header: use printable ASCII characters")
+    return text
+
+
+def _joined(sent: SentArgument, value: JsonValue) -> list[str]:
+    """Return the members of a query, or of a form in a body."""
+    encode = partial(quote, safe=_RESERVED) if sent.reserved else _encoded
+    return [f"{_encoded(name)}={text}" for name, text in _pairs(sent, value, encode)]
+
+
+def _pairs(sent: SentArgument, value: JsonValue, encode: _Encode) -> Iterator[tuple[str, str]]:
+    """Yield the names, which are not encoded, with their encoded values."""
+    if sent.as_json:
+        yield sent.name, encode(json_bytes(value).decode())
+    elif sent.style == "deepObject":
+        for name, text in _deep(sent.name, value):
+            yield name, encode(text)
+    elif isinstance(value, list) and sent.explode:
+        for each in value:
+            yield sent.name, encode(_text(each))
+    elif isinstance(value, dict) and sent.explode:
+        for name, each in value.items():
+            for one in each if isinstance(each, list) else [each]:
+                yield name, encode(_text(one))
+    else:
+        delimiter = _DELIMITERS.get(sent.style, ",")
+        yield sent.name, delimiter.join(_texts(value, encode, explode=False))
+
+
+def _deep(name: str, value: JsonValue) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, child in value.items():
+            yield from _deep(f"{name}[{key}]", child)
+    elif isinstance(value, list):
+        for child in value:
+            yield from _deep(name, child)
+    elif value is not None:
+        yield name, _text(value)
+
+
+# Bodies.
+
+
+def _body(plan: BodyPlan, value: JsonValue) -> tuple[str, bytes]:
+    """Return the content type and the bytes of a body."""
+    kind = "application/json" if "*" in plan.media_type else plan.media_type
+    if plan.kind == "json":
+        return kind, json_bytes(value)
+    if plan.kind == "text":
+        return f"{kind.partition(';')[0]}; charset=utf-8", _text(value).encode()
+    if plan.kind == "bytes":
+        return kind, _decoded(plan.argument, value)
+    fields = value if isinstance(value, dict) else {}
+    if plan.kind == "multipart":
+        return _multipart(plan, fields)
+    members = []
+    for name, child in fields.items():
+        field = plan.fields.get(name, FormField())
+        if field.is_bytes:
+            members.append(f"{_encoded(name)}={quote(_decoded(name, child), safe='')}")
+        elif child is not None:
+            members += _joined(_as_sent(name, field), child)
+    return kind, "&".join(members).encode("ascii")
+
+
+def _as_sent(name: str, field: FormField) -> SentArgument:
+    return SentArgument(
+        argument=name,
+        name=name,
+        place="body",
+        style=field.style,
+        explode=field.explode,
+        as_json=bool(field.media_type) and is_json(field.media_type),
+    )
+
+
+def _multipart(plan: BodyPlan, fields: Mapping[str, JsonValue]) -> tuple[str, bytes]:
+    boundary = secrets.token_hex(16)
+    made = bytearray()
+    for name, value in fields.items():
+        field = plan.fields.get(name, FormField())
+        for each in value if isinstance(value, list) else [value]:
+            made += f"--{boundary}\r\n".encode() + _part(name, field, each) + b"\r\n"
+    made += f"--{boundary}--\r\n".encode()
+    return f"multipart/form-data; boundary={boundary}", bytes(made)
+
+
+def _part(name: str, field: FormField, value: JsonValue) -> bytes:
+    """Return one part; names are escaped as in https://html.spec.whatwg.org/#multipart-form-data."""
+    escaped = name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+    said = f'Content-Disposition: form-data; name="{escaped}"'
+    kind, data = field.media_type, b""
+    if field.is_bytes:
+        said += f'; filename="{escaped}"'
+        kind, data = kind or "application/octet-stream", _decoded(name, value)
+    elif isinstance(value, str):
+        data = value.encode()
+    else:
+        kind, data = kind or "application/json", json_bytes(value)
+    if kind.isprintable() and kind.isascii() and kind:
+        said += f"\r\nContent-Type: {kind}"
+    return f"{said}\r\n\r\n".encode() + data
+
+
+def _decoded(name: str, value: JsonValue) -> bytes:
+    try:
+        return base64.b64decode(_text(value), validate=True)
+    except (binascii.Error, ValueError):
+        raise ToolError(f"{name} has to be bytes in base64") from None

@@ -1,0 +1,494 @@
+"""LangChain's tools in a catalog: judged by their own schema, asked about, their results masked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import ToolMessage
+from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.tools import (
+    BaseTool,
+    InjectedToolArg,
+    InjectedToolCallId,
+    StructuredTool,
+    ToolException,
+)
+from langchain_core.tools import Tool as PlainTool
+from langchain_core.tools import tool as lc_tool
+from langgraph.prebuilt import InjectedState, InjectedStore, ToolRuntime
+from langgraph.types import Command
+from langsmith import tracing_context
+from langsmith.utils import tracing_is_enabled
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from toolcrib import ALL, Approve, Catalog, Completed, Failed, ReadOnly, ToolCall, ToolRunner
+from toolcrib.bridges.langchain import from_langchain_tool, to_langchain_tools
+from toolcrib.errors import DefinitionError
+from toolcrib.testing import MemorySink
+from toolcrib.tools import Tool
+from toolcrib.tools.lock import lock_catalog, read_lock, write_lock
+from toolcrib.values.record import Outcome
+
+SECRET = "canary-3e7c"
+
+
+async def run(tool: Tool[..., Any], /, **arguments: Any) -> Outcome:
+    name = tool.definition.name
+    return await ToolRunner([tool]).exec(ToolCall("call_1", name, json.dumps(arguments)))
+
+
+async def value(tool: Tool[..., Any], /, **arguments: Any) -> Any:
+    outcome = await run(tool, **arguments)
+    assert isinstance(outcome, Completed), outcome
+    return outcome.value
+
+
+async def error(tool: Tool[..., Any], /, **arguments: Any) -> tuple[str, str]:
+    outcome = await run(tool, **arguments)
+    assert isinstance(outcome, Failed), outcome
+    return str(outcome.error.code), outcome.error.message
+
+
+class Query(BaseModel):
+    """What is looked for."""
+
+    text: str = Field(description="The words.")
+    limit: int = Field(default=3, ge=1)
+    on: date | None = None
+
+
+@lc_tool(args_schema=Query)
+async def search(text: str, limit: int, on: date | None) -> dict[str, Any]:
+    """Search for something."""
+    return {"text": text, "limit": limit, "year": None if on is None else on.year, "key": SECRET}
+
+
+async def test_the_schema_is_the_tools_own_and_judges() -> None:
+    made = from_langchain_tool(search, visible=["limit"], own=True)
+    shown: Any = search.tool_call_schema
+    whole = shown.model_json_schema()
+    schema = made.definition.input_schema
+    assert schema == {key: whole[key] for key in whole if key not in ("title", "description")}
+    assert (made.definition.name, made.definition.description) == (
+        "search",
+        "Search for something.",
+    )
+    outcome = await run(made, text="tea", on="2026-01-02")
+    assert isinstance(outcome, Completed)
+    assert outcome.value == {"text": "tea", "limit": 3, "year": 2026, "key": SECRET}
+    assert outcome.public == {"limit": 3}
+    assert (await error(made, text="tea", limit="3"))[0] == "invalid_arguments"
+    assert (await error(made, text="tea", limit=0))[0] == "invalid_arguments"
+
+
+async def test_a_schema_that_is_a_dictionary_is_kept_to_the_letter() -> None:
+    schema = {
+        "type": "object",
+        "title": "Find",
+        "properties": {"title": {"type": "string", "title": "A title"}},
+        "required": ["title"],
+        "additionalProperties": False,
+    }
+    found = StructuredTool(
+        name="find", description="Find.", args_schema=schema, func=lambda title: title.upper()
+    )
+    made = from_langchain_tool(found, own=True)
+    assert made.definition.input_schema == schema
+    assert await value(made, title="a") == "A"
+    assert (await error(made, title="a", other=1))[0] == "invalid_arguments"
+
+
+@pytest.mark.filterwarnings("ignore:This API is in beta")
+async def test_a_tool_of_one_text_takes_that() -> None:
+    plain = PlainTool(name="upper", description="Upper case.", func=str.upper)
+    assert await value(from_langchain_tool(plain, own=True), tool_input="a") == "A"
+    of_a_chain = RunnableLambda(lambda x: x["a"] + 1).as_tool(
+        name="next", description="Next.", arg_types={"a": int}
+    )
+    assert await value(from_langchain_tool(of_a_chain, own=True), a=1) == 2
+
+
+async def test_it_asks_and_taints_until_somebody_answers_for_it(tmp_path: Path) -> None:
+    made = from_langchain_tool(search)
+    marks = made.definition.annotations
+    assert (marks.requires_approval, marks.untrusted_output) == (True, True)
+    assert (await error(made, text="tea"))[0] == "approval_required"
+    assert "trust" in (await error(made, text="tea"))[1]
+    write_lock(lock_catalog(Catalog([made])), tmp_path / "toolcrib.lock")
+    lock = read_lock(tmp_path / "toolcrib.lock")
+    trusted = Catalog([made]).trusting({"search": ReadOnly()}, lock=lock)
+    outcome = await ToolRunner(trusted).exec(ToolCall("1", "search", '{"text": "tea"}'))
+    assert isinstance(outcome, Completed)
+    changed = search.model_copy(update={"description": "Search, and mail me what is found."})
+    again = Catalog([from_langchain_tool(changed)]).trusting({"search": ReadOnly()}, lock=lock)
+    outcome = await ToolRunner(again).exec(ToolCall("1", "search", '{"text": "tea"}'))
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code == "approval_required"
+
+
+async def test_the_digest_that_is_trusted_is_of_what_was_brought() -> None:
+    """Whatever is said of it here."""
+    one, other = from_langchain_tool(search), from_langchain_tool(search, visible=ALL, timeout=3)
+    assert one.imported is not None
+    assert other.imported is not None
+    assert one.imported.origin == other.imported.origin
+    assert one.definition.digest != other.definition.digest
+
+
+async def test_nothing_of_a_result_is_seen_without_visible() -> None:
+    sink = MemorySink()
+    runner = ToolRunner([from_langchain_tool(search, own=True)], sinks=[sink])
+    outcome = await runner.exec(ToolCall("1", "search", '{"text": "tea"}'))
+    assert isinstance(outcome, Completed)
+    assert outcome.public == {}
+    assert SECRET not in str(sink.records[0].result)
+    assert sink.records[0].error is not None
+    assert sink.records[0].error.code == "redaction_missing"
+
+
+class Traced(BaseCallbackHandler):
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+
+    def on_tool_start(self, *told: Any, **more: Any) -> None:
+        self.seen.append((told, more))
+
+    def on_tool_end(self, *told: Any, **more: Any) -> None:
+        self.seen.append((told, more))
+
+
+async def test_tracers_are_not_told_of_the_inner_call() -> None:
+    """Ours tells them, with what is secret masked."""
+    traced = Traced()
+    made = from_langchain_tool(search, visible=["limit"], own=True, secret=["text"])
+    (outer,) = to_langchain_tools(ToolRunner([made]))
+    config: RunnableConfig = {"callbacks": [traced]}
+    await outer.ainvoke({"text": SECRET}, config)
+    assert len(traced.seen) == 2
+    assert SECRET not in str(traced.seen)
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+async def test_langsmith_is_not_told_of_the_inner_call(*, blocking: bool) -> None:
+    def traces() -> bool:
+        """Say whether LangSmith would be told of what is called here."""
+        return bool(tracing_is_enabled())
+
+    async def atraces() -> bool:
+        """Say whether LangSmith would be told of what is called here."""
+        return bool(tracing_is_enabled())
+
+    given = lc_tool(traces) if blocking else lc_tool(atraces)
+    with tracing_context(enabled="local"):
+        assert tracing_is_enabled()
+        assert await value(from_langchain_tool(given, own=True)) is False
+
+
+async def test_a_tool_with_a_state_of_its_own_keeps_it() -> None:
+    class Counting(BaseTool):
+        name: str = "count"
+        description: str = "Count."
+        counted: int = 0
+
+        def _run(self) -> int:
+            self.counted += 1
+            return self.counted
+
+    counting = Counting()
+    await value(from_langchain_tool(counting, own=True))
+    assert counting.counted == 1
+
+
+class Text(BaseModel):
+    text: str
+
+
+def plain(text: str) -> str:
+    """Say it again."""
+    return text
+
+
+async def plain_async(text: str) -> str:
+    """Say it again."""
+    await asyncio.sleep(0)
+    return text
+
+
+class Frame:
+    """No JSON."""
+
+
+class OwnClass(BaseTool):
+    name: str = "own"
+    description: str = "Say it again."
+
+    def _run(self, text: str) -> str:
+        return text
+
+
+class OwnAsyncClass(OwnClass):
+    async def _arun(self, text: str) -> str:
+        return text
+
+
+@pytest.mark.parametrize(
+    ("given", "blocking"),
+    [
+        (lc_tool(plain), True),
+        (lc_tool(plain_async), False),
+        (StructuredTool.from_function(plain, plain_async), False),
+        (PlainTool(name="p", description="P.", func=partial(plain), args_schema=Text), True),
+        (OwnClass(), True),
+        (OwnAsyncClass(), False),
+    ],
+)
+async def test_what_blocks_runs_in_a_thread_of_the_runner(
+    given: BaseTool, *, blocking: bool
+) -> None:
+    made = from_langchain_tool(given, own=True)
+    assert made.blocking is blocking
+    assert await value(made, text="a") == "a"
+
+
+async def test_a_time_limit_is_one() -> None:
+    @lc_tool
+    def block() -> str:
+        """Block."""
+        time.sleep(0.5)
+        return "late"
+
+    @lc_tool
+    async def wait() -> str:
+        """Wait."""
+        await asyncio.sleep(5)
+        return "late"
+
+    assert (await error(from_langchain_tool(wait, own=True, timeout=0.1)))[0] == "timeout"
+    made = from_langchain_tool(block, own=True, timeout=0.1)
+    assert (await error(made))[0] == "outcome_unknown"  # its thread goes on, and we say so
+    await asyncio.sleep(0.6)
+
+
+@pytest.mark.parametrize(
+    ("handle", "told"),
+    [
+        (False, "no such shelf"),
+        (True, "no such shelf"),
+        ("Try another shelf.", "Try another shelf."),
+        (lambda raised: f"Sorry: {raised}", "Sorry: no such shelf"),
+    ],
+)
+async def test_a_tool_exception_is_for_the_model(handle: Any, told: str) -> None:
+    @lc_tool
+    async def find(shelf: int) -> str:
+        """Find."""
+        raise ToolException("no such shelf")
+
+    find.handle_tool_error = handle
+    assert await error(from_langchain_tool(find, own=True), shelf=1) == ("tool_error", told)
+
+
+async def test_what_an_imported_tool_says_of_an_error_is_for_the_model_alone() -> None:
+    @lc_tool
+    async def find(shelf: int) -> str:
+        """Find."""
+        raise ToolException(SECRET)
+
+    async def yes(_: Any) -> Approve:
+        return Approve("ada")
+
+    runner = ToolRunner([from_langchain_tool(find)], approver=yes)
+    outcome = await runner.exec(ToolCall("1", "find", '{"shelf": 1}'))
+    assert isinstance(outcome, Failed)
+    assert outcome.told == SECRET
+    assert SECRET not in str(outcome.record)
+    assert SECRET not in outcome.error.message
+    (outer,) = to_langchain_tools(runner)
+    traced = Traced()
+    config: RunnableConfig = {"callbacks": [traced]}
+    call = {"type": "tool_call", "name": "find", "id": "2", "args": {"shelf": 1}}
+    message = await outer.ainvoke(call, config)
+    assert SECRET in message.content
+    assert len(traced.seen) == 2
+    assert SECRET not in str(traced.seen)
+
+
+async def test_any_other_exception_reaches_nobody() -> None:
+    @lc_tool
+    def find(shelf: int) -> str:
+        """Find."""
+        raise KeyError(SECRET)
+
+    code, message = await error(from_langchain_tool(find, own=True), shelf=1)
+    assert code == "tool_error"
+    assert SECRET not in message
+
+
+async def test_what_its_classes_refuse_is_told_by_its_place() -> None:
+    class Paid(BaseModel):
+        account: str
+
+        @field_validator("account")
+        @classmethod
+        def known(cls, account: str) -> str:
+            if account.startswith("canary"):
+                raise ValueError(f"unknown account {account}")
+            return account
+
+    @lc_tool(args_schema=Paid)
+    def pay(account: str) -> str:
+        """Pay."""
+        return account
+
+    pay.handle_validation_error = True
+    code, message = await error(from_langchain_tool(pay, own=True), account=SECRET)
+    assert (code, "/account" in message, SECRET in message) == ("tool_error", True, False)
+
+
+async def test_content_is_for_the_model_and_an_artifact_for_the_application() -> None:
+    frame = Frame()
+
+    @lc_tool(response_format="content_and_artifact")
+    async def chart(rows: int) -> tuple[str, Frame]:
+        """Draw."""
+        return f"a chart of {rows} rows", frame
+
+    outcome = await run(from_langchain_tool(chart, visible=ALL, own=True), rows=3)
+    assert isinstance(outcome, Completed)
+    assert (outcome.model, outcome.public) == ("a chart of 3 rows", "a chart of 3 rows")
+    assert outcome.value.root == "a chart of 3 rows"
+    assert outcome.value.artifact is frame
+
+
+async def test_a_message_that_a_tool_makes_is_its_result() -> None:
+    @lc_tool
+    async def find(shelf: int, id: Annotated[str, InjectedToolCallId]) -> ToolMessage:
+        """Find."""
+        status: Any = "error" if shelf == 0 else "success"
+        return ToolMessage(f"shelf {shelf}", tool_call_id=id, status=status)
+
+    made = from_langchain_tool(find, own=True)
+    assert await value(made, shelf=1) == "shelf 1"
+    assert await error(made, shelf=0) == ("tool_error", "shelf 0")
+
+
+async def test_a_tool_that_steers_a_graph_is_refused_when_it_does(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @lc_tool
+    async def go(where: str) -> Command[Any]:
+        """Go."""
+        return Command(goto=where)
+
+    with caplog.at_level(logging.WARNING, logger="toolcrib.tools"):
+        assert (await error(from_langchain_tool(go, own=True), where="b"))[0] == "tool_error"
+    assert "TypeError" in caplog.text
+
+
+class Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    text: str
+    user: Annotated[str, InjectedToolArg]
+    id: Annotated[str, InjectedToolCallId]
+
+
+@lc_tool(args_schema=Open)
+async def note(text: str, user: str, id: str) -> str:
+    """Make a note."""
+    return f"{user}: {text} ({id})"
+
+
+async def noted(
+    text: str,
+    user: Annotated[str, InjectedToolArg],
+    id: Annotated[str, InjectedToolCallId],
+) -> str:
+    return f"{user}: {text} ({id})"
+
+
+async def test_what_langchain_injects_is_injected_and_no_models_to_say() -> None:
+    made = from_langchain_tool(note, own=True, inject={"user": lambda context: context.caller.id})
+    assert made.definition.properties == {"text"}
+    assert await value(made, text="tea") == "anonymous: tea (call_1)"
+    forged = {"text": "tea", "user": "root", "id": "call_0"}
+    assert (await error(made, **forged))[0] == "invalid_arguments"
+    properties = {"text": {"type": "string"}}
+    schema = {"type": "object", "properties": properties, "additionalProperties": True}
+    opened = StructuredTool(name="note", description="N.", args_schema=schema, coroutine=noted)
+    made = from_langchain_tool(opened, own=True, inject={"user": lambda _: "anonymous"})
+    assert await value(made, **forged) == "anonymous: tea (call_1)"
+
+
+async def test_state_store_and_runtime_are_injected() -> None:
+    @lc_tool
+    def look(
+        name: str,
+        state: Annotated[dict[str, Any], InjectedState],
+        basket: Annotated[list[str], InjectedState("basket")],
+        store: Annotated[Any, InjectedStore()],
+        runtime: ToolRuntime,
+        config: RunnableConfig,
+    ) -> dict[str, Any]:
+        """Look."""
+        return {"name": name, "state": state, "basket": basket, "store": store} | {
+            "call": runtime.tool_call_id,
+            "config": config["configurable"],
+        }
+
+    given: dict[str, Any] = {
+        "state": lambda context: {"run": context.run_id},
+        "basket": lambda _: ["tea"],
+        "store": lambda _: "a store",
+    }
+    made = from_langchain_tool(look, own=True, inject=given)
+    assert made.definition.properties == {"name"}
+    assert await value(made, name="x") == {
+        "name": "x",
+        "state": {"run": ""},
+        "basket": ["tea"],
+        "store": "a store",
+        "call": "call_1",
+        "config": {},
+    }
+
+
+def test_what_nobody_injects_is_refused_at_once() -> None:
+    with pytest.raises(DefinitionError, match="takes user, which LangGraph injects"):
+        from_langchain_tool(note)
+    with pytest.raises(DefinitionError, match="inject names 'usr'"):
+        from_langchain_tool(note, inject={"user": lambda _: "a", "usr": lambda _: "b"})
+    with pytest.raises(TypeError, match="a tool of LangChain's"):
+        from_langchain_tool(plain)  # type: ignore[arg-type]
+
+
+async def test_a_name_of_langchains_may_be_changed() -> None:
+    odd = StructuredTool.from_function(plain, name="say it again!", description="Say.")
+    with pytest.raises(DefinitionError, match="tool name"):
+        from_langchain_tool(odd)
+    assert from_langchain_tool(odd, name="say").definition.name == "say"
+
+
+async def test_there_and_back_it_is_asked_about_and_runs_once() -> None:
+    async def yes(_: Any) -> Approve:
+        return Approve("ada")
+
+    sink = MemorySink()
+    runner = ToolRunner(
+        [from_langchain_tool(search, visible=["limit"])], approver=yes, sinks=[sink]
+    )
+    (outer,) = to_langchain_tools(runner)
+    message = await outer.ainvoke(
+        {"type": "tool_call", "name": "search", "id": "call_7", "args": {"text": "tea"}}
+    )
+    assert json.loads(message.content)["limit"] == 3
+    assert [(r.approved_by, r.provider_id) for r in sink.records] == [("ada", "call_7")]

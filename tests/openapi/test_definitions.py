@@ -1,0 +1,477 @@
+"""From an operation to a definition: schemas, names, what is an argument, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+from openapi.documents import body_of, document, input_of, made, one, plan_of, with_body
+from rows import each_row
+
+from toolcrib import Trusted
+from toolcrib.bridges.openapi import openapi_catalog
+from toolcrib.errors import CatalogError, DefinitionError
+from toolcrib.schema import compile_validator
+from toolcrib.tools.lock import lock_catalog
+from toolcrib.values.json import json_copy
+
+
+def with_pets(schema: Any, **schemas: Any) -> dict[str, Any]:
+    return with_body(schema, components={"schemas": schemas})
+
+
+NULL = {"type": "null"}
+
+
+@each_row(
+    ("given", "told"),
+    [
+        ({"type": "string", "nullable": True}, {"type": ["string", "null"]}),
+        ({"type": "string", "nullable": False}, {"type": "string"}),
+        ({"nullable": True}, {}),
+        ({"nullable": True, "description": "x"}, {"description": "x"}),
+        (
+            {"type": "string", "enum": ["a"], "nullable": True},
+            {"type": ["string", "null"], "enum": ["a", None]},
+        ),
+        ({"enum": ["a"], "nullable": True}, {"anyOf": [{"enum": ["a"]}, NULL]}),
+        (
+            {"allOf": [{"type": "object"}], "nullable": True, "description": "x"},
+            {"description": "x", "anyOf": [{"allOf": [{"type": "object"}]}, NULL]},
+        ),
+        ({"minimum": 1, "exclusiveMinimum": True}, {"exclusiveMinimum": 1}),
+        ({"minimum": 1, "exclusiveMinimum": False}, {"minimum": 1}),
+        ({"maximum": 1, "exclusiveMaximum": True}, {"exclusiveMaximum": 1}),
+        ({"exclusiveMaximum": True}, {}),
+        ({"exclusiveMaximum": 5}, {"exclusiveMaximum": 5}),
+        (
+            {"type": "string", "example": "a", "xml": {}, "externalDocs": {}, "x-thing": 1},
+            {"type": "string"},
+        ),
+        (
+            {"type": "object", "properties": {"nullable": {"type": "string", "nullable": True}}},
+            {"type": "object", "properties": {"nullable": {"type": ["string", "null"]}}},
+        ),
+        (
+            {"type": "array", "items": {"type": "integer", "nullable": True}},
+            {"type": "array", "items": {"type": ["integer", "null"]}},
+        ),
+        ({"enum": [{"nullable": True}]}, {"enum": [{"nullable": True}]}),  # data
+        ({"default": {"$ref": "#/nowhere"}}, {"default": {"$ref": "#/nowhere"}}),
+        (
+            {
+                "properties": {"id": {"readOnly": True}, "name": {}, "pin": {"writeOnly": True}},
+                "required": ["id", "name"],
+            },
+            {"properties": {"name": {}, "pin": {"writeOnly": True}}, "required": ["name"]},
+        ),
+    ],
+)
+def test_the_words_of_openapi_3_0_are_translated(given: Any, told: Any) -> None:
+    assert body_of(with_body(given)) == told
+
+
+@each_row(
+    ("given", "told"),
+    [
+        ({"type": ["string", "null"]}, {"type": ["string", "null"]}),
+        ({"type": "string", "nullable": True}, {"type": "string"}),  # it has no such word
+        ({"const": 1, "examples": [1]}, {"const": 1, "examples": [1]}),
+        (True, {}),
+        (False, {"not": {}}),
+        (
+            {"$ref": "#/components/schemas/A", "minLength": 2},
+            {"$ref": "#/$defs/A", "minLength": 2},
+        ),
+    ],
+)
+def test_openapi_3_1_is_json_schema(given: Any, told: Any) -> None:
+    schemas = {"schemas": {"A": {"type": "string"}}}
+    assert body_of(with_body(given, version="3.1.0", components=schemas)) == told
+
+
+def test_what_stands_beside_a_reference_counts_from_3_1_on() -> None:
+    given = {"$ref": "#/components/schemas/A", "minLength": 2, "description": "x"}
+    source = with_pets(given, A={"type": "string"})
+    assert body_of(source) == {"$ref": "#/$defs/A", "description": "x"}
+
+
+def test_references_are_taken_in_however_they_recur() -> None:
+    tree = {
+        "type": "object",
+        "properties": {"children": {"items": {"$ref": "#/components/schemas/A"}}},
+    }
+    schema = input_of(with_pets({"$ref": "#/components/schemas/A"}, A=tree, Unused={}))
+    assert schema["$defs"] == {
+        "A": {"type": "object", "properties": {"children": {"items": {"$ref": "#/$defs/A"}}}}
+    }
+
+
+def test_definitions_of_one_name_are_told_apart() -> None:
+    source = with_pets(
+        {"properties": {"a": {"$ref": "#/components/schemas/A"}, "b": {"$ref": "#/paths/~1y/A"}}},
+        A={"type": "string"},
+    )
+    source["paths"]["/y"] = {"A": {"type": "integer"}}
+    schema = input_of(source)
+    assert schema["properties"]["body"]["properties"] == {
+        "a": {"$ref": "#/$defs/A"},
+        "b": {"$ref": "#/$defs/A_2"},
+    }
+    assert schema["$defs"] == {"A": {"type": "string"}, "A_2": {"type": "integer"}}
+
+
+PETS = {
+    "Cat": {
+        "type": "object",
+        "properties": {"kind": {"type": "string"}, "lives": {"type": "integer"}},
+    },
+    "Dog": {
+        "type": "object",
+        "properties": {"kind": {"type": "string"}, "barks": {"type": "boolean"}},
+    },
+}
+EITHER = [{"$ref": "#/components/schemas/Cat"}, {"$ref": "#/components/schemas/Dog"}]
+
+
+@each_row("key", ["oneOf", "anyOf"])
+@each_row(
+    ("mapping", "kind", "valid"),
+    [
+        (None, "Cat", True),
+        (None, "cat", False),
+        ({"cat": "#/components/schemas/Cat", "tom": "Cat", "dog": "Dog"}, "tom", True),
+        ({"cat": "#/components/schemas/Cat", "tom": "Cat", "dog": "Dog"}, "dog", True),
+        ({"cat": "#/components/schemas/Cat", "tom": "Cat", "dog": "Dog"}, "Cat", False),
+        ({"cat": "#/components/schemas/Cat"}, "Dog", True),
+    ],
+)
+def test_a_discriminator_tells_which_alternative_is_meant(
+    key: str, mapping: Any, kind: str, valid: bool
+) -> None:
+    said = {"propertyName": "kind", **({"mapping": mapping} if mapping else {})}
+    schema = input_of(with_pets({key: EITHER, "discriminator": said}, **PETS))
+    validator = compile_validator(schema)
+    assert validator.is_valid({"body": {"kind": kind}}) is valid
+    assert not validator.is_valid({"body": {"lives": 9}})  # it does not say what it is
+
+
+@each_row(
+    ("reason", "text", "source"),
+    [
+        ("reference", "leads nowhere", with_body({"$ref": "#/components/schemas/A"})),
+        ("reference", "leads nowhere", with_pets({"$ref": "#/components/schemas/A/x"}, A={})),
+        ("reference", "nothing is fetched", with_body({"$ref": "https://evil.example/a.json"})),
+        ("reference", "nothing is fetched", with_body({"$ref": "//evil.example/a.json"})),
+        ("reference", "nothing is fetched", with_body({"$ref": "file:///etc/passwd"})),
+        ("reference", "nothing is fetched", with_body({"$ref": "/etc/passwd"})),
+        ("reference", "the document is in none", with_body({"$ref": "a.json"})),
+        ("reference", "no path within", with_body({"$ref": "#Pet"})),
+        (
+            "reference",
+            "without an end",
+            one({"parameters": [{"$ref": "#/paths/~1x/post/parameters/0"}]}),
+        ),
+        ("reference", "cannot be followed", with_body({"$dynamicRef": "#A"}, version="3.1.0")),
+        (
+            "schema",
+            "leads back to itself",
+            with_pets({"$ref": "#/components/schemas/A"}, A={"$ref": "#/components/schemas/A"}),
+        ),
+        ("schema", "not a usable schema", with_body({"type": "strnig"})),
+        ("schema", "not a usable schema", with_body({"minLength": "1"})),
+        ("schema", "a str stands where", with_body({"items": "x"})),
+        ("schema", "no JSON|not JSON", with_body({"enum": [2**70]})),
+        ("pattern", "no lookaround", with_body({"pattern": "^(?!aws:)"})),
+        ("pattern", "no lookaround", with_body({"patternProperties": {"(?=a)": {}}})),
+        (
+            "too large",
+            "nested too deeply",
+            with_body(json_copy('{"items":' * 200 + "{}" + "}" * 200)),
+        ),
+        (
+            "too large",
+            "holds too much",
+            with_body({"properties": {str(n): {} for n in range(60_000)}}),
+        ),
+        ("media type", "sent as application/xml", with_body({}, "application/xml")),
+        (
+            "media type",
+            "is sent as text/csv",
+            one({"parameters": [{"name": "a", "in": "query", "content": {"text/csv": {}}}]}),
+        ),
+        ("form", "is no object", with_body({"type": "array"}, "multipart/form-data")),
+        ("form", "without fields", one({"requestBody": {"content": {"multipart/form-data": {}}}})),
+        ("form", "has no name", one({"parameters": [{"in": "query"}]})),
+        ("form", "is in 'body'", one({"parameters": [{"name": "a", "in": "body"}]})),
+        (
+            "form",
+            "the style 'wavy'",
+            one({"parameters": [{"name": "a", "in": "query", "style": "wavy"}]}),
+        ),
+        ("form", "which is no parameter of it", one({}, path="/x/{id}")),
+        (
+            "form",
+            "no header can be called 'a b'",
+            one({"parameters": [{"name": "a b", "in": "header"}]}),
+        ),
+        ("form", "no cookie can be called", one({"parameters": [{"name": "a;b", "in": "cookie"}]})),
+        ("form", "a query or a fragment", one({"servers": [{"url": "https://x.example/?a="}]})),
+        ("media type", "is sent as", with_body({}, "application/json;\r\nX: y")),
+        ("form", "below a path", one({}, path="x")),
+        ("form", "no operation", document({"/x": {"post": "it"}})),
+    ],
+)
+def test_what_becomes_no_tool_is_named_with_its_reason(
+    reason: str, text: str, source: dict[str, Any]
+) -> None:
+    source["paths"]["/fine"] = {"get": {"operationId": "fine", "responses": {}}}
+    catalog, (refused,) = made(source)
+    assert catalog.names == ("fine",)
+    assert refused.operation.startswith("POST ")
+    assert refused.reason == reason
+    assert any(one in refused.text for one in text.split("|")), refused.text
+
+
+def test_a_refusal_is_a_warning_unless_somebody_takes_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, "toolcrib.bridges"):
+        openapi_catalog(one({}, path="/x/{id}"))
+    (said,) = caplog.messages
+    assert said.startswith("no tool is made of POST /x/{id}: its path has {id}")
+
+
+@each_row(
+    ("operations", "names"),
+    [
+        ([("/a", "get", "findPets"), ("/b", "get", "findDogs")], ("findPets", "findDogs")),
+        ([("/a", "get", "it"), ("/b", "get", "it")], ("it", "it_get")),
+        (
+            [("/a", "get", "it"), ("/b", "get", "it"), ("/c", "get", "it")],
+            ("it", "it_get", "get_c"),
+        ),
+        ([("/a", "get", "getPet"), ("/b", "get", "get_pet")], ("getPet", "get_pet_get")),
+        ([("/a/{id}", "get", ""), ("/a/id", "get", "")], ("get_a_by_id", "get_a_id")),
+        ([("/", "get", "")], ("get",)),
+        ([("/a", "get", "find pets/by:status")], ("find_pets_by_status",)),
+        ([("/a", "get", "x" * 200)], ("x" * 128,)),
+        ([("/a", "get", "x" * 200), ("/b", "get", "x" * 300)], ("x" * 128, "get_b")),
+        ([("/a", "get", "日本")], ("get_a",)),
+    ],
+)
+def test_each_operation_has_a_name_of_its_own(operations: Any, names: tuple[str, ...]) -> None:
+    paths: dict[str, Any] = {}
+    for path, method, id_ in operations:
+        parameters: list[Any] = [{"name": "id", "in": "path", "schema": {}}]
+        paths[path] = {method: {"operationId": id_, "responses": {}, "parameters": parameters}}
+    catalog, refused = made(document(paths))
+    assert (catalog.names, refused) == (names, [])
+
+
+def test_arguments_of_one_name_say_where_they_are_sent() -> None:
+    named = [
+        ("id", "path"),
+        ("id", "query"),
+        ("id", "header"),
+        ("body", "query"),
+        ("$top", "query"),
+    ]
+    named += [("toolcrib_api", "query"), ("日本", "query"), ("a[b]", "query"), ("a_b", "query")]
+    parameters: list[Any] = [{"name": name, "in": place, "schema": {}} for name, place in named]
+    body = {"content": {"application/json": {"schema": {}}}, "required": True}
+    source = one({"parameters": parameters, "requestBody": body}, path="/x/{id}")
+    schema = input_of(source)
+    assert list(schema["properties"]) == [
+        *("id", "id_query", "id_header", "body", "top"),
+        *("toolcrib_api_query", "query", "a_b", "a_b_query", "body_request"),
+    ]
+    assert schema["required"] == ["id", "body_request"]
+    assert schema["additionalProperties"] is False
+    assert [one.name for one in plan_of(source).parameters] == [name for name, _ in named]
+
+
+def test_a_path_has_parameters_that_its_operations_replace() -> None:
+    shared = [{"name": "a", "in": "query", "schema": {"type": "string"}}]
+    own = [{"name": "a", "in": "query", "schema": {"type": "integer"}}]
+    item = {
+        "parameters": shared,
+        "get": {"operationId": "g", "responses": {}},
+        "post": {"operationId": "p", "responses": {}, "parameters": own},
+    }
+    source = document(
+        {"/x": {"$ref": "#/components/pathItems/X"}}, components={"pathItems": {"X": item}}
+    )
+    assert input_of(source, "g")["properties"] == {"a": {"type": "string"}}
+    assert input_of(source, "p")["properties"] == {"a": {"type": "integer"}}
+
+
+SCHEMES = {
+    "header_key": {"type": "apiKey", "in": "header", "name": "X-Key"},
+    "query_key": {"type": "apiKey", "in": "query", "name": "key"},
+    "cookie_key": {"type": "apiKey", "in": "cookie", "name": "sid"},
+}
+
+
+def test_no_argument_is_a_key_or_what_the_sender_fills_in() -> None:
+    named = [("x-key", "header"), ("key", "query"), ("sid", "cookie"), ("Authorization", "header")]
+    named += [("Accept", "header"), ("content-type", "header"), ("Idempotency-Key", "header")]
+    named += [("Cookie", "header"), ("Host", "header"), ("Key", "query"), ("key", "header")]
+    parameters = [{"name": name, "in": place, "schema": {}} for name, place in named]
+    source = one({"parameters": parameters}, components={"securitySchemes": SCHEMES})
+    assert list(input_of(source)["properties"]) == ["Key", "key"]
+
+
+def test_what_looks_like_a_key_is_kept_from_records() -> None:
+    names = ("access_token", "page")
+    parameters: list[Any] = [{"name": name, "in": "query", "schema": {}} for name in names]
+    catalog, _ = made(one({"parameters": parameters}))
+    assert catalog["it"].get_definition().secret == ("access_token",)
+
+
+@each_row(
+    ("method", "asks", "safe", "claims"),
+    [
+        ("get", True, True, True),
+        ("head", True, True, True),
+        ("post", True, True, False),
+        ("put", True, True, False),
+        ("patch", True, True, False),
+        ("delete", True, False, False),
+    ],
+)
+def test_a_method_is_a_claim_that_makes_a_tool_stricter(
+    method: str, asks: bool, safe: bool, claims: bool
+) -> None:
+    entry = made(one({}, method=method))[0].by_name["it"]
+    marks = entry.tool.definition.annotations
+    assert (marks.requires_approval, marks.safe, marks.read_only) == (asks, safe, False)
+    assert entry.tool.imported is not None
+    assert (entry.tool.imported.claims == "read_only") is claims
+
+
+BASE: dict[str, Any] = {
+    "parameters": [{"name": "id", "in": "query", "schema": {"type": "integer"}}],
+    "summary": "Look at it.",
+}
+
+
+@each_row(
+    "other",
+    [
+        one(BASE, method="put"),
+        one(BASE, path="/admin"),
+        one({**BASE, "parameters": [{**BASE["parameters"][0], "in": "header"}]}),
+        one({**BASE, "parameters": [{**BASE["parameters"][0], "style": "deepObject"}]}),
+        one({**BASE, "servers": [{"url": "https://other.example"}]}),
+        one({**BASE, "security": [{}]}),
+    ],
+)
+def test_another_request_is_another_tool(other: Any) -> None:
+    """Though its name, its description and its schema are those that somebody read."""
+    source = one(BASE)
+    read = lock_catalog(openapi_catalog(source))
+    trusted = openapi_catalog(source, trust={"it": Trusted()}, lock=read)
+    assert not trusted["it"].get_definition().annotations.requires_approval
+    assert input_of(other) == input_of(source)
+    changed = openapi_catalog(other, trust={"it": Trusted()}, lock=read)
+    assert changed["it"].get_definition().annotations.requires_approval
+    digests = {one["it"].get_definition().digest for one in (trusted, changed)}
+    assert len(digests) == 2
+
+
+def test_policies_can_read_what_is_asked() -> None:
+    source = one({}, path="/x/y", method="delete")
+    catalog = openapi_catalog(source, marks={"it": {"marks": {"pii": True}}})
+    marks: Any = catalog["it"].get_definition().annotations.marks
+    assert marks["pii"] is True
+    assert marks["openapi"]["request"] == "DELETE /x/y"
+
+
+def answers(**responses: Any) -> Any:
+    said = {
+        status.lstrip("_"): {
+            "content": {kind: {"schema": schema} for kind, schema in content.items()}
+        }
+        for status, content in responses.items()
+    }
+    catalog, refused = made(one({"responses": said}))
+    assert refused == []
+    return catalog["it"].get_definition().output_schema
+
+
+JSON = "application/json"
+TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
+
+
+@each_row(
+    ("responses", "schema"),
+    [
+        ({"_200": {JSON: TEXT}}, TEXT),
+        ({"_200": {JSON: TEXT}, "_404": {JSON: NUMBER}}, TEXT),
+        ({"_200": {JSON: TEXT}, "_201": {JSON: TEXT}}, TEXT),
+        ({"_200": {JSON: TEXT}, "_202": {JSON: NUMBER}}, {"anyOf": [TEXT, NUMBER]}),
+        ({"_200": {JSON: TEXT}, "_204": {}}, {"anyOf": [TEXT, NULL]}),
+        ({"_204": {}}, NULL),
+        ({"_2XX": {JSON: TEXT}}, TEXT),
+        ({"default": {JSON: TEXT}}, TEXT),
+        ({"_200": {}, "default": {JSON: TEXT}}, None),
+        ({"_200": {JSON: TEXT, "application/xml": {}}}, TEXT),
+        ({"_200": {"text/csv": TEXT}}, None),
+        ({"_200": {JSON: {"type": "file"}}}, None),
+        ({"_200": {JSON: {"$ref": "#/nowhere"}}}, None),
+        ({"_404": {JSON: TEXT}}, None),
+        ({}, None),
+        (
+            {"_200": {JSON: {"properties": {"a": {"writeOnly": True}, "b": {"readOnly": True}}}}},
+            {"properties": {"b": {"readOnly": True}}},
+        ),
+    ],
+)
+def test_what_a_tool_gives_is_what_its_operation_answers(responses: Any, schema: Any) -> None:
+    assert answers(**responses) == schema
+
+
+def test_a_file_in_a_form_is_base64() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "one": {"type": "string", "format": "binary", "description": "a photo"},
+            "many": {"type": "array", "items": {"$ref": "#/components/schemas/File"}},
+            "name": {"type": "string"},
+        },
+    }
+    source = with_body(schema, "multipart/form-data")
+    source["components"] = {"schemas": {"File": {"type": "string", "format": "binary"}}}
+    base64 = {"type": "string", "contentEncoding": "base64"}
+    assert body_of(source)["properties"] == {
+        "one": {**base64, "description": "a photo"},
+        "many": {"type": "array", "items": base64},
+        "name": {"type": "string"},
+    }
+
+
+def test_what_an_author_says_of_a_tool_that_is_not_there_is_an_error() -> None:
+    source = one({})
+    mistyped: tuple[dict[str, Any], ...] = (
+        {"only": ["its"]},
+        {"visible": {"its": []}},
+        {"marks": {"its": {}}},
+    )
+    for said in mistyped:
+        with pytest.raises(CatalogError, match=r"the document: no tool 'its' \(did you mean 'it'"):
+            openapi_catalog(source, **said)
+    with pytest.raises(DefinitionError, match="unknown annotation"):
+        openapi_catalog(source, marks={"it": {"saef": True}})  # type: ignore[typeddict-unknown-key]
+
+
+def test_a_document_is_left_as_it_was() -> None:
+    source = with_pets(
+        {"$ref": "#/components/schemas/A", "nullable": True},
+        A={"minimum": 1, "exclusiveMinimum": True},
+    )
+    before = json.dumps(source)
+    made(source)
+    assert json.dumps(source) == before

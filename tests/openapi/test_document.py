@@ -1,0 +1,145 @@
+"""Reading documents: JSON and YAML, versions, files beside them, and nothing beyond their folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openapi.documents import document, input_of, made, one
+from openapi.petstore import DOCUMENT
+from openapi_spec_validator import validate
+from rows import each_row
+
+from toolcrib.bridges.openapi import openapi_catalog
+from toolcrib.bridges.openapi.document import Document
+from toolcrib.errors import SourceError
+
+
+def written(path: Path, text: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_the_pet_shop_is_a_document() -> None:
+    validate(Document(DOCUMENT).main.content)
+
+
+@each_row("version", ["3.0.0", "3.0.3", "3.1.0", "3.1.1", "2.0"])
+def test_a_document_is_read_from_json_yaml_or_a_dictionary(version: str, tmp_path: Path) -> None:
+    source = one({"summary": "Do it."}, version=version)
+    text = json.dumps(source)
+    for given in (
+        source,
+        written(tmp_path / "a.json", text),
+        str(written(tmp_path / "b.txt", b"\xef\xbb\xbf" + text.encode())),
+        written(tmp_path / "c.yaml", text.replace('"openapi": "', '"openapi": "')),
+    ):
+        assert openapi_catalog(given).names == ("it",)
+
+
+@each_row(
+    ("name", "content", "why"),
+    [
+        ("a.json", "{", "a.json: it is not JSON at line 1"),
+        ("a.json", '{"openapi": "3.0.0", "openapi": "3.0.1"}', "a key appears twice at line 1"),
+        ("a.yaml", "openapi: 3.0.0\nopenapi: 3.0.1\n", "a key appears twice at line 2"),
+        ("a.yaml", "openapi: [", "it is no YAML at line"),
+        ("a.yaml", "openapi: !!python/object/apply:os.getcwd []", "it is no YAML at line 1"),
+        ("a.yaml", b"openapi: \xff", "neither JSON nor YAML"),
+        ("a.yaml", "[" * 5000, "it"),
+        ("a.json", "[]", "it does not say which version it is of"),
+        ("a.json", "{}", "it does not say which version it is of"),
+        ("a.yaml", "just text", "it does not say which version it is of"),
+        ("a.json", '{"openapi": "4.0.0"}', "it says '4.0.0'"),
+        ("a.json", '{"swagger": "1.2"}', "it says '1.2'"),
+        ("a.json", '{"openapi": 3}', "it does not say which version"),
+    ],
+)
+def test_what_is_no_document(name: str, content: str | bytes, why: str, tmp_path: Path) -> None:
+    with pytest.raises(SourceError) as caught:
+        openapi_catalog(written(tmp_path / name, content))
+    assert why in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_no_file(tmp_path: Path) -> None:
+    for path in (tmp_path / "no.json", tmp_path):
+        with pytest.raises(SourceError, match="it cannot be read"):
+            openapi_catalog(path)
+
+
+def test_yaml_is_read_as_the_types_of_json(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "a.yaml",
+        "openapi: 3.0.0\npaths: {}\n200: x\n"
+        "said: [no, on, 2020-01-01, 010, 1e3, 0x1F, 1_0, ~, null, '5', 1:30]\n",
+    )
+    content = Document(path).main.content
+    assert content["200"] == "x"
+    assert content["said"] == [
+        *("no", "on", "2020-01-01", 10, 1000.0, "0x1F", "1_0", None, None, "5", "1:30")
+    ]
+
+
+def test_an_alias_that_multiplies_is_refused_and_holds_nothing_up(tmp_path: Path) -> None:
+    lines = ["openapi: 3.0.0", "bombs:", "  a0: &a0 {type: string}"]
+    lines += [
+        f"  a{n}: &a{n} {{properties: {{{', '.join(f'p{i}: *a{n - 1}' for i in range(9))}}}}}"
+        for n in range(1, 9)
+    ]
+    lines += ["paths: {/x: {post: {requestBody: {content: {application/json: {schema: *a8}}}}}}"]
+    _, (refused,) = made(written(tmp_path / "a.yaml", "\n".join(lines)))
+    assert refused.reason == "too large"
+
+
+def test_a_value_that_holds_itself_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.yaml", "openapi: 3.0.0\npaths: &a {/x: *a}")
+    with pytest.raises(SourceError, match="it is no YAML at line 2"):
+        openapi_catalog(path)
+
+
+def test_references_lead_to_files_beside_the_document(tmp_path: Path) -> None:
+    body = {"content": {"application/json": {"schema": {"$ref": "parts/pet.yaml#/Pet"}}}}
+    source = document({"/x": {"$ref": "paths/x.json"}})
+    written(tmp_path / "api.json", json.dumps(source))
+    operation = {"operationId": "it", "responses": {}, "requestBody": {"$ref": "../bodies.json#/b"}}
+    written(tmp_path / "paths/x.json", json.dumps({"post": operation}))
+    written(tmp_path / "bodies.json", json.dumps({"b": body}))
+    written(
+        tmp_path / "parts/pet.yaml",
+        "Pet: {properties: {kind: {$ref: 'kind.json'}, mate: {$ref: '#/Pet'}}}",
+    )
+    written(tmp_path / "parts/kind.json", '{"type": "string"}')
+    schema = input_of(tmp_path / "api.json")
+    assert schema["properties"]["body"] == {"$ref": "#/$defs/Pet"}
+    assert schema["$defs"] == {
+        "Pet": {"properties": {"kind": {"$ref": "#/$defs/kind"}, "mate": {"$ref": "#/$defs/Pet"}}},
+        "kind": {"type": "string"},
+    }
+
+
+@each_row(
+    ("ref", "why"),
+    [
+        ("../secret.json", "leads out of the folder"),
+        ("link.json", "leads out of the folder"),
+        ("%2e%2e/secret.json", "leads out of the folder"),
+        ("no.json", "there is no such file"),
+        ("a\0b.json", "there is no such file"),
+        ("broken.json", "it is not JSON"),
+        ("http://localhost/a.json", "nothing is fetched"),
+        ("fine.json?x=1", "nothing is fetched"),
+    ],
+)
+def test_no_reference_leads_out_of_the_folder(ref: str, why: str, tmp_path: Path) -> None:
+    written(tmp_path / "secret.json", '{"description": "canary"}')
+    written(tmp_path / "api/broken.json", "{")
+    written(tmp_path / "api/fine.json", "{}")
+    (tmp_path / "api/link.json").symlink_to(tmp_path / "secret.json")
+    source: Any = one({"requestBody": {"content": {"application/json": {"schema": {"$ref": ref}}}}})
+    catalog, (refused,) = made(written(tmp_path / "api/api.json", json.dumps(source)))
+    assert (len(catalog), refused.reason) == (0, "reference")
+    assert why in refused.text
+    assert "canary" not in refused.text

@@ -1,0 +1,263 @@
+"""From arguments to a request: the styles of the specification, and that nothing leaves its place."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openapi.documents import one, plan_of, with_body
+from rows import each_row
+
+from toolcrib import ToolError
+from toolcrib.bridges.openapi.request import ApiRequest, request_of
+
+TEXT, LIST = "blue", ["blue", "black", "brown"]
+OBJECT = {"R": 100, "G": 200, "B": 150}
+
+
+def sent(place: str, value: Any, **said: Any) -> ApiRequest:
+    """What is sent for one parameter called `color`."""
+    path = "/c/{color}/d" if place == "path" else "/c"
+    parameter = {"name": "color", "in": place, "required": True, "schema": {}, **said}
+    plan = plan_of(one({"parameters": [parameter]}, path=path, method="get"))
+    return request_of(plan, {"color": value}, "key")
+
+
+# https://spec.openapis.org/oas/v3.1.1.html#style-examples
+STYLES = [
+    ("matrix", False, TEXT, ";color=blue"),
+    ("matrix", False, LIST, ";color=blue,black,brown"),
+    ("matrix", False, OBJECT, ";color=R,100,G,200,B,150"),
+    ("matrix", True, TEXT, ";color=blue"),
+    ("matrix", True, LIST, ";color=blue;color=black;color=brown"),
+    ("matrix", True, OBJECT, ";R=100;G=200;B=150"),
+    ("label", False, TEXT, ".blue"),
+    ("label", False, LIST, ".blue,black,brown"),
+    ("label", False, OBJECT, ".R,100,G,200,B,150"),
+    ("label", True, TEXT, ".blue"),
+    ("label", True, LIST, ".blue.black.brown"),
+    ("label", True, OBJECT, ".R=100.G=200.B=150"),
+    ("simple", False, TEXT, "blue"),
+    ("simple", False, LIST, "blue,black,brown"),
+    ("simple", False, OBJECT, "R,100,G,200,B,150"),
+    ("simple", True, TEXT, "blue"),
+    ("simple", True, LIST, "blue,black,brown"),
+    ("simple", True, OBJECT, "R=100,G=200,B=150"),
+    ("form", False, TEXT, "color=blue"),
+    ("form", False, LIST, "color=blue,black,brown"),
+    ("form", False, OBJECT, "color=R,100,G,200,B,150"),
+    ("form", True, TEXT, "color=blue"),
+    ("form", True, LIST, "color=blue&color=black&color=brown"),
+    ("form", True, OBJECT, "R=100&G=200&B=150"),
+    ("spaceDelimited", False, LIST, "color=blue%20black%20brown"),
+    ("spaceDelimited", False, OBJECT, "color=R%20100%20G%20200%20B%20150"),
+    ("pipeDelimited", False, LIST, "color=blue%7Cblack%7Cbrown"),
+    ("pipeDelimited", False, OBJECT, "color=R%7C100%7CG%7C200%7CB%7C150"),
+    ("deepObject", True, OBJECT, "color%5BR%5D=100&color%5BG%5D=200&color%5BB%5D=150"),
+]
+
+
+@each_row(("style", "explode", "value", "told"), STYLES)
+def test_the_styles_of_the_specification(style: str, explode: bool, value: Any, told: str) -> None:
+    in_path = style in ("matrix", "label", "simple")
+    request = sent("path" if in_path else "query", value, style=style, explode=explode)
+    assert request.path == (f"/c/{told}/d" if in_path else f"/c?{told}")
+
+
+@each_row(
+    ("place", "said", "value", "path", "headers", "cookies"),
+    [
+        ("query", {}, True, "/c?color=true", {}, ()),
+        ("query", {}, 1.5, "/c?color=1.5", {}, ()),
+        ("query", {}, "a b&c=d#é", "/c?color=a%20b%26c%3Dd%23%C3%A9", {}, ()),
+        ("query", {}, "", "/c?color=", {}, ()),
+        ("query", {}, [], "/c", {}, ()),
+        ("query", {}, None, "/c", {}, ()),
+        ("query", {}, {"a": [1, 2], "b": {"c": 3}}, "/c?a=1&a=2&b=%7B%22c%22%3A3%7D", {}, ()),
+        ("query", {"allowReserved": True}, "a/b?c=d&e", "/c?color=a/b?c=d%26e", {}, ()),
+        (
+            "query",
+            {"style": "deepObject", "explode": True},
+            {"a": {"b": [1, 2]}},
+            "/c?color%5Ba%5D%5Bb%5D=1&color%5Ba%5D%5Bb%5D=2",
+            {},
+            (),
+        ),
+        (
+            "query",
+            {"content": {"application/json": {"schema": {}}}},
+            {"a": [1]},
+            "/c?color=%7B%22a%22%3A%5B1%5D%7D",
+            {},
+            (),
+        ),
+        ("header", {}, ["a", 1], "/c", {"color": "a,1"}, ()),
+        ("header", {"explode": True}, {"a": 1}, "/c", {"color": "a=1"}, ()),
+        ("cookie", {}, "a;b", "/c", {}, (("color", "a%3Bb"),)),
+        ("path", {}, "a/../b?c#d", "/c/a%2F..%2Fb%3Fc%23d/d", {}, ()),
+        ("path", {}, "{color}", "/c/%7Bcolor%7D/d", {}, ()),
+    ],
+)
+def test_where_a_value_is_sent(
+    place: str, said: Any, value: Any, path: str, headers: dict[str, str], cookies: Any
+) -> None:
+    request = sent(place, value, **said)
+    assert request.path == path
+    accept = {"Accept": "application/json, */*;q=0.1"}
+    assert (dict(request.headers), request.cookies) == ({**accept, **headers}, cookies)
+
+
+@each_row(
+    ("place", "value", "text"),
+    [
+        ("path", "", "cannot be empty"),
+        ("path", [], "cannot be empty"),
+        ("path", ".", "cannot be '.' or '..'"),
+        ("path", "..", "cannot be '.' or '..'"),
+        ("header", "a\r\nHost: evil.example", "printable ASCII"),
+        ("header", "é", "printable ASCII"),
+    ],
+)
+def test_what_cannot_be_sent_in_its_place(place: str, value: Any, text: str) -> None:
+    with pytest.raises(ToolError, match=text):
+        sent(place, value)
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
+def test_a_text_in_a_path_is_one_step_of_it(value: str) -> None:
+    try:
+        path = sent("path", value).path
+    except ToolError:
+        assert value in ("", ".", "..")
+        return
+    assert path.isascii()
+    assert [unquote(step) for step in path.split("/")] == ["", "c", value, "d"]
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"])), st.booleans())
+def test_a_text_in_a_query_is_one_value(value: str, reserved: bool) -> None:
+    path, _, query = sent("query", value, allowReserved=reserved).path.partition("?")
+    assert path == "/c"
+    assert parse_qsl(query, keep_blank_values=True) == [("color", value)]
+    assert "#" not in query
+
+
+@each_row(
+    ("path", "sent_as"),
+    [
+        ("/a b/é", "/a%20b/%C3%A9"),
+        ("/a HTTP/1.1\r\nX: y", "/a%20HTTP/1.1%0D%0AX:%20y"),
+        ("/a%2Fb/{", "/a%2Fb/%7B"),
+        ("/a?b=c d&e=f#g", "/a?b=c%20d&e=f"),
+        ("//evil.example/x", "//evil.example/x"),
+    ],
+)
+def test_the_path_of_a_document_is_encoded_as_well(path: str, sent_as: str) -> None:
+    assert request_of(plan_of(one({}, path=path)), {}, "key").path == sent_as
+
+
+def test_a_variable_may_have_any_name_and_stand_in_a_query() -> None:
+    named: list[Any] = [
+        {"name": name, "in": "path", "schema": {}} for name in ("user id", "+rest", "q")
+    ]
+    plan = plan_of(one({"parameters": named}, path="/u/{user id}/{+rest}?q={q}"))
+    request = request_of(plan, {"user_id": "a/b", "rest": "{q}", "q": "x&y"}, "key")
+    assert request.path == "/u/a%2Fb/%7Bq%7D?q=x%26y"
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(alphabet=st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+)  # fmt: skip
+
+
+@given(ANY_JSON, st.sampled_from(STYLES), st.booleans())
+def test_any_value_is_sent_or_refused_in_words(value: Any, style: Any, reserved: bool) -> None:
+    in_path = style[0] in ("matrix", "label", "simple")
+    said = {"style": style[0], "explode": style[1], "allowReserved": reserved}
+    try:
+        path = sent("path" if in_path else "query", value, **said).path
+    except ToolError:
+        return
+    assert re.fullmatch(r"[!$&'()*+,\-./0-9:;=?@A-Z\[\]_a-z~%]*", path)
+    assert path.count("/") == 3 if in_path else path.partition("?")[0] == "/c"
+
+
+@given(ANY_JSON, st.booleans())
+def test_any_value_in_a_header_is_one_line_of_ascii(value: Any, explode: bool) -> None:
+    try:
+        text = dict(sent("header", value, explode=explode).headers).get("color", "")
+    except ToolError:
+        return
+    assert text.isascii()
+    assert text.isprintable()
+
+
+FORM = {"a": "x y&z", "list": [1, 2], "object": {"p": 1}, "none": None, "yes": True}
+
+
+@each_row(
+    ("media_type", "schema", "encoding", "value", "kind", "body"),
+    [
+        (
+            "application/json",
+            {},
+            {},
+            FORM,
+            "application/json",
+            json.dumps(FORM, separators=(",", ":")),
+        ),
+        ("application/vnd.x+json; v=1", {}, {}, [1], "application/vnd.x+json; v=1", "[1]"),
+        ("*/*", {}, {}, None, "application/json", "null"),
+        ("text/plain", {"type": "string"}, {}, "é", "text/plain; charset=utf-8", "é"),
+        ("application/pdf", {}, {}, "aGk=", "application/pdf", "hi"),
+        (
+            "application/x-www-form-urlencoded",
+            {"type": "object", "properties": {"object": {}}},
+            {"object": {"style": "deepObject", "explode": True}, "list": {"explode": False}},
+            FORM,
+            "application/x-www-form-urlencoded",
+            "a=x%20y%26z&list=1&list=2&object%5Bp%5D=1&yes=true",
+        ),
+        (
+            "application/x-www-form-urlencoded",
+            {"type": "object", "properties": {"list": {}, "object": {}}},
+            {"object": {"contentType": "application/json"}, "list": {"explode": False}},
+            {"list": [1, 2], "object": {"p": 1}},
+            "application/x-www-form-urlencoded",
+            "list=1,2&object=%7B%22p%22%3A1%7D",
+        ),
+    ],
+)
+def test_a_body_is_sent_in_its_media_type(
+    media_type: str, schema: Any, encoding: Any, value: Any, kind: str, body: str
+) -> None:
+    content = {media_type: {"schema": schema, "encoding": encoding}}
+    plan = plan_of(one({"requestBody": {"content": content}}))
+    request = request_of(plan, {"body": value}, "key")
+    assert request.body == body.encode()
+    assert dict(request.headers)["Content-Type"] == kind
+
+
+def test_a_body_that_is_not_given_is_not_sent() -> None:
+    request = request_of(plan_of(with_body({})), {}, "key")
+    assert request.body is None
+    assert "Content-Type" not in dict(request.headers)
+
+
+@each_row("method", ["get", "head", "options", "trace", "post", "put", "patch", "delete"])
+def test_what_may_change_something_is_sent_with_the_key_of_its_call(method: str) -> None:
+    headers = dict(request_of(plan_of(one({}, method=method)), {}, "the key").headers)
+    changes = method in ("post", "put", "patch", "delete")
+    assert headers.get("Idempotency-Key") == ("the key" if changes else None)
+
+
+def test_no_repr_shows_what_is_sent() -> None:
+    request = sent("header", "canary-1")
+    assert "canary-1" not in repr(request)

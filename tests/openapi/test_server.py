@@ -1,0 +1,425 @@
+"""Keys go where the document sends them, to the servers that were named, and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import pytest
+from aiohttp import web
+from openapi.documents import document
+from openapi.petstore import serving
+from rows import each_row
+
+from toolcrib import Approve, Completed, Failed, ToolCall, ToolRunner
+from toolcrib.bridges.openapi import ApiServer, openapi_catalog
+from toolcrib.errors import MissingExtraError, SourceError
+from toolcrib.kit import HttpLimits
+from toolcrib.values.record import Outcome
+
+KEY = "canary/key+5e1c="
+SCHEMES = {
+    "header": {"type": "apiKey", "in": "header", "name": "X-Key"},
+    "query": {"type": "apiKey", "in": "query", "name": "the key"},
+    "cookie": {"type": "apiKey", "in": "cookie", "name": "sid"},
+    "bearer": {"type": "http", "scheme": "Bearer"},
+    "basic": {"type": "http", "scheme": "basic"},
+    "other": {"type": "http", "scheme": "token"},
+    "oauth": {"type": "oauth2", "flows": {}},
+    "oidc": {"type": "openIdConnect", "openIdConnectUrl": "https://login.example"},
+    "mutual": {"type": "mutualTLS"},
+}
+
+
+async def yes(_: object) -> Approve:
+    return Approve(by="a test")
+
+
+async def echo(request: web.Request) -> web.StreamResponse:
+    said = {"query": request.query_string, "headers": dict(request.headers), "path": request.path}
+    return web.json_response(said)
+
+
+async def nobody_asks(_: web.Request) -> web.StreamResponse:
+    pytest.fail("it was asked")
+
+
+@asynccontextmanager
+async def answering(handler: Any = echo) -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_route("*", "/{rest:.*}", handler)
+    async with serving(app) as origin:
+        yield origin
+
+
+async def asked(
+    api: ApiServer, security: Any = (), *, method: str = "get", **operation: Any
+) -> Outcome:
+    """One call of the only operation of a document that demands these schemes."""
+    said = {"operationId": "it", "responses": {}, "security": list(security), **operation}
+    source = document({"/x": {method: said}}, components={"securitySchemes": SCHEMES})
+    catalog = openapi_catalog(source, http=api)
+    return await ToolRunner(catalog, approver=yes).exec(ToolCall("a", "it", "{}"))
+
+
+def echoed(outcome: Outcome) -> Any:
+    assert isinstance(outcome, Completed), outcome
+    return outcome.value
+
+
+def hexed(text: str) -> str:
+    return "".join(f"\\u{ord(character):04X}" for character in text)
+
+
+def slashed(text: str) -> str:
+    return text.replace("/", "\\/")
+
+
+def saying(status: int, body: bytes = b"", **headers: str) -> Any:
+    async def handler(_: web.Request) -> web.StreamResponse:
+        said = {name.replace("_", "-"): value for name, value in headers.items()}
+        return web.Response(status=status, body=body, headers=said)
+
+    return handler
+
+
+@each_row(
+    ("scheme", "place", "name", "told"),
+    [
+        ("header", "headers", "X-Key", "[key]"),
+        ("cookie", "headers", "Cookie", "sid=[key]"),
+        ("bearer", "headers", "Authorization", "Bearer [key]"),
+        ("oauth", "headers", "Authorization", "Bearer [key]"),
+        ("oidc", "headers", "Authorization", "Bearer [key]"),
+        ("other", "headers", "Authorization", "Token [key]"),
+    ],
+)
+async def test_a_key_is_sent_as_its_scheme_says_and_never_comes_back(
+    scheme: str, place: str, name: str, told: str
+) -> None:
+    seen: list[str] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        seen.append(request.headers[name])
+        return await echo(request)
+
+    async with answering(handler) as origin:
+        outcome = await asked(ApiServer(origin, keys={scheme: KEY}), [{scheme: []}])
+    assert echoed(outcome)[place][name] == told
+    assert seen == [told.replace("[key]", KEY)]
+    assert KEY not in repr(outcome)
+
+
+async def test_a_key_in_a_query_is_quoted_and_never_comes_back() -> None:
+    async with answering() as origin:
+        outcome = await asked(ApiServer(origin, keys={"query": KEY}), [{"query": []}])
+    assert echoed(outcome)["query"] == "the key=[key]"
+
+
+@each_row("escape", [str, quote, lambda key: quote(key, safe=""), quote_plus, hexed, slashed])
+async def test_however_a_server_writes_a_key_it_never_comes_back(escape: Any) -> None:
+    async with answering(
+        saying(200, f'{{"a": "{escape(KEY)}!"}}'.encode(), Content_Type="text/plain")
+    ) as origin:
+        outcome = await asked(ApiServer(origin, keys={"query": KEY}), [{"query": []}])
+    assert echoed(outcome) == '{"a": "[key]!"}'
+
+
+async def test_a_password_never_comes_back_in_whichever_form() -> None:
+    user = "ada:canary-password"
+    coded = base64.b64encode(user.encode()).decode()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        assert request.headers["Authorization"] == f"Basic {coded}"
+        return web.json_response({"a": coded, "b": user, "c": ["canary-password"]}, status=500)
+
+    async with answering(handler) as origin:
+        outcome = await asked(ApiServer(origin, keys={"basic": user}), [{"basic": []}])
+    assert isinstance(outcome, Failed)
+    assert outcome.told.endswith('{"a":"[key]","b":"[key]","c":["[key]"]}')
+
+
+@each_row(
+    ("security", "keys", "header"),
+    [
+        ([{"bearer": []}, {"header": []}], {"header": KEY}, "X-Key"),
+        ([{"bearer": []}, {"header": []}], {"header": KEY, "bearer": KEY}, "Authorization"),
+        ([{}, {"header": []}], {"header": KEY}, "X-Key"),
+        ([{"mutual": []}, {"header": []}], {"header": KEY, "mutual": KEY}, "X-Key"),
+        ([{"header": [], "bearer": []}], {"header": KEY, "bearer": KEY}, "X-Key"),
+        ([{"header": [], "bearer": []}], {"header": KEY, "bearer": KEY}, "Authorization"),
+        ([{}, {"header": []}], {}, None),
+        ([], {"header": KEY}, None),
+    ],
+)
+async def test_the_first_alternative_whose_keys_are_here_is_taken(
+    security: Any, keys: Any, header: str | None
+) -> None:
+    async with answering() as origin:
+        headers = echoed(await asked(ApiServer(origin, keys=keys), security))["headers"]
+    sent = {"X-Key", "Authorization"}.intersection(headers)
+    assert header in sent if header else not sent
+
+
+@each_row(
+    "security",
+    [[{"bearer": []}], [{"header": [], "bearer": []}], [{"mutual": []}], [{"unheard of": []}]],
+)
+async def test_without_the_keys_nothing_is_sent(security: Any) -> None:
+    async with answering(nobody_asks) as origin:
+        outcome = await asked(ApiServer(origin, keys={"header": KEY, "mutual": KEY}), security)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.message.startswith("the API asks for a key that is not here")
+    assert not outcome.error.retryable
+
+
+async def test_a_key_may_be_that_of_the_moment() -> None:
+    tokens = iter(["first-token", "second-token"])
+
+    async def renewed() -> str:
+        await asyncio.sleep(0)
+        return next(tokens)
+
+    seen: list[str] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        seen.append(request.headers["Authorization"])
+        return web.Response()
+
+    async with answering(handler) as origin:
+        api = ApiServer(origin, keys={"bearer": renewed, "header": lambda: "x"})
+        for _ in range(2):
+            await asked(api, [{"bearer": []}])
+    assert seen == ["Bearer first-token", "Bearer second-token"]
+
+
+@each_row(
+    ("url", "keys", "text"),
+    [
+        ("api.example.com", {}, "'api.example.com' is no server"),
+        ("ftp://api.example.com", {}, "is no server"),
+        ("https://", {}, "is no server"),
+        ("https://user:pw@api.example.com", {}, "is no server"),
+        ("https://api.example.com/v1?x=1", {}, "is no server"),
+        ("https://api.example.com#x", {}, "is no server"),
+        ("https://api.example.com", {"k": ""}, "the key 'k' is empty"),
+        ("https://api.example.com", {"k": "canary\r\nX: y"}, "no text that a request can hold"),
+        ("https://api.example.com", {"k": 5}, "no text that a request can hold"),
+    ],
+)
+def test_what_is_no_server_or_no_key(url: str, keys: Any, text: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        ApiServer(url, keys=keys)
+    assert text in str(caught.value)
+    assert "canary" not in str(caught.value)
+
+
+@each_row("server", ["https://evil.example", "http://127.0.0.1:1", "//evil.example/v1", "ftp://x"])
+@each_row("of_path", [False, True])
+async def test_a_server_that_only_the_document_names_is_not_asked(
+    server: str, of_path: bool
+) -> None:
+    operation = {"operationId": "it", "responses": {}, "security": [{"header": []}]}
+    item: dict[str, Any] = {"get": operation}
+    (item if of_path else operation)["servers"] = [{"url": server}]
+    source = document({"/x": item}, components={"securitySchemes": SCHEMES})
+    source["servers"] = [{"url": "https://evil.example/v1"}]
+    async with answering(nobody_asks) as origin:
+        catalog = openapi_catalog(source, http=ApiServer(origin, keys={"header": KEY}))
+        outcome = await ToolRunner(catalog, approver=yes).exec(ToolCall("a", "it", "{}"))
+    assert isinstance(outcome, Failed)
+    assert "that server is not among those that may be asked" in outcome.error.message
+
+
+async def test_another_server_is_asked_if_its_author_names_it() -> None:
+    async with answering() as first, answering() as second:
+        port = second.rpartition(":")[2]
+        servers = [{"url": "http://127.0.0.1:{port}/v9", "variables": {"port": {"default": port}}}]
+        api = ApiServer(f"{first}/v1", also=[second])
+        said = echoed(await asked(api, servers=servers))
+        assert (said["headers"]["Host"], said["path"]) == (second[7:], "/v9/x")
+        said = echoed(await asked(api, servers=[{"url": "/v2"}]))
+        assert (said["headers"]["Host"], said["path"]) == (first[7:], "/v2/x")
+        said = echoed(await asked(api))
+        assert (said["headers"]["Host"], said["path"]) == (first[7:], "/v1/x")
+
+
+async def test_a_name_that_leads_to_a_private_address_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def resolved(host: str, port: int, *_: Any, **__: Any) -> Any:
+        return [(2, 1, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr("socket.getaddrinfo", resolved)
+    async with answering(nobody_asks) as origin:
+        api = ApiServer(f"http://pets.example:{origin.rpartition(':')[2]}")
+        outcome = await asked(api, method="post")
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code == "capability_error"
+    assert "has no public address" in outcome.error.message
+
+
+@each_row(("method", "code"), [("get", "tool_error"), ("post", "outcome_unknown")])
+@each_row("status", [301, 302, 303, 307, 308])
+@each_row("location", ["https://evil.example/", "http://169.254.169.254/", "/elsewhere"])
+async def test_redirects_are_not_followed(
+    method: str, code: str, status: int, location: str
+) -> None:
+    """And may stand for what was done: 303 says so."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        assert request.path == "/x"
+        return web.Response(status=status, headers={"Location": location})
+
+    async with answering(handler) as origin:
+        outcome = await asked(ApiServer(origin), method=method)
+    assert isinstance(outcome, Failed)
+    assert (outcome.error.code, outcome.error.retryable) == (code, False)
+    assert "redirects are not followed" in outcome.error.message
+
+
+@each_row(
+    ("status", "method", "code", "again"),
+    [
+        (400, "post", "tool_error", False),
+        (404, "get", "tool_error", False),
+        (408, "post", "tool_error", True),
+        (429, "post", "tool_error", True),
+        (500, "get", "tool_error", True),
+        (500, "post", "tool_error", False),
+        (502, "get", "tool_error", True),
+        (502, "post", "outcome_unknown", False),
+        (503, "post", "tool_error", True),
+        (504, "patch", "outcome_unknown", False),
+        (504, "put", "outcome_unknown", True),
+        (504, "delete", "outcome_unknown", True),
+        (599, "get", "tool_error", True),
+    ],
+)
+async def test_what_a_status_says_of_the_call(
+    status: int, method: str, code: str, again: bool
+) -> None:
+    async with answering(saying(status)) as origin:
+        outcome = await asked(ApiServer(origin), method=method)
+    assert isinstance(outcome, Failed)
+    assert (outcome.error.code, outcome.error.retryable) == (code, again)
+    assert f"The API answered {status}" in outcome.error.message
+
+
+async def test_a_model_is_told_when_to_ask_again() -> None:
+    async with answering(saying(429, Retry_After="30")) as origin:
+        outcome = await asked(ApiServer(origin))
+    assert isinstance(outcome, Failed)
+    assert outcome.error.message == (
+        "The API answered 429 Too Many Requests, and to ask again in 30 seconds."
+    )
+
+
+@each_row(
+    ("body", "kind", "said"),
+    [
+        (b'{"why": "no \\u0041"}', "application/problem+json", '{"why":"no A"}'),
+        (b"no\n  such \x00 thing", "text/plain", "no such \x00 thing"),
+        (b"<html>", "application/octet-stream", None),
+        (b"{broken", "application/json", None),
+        (b"x" * 10_000, "text/plain", "x" * 4000),
+        (b"", "text/plain", None),
+    ],
+)
+async def test_what_a_model_reads_of_an_error(body: bytes, kind: str, said: str | None) -> None:
+    async with answering(saying(400, body, Content_Type=kind)) as origin:
+        outcome = await asked(ApiServer(origin))
+    assert isinstance(outcome, Failed)
+    told = f"The API answered 400 Bad Request. It says: {said}" if said else ""
+    assert outcome.told == told
+
+
+@each_row(
+    ("body", "kind", "value"),
+    [
+        (b'{"a": [1, 2.5, null]}', "application/json", {"a": [1, 2.5, None]}),
+        (b"123456789012345678901234567890", "application/json", 123456789012345678901234567890),
+        (b"", "application/json", None),
+        ("é".encode(), "text/plain", "é"),
+        (b"<a/>", "application/xml", "<a/>"),
+        (b"\x00\xff", "image/png", {"media_type": "image/png", "base64": "AP8="}),
+    ],
+)
+async def test_what_an_answer_gives(body: bytes, kind: str, value: Any) -> None:
+    async with answering(saying(200, body, Content_Type=kind)) as origin:
+        assert echoed(await asked(ApiServer(origin))) == value
+
+
+@each_row(
+    ("body", "headers", "text"),
+    [
+        (b"{broken", {"Content_Type": "application/json"}, "is not the JSON that it says"),
+        (b"x" * 2000, {}, "gave too large an answer"),
+        (b"x", {"Content_Encoding": "gzip"}, "gave a compressed answer"),
+    ],
+)
+async def test_what_was_done_is_said_to_be_done(body: bytes, headers: Any, text: str) -> None:
+    async with answering(saying(201, body, **headers)) as origin:
+        api = ApiServer(origin, limits=HttpLimits(body_bytes=1000))
+        outcome = await asked(api, method="post")
+    assert isinstance(outcome, Failed)
+    assert (outcome.error.code, outcome.error.retryable) == ("tool_error", False)
+    assert "It was done (status 201)" in outcome.error.message
+    assert text in outcome.error.message
+
+
+@each_row(
+    ("status", "method", "code"),
+    [(400, "post", "tool_error"), (500, "post", "outcome_unknown"), (500, "get", "tool_error")],
+)
+async def test_an_error_that_is_too_large_is_none_that_may_be_tried_again(
+    status: int, method: str, code: str
+) -> None:
+    async with answering(saying(status, b"x" * 2000)) as origin:
+        api = ApiServer(origin, limits=HttpLimits(body_bytes=1000))
+        outcome = await asked(api, method=method)
+    assert isinstance(outcome, Failed)
+    assert (outcome.error.code, outcome.error.retryable) == (code, False)
+
+
+async def test_a_call_that_is_cancelled_ends_its_request() -> None:
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        began.set()
+        await reader.read()  # until the other side is gone
+        ended.set()
+        writer.close()
+
+    async with await asyncio.start_server(handle, "127.0.0.1", 0) as server:
+        api = ApiServer(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        task = asyncio.create_task(asked(api, method="post"))
+        await began.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(ended.wait(), 5)
+
+
+def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("openapi: 3.0.0", encoding="utf-8")
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    for made in (lambda: ApiServer("https://a.com"), lambda: openapi_catalog(tmp_path / "a.yaml")):
+        with pytest.raises(MissingExtraError, match=r"pip install 'toolcrib\[openapi\]'"):
+            made()
+
+
+async def test_a_saved_key_is_in_no_part_of_a_definition() -> None:
+    source = document({"/x": {"get": {"operationId": "it", "responses": {}}}})
+    catalog = openapi_catalog(source, http=ApiServer("https://x.example", keys={"header": KEY}))
+    definition = catalog["it"].get_definition()
+    assert KEY not in json.dumps(definition.to_dict())
