@@ -28,7 +28,7 @@ from toolcrib.bridges.mcp.client import CALLING, McpClient
 from toolcrib.bridges.mcp.elicitation import (
     Asked,
     ClientApprover,
-    ClientApprovers,
+    MayApprove,
 )
 from toolcrib.bridges.mcp.shown import refused, result_of
 from toolcrib.errors import ErrorCode
@@ -149,9 +149,9 @@ class OneCall:
 
 def begun(
     runner: ToolRunner,
-    approvers: ClientApprovers,
     context: _Context,
     params: types.CallToolRequestParams,
+    may_approve: MayApprove | None,
     *,
     caller: Caller,
     tally: RunTally,
@@ -161,10 +161,16 @@ def begun(
     if asked is not None and asked.request.run_id != tally.run_id:
         tally = asked.tally
     call_id = f"call_{secrets.token_hex(8)}" if asked is None else asked.request.call_id
-    pinned = {} if asked is None else asked.pinned
-    approver = approvers.about(call_id, context, caller, tally=tally, pinned=pinned)
+    approver = ClientApprover(
+        context,
+        caller,
+        tally=tally,
+        may_approve=may_approve,
+        other=runner.approver,
+        pinned={} if asked is None else asked.pinned,
+    )
     progress = Progress(context.session)
-    scope = CallScope(tally, observer=progress)
+    scope = CallScope(tally, observer=progress, approver=approver)
     if asked is not None:
         request = asked.request
         given = approver.answers(request, asked.said(params.input_responses))

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeAlias
-from weakref import WeakValueDictionary
 
 import mcp_types as types
 import msgspec
@@ -131,7 +130,7 @@ class ClientApprover:
         self._tally = tally
         self._may_approve = may_approve
         self._other = other
-        self.pinned = pinned  # what default factories made for the call when it was asked about
+        self._pinned = pinned
         self.asked: Asked | None = None
         self.why_not = ""
         self._dismissed = False
@@ -145,6 +144,14 @@ class ClientApprover:
         if given is None or self._dismissed or not self.allows(request):
             return {}
         return {request.id: answer_of(given, request, self._caller.id)}
+
+    async def __call__(self, request: ApprovalRequest) -> Answer | None:
+        """Raises ApprovalError where nobody can be asked."""
+        return await self.ask_keeping(request, {})
+
+    async def kept(self, _run_id: str, _call_id: str, _caller: str, /) -> JsonObject:
+        """Return what default factories made for the call when it was asked about."""
+        return self._pinned
 
     async def ask_keeping(self, request: ApprovalRequest, pinned: JsonObject, /) -> Answer | None:
         """Raises ApprovalError where nobody can be asked."""
@@ -197,47 +204,6 @@ class ClientApprover:
             if answer is not None or request.expired():
                 return answer
             await asyncio.sleep(_AGAIN)
-
-
-class ClientApprovers:
-    """The one approver of a server's runner, which asks about each call whom that call may ask.
-
-    `other` is who is asked where that is not the client.
-    """
-
-    def __init__(self, may_approve: MayApprove | None) -> None:
-        self._may_approve = may_approve
-        self._of: WeakValueDictionary[str, ClientApprover] = WeakValueDictionary()
-        self.other: Approver | None = None
-
-    def about(
-        self,
-        call_id: str,
-        context: ServerRequestContext[Any],
-        caller: Caller,
-        *,
-        tally: RunTally,
-        pinned: JsonObject,
-    ) -> ClientApprover:
-        """Return who is asked about a call, as long as somebody holds it."""
-        made = self._of[call_id] = ClientApprover(
-            context,
-            caller,
-            tally=tally,
-            may_approve=self._may_approve,
-            other=self.other,
-            pinned=pinned,
-        )
-        return made
-
-    async def __call__(self, request: ApprovalRequest) -> Answer | None:
-        return await self.ask_keeping(request, {})
-
-    async def ask_keeping(self, request: ApprovalRequest, pinned: JsonObject, /) -> Answer | None:
-        return await self._of[request.call_id].ask_keeping(request, pinned)
-
-    async def kept(self, _run_id: str, call_id: str, _caller: str, /) -> JsonObject:
-        return self._of[call_id].pinned
 
 
 def form_of(request: ApprovalRequest) -> types.ElicitRequestFormParams:

@@ -43,7 +43,6 @@ from starlette.applications import Starlette
 from toolcrib.bridges.mcp.calls import OneCall, Result, begun
 from toolcrib.bridges.mcp.doors import caller_of, http_app
 from toolcrib.bridges.mcp.elicitation import (
-    ClientApprovers,
     MayApprove,
     StillOpen,
     read_state,
@@ -155,8 +154,10 @@ class _Runs:
 class Calls:
     """Runs the calls of clients, and holds those that wait for an answer between two requests."""
 
-    def __init__(self, approvers: ClientApprovers, tasks: ServedTasks, task_after: float) -> None:
-        self._approvers = approvers
+    def __init__(
+        self, may_approve: MayApprove | None, tasks: ServedTasks, task_after: float
+    ) -> None:
+        self._may_approve = may_approve
         self._tasks = tasks
         self._task_after = task_after
         self._open: OrderedDict[str, OneCall] = OrderedDict()
@@ -181,7 +182,7 @@ class Calls:
             call.take(context, params.input_responses)
         else:
             call = begun(
-                runner, self._approvers, context, params, caller=caller, tally=tally, asked=state
+                runner, context, params, self._may_approve, caller=caller, tally=tally, asked=state
             )
         as_task = self._tasks.taken_by(context)
         if await call.ended(self._task_after if as_task else None):
@@ -238,10 +239,9 @@ class McpServer:
         page_size: int,
         task_after: float,
     ) -> None:
-        self._approvers = ClientApprovers(may_approve)
-        self._take(runner)
+        self._runner = runner
         self._tasks = ServedTasks(self._who)
-        self._calls = Calls(self._approvers, self._tasks, task_after)
+        self._calls = Calls(may_approve, self._tasks, task_after)
         self._caller = caller
         self._page_size = page_size
         self._all_runs: WeakSet[_Runs] = WeakSet()
@@ -269,11 +269,6 @@ class McpServer:
         sealed = RequestStateSecurity(keys=keys, ttl=DEFAULT_SECONDS)
         self.server.middleware.append(RequestStateBoundary(sealed, default_audience=name))
 
-    def _take(self, runner: ToolRunner) -> None:
-        self._runner = runner
-        self._approvers.other = runner.approver
-        self._asking = runner.with_approver(self._approvers)
-
     @property
     def runner(self) -> ToolRunner:
         return self._runner
@@ -281,7 +276,7 @@ class McpServer:
     async def use(self, runner: ToolRunner) -> None:
         """Serve the tools of another runner from now on, and tell the clients that the list is new."""
         check_type("runner", runner, ToolRunner, "a ToolRunner")
-        self._take(runner)
+        self._runner = runner
         await self._changes.publish(ToolsListChanged())
         for runs in list(self._all_runs):
             for session in runs.sessions():
@@ -376,7 +371,7 @@ class McpServer:
     async def _call(self, context: _Context, params: types.CallToolRequestParams) -> Any:
         caller = self._who()
         tally = context.lifespan_context.of(context, caller).tally
-        return await self._calls.answer(self._asking, context, params, caller=caller, tally=tally)
+        return await self._calls.answer(self._runner, context, params, caller=caller, tally=tally)
 
 
 def _guarded(
