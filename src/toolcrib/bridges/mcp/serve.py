@@ -326,8 +326,10 @@ class McpServer:
         try:
             yield runs
         finally:
-            self._streams.close()
-            await self._calls.aclose()
+            self._all_runs.discard(runs)
+            if not self._all_runs:
+                self._streams.close()
+                await self._calls.aclose()
 
     async def _initialized(self, context: _Context, _params: types.NotificationParams) -> None:
         context.lifespan_context.of(context, self._who())
