@@ -23,6 +23,7 @@ from toolcrib.tools.decorator import tool_from_dict
 from toolcrib.tools.trust import Pins, Trusts
 from toolcrib.values.context import CallContext
 from toolcrib.values.definition import All, AnnotationOptions, ImportedForm
+from toolcrib.values.json import canonical_json
 from toolcrib.values.typed import Checked, names_wrong_types
 
 _LOGGER = logging.getLogger("toolcrib.bridges")
@@ -152,7 +153,8 @@ def _made(form: ImportedForm, plan: RequestPlan, author: _AuthorSays) -> Tool[..
         raise _unusable(error) from None
     assert tool.imported is not None  # noqa: S101  its form is
     brought = tool.imported.brought
-    claimed = msgspec.structs.replace(brought.annotations, marks={"openapi": request})
+    claims = canonical_json({"openapi": request})
+    claimed = msgspec.structs.replace(brought.annotations, marks_json=claims)
     brought = msgspec.structs.replace(brought, annotations=claimed)
     tool.imported = tool.imported._replace(brought=brought)
     return tool
