@@ -124,6 +124,18 @@ assert openapi_catalog("api.yaml", http=ApiServer("https://api.example.com")).na
 """
 
 
+BRIDGED = """
+from toolcrib import ALL, ToolRunner, tool
+from toolcrib.bridges.langchain import to_langchain_tools
+
+@tool(visible=ALL)
+def double(number: int) -> int:
+    "Double it."
+    return 2 * number
+
+(made,) = to_langchain_tools(ToolRunner([double]))
+assert made.invoke({"number": 21}) in (42, "42")
+"""
 EXTRAS = {
     "": "",
     "ag-ui": FRONTS,
@@ -134,6 +146,7 @@ EXTRAS = {
     "cli": "from toolcrib.cli import run as command\nassert command(['--version']) == 0",
     "http": SERVED,
     "kit": KIT,
+    "langchain": BRIDGED,
     "limits": LIMITED,
     "mcp": MCP,
     "local": "import xllamacpp" + PICKED.replace("NAME", "embedding"),

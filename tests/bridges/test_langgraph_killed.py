@@ -9,6 +9,8 @@ from children import Talking
 
 from toolcrib.audit import AuditLog
 
+pytestmark = pytest.mark.exhaustive  # real programs, for seconds each
+
 
 def run_child(folder: Path, *arguments: str) -> tuple[int, list[str]]:
     with Talking("-m", "bridges.langgraph_child", str(folder), *arguments) as child:

@@ -15,6 +15,8 @@ import pytest
 from bridges.mcp_suite import MCP, NODE, OURS, judged, serving, suite
 from conftest import ROOT
 
+pytestmark = pytest.mark.exhaustive  # real programs, for seconds each
+
 NO_RESOURCES = "a catalog has tools: it has no resources"
 NO_PROMPTS = "a catalog has tools: it has no prompts"
 NO_COMPLETION = "completion is about the arguments of prompts and of templates of resources"

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+pytestmark = pytest.mark.exhaustive  # real programs, for seconds each
+
 NPM = ROOT / "tests" / "mcp" / "node_modules"
 CLIENT = Path(__file__).parent / "mcp_conformance_client.py"
 RELEASED, NEXT = "conformance", "conformance-next"  # the newer one has 2026-07-28

@@ -18,6 +18,8 @@ from toolcrib.clients import LocalClient
 from toolcrib.lint import check_tools
 from toolcrib.values.content import File, Image, Link
 
+pytestmark = pytest.mark.exhaustive  # real programs, for seconds each
+
 TOOLS = {
     "time": ["get_current_time", "convert_time"],
     "git": ["git_status", "git_log", "git_commit"],

@@ -59,6 +59,8 @@ HARMLESS = {
     "ChatRequest.output",  # the schema of an author's type, and the restorer of a provider's form
     "Offer.output",  # likewise
     "ChatLimits.text",  # how many characters
+    "RefusedOperation.text",  # why an operation of a document is no tool
+    "RequestPlan.body",  # how a body is made, before there is one
 }
 INTERNAL = (
     ".runner.limiter.",
