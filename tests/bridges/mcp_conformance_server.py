@@ -34,7 +34,7 @@ PNG = (
     "gg=="
 )
 WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEARKwAAIhYAQACABAAZGF0YQAAAAA="
-AFTER, SLOW = 0.1, 0.3  # seconds after which a call is a task, and that some calls take
+AFTER, SLOW = 0.5, 1.0  # seconds after which a call is a task, and that some calls take
 TEXT = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 warnings.simplefilter("ignore")  # sampling and logging are deprecated, and judged

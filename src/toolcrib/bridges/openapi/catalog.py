@@ -141,7 +141,10 @@ def _made(form: ImportedForm, plan: RequestPlan, author: _AuthorSays) -> Tool[..
     """
     handlers, visible = {plan.name: _caller(plan)}, author.visible.get(plan.name)
     said = author.marks.get(plan.name, {})
-    request = {"request": f"{plan.method} {plan.path}", "digest": plan.digest}
+    try:
+        request = {"request": f"{plan.method} {plan.path}", "digest": plan.digest}
+    except TypeError:
+        raise NoTool("form", "it holds a lone surrogate, which no request can") from None
     marks: AnnotationOptions = {**said, "marks": {**said.get("marks", {}), "openapi": request}}
     try:
         tool = tool_from_dict(form, handlers, visible, marks={plan.name: marks})
