@@ -25,7 +25,7 @@ from toolcrib.schema.derive.plain import is_mark, same_json
 from toolcrib.schema.references import pointer_of, read_text
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected
-from toolcrib.values.json import JsonObject, canonical_json, is_whole, json_bytes
+from toolcrib.values.json import JsonObject, canonical_json, has_rounded, json_bytes
 from toolcrib.values.record import CallError
 
 Steps: TypeAlias = tuple[str | int, ...]
@@ -101,7 +101,7 @@ class _Reader:
 
     @cached_property
     def _shown_again(self) -> JsonObject:
-        """What the tool reads of what was shown."""
+        """The arguments that the tool reads of those that were shown, if they are sent to it."""
         try:
             shown = _Edit(self._hydrated.arguments, self._hydrated, as_written=True)
         except Stopped:
@@ -122,8 +122,9 @@ class _Edit:
         self._origins = added.origins
         self._asked = added.asked
         self._whole = added.sets.union(hydrated.building.normalised)  # left or written as a whole
-        above = {at[:depth] for at in added.origins for depth in range(len(at) + 1)}
-        self._special = {pointer_of(at) for at in above}.union(*map(_with_those_above, self._whole))
+        self._defaults = {at[:depth] for at in added.origins for depth in range(len(at) + 1)}
+        pointers = map(pointer_of, self._defaults)
+        self._special = set(pointers).union(*map(_with_those_above, self._whole))
         sent = set(map(canonical_json, _marks_in(hydrated.building.sent)))
         shown = set(map(canonical_json, _marks_in(self.shown)))
         defaults = {canonical_json(_at_place(self.shown, at)) for at in added.origins}
@@ -141,8 +142,10 @@ class _Edit:
     def same(self, one: Any, other: Any) -> bool:
         """Return whether two values are the same JSON; each pair of containers is compared once."""
         if not (isinstance(one, dict | list) and isinstance(other, one.__class__)):
-            digits = one.__class__ is other.__class__ or all(map(_has_digits, (one, other)))
-            return digits and same_json(one, other)
+            is_one_kind = one.__class__ is other.__class__
+            return same_json(one, other) and (
+                is_one_kind or not any(map(has_rounded, (one, other)))
+            )
         key = id(one), id(other)
         if key not in self._known:
             steps = set(one) if isinstance(one, dict) else range(len(one))
@@ -200,10 +203,11 @@ class _Edit:
         place = pointer_of(was)
         if sent is _ABSENT:
             return self._written(shown)
-        if place not in self._special or place in self._whole:
-            below = ((it, made) for it, made in self._origins.items() if it[: len(was)] == was)
-            made_here = (it for it, made in below if isinstance(made, Made))
-            self._left_out.update(((*at, *it[len(was) :]), it) for it in made_here)
+        if place not in self._special:
+            return sent
+        if place in self._whole:
+            if was in self._defaults:
+                self._leave_out_below(was, at)
             return sent
         if isinstance(shown, dict) and isinstance(sent, dict):
             made = {
@@ -218,6 +222,12 @@ class _Edit:
             )
             return [part for part in parts if part is not _ABSENT]
         return sent
+
+    def _leave_out_below(self, was: Steps, at: Steps) -> None:
+        """Note the defaults that factories made in what was shown at `was` and stands at `at` now."""
+        for place, made in self._origins.items():
+            if isinstance(made, Made) and place[: len(was)] == was:
+                self._left_out[*at, *place[len(was) :]] = place
 
     def _written(self, edited: Any) -> Any:
         """Return a value that is sent as it was written. Raises Stopped for a mark in it."""
@@ -424,11 +434,6 @@ def _in_order(first: Collection[str], then: Collection[str]) -> Iterator[str]:
     """Yield the names of `then`: those of `first` in its order before the others."""
     yield from (name for name in first if name in then)
     yield from (name for name in then if name not in first)
-
-
-def _has_digits(number: Any) -> bool:
-    """Return whether a number has the digits that were written, which a float beyond 2^53 has not."""
-    return not isinstance(number, float) or not number.is_integer() or is_whole(number)
 
 
 def _part(value: Any, step: Any) -> Any:
