@@ -37,7 +37,7 @@ from toolcrib import (
 )
 from toolcrib.approvals import ApprovalStore, answer_later
 from toolcrib.audit import AuditLog
-from toolcrib.errors import ProviderError, SourceError
+from toolcrib.errors import DefinitionError, ProviderError, SourceError
 from toolcrib.policies import budget
 from toolcrib.runner import CallScope
 from toolcrib.testing import MemorySink, ScriptedClient, call
@@ -497,6 +497,11 @@ async def test_the_type_of_its_answer_is_the_schema_of_the_result() -> None:
     hidden = agent("a secret").as_tool("ask", "Asks.")
     result = await boss(hidden, call("ask", prompt="?"), "ok").run("go")
     assert (result.records[0].result, result.messages[-2].content) == (None, "a secret")
+
+
+def test_a_model_chooses_an_agent_by_a_description() -> None:
+    with pytest.raises(DefinitionError, match="tool 'a' has no description"):
+        agent("done").as_tool("a", "")
 
 
 def test_marks() -> None:

@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from toolcrib.errors import AnswerError, ClientError, ToolcribError, ToolError
+from toolcrib.runner.idempotency import key_of
 from toolcrib.runner.output import Unusable
 from toolcrib.runner.stopped import Suspended
 from toolcrib.tools import Tool, tool
 from toolcrib.values.context import CallContext, CallScope, RunTally, Surroundings
 from toolcrib.values.decision import Answer, Caller, OuterCall
 from toolcrib.values.definition import All, AnnotationOptions
-from toolcrib.values.json import sha256_hex, to_plain
+from toolcrib.values.json import to_plain
 from toolcrib.values.record import ToolInvocationRecord, state_of
 from toolcrib.values.run import (
     ApprovalRequested,
@@ -50,6 +51,11 @@ about."""
 _MOST_NAMED = 20
 
 
+Prompt: TypeAlias = Annotated[
+    str, "What to do, with all that has to be known for it: nothing else is told."
+]
+
+
 class OuterRun(NamedTuple):
     """The call of another run that a run is begun by, and what that run has for it."""
 
@@ -73,7 +79,7 @@ _RUNNING: ContextVar[tuple[object, ...]] = ContextVar("toolcrib_agents_running",
 
 def inner_run_id(run_id: str, call_id: str) -> str:
     """Return the id of the run that a call of an agent begins."""
-    return f"run_{sha256_hex(f'{len(run_id)}:{run_id}{call_id}')[:16]}"
+    return f"run_{key_of(run_id, call_id).removeprefix('sha256:')[:16]}"
 
 
 def agent_tool(
@@ -88,12 +94,7 @@ def agent_tool(
 ) -> Tool[..., Any]:
     """Return the tool that runs an agent. Raises DefinitionError for what is no tool's."""
 
-    async def ask(prompt: str, context: CallContext) -> Any:
-        """Ask.
-
-        Args:
-            prompt: What to do, with all that has to be known for it: nothing else is told.
-        """
+    async def ask(prompt: Prompt, context: CallContext) -> Any:
         outside = _RUNNING.get()
         if agent in outside:
             said = f"The agent '{name}' is running, further out: it cannot be called from within."
