@@ -40,7 +40,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
 
-from toolcrib.bridges.mcp.calls import OneCall, Result, begun
+from toolcrib.bridges.mcp.calls import GONE, OneCall, Result, begun
 from toolcrib.bridges.mcp.doors import caller_of, http_app
 from toolcrib.bridges.mcp.elicitation import (
     MayApprove,
@@ -70,7 +70,6 @@ TASK_AFTER = 10.0
 _FRESH_MS = 60_000  # for how long a client may keep the list of tools without asking again
 _IDLE = 1_800.0  # seconds after which a run of somebody without a session is over
 _MOST_RUNS = 10_000
-_GONE = "This call does not wait for an answer any more."
 _MOST_OPEN = 1_000
 
 P = TypeVar("P")
@@ -177,7 +176,7 @@ class Calls:
         if isinstance(state, StillOpen):
             call = self._open.get(state.call_id)
             if call is None or call.caller != caller:
-                raise MCPError(INVALID_PARAMS, _GONE)
+                raise MCPError(INVALID_PARAMS, GONE)
             del self._open[state.call_id]
             call.take(context, params.input_responses)
         else:
