@@ -218,7 +218,7 @@ class Connection:
         while not self._closed:
             await self._wanted.wait()
             self._wanted.clear()
-            session, told = self._session, ""
+            session = self._session
             if session is None or session.over:
                 continue
             transport = self._transport(session)

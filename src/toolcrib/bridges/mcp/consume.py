@@ -60,7 +60,6 @@ class _Listed(msgspec.Struct, frozen=True):
 
     name: str
     tool: types.Tool
-    prefix: str
     connection: Connection
 
     @property
@@ -177,7 +176,7 @@ class McpCatalog:
     def _wanted(self) -> list[_Listed]:
         """Return the tools that the servers list, and the author takes."""
         listed = [
-            _Listed(prefix_of(prefix) + legal_name(tool.name), tool, prefix, connection)
+            _Listed(prefix_of(prefix) + legal_name(tool.name), tool, connection)
             for prefix, connection in self._connections
             for tool in connection.tools
         ]
