@@ -49,13 +49,9 @@ from toolcrib.bridges.mcp.elicitation import (
     written,
 )
 from toolcrib.bridges.mcp.pipes import StandardInput
-from toolcrib.bridges.mcp.served_tasks import (
-    EXTENSION,
-    ServedTasks,
-    TaskParams,
-    TaskUpdateParams,
-)
+from toolcrib.bridges.mcp.served_tasks import ServedTasks
 from toolcrib.bridges.mcp.shown import listed
+from toolcrib.bridges.mcp.tasks import EXTENSION, TaskParams, TaskUpdateParams
 from toolcrib.failures import log_raised
 from toolcrib.runner import ToolRunner
 from toolcrib.runner.approval import DEFAULT_SECONDS
