@@ -24,14 +24,13 @@ from toolcrib.errors import CatalogError, DefinitionError, SourceError, did_you_
 from toolcrib.tools import Catalog
 from toolcrib.tools.catalog import Entry
 from toolcrib.tools.decorator import tool_from_dict
-from toolcrib.tools.lock import Change, lock_catalog, read_lock
+from toolcrib.tools.lock import Change, Lock, lock_catalog, read_lock, refuse_changes
 from toolcrib.tools.trust import Trusts
 from toolcrib.values.context import CallContext
 from toolcrib.values.definition import All, AnnotationOptions, ImportedForm
 from toolcrib.values.typed import check_each, names_wrong_types
 
 LOGGER = logging.getLogger("toolcrib.mcp")
-_SHOWN = 8
 _LONGEST = 500  # characters of why a tool was left out
 
 Visible: TypeAlias = Sequence[str] | All | Mapping[str, Sequence[str] | All] | None
@@ -213,11 +212,12 @@ class McpCatalog:
                 left_out.append(LeftOut(one.tool.name, one.connection.name, reason))
                 LOGGER.warning("%s: left out: %s", one.connection.name, reason)
         catalog = Catalog([Catalog([entry.tool], source=entry.source) for entry in entries])
+        lock = None
         if wishes.lock is not None:
-            _check(catalog, wishes.lock)
+            lock = read_lock(wishes.lock)
+            refuse_changes(_unread(catalog, lock), wishes.lock)
         if wishes.trust:
-            pins = None if wishes.lock is None else read_lock(wishes.lock)
-            catalog = catalog.trusting(wishes.trust, lock=pins)
+            catalog = catalog.trusting(wishes.trust, lock=lock)
         self.left_out = tuple(left_out)
         self._snapshot = taken
         self._read = {name: one.digest for name, one in taken.items()}
@@ -259,20 +259,14 @@ def _different(before: types.Tool, after: types.Tool) -> tuple[str, ...]:
 _READ_PARTS = ("description", "input_schema", "output_schema")
 
 
-def _check(catalog: Catalog, path: str | Path) -> None:
-    """Raise CatalogError unless each tool is what somebody read when the lock was written."""
-    locked, now = read_lock(path).tools, lock_catalog(catalog).tools
-    found: list[str] = []
-    for name, tool in now.items():
-        before = locked.get(name)
+def _unread(catalog: Catalog, lock: Lock) -> list[Change]:
+    """Return the tools that are not what somebody read when the lock was written."""
+    found: list[Change] = []
+    for name, tool in lock_catalog(catalog).tools.items():
+        before = lock.tools.get(name)
         if before is None:
-            found.append(str(Change(name, "added")))
+            found.append(Change(name, "added"))
         elif before.origin != tool.origin:
             parts = tuple(p for p in _READ_PARTS if getattr(before, p) != getattr(tool, p))
-            found.append(str(Change(name, "changed", parts or ("annotations",))))
-    if found:
-        rest = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        raise CatalogError(
-            f"tools are not as {path} has them: {'; '.join(found[:_SHOWN])}{rest}. Read what changed, "
-            "then `toolcrib tools lock` accepts it; they are not used before"
-        )
+            found.append(Change(name, "changed", parts or ("annotations",)))
+    return found
