@@ -28,6 +28,7 @@ from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.failures import log_raised
 from toolcrib.hydration import parse_arguments
 from toolcrib.hydration.parse import Parsed
+from toolcrib.runner.approval import keeping
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import (
     Answer,
@@ -36,7 +37,6 @@ from toolcrib.values.decision import (
     Approver,
     Caller,
     ForRun,
-    KeepingApprover,
     Refuse,
 )
 from toolcrib.values.json import JsonObject, Veiled
@@ -194,13 +194,11 @@ class ClientApprover:
 
     async def _others_answer(self, request: ApprovalRequest, pinned: JsonObject) -> Answer | None:
         """Return the answer of whoever else is asked; the client waits, however late it comes."""
-        if self._other is None:
+        ask = keeping(self._other, pinned)
+        if ask is None:
             raise ApprovalError("nobody can be asked", ErrorCode.APPROVAL_REQUIRED)
         while True:
-            if pinned and isinstance(self._other, KeepingApprover):
-                answer = await self._other.ask_keeping(request, pinned)
-            else:
-                answer = await self._other(request)
+            answer = await ask(request)
             if answer is not None or request.expired():
                 return answer
             await asyncio.sleep(_AGAIN)
