@@ -25,12 +25,9 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CA
 
 from toolcrib.agent.history import content_of
 from toolcrib.bridges.mcp.client import CALLING, McpClient
-from toolcrib.bridges.mcp.elicitation import (
-    Asked,
-    ClientApprover,
-    MayApprove,
-)
+from toolcrib.bridges.mcp.elicitation import Asked, ClientApprover
 from toolcrib.bridges.mcp.shown import refused, result_of
+from toolcrib.doors import MayApprove
 from toolcrib.errors import ErrorCode
 from toolcrib.failures import log_raised
 from toolcrib.runner import ToolRunner

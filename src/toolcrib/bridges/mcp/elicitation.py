@@ -11,7 +11,6 @@ sealed: a client can neither read nor change it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, ClassVar, TypeAlias
 
 import mcp_types as types
@@ -24,6 +23,7 @@ from pydantic import ValidationError
 
 from toolcrib.approvals import shown_request
 from toolcrib.bridges.mcp.client import has_forms
+from toolcrib.doors import MayApprove, says_yes
 from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.failures import log_raised
 from toolcrib.hydration import parse_arguments
@@ -40,9 +40,6 @@ from toolcrib.values.decision import (
     Refuse,
 )
 from toolcrib.values.json import JsonObject, Veiled
-from toolcrib.values.typed import check_type
-
-MayApprove: TypeAlias = Callable[[Caller, ApprovalRequest], bool]
 
 KEY = "approval"  # of the one question that a call can end with
 NO = "no"
@@ -185,12 +182,10 @@ class ClientApprover:
         if self._may_approve is None:
             return False
         try:
-            may: object = self._may_approve(self._caller, request)
-            check_type("what may_approve gives", may, bool, "a bool, and it is no async function")
+            return says_yes(self._may_approve, self._caller, request)
         except Exception as raised:  # noqa: BLE001  of the author
             log_raised("the MCP server's `may_approve`", raised)
             return False
-        return may is True
 
     async def _others_answer(self, request: ApprovalRequest, pinned: JsonObject) -> Answer | None:
         """Return the answer of whoever else is asked; the client waits, however late it comes."""

@@ -42,16 +42,12 @@ from starlette.applications import Starlette
 
 from toolcrib.bridges.mcp.calls import GONE, OneCall, Result, begun
 from toolcrib.bridges.mcp.doors import caller_of, http_app
-from toolcrib.bridges.mcp.elicitation import (
-    MayApprove,
-    StillOpen,
-    read_state,
-    written,
-)
+from toolcrib.bridges.mcp.elicitation import StillOpen, read_state, written
 from toolcrib.bridges.mcp.pipes import StandardInput
 from toolcrib.bridges.mcp.served_tasks import ServedTasks
 from toolcrib.bridges.mcp.shown import listed
 from toolcrib.bridges.mcp.tasks import EXTENSION, TaskParams, TaskUpdateParams
+from toolcrib.doors import MayApprove
 from toolcrib.failures import log_raised
 from toolcrib.runner import ToolRunner
 from toolcrib.runner.approval import DEFAULT_SECONDS
