@@ -57,8 +57,8 @@ _AGAIN = 1.0  # seconds after which whoever answers later is asked once more
 
 
 class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
-    """What a call ends with that needs an answer, and comes again with: all that it takes to be the
-    same call. `pinned` is what default factories made for it."""
+    """The question that a call ended with. The client sends it back with the answer, and the call that
+    comes with it is then the same one. `pinned` is what default factories made for it."""
 
     veiled: ClassVar[tuple[str, ...]] = ("nonce", "pinned")
 
@@ -84,7 +84,7 @@ class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
 
 
 class StillOpen(msgspec.Struct, frozen=True, tag="open"):
-    """What a request ends with whose tool has asked something, and waits in this process."""
+    """Names a call whose tool has asked the client something, and waits here for the answer."""
 
     call_id: str
 

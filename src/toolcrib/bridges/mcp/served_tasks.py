@@ -82,7 +82,7 @@ class _Task:
 
 
 def _read(responses: Mapping[str, Any]) -> Iterator[tuple[str, types.InputResponse]]:
-    """Yield the answers that are some."""
+    """Yield the answers by key; what has not the form of an answer is left out."""
     for key, given in responses.items():
         with suppress(ValidationError):
             yield key, _ANSWER.validate_python(given)

@@ -34,7 +34,7 @@ _TO_CANCEL = 2.0
 
 
 class _Handle(types.Result):
-    """What a server answers in place of a result."""
+    """Names the task that a server made of a call, and says how often to ask for its state."""
 
     result_type: Literal["task"] = "task"
     task_id: str
