@@ -22,7 +22,7 @@ from toolcrib.bridges.mcp.connection import Connection, SessionOptions
 from toolcrib.bridges.mcp.servers import Server, legal_name, named_servers, prefix_of
 from toolcrib.errors import CatalogError, DefinitionError, SourceError, did_you_mean
 from toolcrib.tools import Catalog
-from toolcrib.tools.catalog import Entry
+from toolcrib.tools.component import Tool
 from toolcrib.tools.decorator import tool_from_dict
 from toolcrib.tools.lock import Change, Lock, lock_catalog, read_lock, refuse_changes
 from toolcrib.tools.trust import Trusts
@@ -192,7 +192,7 @@ class McpCatalog:
             if name not in known:
                 listed = [tool.name for _, server in self._connections for tool in server.tools]
                 raise CatalogError(f"no server lists '{name}'{did_you_mean(name, listed)}")
-        entries: list[Entry] = []
+        tools: list[Catalog] = []
         left_out: list[LeftOut] = []
         taken: dict[str, _Listed] = {}
         for one in wanted:
@@ -206,12 +206,14 @@ class McpCatalog:
                 )
             taken.setdefault(one.name, one)
             try:
-                entries.append(self._entry(one))
+                tool = self._tool(one)
             except (DefinitionError, ValueError) as error:
                 reason = str(error)[:_LONGEST]
                 left_out.append(LeftOut(one.tool.name, one.connection.name, reason))
                 LOGGER.warning("%s: left out: %s", one.connection.name, reason)
-        catalog = Catalog([Catalog([entry.tool], source=entry.source) for entry in entries])
+            else:
+                tools.append(Catalog([tool], source=one.connection.name))
+        catalog = Catalog(tools)
         lock = None
         if wishes.lock is not None:
             lock = read_lock(wishes.lock)
@@ -223,7 +225,7 @@ class McpCatalog:
         self._read = {name: one.digest for name, one in taken.items()}
         return catalog
 
-    def _entry(self, one: _Listed) -> Entry:
+    def _tool(self, one: _Listed) -> Tool[..., Any]:
         """Return a tool of the catalog. Raises DefinitionError, and ValueError for what is no JSON."""
         read = one.digest
         if not read:
@@ -235,13 +237,12 @@ class McpCatalog:
             form["output_schema"] = tool.output_schema
         hints = tool.annotations
         told = None if hints is None else hints.model_dump(by_alias=True, exclude_none=True)
-        made = tool_from_dict(
+        return tool_from_dict(
             ImportedForm(form, told),
             {one.name: _handler(one.connection, tool.name, read)},
             visible.get(one.name, ()) if isinstance(visible, Mapping) else visible,
             marks=self._wishes.marks,
         )
-        return Entry(made, source=one.connection.name)
 
 
 def _handler(connection: Connection, tool: str, read: str) -> Callable[..., Any]:
