@@ -325,8 +325,12 @@ def _raises(_caller: Caller, _request: ApprovalRequest) -> bool:
     raise RuntimeError("canary-in-may-approve")
 
 
+async def _later(_caller: Caller, _request: ApprovalRequest) -> bool:
+    return True
+
+
 @ERAS
-@pytest.mark.parametrize("may", [_raises, lambda *_: 1, lambda *_: None])
+@pytest.mark.parametrize("may", [_raises, _later, lambda *_: 1, lambda *_: None])
 async def test_what_is_no_leave_is_none(era: Era, may: Any) -> None:
     server, _ = serving(may_approve=may)
     asked, answer = answering("accept", answer="yes")

@@ -15,8 +15,15 @@ from pydantic import TypeAdapter
 
 from toolcrib import ALL, Approve, Caller, Catalog, Refuse, ToolRunner, per_call, tool
 from toolcrib.bridges.mcp import McpClient, McpServer, calling_client, mcp_server
-from toolcrib.bridges.mcp.served_tasks import EXTENSION
-from toolcrib.bridges.mcp.tasks import Tasks, _Cancel, _Get, _TaskParams, _Update, _UpdateParams
+from toolcrib.bridges.mcp.tasks import (
+    EXTENSION,
+    TaskParams,
+    Tasks,
+    TaskUpdateParams,
+    _Cancel,
+    _Get,
+    _Update,
+)
 from toolcrib.testing import MemorySink
 from toolcrib.values.decision import Answer, ApprovalRequest
 
@@ -71,7 +78,7 @@ async def begin(client: Client, name: str) -> dict[str, Any]:
 
 
 async def get(client: Client, handle: dict[str, Any]) -> dict[str, Any]:
-    request = _Get(params=_TaskParams(task_id=handle["taskId"]))
+    request = _Get(params=TaskParams(task_id=handle["taskId"]))
     state: dict[str, Any] = await client.session.send_request(request, STATE)
     return state
 
@@ -132,7 +139,7 @@ async def test_a_task_asks_and_goes_on_with_the_answer() -> None:
             {"other": {"action": "accept", "content": {"name": "eve"}}, "name": 7},
             {"name": {"action": "accept", "content": {"name": "ada"}}},
         ):
-            params = _UpdateParams(task_id=handle["taskId"], input_responses=answers)
+            params = TaskUpdateParams(task_id=handle["taskId"], input_responses=answers)
             await client.session.send_request(_Update(params=params), STATE)
         state = await until(client, handle, "completed")
     assert state["result"]["content"][0]["text"] == "Hello, ada!"
@@ -144,7 +151,7 @@ async def test_a_task_is_cancelled_once_and_recorded() -> None:
     async with client_of(server, PLAIN) as client:
         handle = await begin(client, "waits")
         for _ in range(2):
-            params = _TaskParams(task_id=handle["taskId"])
+            params = TaskParams(task_id=handle["taskId"])
             await client.session.send_request(_Cancel(params=params), STATE)
         assert "result" not in await until(client, handle, "cancelled")
     assert [record.error.code for record in sink.records if record.error] == ["cancelled"]

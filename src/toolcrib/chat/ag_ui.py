@@ -29,7 +29,6 @@ from toolcrib.chat.doors import (
     ChatError,
     ChatLimits,
     Doors,
-    MayApprove,
     RunEvents,
     check_answer,
     followed,
@@ -38,6 +37,7 @@ from toolcrib.chat.live import as_asked
 from toolcrib.chat.messages import LARGEST_ARGUMENTS, LARGEST_RESULT, begin
 from toolcrib.chat.threads import MOST_WAITING, ThreadStore
 from toolcrib.chat.view import bounded, readable
+from toolcrib.doors import MayApprove
 from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller, ForRun, Refuse
 from toolcrib.values.json import JsonObject, JsonValue, encodable, to_plain

@@ -24,7 +24,6 @@ from toolcrib.chat.doors import (
     ChatLimits,
     Doors,
     Handler,
-    MayApprove,
     OfRun,
     refusal,
     too_many_runs,
@@ -33,6 +32,7 @@ from toolcrib.chat.live import CallKeeper, LiveThreads, no_thread
 from toolcrib.chat.threads import BusyError, ThreadStore
 from toolcrib.chat.view import Operation, ShownThread, TurnView, new_turn, readable
 from toolcrib.clients import cost_of
+from toolcrib.doors import MayApprove
 from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.values.decision import Answer, Approve, Caller, ForRun, Refuse
 from toolcrib.values.json import Veiled, is_seen, to_plain

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import inspect
-import ipaddress
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ import msgspec
 
 from toolcrib.agent import RunStream
 from toolcrib.agent.history import edit_fault
+from toolcrib.doors import MayApprove, check_token, is_this_machine, says_yes
 from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.failures import log_raised
 from toolcrib.runner import ToolRunner
@@ -40,10 +40,8 @@ except ImportError:
     raise MissingExtraError("chat", "starlette") from None
 
 Authenticate: TypeAlias = Callable[[Request], Caller | Awaitable[Caller | None] | None]
-MayApprove: TypeAlias = Callable[[Caller, ApprovalRequest], bool]
 Handler: TypeAlias = Callable[[Request, Caller], Awaitable[Response]]
 _HERE = ("localhost", "127.0.0.1", "[::1]", "testserver")
-SHORTEST_TOKEN = 16
 _MOST_CALLERS = 10_000  # whose rates are known
 _OF_TYPES = ("Expected ", "Object missing required field ")  # names nothing that was sent
 
@@ -75,10 +73,7 @@ def bearer(token: str, caller: str = "local") -> Authenticate:
 
     Raises ValueError for a token that is too short.
     """
-    if len(token) < SHORTEST_TOKEN:
-        raise ValueError(
-            f"a token has at least {SHORTEST_TOKEN} characters: secrets.token_urlsafe() makes one"
-        )
+    check_token(token)
 
     def who(request: Request) -> Caller | None:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
@@ -140,22 +135,15 @@ class Doors:
             del self._runs[caller_id]
 
     def may_approve(self, caller: Caller, asked: ApprovalRequest) -> bool:
-        """Return whether a caller may answer. What is neither yes nor no is a failure: to Python, what
-        an async function gives would be a yes."""
+        """Return whether a caller may answer. What is neither yes nor no is a failure."""
         if self._may_approve is None:
             return True
         try:
-            may: object = self._may_approve(caller, asked)
-            if inspect.iscoroutine(may):
-                may.close()
-            check_type(
-                "what may_approve gives", may, bool, "True or False, and it is no async function"
-            )
+            return says_yes(self._may_approve, caller, asked)
         except (ToolcribError, HTTPException):
             raise
         except Exception as error:  # noqa: BLE001  of the application
             raise _failed("may_approve", error) from None
-        return may is True
 
     def check_text(self, text: str) -> None:
         """Raise ChatError for what is no question, or too long for one."""
@@ -200,7 +188,8 @@ class Doors:
     async def _who(self, request: Request) -> Caller | None:
         if self._authenticate is None:
             host = request.headers.get("host", "").rsplit(":", 1)[0] or "localhost"
-            if not _is_here(request) or host not in _HERE:
+            client = None if request.client is None else request.client.host
+            if not is_this_machine(client) or host not in _HERE:
                 raise ChatError(403, "elsewhere", "only this machine may ask: there is no sign-in")
             return Caller("local")
         try:
@@ -327,17 +316,6 @@ def _failed(what: str, error: Exception) -> ChatError:
     """Return the refusal where the application's own function failed; the log says where."""
     log_raised(f"the chat's `{what}`", error)
     return ChatError(500, "failed", "the application could not tell who may do that")
-
-
-def _is_here(request: Request) -> bool:
-    """Return whether a request comes from this machine."""
-    client = request.client
-    if client is None or client.host == "testclient":
-        return True
-    try:
-        return ipaddress.ip_address(client.host).is_loopback
-    except ValueError:
-        return False
 
 
 def too_many_runs() -> ChatError:

@@ -344,9 +344,8 @@ def _asked_differently(request: ApprovalRequest, scope: CallScope) -> ApprovalRe
     return next(earlier, None)
 
 
-def keeping(approver: Approver | None, hydrated: Hydrated) -> Approver | None:
-    """Return an approver that keeps what default factories made for this call, if it can."""
-    pinned = hydrated.building.pinned
+def keeping(approver: Approver | None, pinned: JsonObject) -> Approver | None:
+    """Return an approver that keeps what default factories made for a call, if it can."""
     if not pinned or not isinstance(approver, KeepingApprover):
         return approver
     ask = approver.ask_keeping

@@ -653,7 +653,7 @@ class Call(Veiled, msgspec.Struct):
             answer = await answer_to(
                 request,
                 self.scope,
-                keeping(self.scope.approver or setup.approver, hydrated),
+                keeping(self.scope.approver or setup.approver, hydrated.building.pinned),
                 lambda raised: self._unanswered(hydrated, raised),
             )
         except Stopped as stopped:

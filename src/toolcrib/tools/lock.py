@@ -238,13 +238,17 @@ def check_lock(catalog: Catalog, path: str | Path) -> Catalog:
     A tool that is in the lock only is no fault: it reaches no model. Raises CatalogError naming the
     tools and the parts that differ, SourceError for a lock file that is missing or damaged.
     """
-    changes = [c for c in read_lock(path).changes(catalog) if c.kind != "removed"]
+    refuse_changes([c for c in read_lock(path).changes(catalog) if c.kind != "removed"], path)
+    return catalog
+
+
+def refuse_changes(changes: list[Change], path: str | Path) -> None:
+    """Raise CatalogError for tools that are not as the lock file has them, if there are any."""
     if changes:
         raise CatalogError(
             f"tools are not as {path} has them: {_listed(changes)}. Read what changed, then "
             "`toolcrib tools lock` accepts it; do not use them before"
         )
-    return catalog
 
 
 @names_wrong_types

@@ -25,12 +25,9 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CA
 
 from toolcrib.agent.history import content_of
 from toolcrib.bridges.mcp.client import CALLING, McpClient
-from toolcrib.bridges.mcp.elicitation import (
-    Asked,
-    ClientApprover,
-    MayApprove,
-)
+from toolcrib.bridges.mcp.elicitation import Asked, ClientApprover
 from toolcrib.bridges.mcp.shown import refused, result_of
+from toolcrib.doors import MayApprove
 from toolcrib.errors import ErrorCode
 from toolcrib.failures import log_raised
 from toolcrib.runner import ToolRunner
@@ -41,12 +38,11 @@ from toolcrib.values.json import JsonValue
 from toolcrib.values.record import CallError, Completed, Failed, Outcome, Waiting
 
 LOGGER = logging.getLogger("toolcrib.mcp")
-_MOST_OPEN = 1_000
 _MOST_PROGRESS = 100
 _LONGEST_MESSAGE = 1_000
 _NOT_RECORDED = "What came of the call could not be recorded."
 _MISSING = "The tool asks something of its client that this one has not declared."
-_GONE = "This call does not wait for an answer any more."
+GONE = "This call does not wait for an answer any more."
 
 _Context: TypeAlias = ServerRequestContext[Any, Any]
 Result: TypeAlias = types.CallToolResult | types.InputRequiredResult
@@ -119,7 +115,7 @@ class OneCall:
         try:
             outcome = self.task.result()
         except asyncio.CancelledError:
-            raise MCPError(INVALID_PARAMS, _GONE) from None
+            raise MCPError(INVALID_PARAMS, GONE) from None
         except Exception as raised:  # noqa: BLE001  a sink may raise anything
             log_raised("a sink of the MCP server", raised)
             raise MCPError(INTERNAL_ERROR, _NOT_RECORDED) from None

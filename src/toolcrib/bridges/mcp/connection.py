@@ -67,7 +67,7 @@ class SessionOptions(NamedTuple):
 
 
 class _Session:
-    """One session with a server, from the wish for it to its end."""
+    """Holds the state of one session: its client once it is open, and whether it has ended."""
 
     def __init__(self) -> None:
         self.client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
@@ -218,7 +218,7 @@ class Connection:
         while not self._closed:
             await self._wanted.wait()
             self._wanted.clear()
-            session, told = self._session, ""
+            session = self._session
             if session is None or session.over:
                 continue
             transport = self._transport(session)

@@ -22,16 +22,15 @@ from toolcrib.bridges.mcp.connection import Connection, SessionOptions
 from toolcrib.bridges.mcp.servers import Server, legal_name, named_servers, prefix_of
 from toolcrib.errors import CatalogError, DefinitionError, SourceError, did_you_mean
 from toolcrib.tools import Catalog
-from toolcrib.tools.catalog import Entry
+from toolcrib.tools.component import Tool
 from toolcrib.tools.decorator import tool_from_dict
-from toolcrib.tools.lock import Change, lock_catalog, read_lock
+from toolcrib.tools.lock import Change, Lock, lock_catalog, read_lock, refuse_changes
 from toolcrib.tools.trust import Trusts
 from toolcrib.values.context import CallContext
 from toolcrib.values.definition import All, AnnotationOptions, ImportedForm
 from toolcrib.values.typed import check_each, names_wrong_types
 
 LOGGER = logging.getLogger("toolcrib.mcp")
-_SHOWN = 8
 _LONGEST = 500  # characters of why a tool was left out
 
 Visible: TypeAlias = Sequence[str] | All | Mapping[str, Sequence[str] | All] | None
@@ -60,7 +59,6 @@ class _Listed(msgspec.Struct, frozen=True):
 
     name: str
     tool: types.Tool
-    prefix: str
     connection: Connection
 
     @property
@@ -177,7 +175,7 @@ class McpCatalog:
     def _wanted(self) -> list[_Listed]:
         """Return the tools that the servers list, and the author takes."""
         listed = [
-            _Listed(prefix_of(prefix) + legal_name(tool.name), tool, prefix, connection)
+            _Listed(prefix_of(prefix) + legal_name(tool.name), tool, connection)
             for prefix, connection in self._connections
             for tool in connection.tools
         ]
@@ -194,7 +192,7 @@ class McpCatalog:
             if name not in known:
                 listed = [tool.name for _, server in self._connections for tool in server.tools]
                 raise CatalogError(f"no server lists '{name}'{did_you_mean(name, listed)}")
-        entries: list[Entry] = []
+        tools: list[Catalog] = []
         left_out: list[LeftOut] = []
         taken: dict[str, _Listed] = {}
         for one in wanted:
@@ -208,23 +206,26 @@ class McpCatalog:
                 )
             taken.setdefault(one.name, one)
             try:
-                entries.append(self._entry(one))
+                tool = self._tool(one)
             except (DefinitionError, ValueError) as error:
                 reason = str(error)[:_LONGEST]
                 left_out.append(LeftOut(one.tool.name, one.connection.name, reason))
                 LOGGER.warning("%s: left out: %s", one.connection.name, reason)
-        catalog = Catalog([Catalog([entry.tool], source=entry.source) for entry in entries])
+            else:
+                tools.append(Catalog([tool], source=one.connection.name))
+        catalog = Catalog(tools)
+        lock = None
         if wishes.lock is not None:
-            _check(catalog, wishes.lock)
+            lock = read_lock(wishes.lock)
+            refuse_changes(_unread(catalog, lock), wishes.lock)
         if wishes.trust:
-            pins = None if wishes.lock is None else read_lock(wishes.lock)
-            catalog = catalog.trusting(wishes.trust, lock=pins)
+            catalog = catalog.trusting(wishes.trust, lock=lock)
         self.left_out = tuple(left_out)
         self._snapshot = taken
         self._read = {name: one.digest for name, one in taken.items()}
         return catalog
 
-    def _entry(self, one: _Listed) -> Entry:
+    def _tool(self, one: _Listed) -> Tool[..., Any]:
         """Return a tool of the catalog. Raises DefinitionError, and ValueError for what is no JSON."""
         read = one.digest
         if not read:
@@ -236,13 +237,12 @@ class McpCatalog:
             form["output_schema"] = tool.output_schema
         hints = tool.annotations
         told = None if hints is None else hints.model_dump(by_alias=True, exclude_none=True)
-        made = tool_from_dict(
+        return tool_from_dict(
             ImportedForm(form, told),
             {one.name: _handler(one.connection, tool.name, read)},
             visible.get(one.name, ()) if isinstance(visible, Mapping) else visible,
             marks=self._wishes.marks,
         )
-        return Entry(made, source=one.connection.name)
 
 
 def _handler(connection: Connection, tool: str, read: str) -> Callable[..., Any]:
@@ -260,20 +260,14 @@ def _different(before: types.Tool, after: types.Tool) -> tuple[str, ...]:
 _READ_PARTS = ("description", "input_schema", "output_schema")
 
 
-def _check(catalog: Catalog, path: str | Path) -> None:
-    """Raise CatalogError unless each tool is what somebody read when the lock was written."""
-    locked, now = read_lock(path).tools, lock_catalog(catalog).tools
-    found: list[str] = []
-    for name, tool in now.items():
-        before = locked.get(name)
+def _unread(catalog: Catalog, lock: Lock) -> list[Change]:
+    """Return the tools that are not what somebody read when the lock was written."""
+    found: list[Change] = []
+    for name, tool in lock_catalog(catalog).tools.items():
+        before = lock.tools.get(name)
         if before is None:
-            found.append(str(Change(name, "added")))
+            found.append(Change(name, "added"))
         elif before.origin != tool.origin:
             parts = tuple(p for p in _READ_PARTS if getattr(before, p) != getattr(tool, p))
-            found.append(str(Change(name, "changed", parts or ("annotations",))))
-    if found:
-        rest = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        raise CatalogError(
-            f"tools are not as {path} has them: {'; '.join(found[:_SHOWN])}{rest}. Read what changed, "
-            "then `toolcrib tools lock` accepts it; they are not used before"
-        )
+            found.append(Change(name, "changed", parts or ("annotations",)))
+    return found

@@ -7,7 +7,6 @@ any case, so that no page in a browser reaches a server on its user's machine (D
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,10 +20,10 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from toolcrib.doors import check_token, is_this_machine
 from toolcrib.values.decision import ANONYMOUS, Caller
 from toolcrib.values.typed import check_each, names_wrong_types
 
-SHORTEST_TOKEN = 16
 _HERE = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -48,10 +47,7 @@ def bearer(token: str, client: str = "local") -> TokenVerifier:
 
     Raises ValueError for a token that is too short.
     """
-    if len(token) < SHORTEST_TOKEN:
-        raise ValueError(
-            f"a token has at least {SHORTEST_TOKEN} characters: secrets.token_urlsafe() makes one"
-        )
+    check_token(token)
     return _OneToken(token, client)
 
 
@@ -105,18 +101,9 @@ class _OnlyHere:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not _is_here(scope):
+        client = scope.get("client")
+        if scope["type"] == "http" and not is_this_machine(None if client is None else client[0]):
             refusal = PlainTextResponse("only this machine may call: there are no tokens", 403)
             await refusal(scope, receive, send)
             return
         await self._app(scope, receive, send)
-
-
-def _is_here(scope: Scope) -> bool:
-    client = scope.get("client")
-    if client is None or client[0] == "testclient":
-        return True
-    try:
-        return ipaddress.ip_address(client[0]).is_loopback
-    except ValueError:
-        return False

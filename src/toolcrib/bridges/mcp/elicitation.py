@@ -11,7 +11,6 @@ sealed: a client can neither read nor change it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, ClassVar, TypeAlias
 
 import mcp_types as types
@@ -24,10 +23,12 @@ from pydantic import ValidationError
 
 from toolcrib.approvals import shown_request
 from toolcrib.bridges.mcp.client import has_forms
+from toolcrib.doors import MayApprove, says_yes
 from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.failures import log_raised
 from toolcrib.hydration import parse_arguments
 from toolcrib.hydration.parse import Parsed
+from toolcrib.runner.approval import keeping
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import (
     Answer,
@@ -36,13 +37,9 @@ from toolcrib.values.decision import (
     Approver,
     Caller,
     ForRun,
-    KeepingApprover,
     Refuse,
 )
 from toolcrib.values.json import JsonObject, Veiled
-from toolcrib.values.typed import check_type
-
-MayApprove: TypeAlias = Callable[[Caller, ApprovalRequest], bool]
 
 KEY = "approval"  # of the one question that a call can end with
 NO = "no"
@@ -60,8 +57,8 @@ _AGAIN = 1.0  # seconds after which whoever answers later is asked once more
 
 
 class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
-    """What a call ends with that needs an answer, and comes again with: all that it takes to be the
-    same call. `pinned` is what default factories made for it."""
+    """The question that a call ended with. The client sends it back with the answer, and the call that
+    comes with it is then the same one. `pinned` is what default factories made for it."""
 
     veiled: ClassVar[tuple[str, ...]] = ("nonce", "pinned")
 
@@ -87,7 +84,7 @@ class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
 
 
 class StillOpen(msgspec.Struct, frozen=True, tag="open"):
-    """What a request ends with whose tool has asked something, and waits in this process."""
+    """Names a call whose tool has asked the client something, and waits here for the answer."""
 
     call_id: str
 
@@ -185,22 +182,18 @@ class ClientApprover:
         if self._may_approve is None:
             return False
         try:
-            may: object = self._may_approve(self._caller, request)
-            check_type("what may_approve gives", may, bool, "a bool, and it is no async function")
+            return says_yes(self._may_approve, self._caller, request)
         except Exception as raised:  # noqa: BLE001  of the author
             log_raised("the MCP server's `may_approve`", raised)
             return False
-        return may is True
 
     async def _others_answer(self, request: ApprovalRequest, pinned: JsonObject) -> Answer | None:
         """Return the answer of whoever else is asked; the client waits, however late it comes."""
-        if self._other is None:
+        ask = keeping(self._other, pinned)
+        if ask is None:
             raise ApprovalError("nobody can be asked", ErrorCode.APPROVAL_REQUIRED)
         while True:
-            if pinned and isinstance(self._other, KeepingApprover):
-                answer = await self._other.ask_keeping(request, pinned)
-            else:
-                answer = await self._other(request)
+            answer = await ask(request)
             if answer is not None or request.expired():
                 return answer
             await asyncio.sleep(_AGAIN)

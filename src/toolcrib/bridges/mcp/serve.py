@@ -40,22 +40,14 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
 
-from toolcrib.bridges.mcp.calls import OneCall, Result, begun
+from toolcrib.bridges.mcp.calls import GONE, OneCall, Result, begun
 from toolcrib.bridges.mcp.doors import caller_of, http_app
-from toolcrib.bridges.mcp.elicitation import (
-    MayApprove,
-    StillOpen,
-    read_state,
-    written,
-)
+from toolcrib.bridges.mcp.elicitation import StillOpen, read_state, written
 from toolcrib.bridges.mcp.pipes import StandardInput
-from toolcrib.bridges.mcp.served_tasks import (
-    EXTENSION,
-    ServedTasks,
-    TaskParams,
-    TaskUpdateParams,
-)
+from toolcrib.bridges.mcp.served_tasks import ServedTasks
 from toolcrib.bridges.mcp.shown import listed
+from toolcrib.bridges.mcp.tasks import EXTENSION, TaskParams, TaskUpdateParams
+from toolcrib.doors import MayApprove
 from toolcrib.failures import log_raised
 from toolcrib.runner import ToolRunner
 from toolcrib.runner.approval import DEFAULT_SECONDS
@@ -70,7 +62,6 @@ TASK_AFTER = 10.0
 _FRESH_MS = 60_000  # for how long a client may keep the list of tools without asking again
 _IDLE = 1_800.0  # seconds after which a run of somebody without a session is over
 _MOST_RUNS = 10_000
-_GONE = "This call does not wait for an answer any more."
 _MOST_OPEN = 1_000
 
 P = TypeVar("P")
@@ -177,7 +168,7 @@ class Calls:
         if isinstance(state, StillOpen):
             call = self._open.get(state.call_id)
             if call is None or call.caller != caller:
-                raise MCPError(INVALID_PARAMS, _GONE)
+                raise MCPError(INVALID_PARAMS, GONE)
             del self._open[state.call_id]
             call.take(context, params.input_responses)
         else:

@@ -25,12 +25,12 @@ from mcp_types import (
     MISSING_REQUIRED_CLIENT_CAPABILITY,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from toolcrib.bridges.mcp.calls import OneCall
+from toolcrib.bridges.mcp.tasks import EXTENSION, TaskParams, TaskUpdateParams
 from toolcrib.values.decision import Caller
 
-EXTENSION = "io.modelcontextprotocol/tasks"
 TTL = 3_600.0
 _POLL_MS = 1_000
 _MOST = 1_000
@@ -38,18 +38,6 @@ _MOST = 1_000
 _ANSWER: TypeAdapter[types.InputResponse] = TypeAdapter(types.InputResponse)
 _Context: TypeAlias = ServerRequestContext[Any, Any]
 Status: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
-
-
-class TaskParams(types.RequestParams):
-    """Names a task."""
-
-    task_id: str
-
-
-class TaskUpdateParams(TaskParams):
-    """Names a task, and answers what it asks."""
-
-    input_responses: dict[str, Any] = Field(default_factory=dict)
 
 
 class _Task:
@@ -94,7 +82,7 @@ class _Task:
 
 
 def _read(responses: Mapping[str, Any]) -> Iterator[tuple[str, types.InputResponse]]:
-    """Yield the answers that are some."""
+    """Yield the answers by key; what has not the form of an answer is left out."""
     for key, given in responses.items():
         with suppress(ValidationError):
             yield key, _ANSWER.validate_python(given)

@@ -19,10 +19,11 @@ from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.session import ClientRequestContext, ClientSession
 from mcp.shared.dispatcher import CallOptions
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from toolcrib.bridges.mcp.transport import NOT_SENT, SESSION_GONE
 
+EXTENSION = "io.modelcontextprotocol/tasks"
 State: TypeAlias = dict[str, Any]
 _STATE: TypeAdapter[Any] = TypeAdapter(State)
 _INPUT: TypeAdapter[types.InputRequest] = TypeAdapter(types.InputRequest)
@@ -33,43 +34,47 @@ _TO_CANCEL = 2.0
 
 
 class _Handle(types.Result):
-    """What a server answers in place of a result."""
+    """Names the task that a server made of a call, and says how often to ask for its state."""
 
     result_type: Literal["task"] = "task"
     task_id: str
     poll_interval_ms: int | None = None
 
 
-class _TaskParams(types.RequestParams):
+class TaskParams(types.RequestParams):
+    """Names a task."""
+
     task_id: str
 
 
-class _UpdateParams(_TaskParams):
-    input_responses: dict[str, Any]
+class TaskUpdateParams(TaskParams):
+    """Names a task, and answers what it asks."""
+
+    input_responses: dict[str, Any] = Field(default_factory=dict)
 
 
-class _Get(types.Request[_TaskParams, Literal["tasks/get"]]):
+class _Get(types.Request[TaskParams, Literal["tasks/get"]]):
     method: Literal["tasks/get"] = "tasks/get"
-    params: _TaskParams
+    params: TaskParams
     name_param = "taskId"
 
 
-class _Update(types.Request[_UpdateParams, Literal["tasks/update"]]):
+class _Update(types.Request[TaskUpdateParams, Literal["tasks/update"]]):
     method: Literal["tasks/update"] = "tasks/update"
-    params: _UpdateParams
+    params: TaskUpdateParams
     name_param = "taskId"
 
 
-class _Cancel(types.Request[_TaskParams, Literal["tasks/cancel"]]):
+class _Cancel(types.Request[TaskParams, Literal["tasks/cancel"]]):
     method: Literal["tasks/cancel"] = "tasks/cancel"
-    params: _TaskParams
+    params: TaskParams
     name_param = "taskId"
 
 
 class Tasks(ClientExtension):
     """Tells servers that a call may become a task, and waits for its result."""
 
-    identifier = "io.modelcontextprotocol/tasks"
+    identifier = EXTENSION
 
     def claims(self) -> Sequence[ResultClaim[Any]]:
         return (ResultClaim(result_type="task", model=_Handle, resolve=_resolved),)
@@ -110,7 +115,7 @@ async def _ended(
     """Return what a server says of a task that is over; without `asks`, also of one that needs input,
     which is then asked for by the server itself. Raises MCPError."""
     answered: set[str] = set()
-    params = _TaskParams(task_id=task_id)
+    params = TaskParams(task_id=task_id)
     try:
         while True:
             await asyncio.sleep(_seconds(interval))
@@ -145,7 +150,7 @@ async def _answer(session: ClientSession, task_id: str, asked: object, answered:
             raise MCPError.from_error_data(answer)
         responses[key] = answer.model_dump(mode="json", by_alias=True, exclude_none=True)
     if responses:
-        params = _UpdateParams(task_id=task_id, input_responses=responses)
+        params = TaskUpdateParams(task_id=task_id, input_responses=responses)
         await session.send_request(_Update(params=params), _STATE)
 
 

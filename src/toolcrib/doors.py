@@ -1,0 +1,46 @@
+"""Who may come in and who may approve, where tools are served: by the chat, and by the MCP server.
+
+Rule: a server that asks for no token answers this machine alone, and a token is too long to be guessed.
+Who asks may approve only what the application's own function says True to.
+"""
+
+from __future__ import annotations
+
+import inspect
+import ipaddress
+from collections.abc import Callable
+from typing import TypeAlias
+
+from toolcrib.values.decision import ApprovalRequest, Caller
+from toolcrib.values.typed import check_type
+
+MayApprove: TypeAlias = Callable[[Caller, ApprovalRequest], bool]
+SHORTEST_TOKEN = 16
+
+
+def check_token(token: str) -> None:
+    """Raise ValueError for a token that is too short."""
+    if len(token) < SHORTEST_TOKEN:
+        raise ValueError(
+            f"a token has at least {SHORTEST_TOKEN} characters: secrets.token_urlsafe() makes one"
+        )
+
+
+def is_this_machine(host: str | None) -> bool:
+    """Return whether a client at this address is on this machine; one without an address is."""
+    if host is None or host == "testclient":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def says_yes(may_approve: MayApprove, caller: Caller, request: ApprovalRequest) -> bool:
+    """Return whether the application lets a caller answer. Raises what its function raises, and
+    TypeError for neither yes nor no: to Python, what an async function gives would be a yes."""
+    may: object = may_approve(caller, request)
+    if inspect.iscoroutine(may):
+        may.close()
+    check_type("what may_approve gives", may, bool, "True or False, and it is no async function")
+    return may is True
