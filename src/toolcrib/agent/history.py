@@ -37,6 +37,7 @@ from toolcrib.values.record import (
     SuspendedCall,
     ToolInvocationRecord,
     Waiting,
+    has_begun,
 )
 from toolcrib.values.run import RepairedText, RunState
 
@@ -91,7 +92,7 @@ def result_message(
             content, parts = _seen_of(outcome) if outcome.parts else (content_of(outcome.model), ())
             return Message.tool(call, _with(outcome.notice, content), parts)
         case Failed():
-            known = known_error(outcome.record, outcome.error)
+            known = known_error(outcome.record) or outcome.error
             content = _with(outcome.notice, error_content(known, outcome.told))
             return Message.tool(call, content, is_error=True)
         case Waiting() | None:
@@ -115,14 +116,21 @@ def _seen_of(outcome: Completed) -> tuple[str, tuple[Part, ...]]:
     return content, parts
 
 
-def known_error(record: ToolInvocationRecord, error: CallError) -> CallError:
-    """Return the error of a call as it is told: of one that was cancelled when it had begun, that
-    nobody knows what it did. Who reads `cancelled` would make it once more."""
-    if error.code is not ErrorCode.CANCELLED or not record.idempotency_key:
-        return error
-    return CallError.of(
-        ErrorCode.CANCELLED, "The call was cancelled while it ran: what it did is not known."
-    )
+_CUT_SHORT = CallError.of(
+    ErrorCode.CANCELLED, "The call was cancelled while it ran: what it did is not known."
+)
+
+
+def is_cut_short(record: ToolInvocationRecord) -> bool:
+    """Return whether a call was cancelled when it had begun: nobody knows what it did."""
+    error = record.error
+    return error is not None and error.code is ErrorCode.CANCELLED and has_begun(record)
+
+
+def known_error(record: ToolInvocationRecord) -> CallError | None:
+    """Return the error of a call as it is told. Who reads `cancelled` of one that was cut short would
+    make it once more."""
+    return _CUT_SHORT if is_cut_short(record) else record.error
 
 
 def _with(notice: str, content: str) -> str:

@@ -21,7 +21,7 @@ from toolcrib.values.context import CallContext, CallScope, RunTally, Surroundin
 from toolcrib.values.decision import Answer, Caller, OuterCall
 from toolcrib.values.definition import All, AnnotationOptions
 from toolcrib.values.json import sha256_hex, to_plain
-from toolcrib.values.record import ToolInvocationRecord, state_of
+from toolcrib.values.record import ToolInvocationRecord, has_begun, state_of
 from toolcrib.values.run import (
     ApprovalRequested,
     Event,
@@ -146,7 +146,7 @@ def _answer(result: RunResult) -> Any:
 
 def _made(records: Sequence[ToolInvocationRecord]) -> str:
     """Name the calls that were begun: whoever asks again must know what is done already."""
-    begun = [f"{each.name} ({state_of(each)})" for each in records if each.idempotency_key]
+    begun = [f"{each.name} ({state_of(each)})" for each in records if has_begun(each)]
     more = [f"and {len(begun) - _MOST_NAMED} more"] if len(begun) > _MOST_NAMED else []
     named = ", ".join([*begun[:_MOST_NAMED], *more])
     return f" It has made these calls: {named}." if begun else ""
