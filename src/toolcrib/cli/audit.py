@@ -168,7 +168,11 @@ class CallStory:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """Each time that something was asked for under the id, in the order of the first entries."""
+        """The attempts under this id, in the order of their first entries.
+
+        An attempt is one time that a call was asked for: its entries have the same start, arguments,
+        tool, definition, caller and calling call.
+        """
         found: dict[tuple[Any, ...], list[AuditEntry]] = {}
         for entry in self.entries:  # entries of two processes may alternate
             one = entry.record
