@@ -10,6 +10,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import assert_never, cast
 
 import msgspec
@@ -201,12 +202,14 @@ class ConversationHistory:
         outcomes: Mapping[str, Outcome],
         error: CallError | None = None,
         *,
+        apart: Mapping[str, CallError] = MappingProxyType({}),
         untrusted: bool = False,
     ) -> None:
         """Add the results that there are, in call order, and `error` for the calls that have none.
 
-        A call that waited when its run ended still does, whatever `error` says of the others.
-        `untrusted` says that the run has read untrusted content.
+        A call that waited when its run ended still does, whatever `error` says of the others; `apart`
+        has, by call id, what is said of one in its place. `untrusted` says that the run has read
+        untrusted content.
         """
         position = self._last_assistant()
         asked = self._messages[position]
@@ -215,7 +218,7 @@ class ConversationHistory:
         calls = tuple(self._readable(call, outcomes.get(call.id)) for call in asked.tool_calls)
         for call in calls:
             outcome = outcomes.get(call.id)
-            told = error
+            told = apart.get(call.id, error)
             if error is not None and isinstance(outcome, Waiting):
                 told = _WAITS if outcome.suspended is None else _PART_WAITED
             message = given.get(call.id) or result_message(call, outcome, told)
@@ -223,13 +226,6 @@ class ConversationHistory:
                 message = msgspec.structs.replace(message, untrusted=True)
             results += [] if message is None else [message]
         self._messages[position:] = [msgspec.structs.replace(asked, tool_calls=calls), *results]
-
-    def tell(self, calls: Collection[str], error: CallError) -> None:
-        """Say something else of calls of the last turn that have a result."""
-        for at in range(self._last_assistant() + 1, len(self._messages)):
-            if self._messages[at].call_id in calls:
-                told = msgspec.structs.replace(self._messages[at], content=error_content(error))
-                self._messages[at] = told
 
     def _readable(self, call: ToolCall, outcome: Outcome | None) -> ToolCall:
         """While a call waits it stays as it was sent: it will be judged again."""
@@ -307,11 +303,8 @@ def split_system(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], tu
 def settled(state: RunState) -> tuple[Message, ...]:
     """Return what was said in a run; a call that waits has a result that says so."""
     history = ConversationHistory(split_system(state.messages)[1], lambda call: call.arguments)
-    waiting = history.unanswered()
-    if waiting:
-        begun = state.suspended.keys() & {call.id for call in waiting}
-        history.settle({}, _WAITS)
-        history.tell(begun, _PART_WAITS)
+    if history.unanswered():
+        history.settle({}, _WAITS, apart=dict.fromkeys(state.suspended, _PART_WAITS))
     return history.messages
 
 
