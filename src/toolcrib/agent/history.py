@@ -16,7 +16,7 @@ from typing import assert_never, cast
 import msgspec
 import orjson
 
-from toolcrib.agent.inner import inner_run_id
+from toolcrib.agent.inner import inner_run_id, saved_run
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError, Stage
 from toolcrib.hydration import ParseFailure, RepairRequest, hydrate, parse_arguments, repair
 from toolcrib.runner import ToolRunner, approval_request
@@ -35,7 +35,6 @@ from toolcrib.values.record import (
     Completed,
     Failed,
     Outcome,
-    SuspendedCall,
     ToolInvocationRecord,
     Waiting,
     has_begun,
@@ -403,7 +402,7 @@ def check_state(state: RunState) -> None:
         if wrong:
             raise changed(field, why)
     for call_id, suspended in state.suspended.items():
-        inner, where = _inner(suspended), f"suspended['{call_id}']"
+        inner, where = saved_run(suspended), f"suspended['{call_id}']"
         is_another = inner.run_id != inner_run_id(state.run_id, call_id)
         if is_another or _is_other(inner.caller, state.caller):
             raise changed(where, "it is not of the run that this call began")
@@ -457,11 +456,6 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
         unknown = told_by is None or given != _approval_in(told_by, given, tally)
         unknown = unknown or given.caller != caller.id
         yield f"tally.approved[{at}]", "no call of this run has a record of that answer", unknown
-
-
-def _inner(suspended: SuspendedCall) -> RunState:
-    """Return the state of the run that a call waits for. Raises SourceError."""
-    return RunState.from_json(bytes(suspended.saved))
 
 
 def _is_other(one: object, other: object) -> bool:

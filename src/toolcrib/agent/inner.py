@@ -21,7 +21,7 @@ from toolcrib.values.context import CallContext, CallScope, RunTally, Surroundin
 from toolcrib.values.decision import Answer, Caller, OuterCall
 from toolcrib.values.definition import All, AnnotationOptions
 from toolcrib.values.json import sha256_hex, to_plain
-from toolcrib.values.record import ToolInvocationRecord, has_begun, state_of
+from toolcrib.values.record import SuspendedCall, ToolInvocationRecord, has_begun, state_of
 from toolcrib.values.run import (
     ApprovalRequested,
     Event,
@@ -129,9 +129,14 @@ async def _run(runs: Runs, name: str, prompt: str, context: CallContext) -> RunR
     suspended = around.scope.suspended.get(context.call_id)
     if suspended is None:
         return await runs.begin(prompt, outer, tell)
-    state, given = RunState.from_json(bytes(suspended.saved)), around.scope.answers
+    state, given = saved_run(suspended), around.scope.answers
     answers = {each.id: given[each.id] for each in state.pending if each.id in given}
     return await runs.resume(state, answers, outer, tell)
+
+
+def saved_run(suspended: SuspendedCall) -> RunState:
+    """Return the state of the run that a call waits for. Raises SourceError."""
+    return RunState.from_json(bytes(suspended.saved))
 
 
 def _answer(result: RunResult) -> Any:
