@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from toolcrib import ALL, Agent, ApprovalRequest, Event, Limits, ToolRunner, tool
+from toolcrib.approvals import answer_later
 from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import ApprovalRequested, RunRecord, ToolCallFinished, ToolCallStarted
@@ -35,15 +36,16 @@ async def never(_request: ApprovalRequest) -> None:
     await asyncio.Event().wait()
 
 
-async def later(_request: ApprovalRequest) -> None:
-    return None
-
-
 NOTES, PAYS, HANGS = call("note"), call("pay"), call("hang")
 STOPS: dict[str, tuple[list[Any], dict[str, Any], Limits, str]] = {
     "cancelled at a question": ([NOTES, PAYS], {"approver": never}, Limits(), "pay"),
     "cancelled while one runs": ([NOTES, HANGS], {}, Limits(), "hang"),
-    "cancelled while one runs and one waits": ([PAYS, HANGS], {"approver": later}, Limits(), "hang"),
+    "cancelled while one runs and one waits": (
+        [PAYS, HANGS],
+        {"approver": answer_later},
+        Limits(),
+        "hang",
+    ),
     "out of time": ([NOTES, HANGS], {}, Limits(seconds=0.1), ""),
     "out of calls": ([NOTES, HANGS], {}, Limits(calls=1), ""),
     "no end is written": ([NOTES], {"sinks": [Full(lambda r: r.status == "completed")]}, Limits(), ""),
@@ -55,7 +57,7 @@ STOPS: dict[str, tuple[list[Any], dict[str, Any], Limits, str]] = {
     ),
     "no wait is written": (
         [NOTES, PAYS],
-        {"sinks": [Full(lambda r: r.status == "waiting")], "approver": later},
+        {"sinks": [Full(lambda r: r.status == "waiting")], "approver": answer_later},
         Limits(),
         "",
     ),

@@ -100,11 +100,11 @@ def boss(inner: Any, *turns: Any, approver: Any = answer_later, **options: Any) 
 ASK = call("clerk", prompt="go")
 
 
-def used(part: Any, tokens: int = 10) -> Callable[[ChatRequest], Reply]:
+def used(part: Any, tokens: int = 10, call_id: str = "") -> Callable[[ChatRequest], Reply]:
     """A call that takes so many tokens to make."""
 
     def turn(request: ChatRequest) -> Reply:
-        made = ToolCall(f"{request.id_prefix}0", part.name, part.arguments)
+        made = ToolCall(call_id or f"{request.id_prefix}0", part.name, part.arguments)
         said, usage = Message.assistant("", (made,)), Usage(requests=1, input_tokens=tokens)
         return Reply(said, "tool_calls", usage, offer=Offer.of(request.tools))
 
@@ -545,6 +545,14 @@ async def test_whoever_watches_the_outer_run_can_follow_it() -> None:
     async with boss(clerk("done"), "ok").resume_stream(state, yes) as stream:
         events = [event async for event in stream]
     assert not [event for event in events if isinstance(event, ApprovalRequested)]
+
+
+async def test_a_question_within_comes_without_the_schema_of_the_call_around_it() -> None:
+    inner = clerk(used(call("refund", order=7), call_id="call_0"))
+    async with boss(inner, used(ASK, call_id="call_0")).stream("go") as stream:
+        [asked] = [event async for event in stream if isinstance(event, ApprovalRequested)]
+    assert asked.request.title == "clerk > refund"
+    assert asked.schema is None
 
 
 async def test_what_it_tells_is_untrusted_once_it_has_read_what_others_wrote() -> None:

@@ -10,12 +10,13 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import assert_never, cast
 
 import msgspec
 import orjson
 
-from toolcrib.agent.inner import inner_run_id
+from toolcrib.agent.inner import inner_run_id, saved_run
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError, Stage
 from toolcrib.hydration import ParseFailure, RepairRequest, hydrate, parse_arguments, repair
 from toolcrib.runner import ToolRunner, approval_request
@@ -34,9 +35,9 @@ from toolcrib.values.record import (
     Completed,
     Failed,
     Outcome,
-    SuspendedCall,
     ToolInvocationRecord,
     Waiting,
+    has_begun,
 )
 from toolcrib.values.run import RepairedText, RunState
 
@@ -91,7 +92,7 @@ def result_message(
             content, parts = _seen_of(outcome) if outcome.parts else (content_of(outcome.model), ())
             return Message.tool(call, _with(outcome.notice, content), parts)
         case Failed():
-            known = known_error(outcome.record, outcome.error)
+            known = known_error(outcome.record) or outcome.error
             content = _with(outcome.notice, error_content(known, outcome.told))
             return Message.tool(call, content, is_error=True)
         case Waiting() | None:
@@ -115,14 +116,21 @@ def _seen_of(outcome: Completed) -> tuple[str, tuple[Part, ...]]:
     return content, parts
 
 
-def known_error(record: ToolInvocationRecord, error: CallError) -> CallError:
-    """Return the error of a call as it is told: of one that was cancelled when it had begun, that
-    nobody knows what it did. Who reads `cancelled` would make it once more."""
-    if error.code is not ErrorCode.CANCELLED or not record.idempotency_key:
-        return error
-    return CallError.of(
-        ErrorCode.CANCELLED, "The call was cancelled while it ran: what it did is not known."
-    )
+_CUT_SHORT = CallError.of(
+    ErrorCode.CANCELLED, "The call was cancelled while it ran: what it did is not known."
+)
+
+
+def is_cut_short(record: ToolInvocationRecord) -> bool:
+    """Return whether a call was cancelled when it had begun: nobody knows what it did."""
+    error = record.error
+    return error is not None and error.code is ErrorCode.CANCELLED and has_begun(record)
+
+
+def known_error(record: ToolInvocationRecord) -> CallError | None:
+    """Return the error of a call as it is told. Who reads `cancelled` of one that was cut short would
+    make it once more."""
+    return _CUT_SHORT if is_cut_short(record) else record.error
 
 
 def _with(notice: str, content: str) -> str:
@@ -193,12 +201,14 @@ class ConversationHistory:
         outcomes: Mapping[str, Outcome],
         error: CallError | None = None,
         *,
+        apart: Mapping[str, CallError] = MappingProxyType({}),
         untrusted: bool = False,
     ) -> None:
         """Add the results that there are, in call order, and `error` for the calls that have none.
 
-        A call that waited when its run ended still does, whatever `error` says of the others.
-        `untrusted` says that the run has read untrusted content.
+        A call that waited when its run ended still does, whatever `error` says of the others; `apart`
+        has, by call id, what is said of one in its place. `untrusted` says that the run has read
+        untrusted content.
         """
         position = self._last_assistant()
         asked = self._messages[position]
@@ -207,7 +217,7 @@ class ConversationHistory:
         calls = tuple(self._readable(call, outcomes.get(call.id)) for call in asked.tool_calls)
         for call in calls:
             outcome = outcomes.get(call.id)
-            told = error
+            told = apart.get(call.id, error)
             if error is not None and isinstance(outcome, Waiting):
                 told = _WAITS if outcome.suspended is None else _PART_WAITED
             message = given.get(call.id) or result_message(call, outcome, told)
@@ -215,13 +225,6 @@ class ConversationHistory:
                 message = msgspec.structs.replace(message, untrusted=True)
             results += [] if message is None else [message]
         self._messages[position:] = [msgspec.structs.replace(asked, tool_calls=calls), *results]
-
-    def tell(self, calls: Collection[str], error: CallError) -> None:
-        """Say something else of calls of the last turn that have a result."""
-        for at in range(self._last_assistant() + 1, len(self._messages)):
-            if self._messages[at].call_id in calls:
-                told = msgspec.structs.replace(self._messages[at], content=error_content(error))
-                self._messages[at] = told
 
     def _readable(self, call: ToolCall, outcome: Outcome | None) -> ToolCall:
         """While a call waits it stays as it was sent: it will be judged again."""
@@ -299,11 +302,8 @@ def split_system(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], tu
 def settled(state: RunState) -> tuple[Message, ...]:
     """Return what was said in a run; a call that waits has a result that says so."""
     history = ConversationHistory(split_system(state.messages)[1], lambda call: call.arguments)
-    waiting = history.unanswered()
-    if waiting:
-        begun = state.suspended.keys() & {call.id for call in waiting}
-        history.settle({}, _WAITS)
-        history.tell(begun, _PART_WAITS)
+    if history.unanswered():
+        history.settle({}, _WAITS, apart=dict.fromkeys(state.suspended, _PART_WAITS))
     return history.messages
 
 
@@ -402,7 +402,7 @@ def check_state(state: RunState) -> None:
         if wrong:
             raise changed(field, why)
     for call_id, suspended in state.suspended.items():
-        inner, where = _inner(suspended), f"suspended['{call_id}']"
+        inner, where = saved_run(suspended), f"suspended['{call_id}']"
         is_another = inner.run_id != inner_run_id(state.run_id, call_id)
         if is_another or _is_other(inner.caller, state.caller):
             raise changed(where, "it is not of the run that this call began")
@@ -456,11 +456,6 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
         unknown = told_by is None or given != _approval_in(told_by, given, tally)
         unknown = unknown or given.caller != caller.id
         yield f"tally.approved[{at}]", "no call of this run has a record of that answer", unknown
-
-
-def _inner(suspended: SuspendedCall) -> RunState:
-    """Return the state of the run that a call waits for. Raises SourceError."""
-    return RunState.from_json(bytes(suspended.saved))
 
 
 def _is_other(one: object, other: object) -> bool:

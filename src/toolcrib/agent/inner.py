@@ -22,7 +22,7 @@ from toolcrib.values.context import CallContext, CallScope, RunTally, Surroundin
 from toolcrib.values.decision import Answer, Caller, OuterCall
 from toolcrib.values.definition import All, AnnotationOptions
 from toolcrib.values.json import to_plain
-from toolcrib.values.record import ToolInvocationRecord, state_of
+from toolcrib.values.record import SuspendedCall, ToolInvocationRecord, has_begun, state_of
 from toolcrib.values.run import (
     ApprovalRequested,
     Event,
@@ -130,9 +130,14 @@ async def _run(runs: Runs, name: str, prompt: str, context: CallContext) -> RunR
     suspended = around.scope.suspended.get(context.call_id)
     if suspended is None:
         return await runs.begin(prompt, outer, tell)
-    state, given = RunState.from_json(bytes(suspended.saved)), around.scope.answers
+    state, given = saved_run(suspended), around.scope.answers
     answers = {each.id: given[each.id] for each in state.pending if each.id in given}
     return await runs.resume(state, answers, outer, tell)
+
+
+def saved_run(suspended: SuspendedCall) -> RunState:
+    """Return the state of the run that a call waits for. Raises SourceError."""
+    return RunState.from_json(bytes(suspended.saved))
 
 
 def _answer(result: RunResult) -> Any:
@@ -147,7 +152,7 @@ def _answer(result: RunResult) -> Any:
 
 def _made(records: Sequence[ToolInvocationRecord]) -> str:
     """Name the calls that were begun: whoever asks again must know what is done already."""
-    begun = [f"{each.name} ({state_of(each)})" for each in records if each.idempotency_key]
+    begun = [f"{each.name} ({state_of(each)})" for each in records if has_begun(each)]
     more = [f"and {len(begun) - _MOST_NAMED} more"] if len(begun) > _MOST_NAMED else []
     named = ", ".join([*begun[:_MOST_NAMED], *more])
     return f" It has made these calls: {named}." if begun else ""

@@ -30,7 +30,7 @@ from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.json import JsonValue
 from toolcrib.values.message import ArgumentsPart
 from toolcrib.values.record import Outcome, ToolInvocationRecord, Waiting
 from toolcrib.values.run import (
@@ -210,9 +210,8 @@ class Watch:
         self._told = {request.id for request in state.pending}
         self._waited = {request.call_in(state.run_id) for request in state.pending}
         self._streaming: dict[str, PublicText] = {}  # by call id
-        self._schemas: dict[str, JsonObject | None] = {}  # of the calls of this reply, by their id
+        self._definitions: dict[str, ToolDefinition] = {}  # of the calls of this run, by their id
         self._tally = tally
-        self._untrusted: set[str] = set()  # the ids of those whose tools bring what others wrote
         self.outcomes: dict[str, Outcome] = {}
 
     def text(self, text: str) -> None:
@@ -242,20 +241,21 @@ class Watch:
         shown = None
         if isinstance(call, Hydrated):
             shown = public_arguments(call.definition, call.arguments)
-            self._schemas[call.call.id] = call.definition.input_schema
-            if call.definition.annotations.untrusted_output:
-                self._untrusted.add(call.call.id)
+            self._definitions[call.call.id] = call.definition
         if call.call.id not in self._waited:
             self._emit(ToolCallStarted(call.call.id, public_name(call), shown))
 
     def approval_requested(self, request: ApprovalRequest) -> None:
         if request.id not in self._told:
             self._told.add(request.id)
-            self._emit(ApprovalRequested(request, self._schemas.get(request.call_id)))
+            own = request.run_id == self._tally.run_id  # ids of calls are a run's own
+            asks = self._definitions.get(request.call_id) if own else None
+            self._emit(ApprovalRequested(request, None if asks is None else asks.input_schema))
 
     def progress(self, call_id: str, part: JsonValue) -> None:
-        untrusted = call_id in self._untrusted or self._tally.tainted
-        self._emit(ToolCallProgress(call_id, part, untrusted))
+        definition = self._definitions.get(call_id)
+        brings = definition is not None and definition.annotations.untrusted_output
+        self._emit(ToolCallProgress(call_id, part, brings or self._tally.tainted))
 
     def finished(self, outcome: Outcome) -> None:
         self.outcomes[outcome.record.id] = outcome

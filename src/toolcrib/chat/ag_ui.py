@@ -242,7 +242,7 @@ class _Events:
             case ApprovalRequested(request=request, schema=schema):
                 self._schemas[request.id] = schema
             case ToolCallFinished(record=record):
-                error = None if record.error is None else known_error(record, record.error)
+                error = known_error(record)
                 gave = result_with_parts(record) if error is None else {"error": to_plain(error)}
                 yield core.ToolCallResultEvent(
                     message_id=_new_id(), tool_call_id=record.id, content=_cut(gave), role="tool"

@@ -43,7 +43,7 @@ from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import canonical_json
 from toolcrib.values.message import Message
-from toolcrib.values.record import READ_UNTRUSTED, ToolInvocationRecord, lost_parts
+from toolcrib.values.record import READ_UNTRUSTED, ToolInvocationRecord, has_begun, lost_parts
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
@@ -440,7 +440,7 @@ class LiveThreads:
         does not make it again; nothing if it has not begun, or only read."""
         definition = self._definition(part["name"])
         reads = definition is not None and definition.annotations.read_only
-        begun = part["state"] in _BEGUN and (record is None or _has_begun(record))
+        begun = part["state"] in _BEGUN and (record is None or has_begun(record))
         if reads or not begun:
             return ""
         return f"{part['name']} {canonical_json(part['arguments'] or {})}: {_BEGUN[part['state']]}"
@@ -448,7 +448,7 @@ class LiveThreads:
     def _read_others(self, calls: Mapping[str, ToolInvocationRecord]) -> bool:
         """Return whether a call has begun that may have read untrusted content. Of a tool that nobody
         here knows, who knows what it has read?"""
-        begun = [record for record in calls.values() if _has_begun(record)]
+        begun = [record for record in calls.values() if has_begun(record)]
         definitions = [self._definition(record.name) for record in begun]
         return any(READ_UNTRUSTED in record.notes for record in begun) or any(
             each is None or each.annotations.untrusted_output for each in definitions
@@ -587,10 +587,6 @@ _NOT_BEGUN = "The run broke off before this call began: it has not run."
 
 def _unknown_turn() -> ChatError:
     return ChatError(404, "unknown_turn", "no question of this conversation has that id")
-
-
-def _has_begun(record: ToolInvocationRecord) -> bool:
-    return record.idempotency_key != ""
 
 
 def _told_of(

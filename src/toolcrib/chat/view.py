@@ -399,7 +399,7 @@ class TurnView:
         return [_operation("set", [*self._path(call_id), "progress", at], deepcopy(parts[-1]))]
 
     def _finish(self, record: ToolInvocationRecord) -> list[Operation]:
-        error = None if record.error is None else known_error(record, record.error)
+        error = known_error(record)
         state = "failed" if error else "completed"
         if error is not None and error.code in _STATES:
             state = _STATES[error.code]

@@ -79,6 +79,7 @@ from toolcrib.values.record import (
     FOR_RUN_EXACTLY,
     SUSPENDED,
     ToolInvocationRecord,
+    has_begun,
     is_final,
     result_with_parts,
     standing,
@@ -167,7 +168,11 @@ class CallStory:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """Each time that something was asked for under the id, in the order of the first entries."""
+        """The attempts under this id, in the order of their first entries.
+
+        An attempt is one time that a call was asked for: its entries have the same start, arguments,
+        tool, definition, caller and calling call.
+        """
         found: dict[tuple[Any, ...], list[AuditEntry]] = {}
         for entry in self.entries:  # entries of two processes may alternate
             one = entry.record
@@ -183,12 +188,12 @@ class CallStory:
         if error is not None and error.code is ErrorCode.NOT_RECORDED:
             return False
         ran = ("started", "completed")
-        return any(record.idempotency_key or record.status in ran for record in self._own)
+        return any(has_begun(record) or record.status in ran for record in self._own)
 
     @property
     def others_began(self) -> bool:
         """Whether another call under the id may have begun than the one that the story is told by."""
-        return any(one.idempotency_key and not same_call(one, self.record) for one in self._records)
+        return any(has_begun(one) and not same_call(one, self.record) for one in self._records)
 
     def why(self) -> str:
         """Return why the call ran, or did not, in one sentence."""
@@ -270,7 +275,7 @@ async def whole_stories(log: AuditLog, entries: Iterable[AuditEntry]) -> list[Ca
 async def _tells_the_end(log: AuditLog, story: CallStory) -> bool:
     """Return whether the record that stands for a call, by the log's sealed index of keys, is among the
     entries that were found by their columns. Raises UnreachableError if nobody can look."""
-    if story.changed or not story.record.idempotency_key:
+    if story.changed or not has_begun(story.record):
         return True  # it says that already; or there is nothing that the index could know
     try:
         stands = await log.find(story.record)

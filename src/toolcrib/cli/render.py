@@ -21,7 +21,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from toolcrib.agent.history import told_error
+from toolcrib.agent.history import is_cut_short, told_error
 from toolcrib.errors import ErrorCode
 from toolcrib.values.decision import INVISIBLE, Allow, ApprovalRequest, Ask, Deny
 from toolcrib.values.json import JsonValue
@@ -122,15 +122,12 @@ def call_line(record: ToolInvocationRecord) -> Text:
     seconds = f" · {milliseconds(record)}" if record.seconds is not None else ""
     line.append(f"  {_decision(record)}{seconds}", style="dim")
     if record.error is not None:
-        ran = " It did not run." if _is_cancelled(record) and not record.idempotency_key else ""
+        cancelled = record.error.code is ErrorCode.CANCELLED
+        ran = " It did not run." if cancelled and not is_cut_short(record) else ""
         line.append(f" → {error_text(record.error)}{ran}", style="red")
     else:
         line.append(f" → {short_json(result_with_parts(record))}")
     return line
-
-
-def _is_cancelled(record: ToolInvocationRecord) -> bool:
-    return record.error is not None and record.error.code is ErrorCode.CANCELLED
 
 
 def error_text(error: CallError) -> str:
@@ -257,7 +254,7 @@ class Screen:
 
     def _show_end(self, record: ToolInvocationRecord) -> None:
         call = self._started.pop(record.id, None)
-        if call is not None and _is_cancelled(record) and record.idempotency_key:
+        if call is not None and is_cut_short(record):
             err.print(Text(f"{call}: {_MAY_HAVE_RUN}"))
         else:
             out.print(call_line(record))

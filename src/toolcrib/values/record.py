@@ -337,6 +337,11 @@ def earlier_key_of(run_id: str, call_id: str) -> str:
     return call_id if call_id.startswith(run_id) else f"{run_id}/{call_id}"
 
 
+def has_begun(record: ToolInvocationRecord) -> bool:
+    """Return whether a call had begun, and did not wait, by its record: only then has that a key."""
+    return record.idempotency_key != ""
+
+
 def is_final(record: ToolInvocationRecord) -> bool:
     """Return whether a record says for good what became of its call: completed, failed or denied.
 
@@ -347,7 +352,7 @@ def is_final(record: ToolInvocationRecord) -> bool:
         return True
     if record.status != "failed" or record.error is None:
         return False
-    attempt = not record.idempotency_key and record.error.code in _ENDS_OF_ATTEMPTS
+    attempt = not has_begun(record) and record.error.code in _ENDS_OF_ATTEMPTS
     return not attempt and record.error.code is not ErrorCode.OUTCOME_UNKNOWN
 
 
@@ -357,7 +362,7 @@ def standing(records: Sequence[ToolInvocationRecord]) -> ToolInvocationRecord:
     The first final one of those that began stands: later ones add to it and never supersede it. If
     none is final, the last one is all that is known. Only where none began do the others count.
     """
-    begun = [record for record in records if record.idempotency_key] or records
+    begun = [*filter(has_begun, records)] or records
     return next(filter(is_final, begun), begun[-1])
 
 
