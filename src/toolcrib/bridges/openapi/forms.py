@@ -362,9 +362,14 @@ class _Reading:
 
 def _encoded(path: str) -> str:
     """Return a path as it stands in a URL, without a fragment, which is never sent; its variables are
-    put in later."""
+    put in later. Raises NoTool."""
     parts = re.split(r"(\{[^{}]+\})", path.partition("#")[0])
-    return "".join(part if at % 2 else quote(part, safe=_IN_PATHS) for at, part in enumerate(parts))
+    try:
+        return "".join(
+            part if at % 2 else quote(part, safe=_IN_PATHS) for at, part in enumerate(parts)
+        )
+    except UnicodeEncodeError:
+        raise NoTool("form", "its path holds a lone surrogate, which no request can") from None
 
 
 _IN_PATHS = "/%:@!$&'()*+,;=~?"
