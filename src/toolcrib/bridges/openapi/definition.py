@@ -209,14 +209,13 @@ class _ArgumentSchema:
         self._names: set[str] = set()
 
     def schema(self) -> JsonObject:
-        made: dict[str, Any] = {
+        made = {
             "type": "object",
             "properties": self._properties,
             "required": self._required,
             "additionalProperties": False,
         }
-        definitions: Any = self._schemas.definitions(self._names)
-        return {**made, "$defs": definitions} if definitions else made
+        return self._schemas.with_definitions(made, self._names)
 
     def parameter(self, given: ApiParameter) -> SentArgument:
         schema = self._described(self._translated(given.schema), given.description)

@@ -46,9 +46,16 @@ class ApiSchemas:
         """Return a schema of the document. Raises NoTool."""
         return _Walk(self, part.file).whole(part.node)
 
-    def definitions(self, roots: Iterable[str], most: int = MAX_NODES) -> dict[str, _Schema]:
-        """Return the definitions that these names lead to, however far. Raises NoTool if they have
-        more nodes than `most`."""
+    def whole(self, schema: Translated, most: int = MAX_NODES) -> _Schema:
+        """Return a schema with the definitions that it leads to. Raises NoTool if it has more nodes
+        than `most`."""
+        return self.with_definitions(as_object(schema.node), schema.names, most - schema.size)
+
+    def with_definitions(
+        self, schema: _Schema, roots: Iterable[str], most: int = MAX_NODES
+    ) -> _Schema:
+        """Return a schema with the definitions that these names lead to, however far. Raises NoTool if
+        those have more nodes than `most`."""
         found: dict[str, Any] = {}
         pending = sorted(roots)
         size = 0
@@ -62,14 +69,8 @@ class ApiSchemas:
                 raise NoTool("too large", f"its schema has more than {most} nodes")
             found[name] = made.node
             pending += sorted(made.names - found.keys())
-        return {name: found[name] for name in sorted(found)}
-
-    def whole(self, schema: Translated, most: int = MAX_NODES) -> _Schema:
-        """Return a schema with the definitions that it leads to. Raises NoTool if it has more nodes
-        than `most`."""
-        made = as_object(schema.node)
-        definitions = self.definitions(schema.names, most - schema.size)
-        return {**made, "$defs": definitions} if definitions else made
+        definitions = {name: found[name] for name in sorted(found)}
+        return {**schema, "$defs": definitions} if definitions else schema
 
     def resolved(self, part: Node) -> Node:
         return self._document.resolved(part)
