@@ -14,6 +14,7 @@ import msgspec
 
 from toolcrib.bridges.openapi.document import Document, Node, NoTool
 from toolcrib.bridges.openapi.forms import (
+    SAFE,
     ApiBody,
     ApiOperation,
     ApiParameter,
@@ -39,7 +40,6 @@ MAX_ANSWER_NODES = 2_000
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 _VARIABLE = re.compile(r"\{([^{}]+)\}")
 _BASE64: JsonObject = {"type": "string", "contentEncoding": "base64"}
-_READS = ("GET", "HEAD", "OPTIONS", "TRACE")
 _EMPTY = ("204", "205")
 
 BodyKind = Literal["json", "form", "multipart", "text", "bytes"]
@@ -136,7 +136,7 @@ class OperationReader:
         if output is not None:
             form["output_schema"] = output
         hints = {
-            "readOnlyHint": operation.method in _READS,
+            "readOnlyHint": operation.method in SAFE,
             "destructiveHint": operation.method == "DELETE",
         }
         plan = RequestPlan(

@@ -19,6 +19,8 @@ from toolcrib.bridges.openapi.document import Document, Node, NoTool
 
 Place: TypeAlias = Literal["path", "query", "header", "cookie"]
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
+SAFE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE"))
+"""The methods that only read: https://www.rfc-editor.org/rfc/rfc9110#section-9.2.1"""
 
 _IGNORED = frozenset(
     (
