@@ -9,8 +9,8 @@ https://swagger.io/specification/v2/.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple, TypeAlias, cast, get_args
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import quote
 
 import msgspec
@@ -42,6 +42,8 @@ _COLLECTIONS = {
     "pipes": ("pipeDelimited", False),
     "multi": ("form", True),
 }
+_IN_BODY = ("body", "formData")
+"""Where a parameter of Swagger 2.0 is that belongs to the body."""
 _OF_SCHEMAS = frozenset(
     ("type", "format", "items", "default", "enum", "maximum", "exclusiveMaximum", "minimum",
      "exclusiveMinimum", "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems",
@@ -185,7 +187,8 @@ class _Reading:
         part = self._part
         found = self._parameters()
         if self._document.is_swagger:
-            body, parameters = self._body_2(found), [self._parameter_2(one) for one in found]
+            body = self._body_2(found)
+            parameters = [self._parameter_2(one) for one in found if one.text("in") not in _IN_BODY]
         else:
             body, parameters = self._body(), [self._parameter(one) for one in found]
         said = dict.fromkeys(filter(None, (part.text("summary"), part.text("description"))))
@@ -194,7 +197,7 @@ class _Reading:
             path=_encoded(self._path),
             id=part.text("operationId"),
             description="\n\n".join(said) or f"{self._method.upper()} {self._path}",
-            parameters=tuple(self._sent(one for one in parameters if one is not None)),
+            parameters=tuple(self._sent(parameters)),
             body=body,
             responses={
                 status: self._response(one) for status, one in part.members("responses").items()
@@ -216,7 +219,7 @@ class _Reading:
             found[name, place] = one
         return list(found.values())
 
-    def _sent(self, parameters: Iterator[ApiParameter]) -> Iterator[ApiParameter]:
+    def _sent(self, parameters: Iterable[ApiParameter]) -> Iterator[ApiParameter]:
         """Yield what arguments are sent as: no keys, nothing that the sender fills in."""
         keys = {
             (one.place, _folded(one.name, one.place))
@@ -237,7 +240,7 @@ class _Reading:
         if variables:
             raise NoTool("form", f"its path has {{{min(variables)}}}, which is no parameter of it")
 
-    def _parameter(self, part: Node) -> ApiParameter | None:
+    def _parameter(self, part: Node) -> ApiParameter:
         name, place = part.text("name"), part.text("in")
         if place not in _STYLES:
             raise NoTool("form", f"the parameter {name!r:.60} is in {place!r:.20}")
@@ -250,32 +253,30 @@ class _Reading:
             raise NoTool("form", f"the parameter {name!r:.60} has the style {style!r:.20}")
         schema = (as_json or part).get("schema")
         return ApiParameter(
-            name,
-            cast("Place", place),
-            part.flag("required") or place == "path",
-            schema or Node(part.file, {}),
-            style,
-            part.flag("explode", style == "form"),
-            part.flag("allowReserved"),
-            as_json is not None,
-            part.text("description"),
+            name=name,
+            place=cast("Place", place),
+            required=part.flag("required") or place == "path",
+            schema=schema or Node(part.file, {}),
+            style=style,
+            explode=part.flag("explode", style == "form"),
+            reserved=part.flag("allowReserved"),
+            as_json=as_json is not None,
+            description=part.text("description"),
         )
 
-    def _parameter_2(self, part: Node) -> ApiParameter | None:
+    def _parameter_2(self, part: Node) -> ApiParameter:
         name, place = part.text("name"), part.text("in")
-        if place in ("body", "formData"):
-            return None
-        if place not in get_args(Place):
+        if place not in _STYLES:
             raise NoTool("form", f"the parameter {name!r:.60} is in {place!r:.20}")
         style, explode = _collection(part)
         schema = {key: value for key, value in part.node.items() if key in _OF_SCHEMAS}
         return ApiParameter(
-            name,
-            cast("Place", place),
-            part.flag("required") or place == "path",
-            Node(part.file, schema),
-            style if place == "query" else _STYLES[place][0],
-            explode if place == "query" else False,
+            name=name,
+            place=cast("Place", place),
+            required=part.flag("required") or place == "path",
+            schema=Node(part.file, schema),
+            style=style if place == "query" else _STYLES[place][0],
+            explode=explode if place == "query" else False,
             description=part.text("description"),
         )
 
