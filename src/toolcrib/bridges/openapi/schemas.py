@@ -17,6 +17,8 @@ from toolcrib.schema.guard import MAX_DEPTH, MAX_NODES
 from toolcrib.schema.lower.tree import ANNOTATIONS, ASSERTIONS, DOCUMENT, LISTS, MAPS, SINGLES
 
 _KNOWN = (ASSERTIONS | ANNOTATIONS) - DOCUMENT - {"discriminator"}
+_ALONE = (ANNOTATIONS | {"$ref"}) & _KNOWN
+"""The keywords that count next to a `$ref` before OpenAPI 3.1."""
 _OTHER_REFS = ("$dynamicRef", "$recursiveRef")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 _Schema: TypeAlias = dict[str, Any]
@@ -130,13 +132,11 @@ class _Walk:
         if depth > MAX_DEPTH or self._size > MAX_NODES:
             raise NoTool("too large", "its schema is nested too deeply, or holds too much")
         alone = self._is_3_0 and isinstance(node.get("$ref"), str)
-        kept = ANNOTATIONS | {"$ref"} if alone else _KNOWN
+        kept = _ALONE if alone else _KNOWN
         if not node.keys().isdisjoint(_OTHER_REFS):
             raise NoTool("reference", "a $dynamicRef or $recursiveRef cannot be followed")
         made = {
-            key: self._member(key, value, depth + 1)
-            for key, value in node.items()
-            if key in kept and key in _KNOWN
+            key: self._member(key, value, depth + 1) for key, value in node.items() if key in kept
         }
         self._discriminate(node, made)
         self._hide(node, made)
@@ -179,14 +179,14 @@ class _Walk:
         if not isinstance(name, str) or not isinstance(given, list):
             return
         mapping: Any = said.get("mapping")
-        told = {}
-        for at, child in enumerate(given):
+        told = []
+        for child in given:
             ref = child.get("$ref") if isinstance(child, dict) else None
             if not isinstance(ref, str):
                 return
             own = self._values(ref, mapping if isinstance(mapping, dict) else {})
-            told[at] = {"properties": {name: {"enum": own}}, "required": [name]}
-        made[key] = [{"allOf": [one, told[at]]} for at, one in enumerate(made[key])]
+            told.append({"properties": {name: {"enum": own}}, "required": [name]})
+        made[key] = [{"allOf": [*pair]} for pair in zip(made[key], told, strict=True)]
 
     def _values(self, ref: str, mapping: _Schema) -> list[str]:
         """Return the values of a discriminator that mean what a reference leads to."""
