@@ -138,8 +138,9 @@ class _Walk:
         made = {
             key: self._member(key, value, depth + 1) for key, value in node.items() if key in kept
         }
-        self._discriminate(node, made)
-        self._hide(node, made)
+        if not alone:
+            self._discriminate(node, made)
+            self._hide(node, made)
         return _nullable(node, _bounded(made)) if self._is_3_0 else made
 
     def _member(self, key: str, value: Any, depth: int) -> Any:
