@@ -56,8 +56,10 @@ _NOT_HERE = (
 
 
 class WithArtifact(RootModel[Any]):
-    """What a tool of `response_format="content_and_artifact"` gave. In JSON, and so for the model, it
-    is the content; the application has `value.artifact`."""
+    """Holds the result of a tool whose `response_format` is "content_and_artifact".
+
+    As JSON, which is what the model gets, it is the content; the application reads `value.artifact`.
+    """
 
     _artifact: Any = PrivateAttr(default=None)
 

@@ -82,7 +82,7 @@ class ApiBody(NamedTuple):
 
 
 class ApiResponse(NamedTuple):
-    """What an operation answers under one status: its media types, and the schema of its JSON."""
+    """Describes the answer of one status: its media types, and the schema of its JSON if it has one."""
 
     media_types: tuple[str, ...] = ()
     schema: Node | None = None
@@ -103,8 +103,11 @@ Security: TypeAlias = tuple[tuple[SecurityScheme, ...], ...]
 
 
 class ApiOperation(NamedTuple):
-    """One operation as its document has it. `path` begins with `/`; `server` is its own, where the
-    operation or its path names one: a claim."""
+    """One operation as its document has it.
+
+    `path` begins with `/`. `server` is the URL that the operation or its path names for itself, or "":
+    a claim, which `ApiServer` follows to allowed origins only.
+    """
 
     method: str
     path: str
@@ -364,8 +367,10 @@ class _Reading:
 
 
 def _encoded(path: str) -> str:
-    """Return a path as it stands in a URL, without a fragment, which is never sent; its variables are
-    put in later. Raises NoTool."""
+    """Return a path as it stands in a URL. Raises NoTool.
+
+    A fragment is left out, since it is never sent; variables stay, until a call gives their values.
+    """
     parts = re.split(r"(\{[^{}]+\})", path.partition("#")[0])
     try:
         return "".join(
