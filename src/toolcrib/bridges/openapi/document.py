@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import jiter
 
 from toolcrib.errors import MissingExtraError, SourceError
-from toolcrib.schema.references import resolve_ref
+from toolcrib.schema.references import resolve_ref, steps_of
 
 Reason: TypeAlias = Literal[
     "form", "media type", "name", "pattern", "reference", "schema", "too large"
@@ -150,7 +150,7 @@ class Document:
         node = resolve_ref(target.content, pointer)
         if node is None:
             raise NoTool("reference", f"$ref {ref[:_SHOWN]!r} leads nowhere")
-        last = unquote(fragment.rpartition("/")[2]).replace("~1", "/").replace("~0", "~")
+        last = ["", *steps_of(unquote(fragment))][-1]
         stem = target.path.stem if target.path else "schema"
         return RefTarget(Node(target, node), (id(target), pointer), last or stem)
 
