@@ -52,7 +52,8 @@ _OF_SCHEMAS = frozenset(
 """What a parameter of Swagger 2.0 says of its value, beside its name."""
 _JSON = re.compile(r"(?:.*[/+])?(?:application)?json|\*/\*|application/\*", re.IGNORECASE)
 _FORM = ("application/x-www-form-urlencoded", "multipart/form-data")
-_VARIABLE = re.compile(r"\{([^{}]+)\}")
+VARIABLE = re.compile(r"\{([^{}]+)\}")
+"""A variable of a path, and its name."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """What a header or a cookie may be called: https://www.rfc-editor.org/rfc/rfc9110#section-5.6.2"""
 
@@ -229,7 +230,7 @@ class _Reading:
             for one in self._schemes.values()
             if one.kind == "apiKey"
         }
-        variables = set(_VARIABLE.findall(self._path))
+        variables = set(VARIABLE.findall(self._path))
         for one in parameters:
             folded = _folded(one.name, one.place)
             ignored = one.place == "header" and folded in _IGNORED

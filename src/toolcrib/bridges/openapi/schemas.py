@@ -20,7 +20,8 @@ _KNOWN = (ASSERTIONS | ANNOTATIONS) - DOCUMENT - {"discriminator"}
 _ALONE = (ANNOTATIONS | {"$ref"}) & _KNOWN
 """The keywords that count next to a `$ref` before OpenAPI 3.1."""
 _OTHER_REFS = ("$dynamicRef", "$recursiveRef")
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+"""What stands in no name of a tool, an argument or a definition: not every provider takes it."""
 _Schema: TypeAlias = dict[str, Any]
 _BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 
@@ -86,7 +87,7 @@ class ApiSchemas:
         """Return what the target of a `$ref` is called among the definitions. Raises NoTool."""
         target = self._document.follow(file, ref)
         if target.key not in self._names:
-            base = _NOT_IN_NAMES.sub("_", target.name).strip("_") or "schema"
+            base = NOT_IN_NAMES.sub("_", target.name).strip("_") or "schema"
             name, number = base, 1
             while name in self._targets:
                 number += 1
