@@ -92,8 +92,23 @@ def test_openapi_3_1_is_json_schema(given: Any, told: Any) -> None:
     assert body_of(with_body(given, version="3.1.0", components=schemas)) == told
 
 
-def test_what_stands_beside_a_reference_counts_from_3_1_on() -> None:
-    given = {"$ref": "#/components/schemas/A", "minLength": 2, "description": "x"}
+@each_row(
+    "beside",
+    [
+        {"minLength": 2},
+        {"properties": {"a": {"readOnly": True}}},
+        {
+            "oneOf": [{"$ref": "#/components/schemas/A"}],
+            "discriminator": {"propertyName": "kind"},
+        },
+        {
+            "anyOf": [{"$ref": "#/components/schemas/A"}],
+            "discriminator": {"propertyName": "kind"},
+        },
+    ],
+)
+def test_what_stands_beside_a_reference_counts_from_3_1_on(beside: Any) -> None:
+    given = {"$ref": "#/components/schemas/A", "description": "x", **beside}
     source = with_pets(given, A={"type": "string"})
     assert body_of(source) == {"$ref": "#/$defs/A", "description": "x"}
 

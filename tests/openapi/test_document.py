@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from openapi.documents import document, input_of, made, one
 from openapi.petstore import DOCUMENT
 from openapi_spec_validator import validate
@@ -81,6 +82,12 @@ def test_yaml_is_read_as_the_types_of_json(tmp_path: Path) -> None:
     assert content["said"] == [
         *("no", "on", "2020-01-01", 10, 1000.0, "0x1F", "1_0", None, None, "5", "1:30")
     ]
+
+
+def test_a_dictionary_may_have_numbers_as_keys_as_yaml_reads_them() -> None:
+    text = "openapi: 3.0.0\npaths: {/x: {get: {operationId: it, responses: {200: {content: {7: {}}}}}}}"
+    catalog, refused = made(yaml.safe_load(text))
+    assert (catalog.names, refused) == (("it",), [])
 
 
 def test_an_alias_that_multiplies_is_refused_and_holds_nothing_up(tmp_path: Path) -> None:

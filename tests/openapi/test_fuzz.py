@@ -6,6 +6,7 @@ import copy
 import os
 import random
 import time
+from contextlib import suppress
 from typing import Any
 
 from openapi.petstore import DOCUMENT
@@ -97,3 +98,17 @@ def test_no_document_crashes(chunk: int) -> None:
         assert all(one.text for one in refused), seed
         assert len(catalog) + len(refused) <= 60, seed
         assert time.monotonic() - began < 5, seed
+
+
+def test_no_key_and_no_text_crashes_wherever_it_stands() -> None:
+    source = Document(DOCUMENT).main.content
+    for at in range(len(places(copy.deepcopy(source), []))):
+        for as_key in (True, False):
+            given = copy.deepcopy(source)
+            node, key = places(given, [])[at]
+            if not as_key:
+                node[key] = "/\ud800"
+            elif isinstance(node, dict):
+                node[f"{key}\ud800"] = node.pop(key)
+            with suppress(SourceError):
+                openapi_catalog(given, on_refused=lambda _: None)

@@ -56,8 +56,10 @@ _NOT_HERE = (
 
 
 class WithArtifact(RootModel[Any]):
-    """What a tool of `response_format="content_and_artifact"` gave. In JSON, and so for the model, it
-    is the content; the application has `value.artifact`."""
+    """Holds the result of a tool whose `response_format` is "content_and_artifact".
+
+    As JSON, which is what the model gets, it is the content; the application reads `value.artifact`.
+    """
 
     _artifact: Any = PrivateAttr(default=None)
 
@@ -88,7 +90,7 @@ def from_langchain_tool(
     DefinitionError for what is no tool of LangChain's, and for what nobody injects.
     """
     check_type("tool", tool, BaseTool, "a tool of LangChain's")
-    given = _given_by(tool, dict(inject or {}))
+    given = _given_by(tool, inject or {})
     schema = _schema(tool)
     options = ToolOptions(
         visible=visible,
@@ -122,17 +124,16 @@ def _schema(tool: BaseTool) -> JsonObject:
 
 
 class _InjectedArguments(NamedTuple):
-    """How the arguments that no model sends are made, by name; `names` are all of them."""
+    """Holds what makes each argument that no model sends, by name.
 
-    names: frozenset[str]
-    call_ids: tuple[str, ...]
-    runtimes: tuple[str, ...]
+    `needs_call` says that one of them is the id of the call, which LangChain takes from a whole call.
+    """
+
     made_by: Injected
+    needs_call: bool
 
 
-def _given_by(
-    tool: BaseTool, inject: dict[str, Callable[[CallContext], Any]]
-) -> _InjectedArguments:
+def _given_by(tool: BaseTool, inject: Injected) -> _InjectedArguments:
     kinds = _injected(tool)
     missing = [n for n, kind in kinds.items() if kind == "other" and n not in inject]
     strangers = [n for n in inject if n not in kinds]
@@ -145,12 +146,9 @@ def _given_by(
             f"tool '{tool.name}' takes {', '.join(missing)}, which LangGraph injects: say what it gets,"
             f" inject={{{missing[0]!r}: lambda context: …}}"
         )
-    return _InjectedArguments(
-        frozenset(kinds),
-        tuple(n for n, kind in kinds.items() if kind == "call id" and n not in inject),
-        tuple(n for n, kind in kinds.items() if kind == "runtime" and n not in inject),
-        inject,
-    )
+    usual = {n: _USUAL[kind] for n, kind in kinds.items() if kind != "other" and n not in inject}
+    needs_call = any(kinds[n] == "call id" for n in usual)
+    return _InjectedArguments({**inject, **usual}, needs_call)
 
 
 def _injected(tool: BaseTool) -> dict[str, _Kind]:
@@ -199,14 +197,11 @@ def _handler(tool: BaseTool, given: _InjectedArguments, *, own: bool) -> Callabl
     if tool.handle_tool_error or tool.handle_validation_error:  # else its errors would be results
         unhandled = {"handle_tool_error": False, "handle_validation_error": False}
         refused = tool.model_copy(update=unhandled)
-    formatted = bool(given.call_ids) or tool.response_format == "content_and_artifact"
+    formatted = given.needs_call or tool.response_format == "content_and_artifact"
     config: RunnableConfig = {"callbacks": []}  # they would be given all of its arguments
 
     def asked(arguments: dict[str, Any], context: CallContext) -> dict[str, Any]:
-        sent = {n: value for n, value in arguments.items() if n not in given.names}
-        sent |= {n: make(context) for n, make in given.made_by.items()}
-        sent |= dict.fromkeys(given.call_ids, context.call_id)
-        sent |= {n: _runtime(context) for n in given.runtimes}
+        sent = arguments | {n: make(context) for n, make in given.made_by.items()}
         if not formatted:
             return sent
         return {"type": "tool_call", "name": tool.name, "id": context.call_id, "args": sent}
@@ -240,6 +235,12 @@ def _runtime(context: CallContext) -> ToolRuntime[Any, Any]:
         tool_call_id=context.call_id,
         store=None,
     )
+
+
+_USUAL: Mapping[_Kind, Callable[[CallContext], Any]] = {
+    "call id": lambda context: context.call_id,
+    "runtime": _runtime,
+}
 
 
 def _result(tool: BaseTool, made: Any, own: bool) -> Any:

@@ -105,7 +105,7 @@ def resume(*answers: tuple[Interrupt, Answer]) -> Command[Any]:
 
 
 class _Bridge:
-    """What the tools of one runner share."""
+    """Makes the calls of all tools of one runner: they share its threads, its steps and its answers."""
 
     def __init__(self, runner: ToolRunner, caller: Caller | CallerOf, nonce: str) -> None:
         self.runner = runner

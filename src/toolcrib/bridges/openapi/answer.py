@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from toolcrib.bridges.openapi.definition import RequestPlan
-from toolcrib.bridges.openapi.forms import is_json, is_text
+from toolcrib.bridges.openapi.forms import SAFE, is_json, is_text
 from toolcrib.bridges.openapi.request import ApiRequest
 from toolcrib.bridges.openapi.server import HttpApi
 from toolcrib.errors import OutcomeUnknown, ToolError
@@ -17,9 +17,8 @@ from toolcrib.kit.http import HttpAnswer, Unanswered
 from toolcrib.schema import LazyValidator
 from toolcrib.values.json import fresh
 
-_SAFE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE"))
-_IDEMPOTENT = _SAFE | {"PUT", "DELETE"}
-"""https://www.rfc-editor.org/rfc/rfc9110#section-9.2"""
+_IDEMPOTENT = SAFE | {"PUT", "DELETE"}
+"""https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2"""
 _NOT_DONE = (408, 425, 429, 503)  # the same request may be made again, and later
 _GATEWAYS = (502, 504)  # somebody else was asked, and nobody knows what they did
 _LONGEST = 4_000  # characters of what an API says of its error
@@ -49,9 +48,9 @@ class ApiAnswers:
         status = error.status
         if 200 <= status < 300:
             return ToolError(f"It was done (status {status}), but {error}.", retryable=False)
-        if 400 <= status < 500 or (status and self._method in _SAFE):
+        if 400 <= status < 500 or (status and self._method in SAFE):
             return ToolError(f"The API answered {status}, but {error}.", retryable=False)
-        if not error.sent or self._method in _SAFE:
+        if not error.sent or self._method in SAFE:
             return error
         return OutcomeUnknown(
             f"The request was sent, and {error}: nobody knows whether it was done.",
@@ -66,10 +65,10 @@ class ApiAnswers:
             told += f", and to ask again in {answer.headers['retry-after']} seconds"
         said = _said(answer)
         words = f"{told}. It says: {said}" if said else ""
-        if status in _GATEWAYS and self._method not in _SAFE:
+        if status in _GATEWAYS and self._method not in SAFE:
             again = self._method in _IDEMPOTENT
             return OutcomeUnknown(f"{told}.", retryable=again, model_text=words)
-        again = status in _NOT_DONE or (status >= 500 and self._method in _SAFE)
+        again = status in _NOT_DONE or (status >= 500 and self._method in SAFE)
         return ToolError(f"{told}.", retryable=again, model_text=words)
 
     def _check(self, status: int, value: object) -> None:

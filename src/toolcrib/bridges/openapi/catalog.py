@@ -93,7 +93,7 @@ def _warned(refused: RefusedOperation) -> None:
 
 
 class _AuthorSays(NamedTuple):
-    """What the author says of tools, by their names."""
+    """Holds the author's own `visible` fields and marks, each by the name of the tool."""
 
     visible: Visible
     marks: Mapping[str, AnnotationOptions]

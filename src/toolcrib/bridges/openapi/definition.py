@@ -6,7 +6,6 @@ the argument `body`. Where two would have one name, the later one says where it 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +13,8 @@ import msgspec
 
 from toolcrib.bridges.openapi.document import Document, Node, NoTool
 from toolcrib.bridges.openapi.forms import (
+    SAFE,
+    VARIABLE,
     ApiBody,
     ApiOperation,
     ApiParameter,
@@ -23,7 +24,7 @@ from toolcrib.bridges.openapi.forms import (
     is_json,
     is_text,
 )
-from toolcrib.bridges.openapi.schemas import ApiSchemas, Translated, as_object
+from toolcrib.bridges.openapi.schemas import NOT_IN_NAMES, ApiSchemas, Translated, as_object
 from toolcrib.clients.server import SECRET_MEMBER
 from toolcrib.errors import CatalogError
 from toolcrib.tools.catalog import Names
@@ -36,10 +37,7 @@ LONGEST_NAME = 128
 MAX_ANSWER_NODES = 2_000
 """An answer whose schema has more nodes is not held to it: those of many tools fill the memory."""
 
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
-_VARIABLE = re.compile(r"\{([^{}]+)\}")
 _BASE64: JsonObject = {"type": "string", "contentEncoding": "base64"}
-_READS = ("GET", "HEAD", "OPTIONS", "TRACE")
 _EMPTY = ("204", "205")
 
 BodyKind = Literal["json", "form", "multipart", "text", "bytes"]
@@ -136,7 +134,7 @@ class OperationReader:
         if output is not None:
             form["output_schema"] = output
         hints = {
-            "readOnlyHint": operation.method in _READS,
+            "readOnlyHint": operation.method in SAFE,
             "destructiveHint": operation.method == "DELETE",
         }
         plan = RequestPlan(
@@ -209,14 +207,13 @@ class _ArgumentSchema:
         self._names: set[str] = set()
 
     def schema(self) -> JsonObject:
-        made: dict[str, Any] = {
+        made = {
             "type": "object",
             "properties": self._properties,
             "required": self._required,
             "additionalProperties": False,
         }
-        definitions: Any = self._schemas.definitions(self._names)
-        return {**made, "$defs": definitions} if definitions else made
+        return self._schemas.with_definitions(made, self._names)
 
     def parameter(self, given: ApiParameter) -> SentArgument:
         schema = self._described(self._translated(given.schema), given.description)
@@ -277,7 +274,7 @@ class _ArgumentSchema:
         return schema
 
     def _add(self, name: str, schema: JsonObject, place: str, *, required: bool) -> str:
-        base = _NOT_IN_NAMES.sub("_", name)[:64].strip("_.-") or place
+        base = NOT_IN_NAMES.sub("_", name)[:64].strip("_.-") or place
         taken = {CONTEXT, API, *self._properties}
         numbered = (f"{base[:50]}_{place}_{number}" for number in range(2, len(taken) + 3))
         argument = next(
@@ -336,7 +333,7 @@ def _accept(responses: Mapping[str, ApiResponse]) -> str:
 
 def _candidates(operation: ApiOperation) -> Iterator[str]:
     """Yield names for an operation: its own, the one of its path, and those with a number."""
-    spelled = _VARIABLE.sub(r"by_\1", operation.path)
+    spelled = VARIABLE.sub(r"by_\1", operation.path)
     by_path = _legal(f"{operation.method.lower()}{spelled}")
     own = _legal(operation.id)
     if own:
@@ -348,4 +345,4 @@ def _candidates(operation: ApiOperation) -> Iterator[str]:
 
 
 def _legal(name: str) -> str:
-    return _NOT_IN_NAMES.sub("_", name).strip("_.-")[:LONGEST_NAME]
+    return NOT_IN_NAMES.sub("_", name).strip("_.-")[:LONGEST_NAME]

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import jiter
 
 from toolcrib.errors import MissingExtraError, SourceError
-from toolcrib.schema.references import resolve_ref
+from toolcrib.schema.references import resolve_ref, steps_of
 
 Reason: TypeAlias = Literal[
     "form", "media type", "name", "pattern", "reference", "schema", "too large"
@@ -42,7 +42,7 @@ class NoTool(Exception):  # noqa: N818  an outcome; it becomes a `RefusedOperati
 
 
 class DocumentFile:
-    """One file: its content, and where it lies, None for a document that was given as a dictionary."""
+    """Holds what was read from one file, and its path: None for a document given as a dictionary."""
 
     __slots__ = ("content", "path")
 
@@ -56,30 +56,35 @@ class Node(NamedTuple):
     file: DocumentFile
     node: Any
 
+    def _plain(self, key: str) -> Any:
+        return self.node.get(key) if isinstance(self.node, dict) else None
+
     def get(self, key: str) -> Node | None:
         """Return a member; None where there is none, or this is no object."""
-        if not isinstance(self.node, dict) or self.node.get(key) is None:
-            return None
-        return Node(self.file, self.node[key])
+        found = self._plain(key)
+        return None if found is None else Node(self.file, found)
 
     def members(self, key: str) -> dict[str, Node]:
-        """Return the members of an object below `key` by name, none where there is no object."""
-        found = self.node.get(key) if isinstance(self.node, dict) else None
+        """Return the members of an object below `key` by name, none where there is no object.
+
+        A name is a text, as in JSON: YAML's own reader makes a number of the `200` of a response.
+        """
+        found = self._plain(key)
         if not isinstance(found, dict):
             return {}
-        return {name: Node(self.file, child) for name, child in found.items()}
+        return {str(name): Node(self.file, child) for name, child in found.items()}
 
     def items(self, key: str) -> list[Node]:
         """Return the elements of a list below `key`, none where there is no list."""
-        found = self.node.get(key) if isinstance(self.node, dict) else None
+        found = self._plain(key)
         return [Node(self.file, each) for each in found] if isinstance(found, list) else []
 
     def text(self, key: str) -> str:
-        found = self.node.get(key) if isinstance(self.node, dict) else None
+        found = self._plain(key)
         return found if isinstance(found, str) else ""
 
     def flag(self, key: str, usual: bool = False) -> bool:
-        found = self.node.get(key) if isinstance(self.node, dict) else None
+        found = self._plain(key)
         return found if isinstance(found, bool) else usual
 
 
@@ -145,7 +150,7 @@ class Document:
         node = resolve_ref(target.content, pointer)
         if node is None:
             raise NoTool("reference", f"$ref {ref[:_SHOWN]!r} leads nowhere")
-        last = unquote(fragment.rpartition("/")[2]).replace("~1", "/").replace("~0", "~")
+        last = ["", *steps_of(unquote(fragment))][-1]
         stem = target.path.stem if target.path else "schema"
         return RefTarget(Node(target, node), (id(target), pointer), last or stem)
 

@@ -9,8 +9,8 @@ https://swagger.io/specification/v2/.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple, TypeAlias, cast, get_args
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import quote
 
 import msgspec
@@ -19,6 +19,8 @@ from toolcrib.bridges.openapi.document import Document, Node, NoTool
 
 Place: TypeAlias = Literal["path", "query", "header", "cookie"]
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
+SAFE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE"))
+"""The methods that only read: https://www.rfc-editor.org/rfc/rfc9110#section-9.2.1"""
 
 _IGNORED = frozenset(
     (
@@ -40,6 +42,8 @@ _COLLECTIONS = {
     "pipes": ("pipeDelimited", False),
     "multi": ("form", True),
 }
+_IN_BODY = ("body", "formData")
+"""Where a parameter of Swagger 2.0 is that belongs to the body."""
 _OF_SCHEMAS = frozenset(
     ("type", "format", "items", "default", "enum", "maximum", "exclusiveMaximum", "minimum",
      "exclusiveMinimum", "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems",
@@ -48,7 +52,8 @@ _OF_SCHEMAS = frozenset(
 """What a parameter of Swagger 2.0 says of its value, beside its name."""
 _JSON = re.compile(r"(?:.*[/+])?(?:application)?json|\*/\*|application/\*", re.IGNORECASE)
 _FORM = ("application/x-www-form-urlencoded", "multipart/form-data")
-_VARIABLE = re.compile(r"\{([^{}]+)\}")
+VARIABLE = re.compile(r"\{([^{}]+)\}")
+"""A variable of a path, and its name."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """What a header or a cookie may be called: https://www.rfc-editor.org/rfc/rfc9110#section-5.6.2"""
 
@@ -78,7 +83,7 @@ class ApiBody(NamedTuple):
 
 
 class ApiResponse(NamedTuple):
-    """What an operation answers under one status: its media types, and the schema of its JSON."""
+    """Describes the answer of one status: its media types, and the schema of its JSON if it has one."""
 
     media_types: tuple[str, ...] = ()
     schema: Node | None = None
@@ -99,8 +104,11 @@ Security: TypeAlias = tuple[tuple[SecurityScheme, ...], ...]
 
 
 class ApiOperation(NamedTuple):
-    """One operation as its document has it. `path` begins with `/`; `server` is its own, where the
-    operation or its path names one: a claim."""
+    """One operation as its document has it.
+
+    `path` begins with `/`. `server` is the URL that the operation or its path names for itself, or "":
+    a claim, which `ApiServer` follows to allowed origins only.
+    """
 
     method: str
     path: str
@@ -183,7 +191,8 @@ class _Reading:
         part = self._part
         found = self._parameters()
         if self._document.is_swagger:
-            body, parameters = self._body_2(found), [self._parameter_2(one) for one in found]
+            body = self._body_2(found)
+            parameters = [self._parameter_2(one) for one in found if one.text("in") not in _IN_BODY]
         else:
             body, parameters = self._body(), [self._parameter(one) for one in found]
         said = dict.fromkeys(filter(None, (part.text("summary"), part.text("description"))))
@@ -192,7 +201,7 @@ class _Reading:
             path=_encoded(self._path),
             id=part.text("operationId"),
             description="\n\n".join(said) or f"{self._method.upper()} {self._path}",
-            parameters=tuple(self._sent(one for one in parameters if one is not None)),
+            parameters=tuple(self._sent(parameters)),
             body=body,
             responses={
                 status: self._response(one) for status, one in part.members("responses").items()
@@ -214,14 +223,14 @@ class _Reading:
             found[name, place] = one
         return list(found.values())
 
-    def _sent(self, parameters: Iterator[ApiParameter]) -> Iterator[ApiParameter]:
+    def _sent(self, parameters: Iterable[ApiParameter]) -> Iterator[ApiParameter]:
         """Yield what arguments are sent as: no keys, nothing that the sender fills in."""
         keys = {
             (one.place, _folded(one.name, one.place))
             for one in self._schemes.values()
             if one.kind == "apiKey"
         }
-        variables = set(_VARIABLE.findall(self._path))
+        variables = set(VARIABLE.findall(self._path))
         for one in parameters:
             folded = _folded(one.name, one.place)
             ignored = one.place == "header" and folded in _IGNORED
@@ -235,7 +244,7 @@ class _Reading:
         if variables:
             raise NoTool("form", f"its path has {{{min(variables)}}}, which is no parameter of it")
 
-    def _parameter(self, part: Node) -> ApiParameter | None:
+    def _parameter(self, part: Node) -> ApiParameter:
         name, place = part.text("name"), part.text("in")
         if place not in _STYLES:
             raise NoTool("form", f"the parameter {name!r:.60} is in {place!r:.20}")
@@ -248,32 +257,30 @@ class _Reading:
             raise NoTool("form", f"the parameter {name!r:.60} has the style {style!r:.20}")
         schema = (as_json or part).get("schema")
         return ApiParameter(
-            name,
-            cast("Place", place),
-            part.flag("required") or place == "path",
-            schema or Node(part.file, {}),
-            style,
-            part.flag("explode", style == "form"),
-            part.flag("allowReserved"),
-            as_json is not None,
-            part.text("description"),
+            name=name,
+            place=cast("Place", place),
+            required=part.flag("required") or place == "path",
+            schema=schema or Node(part.file, {}),
+            style=style,
+            explode=part.flag("explode", style == "form"),
+            reserved=part.flag("allowReserved"),
+            as_json=as_json is not None,
+            description=part.text("description"),
         )
 
-    def _parameter_2(self, part: Node) -> ApiParameter | None:
+    def _parameter_2(self, part: Node) -> ApiParameter:
         name, place = part.text("name"), part.text("in")
-        if place in ("body", "formData"):
-            return None
-        if place not in get_args(Place):
+        if place not in _STYLES:
             raise NoTool("form", f"the parameter {name!r:.60} is in {place!r:.20}")
         style, explode = _collection(part)
         schema = {key: value for key, value in part.node.items() if key in _OF_SCHEMAS}
         return ApiParameter(
-            name,
-            cast("Place", place),
-            part.flag("required") or place == "path",
-            Node(part.file, schema),
-            style if place == "query" else _STYLES[place][0],
-            explode if place == "query" else False,
+            name=name,
+            place=cast("Place", place),
+            required=part.flag("required") or place == "path",
+            schema=Node(part.file, schema),
+            style=style if place == "query" else _STYLES[place][0],
+            explode=explode if place == "query" else False,
             description=part.text("description"),
         )
 
@@ -361,10 +368,17 @@ class _Reading:
 
 
 def _encoded(path: str) -> str:
-    """Return a path as it stands in a URL, without a fragment, which is never sent; its variables are
-    put in later."""
+    """Return a path as it stands in a URL. Raises NoTool.
+
+    A fragment is left out, since it is never sent; variables stay, until a call gives their values.
+    """
     parts = re.split(r"(\{[^{}]+\})", path.partition("#")[0])
-    return "".join(part if at % 2 else quote(part, safe=_IN_PATHS) for at, part in enumerate(parts))
+    try:
+        return "".join(
+            part if at % 2 else quote(part, safe=_IN_PATHS) for at, part in enumerate(parts)
+        )
+    except UnicodeEncodeError:
+        raise NoTool("form", "its path holds a lone surrogate, which no request can") from None
 
 
 _IN_PATHS = "/%:@!$&'()*+,;=~?"

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from toolcrib.bridges.openapi.definition import BodyPlan, FormField, RequestPlan, SentArgument
-from toolcrib.bridges.openapi.forms import Security, is_json
+from toolcrib.bridges.openapi.forms import SAFE, Security, is_json
 from toolcrib.errors import ToolError
 from toolcrib.values.json import JsonValue, Veiled, json_bytes
 from toolcrib.values.typed import Checked
@@ -27,7 +27,6 @@ _Encode: TypeAlias = Callable[[str], str]
 
 _DELIMITERS = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
 _RESERVED = ":/?[]@!$'()*,;="  # without what ends a value in a query
-_WRITES = ("POST", "PUT", "PATCH", "DELETE")
 _encoded: _Encode = partial(quote, safe="")
 
 
@@ -70,7 +69,7 @@ def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) 
             cookies += _pairs(sent, value, _encoded)
     if any(step in (".", "..") for step in path.split("/")):
         raise ToolError("an argument that is part of the address cannot be '.' or '..'")
-    if plan.method in _WRITES:
+    if plan.method not in SAFE:
         headers["Idempotency-Key"] = key
     body = None
     if plan.body is not None and plan.body.argument in arguments:

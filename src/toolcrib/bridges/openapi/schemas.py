@@ -17,8 +17,11 @@ from toolcrib.schema.guard import MAX_DEPTH, MAX_NODES
 from toolcrib.schema.lower.tree import ANNOTATIONS, ASSERTIONS, DOCUMENT, LISTS, MAPS, SINGLES
 
 _KNOWN = (ASSERTIONS | ANNOTATIONS) - DOCUMENT - {"discriminator"}
+_ALONE = (ANNOTATIONS | {"$ref"}) & _KNOWN
+"""The keywords that count next to a `$ref` before OpenAPI 3.1."""
 _OTHER_REFS = ("$dynamicRef", "$recursiveRef")
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+"""What stands in no name of a tool, an argument or a definition: not every provider takes it."""
 _Schema: TypeAlias = dict[str, Any]
 _BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 
@@ -46,9 +49,16 @@ class ApiSchemas:
         """Return a schema of the document. Raises NoTool."""
         return _Walk(self, part.file).whole(part.node)
 
-    def definitions(self, roots: Iterable[str], most: int = MAX_NODES) -> dict[str, _Schema]:
-        """Return the definitions that these names lead to, however far. Raises NoTool if they have
-        more nodes than `most`."""
+    def whole(self, schema: Translated, most: int = MAX_NODES) -> _Schema:
+        """Return a schema with the definitions that it leads to. Raises NoTool if it has more nodes
+        than `most`."""
+        return self.with_definitions(as_object(schema.node), schema.names, most - schema.size)
+
+    def with_definitions(
+        self, schema: _Schema, roots: Iterable[str], most: int = MAX_NODES
+    ) -> _Schema:
+        """Return a schema with the definitions that these names lead to, however far. Raises NoTool if
+        those have more nodes than `most`."""
         found: dict[str, Any] = {}
         pending = sorted(roots)
         size = 0
@@ -62,14 +72,8 @@ class ApiSchemas:
                 raise NoTool("too large", f"its schema has more than {most} nodes")
             found[name] = made.node
             pending += sorted(made.names - found.keys())
-        return {name: found[name] for name in sorted(found)}
-
-    def whole(self, schema: Translated, most: int = MAX_NODES) -> _Schema:
-        """Return a schema with the definitions that it leads to. Raises NoTool if it has more nodes
-        than `most`."""
-        made = as_object(schema.node)
-        definitions = self.definitions(schema.names, most - schema.size)
-        return {**made, "$defs": definitions} if definitions else made
+        definitions = {name: found[name] for name in sorted(found)}
+        return {**schema, "$defs": definitions} if definitions else schema
 
     def resolved(self, part: Node) -> Node:
         return self._document.resolved(part)
@@ -83,7 +87,7 @@ class ApiSchemas:
         """Return what the target of a `$ref` is called among the definitions. Raises NoTool."""
         target = self._document.follow(file, ref)
         if target.key not in self._names:
-            base = _NOT_IN_NAMES.sub("_", target.name).strip("_") or "schema"
+            base = NOT_IN_NAMES.sub("_", target.name).strip("_") or "schema"
             name, number = base, 1
             while name in self._targets:
                 number += 1
@@ -129,16 +133,15 @@ class _Walk:
         if depth > MAX_DEPTH or self._size > MAX_NODES:
             raise NoTool("too large", "its schema is nested too deeply, or holds too much")
         alone = self._is_3_0 and isinstance(node.get("$ref"), str)
-        kept = ANNOTATIONS | {"$ref"} if alone else _KNOWN
+        kept = _ALONE if alone else _KNOWN
         if not node.keys().isdisjoint(_OTHER_REFS):
             raise NoTool("reference", "a $dynamicRef or $recursiveRef cannot be followed")
         made = {
-            key: self._member(key, value, depth + 1)
-            for key, value in node.items()
-            if key in kept and key in _KNOWN
+            key: self._member(key, value, depth + 1) for key, value in node.items() if key in kept
         }
-        self._discriminate(node, made)
-        self._hide(node, made)
+        if not alone:
+            self._discriminate(node, made)
+            self._hide(node, made)
         return _nullable(node, _bounded(made)) if self._is_3_0 else made
 
     def _member(self, key: str, value: Any, depth: int) -> Any:
@@ -178,14 +181,14 @@ class _Walk:
         if not isinstance(name, str) or not isinstance(given, list):
             return
         mapping: Any = said.get("mapping")
-        told = {}
-        for at, child in enumerate(given):
+        told = []
+        for child in given:
             ref = child.get("$ref") if isinstance(child, dict) else None
             if not isinstance(ref, str):
                 return
             own = self._values(ref, mapping if isinstance(mapping, dict) else {})
-            told[at] = {"properties": {name: {"enum": own}}, "required": [name]}
-        made[key] = [{"allOf": [one, told[at]]} for at, one in enumerate(made[key])]
+            told.append({"properties": {name: {"enum": own}}, "required": [name]})
+        made[key] = [{"allOf": [*pair]} for pair in zip(made[key], told, strict=True)]
 
     def _values(self, ref: str, mapping: _Schema) -> list[str]:
         """Return the values of a discriminator that mean what a reference leads to."""
