@@ -35,7 +35,7 @@ _MEMBERS = frozenset(
         *("thinking", "cache_control", "container", "output_config"),
     )
 )
-_TOOL = frozenset(("name", "description", "input_schema", "strict", "input_examples"))
+_TOOL = frozenset(("type", "name", "description", "input_schema", "strict", "input_examples"))
 _CHOICES = {
     "auto": {"disable_parallel_tool_use"},
     "any": {"disable_parallel_tool_use"},
@@ -63,6 +63,8 @@ def _tools_fault(body: dict[str, Any]) -> str | None:
     for at, tool in enumerate(body.get("tools", [])):
         if extra := sorted(set(tool) - _TOOL):
             return f"tools.{at}.{extra[0]}: Extra inputs are not permitted"
+        if tool.get("type", "custom") != "custom":
+            return f"tools.{at}.type: Input should be 'custom'"
         if not _NAME.fullmatch(tool.get("name", "")) or tool["name"] in names:
             return f"tools.{at}.name: Tool names must be unique and match a pattern"
         schema = tool.get("input_schema", {})

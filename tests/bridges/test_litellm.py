@@ -1,0 +1,474 @@
+"""A model behind LiteLLM, whose providers are servers on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeAlias
+
+import msgspec
+import pytest
+from clients.exchanges import ADD, HI, answered, both, reply_of
+from rows import each_row
+from servers.anthropic import anthropic_server
+from servers.ollama import OllamaServer
+
+import toolcrib.bridges.litellm as bridge
+from toolcrib import ALL, Agent, tool
+from toolcrib.bridges.litellm import litellm_client
+from toolcrib.clients import (
+    AnthropicClient,
+    OllamaClient,
+    OpenAIClient,
+    Retries,
+    Timeouts,
+    WireClient,
+)
+from toolcrib.errors import (
+    AuthenticationError,
+    ClientError,
+    ConnectionFailed,
+    ContentFilterError,
+    OverloadedError,
+    ProviderError,
+    RateLimitError,
+    RequestError,
+    WireError,
+)
+from toolcrib.testing import call, cut, die_after, http_error, openai_server, raw
+from toolcrib.testing.scripted import OpenAIServer
+from toolcrib.testing.scripted import serving as serve
+from toolcrib.values.message import Settings, TextPart, Usage
+
+litellm: Any = bridge._litellm
+Serving: TypeAlias = Callable[[Any], AbstractAsyncContextManager[OpenAIServer]]
+
+OPENAI, ANTHROPIC, OLLAMA = "openai/m", "anthropic/claude-sonnet-4-5", "ollama_chat/llama3.1"
+KEY = "sk-canary-0123456789abcdef"
+TURN: list[Any] = ["Let me see. ", call("f", n=1, x="a longer text")]
+F: dict[str, Any] = {
+    "name": "f",
+    "description": "Do it.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}, "x": {"type": "string"}},
+    },
+}
+ASKED = msgspec.structs.replace(HI, tools=(F,))
+
+
+class LenientOllama(OllamaServer):
+    """Takes results without `tool_name`, as LiteLLM sends them, and Ollama's own server takes them."""
+
+    def fault(self, body: Any) -> str | None:
+        for message in body.get("messages", []):
+            if message["role"] == "tool":
+                message.setdefault("tool_name", "left out")
+        return super().fault(body)
+
+
+PROVIDERS: dict[str, Serving] = {
+    OPENAI: openai_server,
+    ANTHROPIC: anthropic_server,
+    OLLAMA: lambda turns: serve(LenientOllama(turns)),
+}
+pytestmark = [  # what pydantic says of LiteLLM's classes
+    pytest.mark.filterwarnings("ignore:Items? .* on TypedDict class:UserWarning"),
+    pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince211"),
+]
+each_provider = pytest.mark.parametrize(("model", "serving"), PROVIDERS.items(), ids=PROVIDERS)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """LiteLLM prints where to get help, at each error, into what pytest shows."""
+    before, litellm.suppress_debug_info = litellm.suppress_debug_info, True
+    yield
+    litellm.suppress_debug_info = before
+
+
+def client_of(model: str, server: OpenAIServer, **options: Any) -> WireClient:
+    given = {"api_base": server.url, "api_key": KEY}
+    return litellm_client(model, given=given, **({"retries": None} | options))
+
+
+@each_provider
+@both
+async def test_a_reply_is_that_of_the_provider(model: str, serving: Serving, stream: bool) -> None:
+    async with serving([TURN]) as server:
+        reply = await reply_of(client_of(model, server), ASKED, stream=stream)
+    (made,) = reply.tool_calls
+    assert (made.name, made.complete) == ("f", True)
+    assert json.loads(made.arguments) == {"n": 1, "x": "a longer text"}
+    assert (reply.text, reply.finish, reply.usage) == (
+        "Let me see. ",
+        "tool_calls",
+        Usage(1, 11, 7),
+    )
+    assert (reply.model, reply.provider) == (
+        model,
+        f"openai-chat at {model.partition('/')[0]}.litellm",
+    )
+
+
+@each_provider
+@both
+async def test_calls_and_their_results_go_back(model: str, serving: Serving, stream: bool) -> None:
+    """The server of the test refuses what its provider would; names are too long for some."""
+
+    def twice(body: dict[str, Any]) -> Any:
+        """Two calls of the tool, by the name that the request has for it."""
+        (asked,) = body["tools"]
+        name = asked.get("function", asked)["name"]
+        return ["Let me add. ", call(name, a=1), call(name, a=2)]
+
+    async with serving([twice, "Both are done."]) as server:
+        client = client_of(model, server)
+        request = msgspec.structs.replace(HI, tools=(ADD,))
+        first = await reply_of(client, request, stream=stream)
+        assert [made.name for made in first.tool_calls] == [ADD["name"]] * 2
+        second = await reply_of(client, answered(request, first), stream=stream)
+    assert (second.text, second.finish, len(server.requests)) == ("Both are done.", "stop", 2)
+
+
+@each_provider
+async def test_an_agent_runs_on_it(model: str, serving: Serving) -> None:
+    @tool(visible=ALL)
+    def f(n: int, x: str) -> str:
+        """Do it."""
+        return x * n
+
+    async with serving([TURN, "It is done."]) as server:
+        result = await Agent(client_of(model, server), [f]).run("Do it.")
+    assert (result.text, [record.result for record in result.records]) == (
+        "It is done.",
+        ["a longer text"],
+    )
+
+
+@each_provider
+@both
+async def test_a_reply_at_the_limit_on_tokens_has_no_whole_call(
+    model: str, serving: Serving, stream: bool
+) -> None:
+    async with serving([cut(TURN)]) as server:
+        reply = await reply_of(client_of(model, server), ASKED, stream=stream)
+    assert reply.finish == "length"
+    assert not any(made.complete for made in reply.tool_calls)
+
+
+BROKEN = (ConnectionFailed, ProviderError, WireError)
+_REASON = {OPENAI: b'"finish_reason":"t', ANTHROPIC: b'"stop_reason":"t', OLLAMA: b"true"}
+
+
+@each_provider
+@each_row("clean", [True, False], ids=["ended", "dropped"])
+async def test_a_stream_that_stops_before_its_reason_is_the_usual_error(
+    model: str, serving: Serving, clean: bool
+) -> None:
+    """LiteLLM itself says `stop` of most of them, and `tool_calls` of those with a call."""
+    async with serving([]) as server:
+        whole = server.answer(TURN, number=1, stream=True)
+    said = whole.body.index(_REASON[model])
+    stops = [*range(0, said, max(1, said // 60)), said]
+    turns = [
+        raw(whole.body[:at], content_type=whole.content_type) if clean else die_after(at, whole)
+        for at in stops
+    ]
+    async with serving(turns) as server:
+        client = client_of(model, server)
+        for at in stops:
+            with pytest.raises(BROKEN):
+                assert not await reply_of(client, ASKED, stream=True), at
+
+
+@each_provider
+async def test_a_body_that_stops_is_the_usual_error(model: str, serving: Serving) -> None:
+    async with serving([]) as server:
+        whole = server.answer(TURN, number=1, stream=False)
+    async with serving([die_after(at, whole) for at in (0, 20, 150)]) as server:
+        for _ in range(3):
+            with pytest.raises(BROKEN):
+                await client_of(model, server).chat(ASKED)
+
+
+def _openai(reason: str | None) -> Any:
+    function = {"name": "f", "arguments": '{"n": 1}'}
+    message = {
+        "role": "assistant",
+        "tool_calls": [{"id": "c", "type": "function", "function": function}],
+    }
+    choice = {"index": 0, "message": message, "finish_reason": reason}
+    body = {"object": "chat.completion", "choices": [choice]}
+    return raw(json.dumps(body), content_type="application/json")
+
+
+def _openai_stream(reason: str) -> Any:
+    function = {"name": "f", "arguments": '{"n": 1}'}
+    made = {"index": 0, "id": "c", "type": "function", "function": function}
+    choices: list[Any] = [{"delta": {"tool_calls": [made]}}, {"delta": {}, "finish_reason": reason}]
+    lines = [json.dumps({"choices": [{"index": 0} | choice]}) for choice in choices]
+    return raw("".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"]))
+
+
+def _anthropic(reason: str | None) -> Any:
+    use = {"type": "tool_use", "id": "t", "name": "f", "input": {"n": 1}}
+    body = {"id": "m", "type": "message", "role": "assistant", "model": "c", "content": [use]}
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    return raw(
+        json.dumps(body | {"stop_reason": reason, "usage": usage}), content_type="application/json"
+    )
+
+
+def _ollama(reason: str | None) -> Any:
+    message = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"function": {"name": "f", "arguments": {"n": 1}}}],
+    }
+    last = {"done": True, "done_reason": reason, "prompt_eval_count": 1, "eval_count": 1}
+    return raw(
+        json.dumps({"model": "l", "message": message} | last), content_type="application/json"
+    )
+
+
+OWN: dict[str, Any] = {
+    OPENAI: OpenAIClient,
+    ANTHROPIC: AnthropicClient,
+    OLLAMA: OllamaClient,
+}
+REASONS = [
+    (OPENAI, _openai, "tool_calls stop length content_filter error gone_fishing"),
+    (ANTHROPIC, _anthropic, "tool_use end_turn max_tokens refusal pause_turn gone_fishing"),
+    (OLLAMA, _ollama, "stop length load gone_fishing"),
+]
+
+
+async def _told_by(client: WireClient) -> tuple[Any, list[bool]]:
+    try:
+        reply = await client.chat(ASKED)
+    except (ConnectionFailed, ProviderError) as error:
+        return type(error), []
+    return reply.finish, [made.complete and not made.fault for made in reply.tool_calls]
+
+
+@each_row(("model", "turn", "reasons"), REASONS, ids=lambda row: None)
+async def test_the_providers_own_reason_counts_as_with_our_own_client(
+    model: str, turn: Callable[[Any], Any], reasons: str
+) -> None:
+    """LiteLLM calls most of these `stop` or `tool_calls`."""
+    for reason in (*reasons.split(), "", None):
+        async with PROVIDERS[model]([turn(reason)] * 2) as server:
+            own = OWN[model]("m", base_url=server.url, api_key=KEY, retries=None)
+            async with own:
+                expected = await _told_by(own)
+            assert (reason, await _told_by(client_of(model, server))) == (reason, expected)
+
+
+@each_row("reason", ["gone_fishing", "length"])
+async def test_a_reason_in_a_stream_counts_as_it_was_said(reason: str) -> None:
+    async with openai_server([_openai_stream(reason)]) as server:
+        reply = await reply_of(client_of(OPENAI, server), ASKED, stream=True)
+    assert reply.finish == ("length" if reason == "length" else "doubtful")
+    assert not any(made.complete and not made.fault for made in reply.tool_calls)
+
+
+@each_provider
+@both
+async def test_a_reply_that_used_up_its_tokens_was_cut(
+    model: str, serving: Serving, stream: bool
+) -> None:
+    """LiteLLM has one reason for calls of Ollama's, `tool_calls`, whatever the server's own was."""
+    limited = msgspec.structs.replace(ASKED, settings=Settings(max_tokens=7))
+    async with serving([TURN, TURN]) as server:
+        client = client_of(model, server)
+        reply = await reply_of(client, limited, stream=stream)
+        more = msgspec.structs.replace(ASKED, settings=Settings(max_tokens=8))
+        assert (await reply_of(client, more, stream=stream)).finish == "tool_calls"
+    assert (reply.finish, [made.complete for made in reply.tool_calls]) == ("length", [False])
+
+
+ERRORS: list[tuple[int, type[ClientError], bool]] = [
+    (400, RequestError, False),
+    (401, AuthenticationError, False),
+    (403, AuthenticationError, False),
+    (404, RequestError, False),
+    (429, RateLimitError, True),
+    (500, ProviderError, True),
+    (503, OverloadedError, True),
+]
+
+
+@each_provider
+@both
+@each_row(("status", "kind", "retryable"), ERRORS)
+async def test_an_error_is_typed_and_repeats_no_key(
+    model: str,
+    serving: Serving,
+    stream: bool,
+    status: int,
+    kind: type[ClientError],
+    retryable: bool,
+) -> None:
+    async with serving([http_error(status, f"no: {KEY} {KEY[:20]}")]) as server:
+        client = client_of(model, server)
+        with pytest.raises(kind) as caught:
+            await reply_of(client, HI, stream=stream)
+    assert (type(caught.value), caught.value.retryable) == (kind, retryable)
+    told = "".join(traceback.format_exception(caught.value)) + repr(client) + repr(vars(client))
+    assert "canary" not in told
+
+
+async def test_a_key_that_litellm_found_for_itself_is_in_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "canary-of-the-environment")
+    monkeypatch.setattr(litellm, "openai_key", None)
+    async with openai_server([http_error(400, "with canary-of-the-environment")] * 2) as server:
+        client = litellm_client(OPENAI, given={"api_base": server.url}, retries=None)
+        with pytest.raises(RequestError, match=r"with \[key\]"):
+            await client.chat(HI)
+        monkeypatch.setattr(litellm, "openai_key", "canary-of-the-environment")
+        monkeypatch.delenv("OPENAI_API_KEY")
+        with pytest.raises(RequestError, match=r"with \[key\]"):
+            await client.chat(HI)
+
+
+async def test_errors_say_what_they_are() -> None:
+    filtered = {"error": {"message": "no", "code": "content_policy_violation", "type": None}}
+    long = "This model's maximum context length is 4 tokens."
+    turns = [
+        raw(json.dumps(filtered), status=400, content_type="application/json"),
+        http_error(400, long),
+        http_error(429, retry_after=3),
+    ]
+    async with openai_server(turns) as server:
+        client = client_of(OPENAI, server)
+        with pytest.raises(ContentFilterError):
+            await client.chat(HI)
+        with pytest.raises(RequestError, match="maximum context length"):
+            await client.chat(HI)
+        with pytest.raises(RateLimitError) as caught:
+            await client.chat(HI)
+    assert caught.value.retry_after == 3
+
+
+async def test_an_error_in_a_stream_is_typed() -> None:
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    async with anthropic_server([raw(f"event: error\ndata: {json.dumps(error)}\n\n")]) as server:
+        with pytest.raises(ProviderError) as caught:
+            await reply_of(client_of(ANTHROPIC, server), HI, stream=True)
+    assert caught.value.retryable
+
+
+@each_provider
+@both
+async def test_what_failed_is_asked_again_and_by_nobody_else(
+    model: str, serving: Serving, stream: bool
+) -> None:
+    """One attempt is one request: neither LiteLLM nor an SDK below it makes more of them."""
+    async with serving([http_error(500), http_error(429), TURN]) as server:
+        client = client_of(model, server, retries=Retries(attempts=2, first_wait=0))
+        with pytest.raises(RateLimitError, match="after 2 attempts"):
+            await reply_of(client, ASKED, stream=stream)
+        assert len(server.requests) == 2
+        assert (await reply_of(client, ASKED, stream=stream)).finish == "tool_calls"
+
+
+@both
+async def test_a_server_that_is_slow_has_a_limit(stream: bool) -> None:
+    async def hang(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with_it.append(writer)
+        await asyncio.sleep(60)
+
+    with_it: list[asyncio.StreamWriter] = []
+    async with await asyncio.start_server(hang, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        given = {"api_base": f"http://127.0.0.1:{port}/v1", "api_key": KEY}
+        client = litellm_client(OPENAI, given=given, timeouts=Timeouts(read=0.2))
+        with pytest.raises(ConnectionFailed, match="time limit") as caught:
+            await reply_of(client, HI, stream=stream)
+        assert (caught.value.retryable, len(with_it)) == (False, 1)
+        with_it[0].transport.abort()
+
+
+@both
+async def test_a_server_that_is_not_there(stream: bool) -> None:
+    given = {"api_base": "http://127.0.0.1:9/v1", "api_key": KEY}
+    with pytest.raises((ConnectionFailed, ProviderError)) as caught:
+        await reply_of(
+            litellm_client("ollama_chat/l", given=given, retries=None), HI, stream=stream
+        )
+    assert caught.value.retryable
+
+
+async def test_a_stream_that_is_left_is_closed() -> None:
+    async with openai_server(
+        ["A long text, of which nobody reads more than the beginning."]
+    ) as server:
+        parts = client_of(OPENAI, server).stream(HI)
+        assert isinstance(await anext(parts), TextPart)
+        await parts.aclose()  # type: ignore[attr-defined]
+
+
+async def test_an_error_of_litellms_own_quotes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(**given: Any) -> Any:
+        raise ValueError(given["api_key"])
+
+    monkeypatch.setattr(litellm, "acompletion", fails)
+    with pytest.raises(RequestError, match=r"^LiteLLM made no request \(ValueError\)$"):
+        await litellm_client(OPENAI, given={"api_key": KEY}).chat(HI)
+
+
+async def test_what_is_given_goes_with_every_request() -> None:
+    heard: list[Any] = []
+    given = {"extra_headers": {"X-Team": "shop"}, "logger_fn": heard.append, "api_key": KEY}
+    async with openai_server(["Hi."]) as server:
+        given["api_base"] = server.url
+        client = litellm_client(OPENAI, given=given, settings=Settings(temperature=0.5))
+        await client.chat(HI)
+    assert server.headers[0]["x-team"] == "shop"
+    assert server.requests[0]["temperature"] == 0.5
+    assert heard
+
+
+@each_row(
+    ("model", "options", "says"),
+    [
+        ("nobody-knows-this", {}, "no provider for 'nobody-knows-this'"),
+        (OPENAI, {"headers": {"X": "y"}}, "headers= has no place"),
+        (OPENAI, {"transport": object()}, "transport= has no place"),
+    ],
+    ids=lambda row: None,
+)
+def test_what_cannot_be_is_refused_at_once(model: str, options: Any, says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        litellm_client(model, **options)
+
+
+async def test_a_reply_without_calls_and_a_cached_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reply of LiteLLM's own making has no body of a provider: what LiteLLM says counts."""
+    client = litellm_client(OPENAI, given={"mock_response": "Hello.", "api_key": KEY})
+    reply = await client.chat(HI)
+    assert (reply.text, reply.finish) == ("Hello.", "stop")
+
+
+def test_it_asks_the_network_nothing_on_its_own() -> None:
+    """LiteLLM fetches price lists and more in its import and its first requests, unless told not to."""
+    code = (
+        "import socket\n"
+        "def refuse(*_a, **_k): raise SystemExit('asked the network')\n"
+        "socket.getaddrinfo = refuse\n"
+        "import toolcrib.bridges.litellm as b\n"
+        "from litellm.anthropic_beta_headers_manager import get_beta_headers_config as c\n"
+        "c('https://example.com')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
