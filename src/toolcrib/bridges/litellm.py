@@ -108,12 +108,12 @@ class LiteLLMTransport:
             refused = _refusal(error)
         else:
             if asked.get("stream"):
-                return _Answer(_events(answer, deadline, limit), answer)
-            return _Answer(_body(reply.judged(answer, limit)))
+                return _LiteLLMResponse(_events(answer, deadline, limit), answer)
+            return _LiteLLMResponse(_body(reply.judged(answer, limit)))
         if isinstance(refused, ClientError):
             raise refused
         status, headers, said = refused
-        return _Answer(_body(said), status=status, headers=headers)
+        return _LiteLLMResponse(_body(said), status=status, headers=headers)
 
     async def aclose(self) -> None:
         """Do nothing: connections are LiteLLM's, which all of a process share."""
@@ -269,7 +269,7 @@ async def _body(said: _Said) -> AsyncGenerator[bytes, None]:
     yield json.dumps(said).encode()
 
 
-class _Answer:
+class _LiteLLMResponse:
     def __init__(
         self,
         data: AsyncGenerator[bytes, None],
