@@ -412,7 +412,8 @@ def unmasked(definition: ToolDefinition, edited: JsonObject, original: JsonObjec
 
 
 def masks_a_part(definition: ToolDefinition, edited: JsonObject) -> bool:
-    """Return whether a mask stands for a part of a secret argument: nobody can mean that text."""
+    """Return whether a mask stands within a secret argument, in a text or a name too: nobody means
+    that, who was shown nothing of it."""
     return any(
         value != MASK and _is_secret(definition, name) and _holds_mask(value)
         for name, value in edited.items()
@@ -420,9 +421,11 @@ def masks_a_part(definition: ToolDefinition, edited: JsonObject) -> bool:
 
 
 def _holds_mask(value: JsonValue) -> bool:
-    if isinstance(value, _CONTAINERS):
-        return any(map(_holds_mask, value.values() if isinstance(value, dict) else value))
-    return value == MASK
+    if isinstance(value, dict):
+        return any(MASK in name or _holds_mask(below) for name, below in value.items())
+    if isinstance(value, list):
+        return any(map(_holds_mask, value))
+    return isinstance(value, str) and MASK in value
 
 
 _Json = TypeVar("_Json")
