@@ -413,6 +413,17 @@ def test_an_exit_code_needs_no_stderr(toolcrib: Toolcrib, monkeypatch: pytest.Mo
     assert toolcrib("tools", "list", "nope.json").code == 2
 
 
+def test_a_full_disk_is_said_to_be_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open("/dev/full", "w", encoding="utf-8", buffering=1) as full:
+        monkeypatch.setattr("sys.stdout", full)
+        assert run(["--version"]) == 1
+        monkeypatch.undo()
+        full.buffer.raw.close()  # type: ignore[attr-defined]  what it still holds goes nowhere
+    assert "the output, or a file, could not be written: No space left" in capsys.readouterr().err
+
+
 def test_a_call_of_no_tool_names_those_that_there_are(toolcrib: Toolcrib) -> None:
     error = toolcrib("call", "hang", "--tools", "tools.py").err
     assert error.endswith(
