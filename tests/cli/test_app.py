@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import re
 import shlex
 import sys
@@ -416,11 +418,12 @@ def test_an_exit_code_needs_no_stderr(toolcrib: Toolcrib, monkeypatch: pytest.Mo
 def test_a_full_disk_is_said_to_be_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with open("/dev/full", "w", encoding="utf-8", buffering=1) as full:
-        monkeypatch.setattr("sys.stdout", full)
-        assert run(["--version"]) == 1
-        monkeypatch.undo()
-        full.buffer.raw.close()  # type: ignore[attr-defined]  what it still holds goes nowhere
+    class Full(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("sys.stdout", Full())
+    assert run(["--version"]) == 1
     assert "the output, or a file, could not be written: No space left" in capsys.readouterr().err
 
 

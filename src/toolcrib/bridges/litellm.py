@@ -1,7 +1,8 @@
-"""LiteLLM as the way to a model: any provider that it reaches, behind the client of this library.
+"""LiteLLM as the way to a model: any provider that it reaches, behind a client of this library
+(`litellm_client`). Needs the extra `litellm`.
 
 Requests are encoded and replies are read as those of any server of OpenAI's chat wire; LiteLLM stands
-where an HTTP server would. Needs the extra `litellm`.
+where an HTTP server would.
 
 Rule: what LiteLLM makes up is no end of a reply. It says `stop` where a stream broke off without a
 reason, and where a provider gave none or one that it does not know. So the provider's own reason is
@@ -87,7 +88,10 @@ def litellm_client(
 
 
 class LiteLLMTransport:
-    """Sends requests of OpenAI's chat wire by `litellm.acompletion`, with what is `given` for each."""
+    """Sends requests of OpenAI's chat wire by `litellm.acompletion`; `litellm_client` makes it.
+
+    `given` are further arguments of `acompletion`, for every request.
+    """
 
     @names_wrong_types
     def __init__(self, given: Mapping[str, Any], timeouts: Timeouts | None = None) -> None:
@@ -95,7 +99,11 @@ class LiteLLMTransport:
         self._timeouts = timeouts or Timeouts()
 
     async def send(self, request: Outgoing) -> Response:
-        """Return the beginning of the answer. Raises ConnectionFailed, RequestError."""
+        """Return the answer, whose body may still be on its way.
+
+        Raises ConnectionFailed where no provider is reached or none answers in time, RequestError where
+        LiteLLM makes no request. An error that the provider reports is an answer with its status.
+        """
         asked = self._given | json.loads(request.body)
         reply = _RawReply(asked.get("logger_fn"))
         deadline = RequestDeadline(self._timeouts, request.until)
@@ -125,7 +133,8 @@ class LiteLLMTransport:
 
     @property
     def secrets(self) -> list[str]:
-        """The keys that were given, and all that LiteLLM may have found for itself."""
+        """The keys in `given`, and those that LiteLLM may take from the environment and its
+        settings."""
         own = {name: getattr(_litellm, name) for name in dir(_litellm) if name.endswith("_key")}
         named = {**os.environ, **own, **self._given}
         found = [v for k, v in named.items() if isinstance(v, str) and _SECRET.search(k)]

@@ -65,6 +65,7 @@ class WithArtifact(RootModel[Any]):
 
     @property
     def artifact(self) -> Any:
+        """The part of the result that is for the application alone."""
         return self._artifact
 
 

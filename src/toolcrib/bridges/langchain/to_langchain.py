@@ -171,6 +171,7 @@ class RunnerTool(BaseTool):
 
     @classmethod
     def of(cls, entry: Entry, bridge: _Bridge, name: str, *, return_direct: bool) -> RunnerTool:
+        """Return the tool of one entry of a runner's catalog, for `to_langchain_tools`."""
         definition = entry.tool.definition
         made = cls(
             name=name,
@@ -185,17 +186,19 @@ class RunnerTool(BaseTool):
 
     @property
     def args(self) -> dict[str, Any]:
-        """The properties of the schema."""
+        """The properties of the schema of its arguments."""
         return dict(self.args_schema.get("properties", {}))
 
     def func(self, toolcrib_runtime: ToolRuntime[Any, Any]) -> None:
-        """Tell a ToolNode, which reads the hints of a `func`, what to fill in."""
+        """Do nothing: a ToolNode reads the hints of this signature, and fills in the runtime of a
+        call."""
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError("a tool of a runner is called by invoke or ainvoke")
 
     def run(self, tool_input: str | dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Do what `arun` does, in another thread's loop. It blocks a loop that runs in this thread."""
+        """Make one call as `arun` does, in the event loop of another thread, and wait for it: an event
+        loop that runs in this thread stands still meanwhile."""
         return wait_for(self.arun(tool_input, *args, **kwargs))
 
     async def arun(  # noqa: PLR0913  BaseTool's own parameters
@@ -214,8 +217,12 @@ class RunnerTool(BaseTool):
         tool_call_id: str | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Make one call. Given a ToolCall (`tool_call_id`) it returns a ToolMessage, whatever became of
-        the call; else the model's view of the result, or ToolException is raised."""
+        """Make one call by the runner; `ainvoke` and graphs do so through it.
+
+        With a `tool_call_id`, as a model's call has one, it returns a ToolMessage whether the call
+        completed or failed. Without one it returns the model's view of the result, and raises
+        ToolException if the call did not complete.
+        """
         config = ensure_config(config)
         arguments = dict(tool_input) if isinstance(tool_input, dict) else tool_input
         at = graph_call(config, _taken_out(arguments), tool_call_id)
