@@ -27,6 +27,7 @@ from toolcrib.bridges.openapi.forms import (
 from toolcrib.bridges.openapi.schemas import NOT_IN_NAMES, ApiSchemas, Translated, as_object
 from toolcrib.clients.server import SECRET_MEMBER
 from toolcrib.errors import CatalogError
+from toolcrib.schema.derive.plain import same_json
 from toolcrib.tools.catalog import Names
 from toolcrib.values.definition import ImportedForm
 from toolcrib.values.json import JsonObject, digest
@@ -164,13 +165,14 @@ class OperationReader:
         found: dict[str, Translated] = {}
         try:
             for status in statuses:
-                one = self._output(status, responses[status])
-                if one is None:
+                made = self._output(status, responses[status])
+                if made is None:
                     return None, {}
-                found[status.upper()] = one
-            different = [
-                one for at, one in enumerate(found.values()) if one not in list(found.values())[:at]
-            ]
+                found[status.upper()] = made
+            different: list[Translated] = []
+            for one in found.values():
+                if not any(same_json(one.node, other.node) for other in different):
+                    different.append(one)
             if not different:
                 return None, {}
             whole = different[0]
