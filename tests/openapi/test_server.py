@@ -454,6 +454,26 @@ async def test_an_error_that_is_too_large_is_none_that_may_be_tried_again(
     assert (outcome.error.code, outcome.error.retryable) == (code, False)
 
 
+@each_row("method", ["put", "delete", "post", "patch"])
+@each_row("reset", [False, True])
+async def test_what_may_have_been_done_is_not_sent_again(method: str, *, reset: bool) -> None:
+    arrived: list[bytes] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        arrived.append(await reader.readuntil(b"\r\n\r\n"))
+        if reset:
+            writer.transport.abort()
+        writer.close()
+
+    async with await asyncio.start_server(handle, "127.0.0.1", 0) as server:
+        api = ApiServer(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        outcome = await asked(api, method=method)
+    assert [one.split(b" ")[0] for one in arrived] == [method.upper().encode()]
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code == "outcome_unknown"
+    assert outcome.error.retryable is (method in ("put", "delete"))
+
+
 async def test_a_call_that_is_cancelled_ends_its_request() -> None:
     began, ended = asyncio.Event(), asyncio.Event()
 

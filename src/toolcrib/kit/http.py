@@ -97,7 +97,7 @@ def may_reach(host: str, private: tuple[Network, ...]) -> bool:
 
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse, ClientSession
+    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientSession
     from yarl import URL
 
 _NOT_ALLOWED = "that server is not among those that may be asked"
@@ -214,6 +214,7 @@ class GuardedHttp:
                     headers=headers,
                     data=body,
                     allow_redirects=False,
+                    middlewares=() if method in _READING else (_sent_once,),
                 ) as response,
             ):
                 status = response.status
@@ -254,6 +255,23 @@ class _NotTaken(Exception):  # noqa: N818  an outcome; it never leaves this file
     def __init__(self, why: str) -> None:
         super().__init__(why)
         self.why = why
+
+
+_READING = ("GET", "HEAD")
+
+
+async def _sent_once(request: ClientRequest, send: ClientHandlerType) -> ClientResponse:
+    """Send a request that may change something, once. Raises _NotTaken if the connection is gone.
+
+    aiohttp sends a PUT or DELETE again, which may then hear that what it deleted is not there.
+    """
+    library = _aiohttp()
+    try:
+        return await send(request)
+    except library.ClientConnectorError:
+        raise
+    except (library.ClientOSError, library.ServerDisconnectedError):
+        raise _NotTaken(_BROKEN) from None
 
 
 class _Gate:
