@@ -49,8 +49,10 @@ class ApiServer:
     a token, `user:password` for HTTP's basic authentication, or a function that gives one. `also` are
     further origins, for operations that name a server of their own; it and `private` are `allow` and
     `private` of `GuardedHttp`. An address that stands in `url` itself (`http://127.0.0.1:8000`) was
-    named, and may be reached. Raises MissingExtraError without the extra `openapi`, SourceError for a
-    URL that names no server, and for a key that no request can hold.
+    named, and may be reached. Connections of GET and HEAD are used again, until `aclose` or the end of
+    the event loop; it is no context manager, since `per_call` would close one that calls share. Raises
+    MissingExtraError without the extra `openapi`, SourceError for a URL that names no server, and for a
+    key that no request can hold.
     """
 
     @names_wrong_types
@@ -77,7 +79,12 @@ class ApiServer:
             allow=[f"{parts.scheme}://{parts.netloc}", *also],
             private=[*private, *_named(parts.hostname or "")],
             limits=limits or _LIMITS,
+            keep=True,
         )
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop; what was closed can be used again."""
+        await self._http.aclose()
 
     def __repr__(self) -> str:
         return f"ApiServer({self._base!r})"
