@@ -29,8 +29,21 @@ from langgraph.types import Command
 from langsmith import tracing_context
 from langsmith.utils import tracing_is_enabled
 from pydantic import BaseModel, ConfigDict, Field, field_validator
+from rows import each_row
 
-from toolcrib import ALL, Approve, Catalog, Completed, Failed, ReadOnly, ToolCall, ToolRunner
+from toolcrib import (
+    ALL,
+    Approve,
+    Catalog,
+    Completed,
+    Failed,
+    File,
+    Image,
+    ReadOnly,
+    ToolCall,
+    ToolRunner,
+)
+from toolcrib.agent.history import result_message
 from toolcrib.bridges.langchain import from_langchain_tool, to_langchain_tools
 from toolcrib.errors import DefinitionError
 from toolcrib.testing import MemorySink
@@ -367,6 +380,141 @@ async def test_content_is_for_the_model_and_an_artifact_for_the_application() ->
     assert (outcome.model, outcome.public) == ("a chart of 3 rows", "a chart of 3 rows")
     assert outcome.value.root == "a chart of 3 rows"
     assert outcome.value.artifact is frame
+
+
+PNG = "iVBORw0KGgo="
+AS_URL = f"data:image/png;base64,{PNG}"
+PICTURE = Image("image/png", PNG)
+PDF = File("application/pdf", PNG, name="a.pdf")
+
+
+@each_row(
+    ("block", "part"),
+    [
+        ({"type": "image", "base64": PNG, "mime_type": "image/png", "id": "lc_1"}, PICTURE),
+        ({"type": "image", "url": "https://x.example/a"}, Image(url="https://x.example/a")),
+        ({"type": "image_url", "image_url": {"url": AS_URL}}, PICTURE),
+        ({"type": "image_url", "image_url": AS_URL}, PICTURE),
+        ({"type": "image_url", "image_url": {"url": "https://x"}}, Image(url="https://x")),
+        (
+            {"type": "image", "source_type": "base64", "data": PNG, "mime_type": "image/png"},
+            PICTURE,
+        ),
+        (
+            {
+                "type": "image",
+                "source": {"type": "base64", "media_type": "image/png", "data": PNG},
+            },
+            PICTURE,
+        ),
+        (
+            {
+                "type": "file",
+                "base64": PNG,
+                "mime_type": "application/pdf",
+                "extras": {"filename": "a.pdf"},
+            },
+            PDF,
+        ),
+        (
+            {
+                "type": "file",
+                "file": {"file_data": f"data:application/pdf;base64,{PNG}", "filename": "a.pdf"},
+            },
+            PDF,
+        ),
+        ({"type": "image", "base64": PNG}, File("application/octet-stream", PNG)),
+        ({"type": "audio", "base64": PNG, "mime_type": "audio/wav"}, File("audio/wav", PNG)),
+        ({"type": "video", "url": "https://x"}, File("application/octet-stream", url="https://x")),
+        (
+            {"type": "text-plain", "text": "x", "mime_type": "text/plain", "title": "a.txt"},
+            File("text/plain", text="x", name="a.txt"),
+        ),
+    ],
+)
+async def test_a_content_block_is_a_part(block: Any, part: Any) -> None:
+    @lc_tool
+    async def look(deep: bool) -> Any:
+        """Look."""
+        text = {"type": "text", "text": "here"}
+        return [text, block, {"type": "search_result", "source": "s"}] if deep else [block]
+
+    made = from_langchain_tool(look, own=True)
+    alone, among = await run(made, deep=False), await run(made, deep=True)
+    assert isinstance(alone, Completed)
+    assert isinstance(among, Completed)
+    assert (alone.value, alone.parts) == (None, (part,))
+    unread = '{"source":"s","type":"search_result"}'
+    assert among.parts == ("here", part, unread)
+    message = result_message(ToolCall("1", "look", "{}"), among, None)
+    assert message is not None
+    assert (message.content, message.parts) == ("here", (part, unread))
+    assert PNG not in repr((alone.record, among.record))
+
+
+@each_row(
+    "result",
+    [
+        [],
+        ["a", "b"],
+        [{"type": "file", "name": "a.txt"}],
+        [{"type": "image", "url": "/a.png"}, {"type": "image", "file_id": "f"}],
+        [{"type": "image_url"}],
+        [{"type": "image_url", "image_url": 5}],
+        [{"type": "file", "source_type": "base64"}],
+        [{"type": "image", "base64": 5, "mime_type": "image/png"}],
+        [{"type": "text", "text": 5}],
+        [{"type": "text", "text": "a"}, {"type": "dog"}],
+        [{"type": "image", "url": "https://x"}, {"name": "no block"}],
+        [{"type": "image", "url": "https://x"}, 5],
+        {"type": "image", "url": "https://x"},
+    ],
+)
+async def test_what_is_no_content_is_the_json_that_it_is(result: Any) -> None:
+    @lc_tool
+    async def look() -> Any:
+        """Look."""
+        return result
+
+    outcome = await run(from_langchain_tool(look, own=True))
+    assert isinstance(outcome, Completed)
+    assert (outcome.value, outcome.parts) == (result, ())
+
+
+async def test_texts_alone_are_a_text_and_declared_json_is_json() -> None:
+    texts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b", "id": "lc_1"}]
+
+    @lc_tool
+    async def look() -> Any:
+        """Look."""
+        return texts
+
+    assert await value(from_langchain_tool(look, own=True)) == "a\nb"
+    declared = from_langchain_tool(look, own=True, output_schema={"type": "array"})
+    assert await value(declared) == texts
+
+
+async def test_content_with_an_artifact_and_of_a_message_is_content() -> None:
+    frame = Frame()
+    blocks = [{"type": "text", "text": "here"}, {"type": "image_url", "image_url": {"url": AS_URL}}]
+
+    @lc_tool(response_format="content_and_artifact")
+    def chart() -> Any:
+        """Draw."""
+        return blocks, frame
+
+    @lc_tool
+    def find(id: Annotated[str, InjectedToolCallId]) -> ToolMessage:
+        """Find."""
+        return ToolMessage(blocks, tool_call_id=id)  # type: ignore[arg-type]
+
+    drawn = await run(from_langchain_tool(chart, own=True, visible=ALL))
+    assert isinstance(drawn, Completed)
+    assert (drawn.model, drawn.public, drawn.parts) == (None, None, ("here", PICTURE))
+    assert drawn.value.artifact is frame
+    found = await run(from_langchain_tool(find, own=True))
+    assert isinstance(found, Completed)
+    assert (found.value, found.parts) == (None, ("here", PICTURE))
 
 
 async def test_a_message_that_a_tool_makes_is_its_result() -> None:

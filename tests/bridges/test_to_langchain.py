@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import uuid
 from typing import Any
@@ -17,6 +18,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_config
 from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -24,16 +26,23 @@ from toolcrib import (
     CallContext,
     Caller,
     Catalog,
+    Completed,
+    File,
+    Image,
+    Link,
+    ToolCall,
+    ToolContent,
     ToolError,
     ToolRunner,
     per_call,
     tool,
 )
-from toolcrib.bridges.langchain import resume, to_langchain_tools
+from toolcrib.bridges.langchain import from_langchain_tool, resume, to_langchain_tools
 from toolcrib.errors import CatalogError
 from toolcrib.policies import budget
 from toolcrib.testing import MemorySink
 from toolcrib.tools import capability
+from toolcrib.values.content import kind_of
 
 SECRET = "canary-3e7c"
 
@@ -291,6 +300,109 @@ async def test_callbacks_are_shown_what_a_record_shows(*, in_a_loop: bool) -> No
     assert isinstance(end, ToolMessage)
     assert (end.content, end.tool_call_id) == ('{"receipt":"paid 5"}', "call_0")
     assert SECRET not in str(tracer.seen)
+
+
+DATA = base64.b64encode(SECRET.encode()).decode()
+PICTURE = Image("image/png", DATA)
+PICTURE_BLOCK = {"type": "image", "base64": DATA, "mime_type": "image/png"}
+
+
+@tool(visible=["total"])
+async def sales(quarter: int) -> ToolContent[dict[str, int]]:
+    """Draw the sales of a quarter."""
+    return ToolContent({"total": 12, "cost": 8}, parts=[PICTURE, f"Told: {SECRET}."])
+
+
+@each_row(
+    ("parts", "content"),
+    [
+        ([PICTURE], [PICTURE_BLOCK]),
+        (
+            ["here", Image("image/png", url=f"data:image/png;base64,{DATA}")],
+            [{"type": "text", "text": "here"}, PICTURE_BLOCK],
+        ),
+        (
+            [Image(url="https://x.example/a.png"), "there"],
+            [
+                {"type": "image", "url": "https://x.example/a.png"},
+                {"type": "text", "text": "there"},
+            ],
+        ),
+        (
+            [File("application/pdf", DATA, name="a.pdf"), File("audio/wav", DATA)],
+            [
+                {
+                    "type": "file",
+                    "base64": DATA,
+                    "mime_type": "application/pdf",
+                    "extras": {"filename": "a.pdf"},
+                },
+                {"type": "file", "base64": DATA, "mime_type": "audio/wav"},
+            ],
+        ),
+        (
+            [File("text/csv", text="a,b", name="a.csv"), Link("https://x.example", name="X")],
+            [
+                {"type": "text", "text": '[file "a.csv" text/csv]\na,b'},
+                {"type": "text", "text": '[link] "X": https://x.example'},
+            ],
+        ),
+    ],
+)
+async def test_parts_are_standard_content_blocks(parts: Any, content: Any) -> None:
+    @tool(visible=ALL)
+    async def look() -> Any:
+        """Look."""
+        return parts
+
+    (one,) = to_langchain_tools(ToolRunner([look]))
+    message = await one.ainvoke(asks("look"))
+    assert message.content == message.content_blocks == content
+    assert await one.ainvoke({}) == content
+    assert DATA not in str(message.artifact)
+    assert [part["kind"] for part in message.artifact["parts"]] == [*map(kind_of, parts)]
+    (again,) = told(await tool_node([one], reply(asks("look"))).ainvoke(ASKED))
+    assert again.content == content  # a ToolNode makes JSON of content that it does not know
+
+
+@pytest.mark.parametrize("in_a_loop", [True, False])
+async def test_the_data_of_a_part_is_for_the_model_alone(*, in_a_loop: bool) -> None:
+    tracer = Tracer()
+    (one,) = to_langchain_tools(ToolRunner([sales]))
+    call: Any = asks("sales", quarter=3)
+    config: Any = {"callbacks": [tracer]}
+    if in_a_loop:
+        message = await one.ainvoke(call, config)
+    else:
+        message = await asyncio.to_thread(one.invoke, call, config)
+    assert message.content == [
+        {"type": "text", "text": '{"total":12,"cost":8}'},
+        PICTURE_BLOCK,
+        {"type": "text", "text": f"Told: {SECRET}."},
+    ]
+    (_, _), (_, end) = tracer.seen
+    shown = json.loads(end.content)
+    assert shown["result"] == message.artifact["result"] == {"total": 12}
+    assert [part["kind"] for part in shown["parts"]] == ["image", "text"]
+    for withheld in (DATA, SECRET):
+        assert withheld not in str((tracer.seen, message.artifact))
+
+
+async def test_a_part_that_the_model_may_not_see_is_named_and_not_given() -> None:
+    narrow = tool(visible=[], model_visible=["total"])(sales.__wrapped__)
+    (one,) = to_langchain_tools(ToolRunner([narrow]))
+    message = await one.ainvoke(asks("sales", quarter=3))
+    assert message.content.startswith('{"total":12}')
+    assert "not shown to you: image/png" in message.content
+    assert await one.ainvoke({"quarter": 3}) == {"total": 12}
+
+
+async def test_a_picture_goes_through_langchain_and_back() -> None:
+    (theirs,) = to_langchain_tools(ToolRunner([sales]))
+    runner = ToolRunner([from_langchain_tool(theirs, own=True)])
+    outcome = await runner.exec(ToolCall("1", "sales", '{"quarter": 3}'))
+    assert isinstance(outcome, Completed)
+    assert outcome.parts == ('{"total":12,"cost":8}', PICTURE, f"Told: {SECRET}.")
 
 
 async def test_of_arguments_that_are_not_valid_callbacks_are_shown_nothing() -> None:

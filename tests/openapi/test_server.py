@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -18,7 +19,8 @@ from openapi.documents import document
 from openapi.petstore import serving
 from rows import each_row
 
-from toolcrib import Approve, Completed, Failed, ToolCall, ToolRunner
+from toolcrib import Approve, Completed, Failed, File, Image, ToolCall, ToolRunner
+from toolcrib.agent.history import result_message
 from toolcrib.bridges.openapi import ApiServer, openapi_catalog
 from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.kit import HttpLimits
@@ -349,12 +351,75 @@ async def test_what_a_model_reads_of_an_error(body: bytes, kind: str, said: str 
         (b"", "application/json", None),
         ("é".encode(), "text/plain", "é"),
         (b"<a/>", "application/xml", "<a/>"),
-        (b"\x00\xff", "image/png", {"media_type": "image/png", "base64": "AP8="}),
+        (b"<svg/>", "image/svg+xml; charset=utf-8", "<svg/>"),
+        (b"a,b", "text/csv", "a,b"),
     ],
 )
 async def test_what_an_answer_gives(body: bytes, kind: str, value: Any) -> None:
     async with answering(saying(200, body, Content_Type=kind)) as origin:
-        assert echoed(await asked(ApiServer(origin))) == value
+        outcome = await asked(ApiServer(origin))
+    assert echoed(outcome) == value
+    assert isinstance(outcome, Completed)
+    assert outcome.parts == ()
+
+
+NOT_SAID = "application/octet-stream"
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+
+
+@each_row(
+    ("kind", "declared", "part"),
+    [
+        ("image/png", {}, Image("image/png", "AP8=")),
+        ("IMAGE/PNG; q=1", {"200": ["application/pdf"]}, Image("image/png", "AP8=")),
+        ("application/pdf", {}, File("application/pdf", "AP8=")),
+        (DOCX, {}, File(DOCX, "AP8=")),
+        (NOT_SAID, {}, File(NOT_SAID, "AP8=")),
+        (NOT_SAID, {"200": ["image/png"]}, Image("image/png", "AP8=")),
+        (NOT_SAID, {"2XX": ["image/png"]}, Image("image/png", "AP8=")),
+        (NOT_SAID, {"default": ["audio/mpeg", "text/csv"]}, File("audio/mpeg", "AP8=")),
+        (NOT_SAID, {"200": ["image/png", "image/gif"]}, File(NOT_SAID, "AP8=")),
+        (NOT_SAID, {"200": ["text/csv"], "default": ["image/png"]}, File(NOT_SAID, "AP8=")),
+        (NOT_SAID, {"200": ["image/*"]}, File(NOT_SAID, "AP8=")),
+        (NOT_SAID, {"404": ["image/png"]}, File(NOT_SAID, "AP8=")),
+    ],
+)
+async def test_bytes_are_a_picture_or_a_file(kind: str, declared: Any, part: Any) -> None:
+    responses = {
+        status: {"description": "x", "content": {one: {} for one in kinds}}
+        for status, kinds in declared.items()
+    }
+    async with answering(saying(200, b"\x00\xff", Content_Type=kind)) as origin:
+        outcome = await asked(ApiServer(origin), responses=responses)
+    assert isinstance(outcome, Completed)
+    assert (outcome.value, outcome.parts) == (None, (part,))
+    message = result_message(ToolCall("a", "it", "{}"), outcome, None)
+    assert message is not None
+    assert message.parts == (part,)  # the model is shown it
+    (info,) = outcome.record.parts
+    assert (info.size, info.sha256) == (2, hashlib.sha256(b"\x00\xff").hexdigest())
+    assert "AP8=" not in repr(outcome.record)
+
+
+async def test_a_picture_in_place_of_declared_json_is_no_such_answer() -> None:
+    schema = {"application/json": {"schema": {"type": "object"}}}
+    number = {"application/json": {"schema": {"type": "integer"}}}
+    async with answering(saying(200, b"\x00", Content_Type="image/png")) as origin:
+        api = ApiServer(origin)
+        alone = await asked(api, responses={"200": {"content": schema}})
+        two = {"200": {"content": schema}, "202": {"content": number}}
+        differing = await asked(api, responses=two)
+    assert isinstance(alone, Failed)
+    assert isinstance(differing, Failed)
+    assert (alone.error.code, differing.error.code) == ("invalid_output", "tool_error")
+    assert "It was done (status 200)" in differing.error.message
+
+
+async def test_a_picture_has_the_limits_of_every_answer() -> None:
+    async with answering(saying(200, b"\x00" * 2000, Content_Type="image/png")) as origin:
+        outcome = await asked(ApiServer(origin, limits=HttpLimits(body_bytes=1000)))
+    assert isinstance(outcome, Failed)
+    assert "gave too large an answer" in outcome.error.message
 
 
 @each_row(
@@ -387,6 +452,26 @@ async def test_an_error_that_is_too_large_is_none_that_may_be_tried_again(
         outcome = await asked(api, method=method)
     assert isinstance(outcome, Failed)
     assert (outcome.error.code, outcome.error.retryable) == (code, False)
+
+
+@each_row("method", ["put", "delete", "post", "patch"])
+@each_row("reset", [False, True])
+async def test_what_may_have_been_done_is_not_sent_again(method: str, *, reset: bool) -> None:
+    arrived: list[bytes] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        arrived.append(await reader.readuntil(b"\r\n\r\n"))
+        if reset:
+            writer.transport.abort()
+        writer.close()
+
+    async with await asyncio.start_server(handle, "127.0.0.1", 0) as server:
+        api = ApiServer(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        outcome = await asked(api, method=method)
+    assert [one.split(b" ")[0] for one in arrived] == [method.upper().encode()]
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code == "outcome_unknown"
+    assert outcome.error.retryable is (method in ("put", "delete"))
 
 
 async def test_a_call_that_is_cancelled_ends_its_request() -> None:

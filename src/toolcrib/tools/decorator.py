@@ -465,9 +465,9 @@ def _check_accepts(name: str, signature: Signature, schema: JsonObject) -> None:
 
 # Tools and dictionaries: `{name, description, input_schema, output_schema?}`, both ways.
 #
-# The forms of a tool in requests to OpenAI (Chat Completions and Responses) and Anthropic are taken,
-# too: what is written for a request anyway need not be written twice. So is MCP's, as imported, since a
-# server sent it. Members about the request (Anthropic's `cache_control`) are left out.
+# The forms of a tool in requests to OpenAI (Chat Completions and Responses), Anthropic and Gemini are
+# taken, too: what is written for a request anyway need not be written twice. So is MCP's, as imported,
+# since a server sent it. Members about the request (Anthropic's `cache_control`) are left out.
 
 _KEYS = ("name", "description", "input_schema", "output_schema")
 # What providers and MCP call it.

@@ -35,12 +35,14 @@ from langsmith import tracing_context
 from pydantic import BaseModel, PrivateAttr, RootModel, ValidationError
 from typing_extensions import Unpack
 
+from toolcrib.bridges.langchain.blocks import content_in
 from toolcrib.errors import DefinitionError, ToolError
 from toolcrib.tools import Tool, get_definition
 from toolcrib.tools.build import ToolOptions
 from toolcrib.tools.component import value_faults
 from toolcrib.tools.decorator import make_function_tool
 from toolcrib.tools.signature import read_hints
+from toolcrib.values.content import ToolContent
 from toolcrib.values.context import CallContext
 from toolcrib.values.definition import ALL, All, AnnotationOptions
 from toolcrib.values.json import JsonObject
@@ -58,7 +60,8 @@ _NOT_HERE = (
 class WithArtifact(RootModel[Any]):
     """Holds the result of a tool whose `response_format` is "content_and_artifact".
 
-    As JSON, which is what the model gets, it is the content; the application reads `value.artifact`.
+    As JSON, which is what the model gets, it is the content, and null where that is parts. The
+    application reads `value.artifact`.
     """
 
     _artifact: Any = PrivateAttr(default=None)
@@ -87,7 +90,8 @@ def from_langchain_tool(
     or `own=True`: you wrote it, or answer for it as if you had. `visible` names what others than the
     model may see of a result; without it they see nothing. `inject` has functions of the CallContext
     for arguments that LangChain injects (`InjectedState`, `InjectedStore`, your own); the id of the
-    call and a ToolRuntime without a state are given anyway. The rest are the words of `@tool`. Raises
+    call and a ToolRuntime without a state are given anyway. Lists of content blocks are parts, unless
+    an `output_schema` says what they are as JSON. The rest are the words of `@tool`. Raises
     DefinitionError for what is no tool of LangChain's, and for what nobody injects.
     """
     check_type("tool", tool, BaseTool, "a tool of LangChain's")
@@ -104,7 +108,8 @@ def from_langchain_tool(
         annotations={"tags": tuple(tool.tags or ()), **annotations},
         is_own=own,
     )
-    made = make_function_tool(_handler(tool, given, own=own), options, {})
+    read = content_in if output_schema is None else _as_it_is
+    made = make_function_tool(_handler(tool, given, read, own=own), options, {})
     if own:
         return made
     form = {"name": options.name, "description": tool.description, "input_schema": schema}
@@ -191,7 +196,13 @@ def _is_sync(tool: BaseTool) -> bool:
     return type(tool)._arun is BaseTool._arun  # noqa: SLF001  nobody else tells
 
 
-def _handler(tool: BaseTool, given: _InjectedArguments, *, own: bool) -> Callable[..., Any]:
+def _as_it_is(made: Any) -> Any:
+    return made
+
+
+def _handler(
+    tool: BaseTool, given: _InjectedArguments, read: Callable[[Any], Any], *, own: bool
+) -> Callable[..., Any]:
     """Return the function that a runner calls. Of a tool that is not our `own`, what it says of an
     error is for the model alone: nobody here has read that."""
     refused = tool
@@ -210,9 +221,8 @@ def _handler(tool: BaseTool, given: _InjectedArguments, *, own: bool) -> Callabl
     def call(toolcrib_context: CallContext, **arguments: Any) -> Any:
         with tracing_context(enabled=False):
             try:
-                return _result(
-                    tool, refused.invoke(asked(arguments, toolcrib_context), config), own
-                )
+                made = refused.invoke(asked(arguments, toolcrib_context), config)
+                return _result(tool, made, read, own)
             except (ToolException, ValidationError) as raised:
                 raise _told(tool, raised, own) from raised
 
@@ -220,7 +230,7 @@ def _handler(tool: BaseTool, given: _InjectedArguments, *, own: bool) -> Callabl
         with tracing_context(enabled=False):
             try:
                 made = await refused.ainvoke(asked(arguments, toolcrib_context), config)
-                return _result(tool, made, own)
+                return _result(tool, made, read, own)
             except (ToolException, ValidationError) as raised:
                 raise _told(tool, raised, own) from raised
 
@@ -244,20 +254,22 @@ _USUAL: Mapping[_Kind, Callable[[CallContext], Any]] = {
 }
 
 
-def _result(tool: BaseTool, made: Any, own: bool) -> Any:
+def _result(tool: BaseTool, made: Any, read: Callable[[Any], Any], own: bool) -> Any:
     """Return what the tool gave. Raises ToolError where its message says that it failed."""
     if not isinstance(made, ToolMessage):
         several = made if isinstance(made, list) else [made]
         if any(isinstance(one, ToolOutputMixin) for one in several):
             raise TypeError(_NOT_HERE)
-        return made
+        return read(made)
     if made.status == "error":
         raise _refusal(made.text, own)
+    content = read(made.content)
     if tool.response_format != "content_and_artifact":
-        return made.content
-    result = WithArtifact(made.content)
+        return content
+    shown = ToolContent.of(content)
+    result = WithArtifact(content if shown is None else None)
     result._artifact = made.artifact  # noqa: SLF001  its own
-    return result
+    return result if shown is None else ToolContent(result, shown.parts)
 
 
 def _told(tool: BaseTool, raised: ToolException | ValidationError, own: bool) -> ToolError:

@@ -26,6 +26,7 @@ from pydantic import PrivateAttr
 
 from toolcrib.agent.history import content_of, error_content, result_message
 from toolcrib.approvals import answer_later
+from toolcrib.bridges.langchain.blocks import shown_content
 from toolcrib.bridges.langchain.graph_run import (
     MARK,
     GraphCall,
@@ -45,7 +46,14 @@ from toolcrib.tools import Entry
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import ANONYMOUS, Answer, ApprovalRequest, Approve, Caller, Refuse
 from toolcrib.values.json import JsonObject, JsonValue
-from toolcrib.values.record import CallError, Completed, Failed, Outcome, Waiting
+from toolcrib.values.record import (
+    CallError,
+    Completed,
+    Failed,
+    Outcome,
+    Waiting,
+    result_with_parts,
+)
 from toolcrib.values.typed import check_type
 from toolcrib.wire.forms import NameRule, wire_names
 
@@ -285,17 +293,20 @@ class RunnerTool(BaseTool):
         """Return what the caller is given, and what callbacks are shown. Raises ToolException."""
         error = None if isinstance(outcome, Completed) else _error(outcome)
         public = (
-            outcome.public if isinstance(outcome, Completed) else error_content(_error(outcome))
+            result_with_parts(outcome.record)
+            if isinstance(outcome, Completed)
+            else error_content(_error(outcome))
         )
+        answered = result_message(ToolCall(tool_call_id or "", self.name, ""), outcome, error)
+        assert answered is not None  # noqa: S101  it has an error if it waits
+        content: Any = shown_content(answered)
         if tool_call_id is None:
             if not isinstance(outcome, Completed):
                 raise ToolException(public)
-            return outcome.model, public
-        answered = result_message(ToolCall(tool_call_id, self.name, ""), outcome, error)
-        assert answered is not None  # noqa: S101  it has an error if it waits
+            return content if outcome.model_parts else outcome.model, public
         artifact = {**storable(outcome.record), MARK: mark}
 
-        def message(content: str) -> ToolMessage:
+        def message(content: Any) -> ToolMessage:
             return ToolMessage(
                 content,
                 artifact=artifact,
@@ -304,7 +315,7 @@ class RunnerTool(BaseTool):
                 status="success" if isinstance(outcome, Completed) else "error",
             )
 
-        return message(answered.content), message(content_of(public))
+        return message(content), message(content_of(public))
 
 
 def _error(outcome: Failed | Waiting) -> CallError:

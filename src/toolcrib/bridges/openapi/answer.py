@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import base64
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -15,12 +15,16 @@ from toolcrib.bridges.openapi.server import HttpApi
 from toolcrib.errors import OutcomeUnknown, ToolError
 from toolcrib.kit.http import HttpAnswer, Unanswered
 from toolcrib.schema import LazyValidator
+from toolcrib.values.content import NO_TEXT, File, Image
 from toolcrib.values.json import fresh
+
+T = TypeVar("T")
 
 _IDEMPOTENT = SAFE | {"PUT", "DELETE"}
 """https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2"""
 _NOT_DONE = (408, 425, 429, 503)  # the same request may be made again, and later
 _GATEWAYS = (502, 504)  # somebody else was asked, and nobody knows what they did
+_BYTES = "application/octet-stream"
 _LONGEST = 4_000  # characters of what an API says of its error
 
 
@@ -30,6 +34,7 @@ class ApiAnswers:
     def __init__(self, plan: RequestPlan) -> None:
         self._method = plan.method
         self._validators = {status: LazyValidator(one) for status, one in plan.schemas.items()}
+        self._media_types = plan.media_types
 
     async def of(self, api: HttpApi, request: ApiRequest) -> Any:
         """Send a request and return what it gives. Raises ToolError."""
@@ -39,8 +44,8 @@ class ApiAnswers:
             raise self._unanswered(unanswered) from None
         if not 200 <= answer.status < 300:
             raise self._failed(answer)
-        value = _value(answer)
-        self._check(answer.status, value)
+        value = _value(answer, _of_status(self._media_types, answer.status) or _BYTES)
+        self._check(answer.status, None if isinstance(value, NO_TEXT) else value)
         return value
 
     def _unanswered(self, error: Unanswered) -> ToolError:
@@ -72,9 +77,11 @@ class ApiAnswers:
         return ToolError(f"{told}.", retryable=again, model_text=words)
 
     def _check(self, status: int, value: object) -> None:
-        """Hold an answer to the schema of its own status, where others differ. Raises ToolError."""
-        named = (str(status), f"{status // 100}XX", "DEFAULT")
-        validator = next((self._validators[n] for n in named if n in self._validators), None)
+        """Hold an answer to the schema of its own status, where others differ. Raises ToolError.
+
+        A picture or a file is no JSON: its value is None, as in every result that is content alone.
+        """
+        validator = _of_status(self._validators, status)
         if validator is not None and not validator.is_valid(value):
             raise ToolError(
                 f"It was done (status {status}), but the answer is not what the API's own description "
@@ -83,8 +90,17 @@ class ApiAnswers:
             )
 
 
-def _value(answer: HttpAnswer) -> Any:
-    """Return JSON as it is, text as text, and other bytes with their media type. Raises ToolError."""
+def _of_status(by_status: Mapping[str, T], status: int) -> T | None:
+    """Return what a document says of a status: of itself, of its class, or by default."""
+    named = (str(status), f"{status // 100}XX", "DEFAULT")
+    return next((by_status[name] for name in named if name in by_status), None)
+
+
+def _value(answer: HttpAnswer, declared: str) -> Any:
+    """Return JSON as it is, text as text, and other bytes as a picture or a file. Raises ToolError.
+
+    `declared` is what bytes are whose server does not say it.
+    """
     kind = answer.headers.get("content-type", "")
     if not answer.body:
         return None
@@ -94,12 +110,12 @@ def _value(answer: HttpAnswer) -> Any:
         except (ValueError, RecursionError):
             told = f"It was done (status {answer.status}), but the answer is not the JSON that it says."
             raise ToolError(told, retryable=False) from None
-    if is_text(kind) or "xml" in kind:
+    plain = kind.partition(";")[0].strip().lower()
+    if is_text(kind) or plain.endswith(("/xml", "+xml")):
         return answer.body.decode("utf-8", "replace")
-    return {
-        "media_type": kind.partition(";")[0].strip(),
-        "base64": base64.b64encode(answer.body).decode(),
-    }
+    media_type = declared if plain in ("", _BYTES) else plain
+    made = Image if media_type.startswith("image/") else File
+    return made.from_bytes(media_type, answer.body)
 
 
 def _said(answer: HttpAnswer) -> str:

@@ -27,6 +27,7 @@ from toolcrib.bridges.openapi.forms import (
 from toolcrib.bridges.openapi.schemas import NOT_IN_NAMES, ApiSchemas, Translated, as_object
 from toolcrib.clients.server import SECRET_MEMBER
 from toolcrib.errors import CatalogError
+from toolcrib.schema.derive.plain import same_json
 from toolcrib.tools.catalog import Names
 from toolcrib.values.definition import ImportedForm
 from toolcrib.values.json import JsonObject, digest
@@ -79,8 +80,8 @@ class SentArgument(msgspec.Struct, frozen=True):
 class RequestPlan(msgspec.Struct, frozen=True):
     """What is known of an operation's requests before there is one.
 
-    `accept` is what its answers may be, and `schemas` are those of successful answers by their status,
-    where they differ.
+    `accept` is what its answers may be. By the status of an answer, `schemas` are those of successful
+    JSON, where they differ, and `media_types` the one kind of bytes that it is declared to have.
     """
 
     name: str
@@ -92,6 +93,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
     body: BodyPlan | None
     accept: str
     schemas: Mapping[str, JsonObject]
+    media_types: Mapping[str, str]
 
     @property
     def digest(self) -> str:
@@ -147,6 +149,7 @@ class OperationReader:
             body=body,
             accept=_accept(operation.responses),
             schemas=by_status,
+            media_types=_bytes_of(operation.responses),
         )
         return ImportedForm(form, hints), plan
 
@@ -164,13 +167,14 @@ class OperationReader:
         found: dict[str, Translated] = {}
         try:
             for status in statuses:
-                one = self._output(status, responses[status])
-                if one is None:
+                made = self._output(status, responses[status])
+                if made is None:
                     return None, {}
-                found[status.upper()] = one
-            different = [
-                one for at, one in enumerate(found.values()) if one not in list(found.values())[:at]
-            ]
+                found[status.upper()] = made
+            different: list[Translated] = []
+            for one in found.values():
+                if not any(same_json(one.node, other.node) for other in different):
+                    different.append(one)
             if not different:
                 return None, {}
             whole = different[0]
@@ -329,6 +333,16 @@ def _accept(responses: Mapping[str, ApiResponse]) -> str:
     kinds = [kind for kind in dict.fromkeys(told) if kind.isascii() and kind.isprintable()]
     wanted = [kind for kind in kinds if is_json(kind)] or kinds
     return ", ".join([*(wanted[:4] or ["application/json"]), "*/*;q=0.1"])
+
+
+def _bytes_of(responses: Mapping[str, ApiResponse]) -> dict[str, str]:
+    """Return the one kind of bytes of each status, empty where there is none, or only a range of them
+    (`image/*`)."""
+    found = {}
+    for status, one in responses.items():
+        kinds = [kind for kind in one.media_types if is_bytes(kind) and "*" not in kind]
+        found[status.upper()] = kinds[0] if len(kinds) == 1 else ""
+    return found
 
 
 def _candidates(operation: ApiOperation) -> Iterator[str]:

@@ -50,9 +50,10 @@ class ApiServer:
     a token, `user:password` for HTTP's basic authentication, or a function that gives one. `also` are
     further origins, for operations that name a server of their own, `private` the networks that are
     not public and may be reached all the same, and `limits` those of one request, as in `GuardedHttp`.
-    An address that stands in `url` itself (`http://127.0.0.1:8000`) may be reached. Raises
-    MissingExtraError without the extra `openapi`, SourceError for a URL that names no server, and for
-    a key that no request can hold.
+    An address that stands in `url` itself (`http://127.0.0.1:8000`) may be reached. Connections of GET
+    and HEAD are used again, until `aclose` or the end of the event loop; it is no context manager, since
+    `per_call` would close one that calls share. Raises MissingExtraError without the extra `openapi`,
+    SourceError for a URL that names no server, and for a key that no request can hold.
     """
 
     @names_wrong_types
@@ -79,7 +80,12 @@ class ApiServer:
             allow=[f"{parts.scheme}://{parts.netloc}", *also],
             private=[*private, *_named(parts.hostname or "")],
             limits=limits or _LIMITS,
+            keep=True,
         )
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop; what was closed can be used again."""
+        await self._http.aclose()
 
     def __repr__(self) -> str:
         return f"ApiServer({self._base!r})"
