@@ -51,7 +51,7 @@ class ApiServer:
     further origins, for operations that name a server of their own, `private` the networks that are
     not public and may be reached all the same, and `limits` those of one request, as in `GuardedHttp`.
     An address that stands in `url` itself (`http://127.0.0.1:8000`) may be reached. Connections of GET
-    and HEAD are used again, until `aclose` or the end of the event loop; it is no context manager, since
+    and HEAD are used again, until `aclose` or the end of the event loop; it is no context manager, for
     `per_call` would close one that calls share. Raises MissingExtraError without the extra `openapi`,
     SourceError for a URL that names no server, and for a key that no request can hold.
     """
