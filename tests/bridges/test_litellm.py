@@ -418,6 +418,13 @@ async def test_a_body_that_says_it_is_not_done_is_not_whole() -> None:
             await client_of(OLLAMA, server).chat(ASKED)
 
 
+async def test_one_value_in_place_of_a_stream_is_no_reply() -> None:
+    """LiteLLM reads nothing of it, and says `stop`."""
+    async with openai_server([_openai("stop")]) as server:
+        with pytest.raises(ConnectionFailed):
+            await reply_of(client_of(OPENAI, server), ASKED, stream=True)
+
+
 async def test_what_the_model_wrote_is_no_reason_of_the_providers() -> None:
     """Ollama's arguments are objects, in which a model may write any name."""
     body = json.loads(_ollama("length").body)

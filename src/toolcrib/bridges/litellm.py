@@ -110,7 +110,7 @@ class LiteLLMTransport:
     async def send(self, request: Outgoing) -> Response:
         """Return the beginning of the answer. Raises ConnectionFailed, RequestError."""
         asked = self._given | json.loads(request.body)
-        heard = _Heard(made_up=bool(asked.get("mock_response")))
+        heard = _Heard(asked)
         deadline = RequestDeadline(self._timeouts, request.until)
         limit = asked.get("max_tokens") or asked.get("max_completion_tokens")
         try:
@@ -205,15 +205,15 @@ _Said: TypeAlias = dict[str, Any]
 
 
 class _Heard:
-    """The answers of HTTP to one request, with all attempts of LiteLLM's.
+    """The answers of HTTP to what was `asked`, with all attempts of LiteLLM's.
 
-    `made_up` is whether the reply is the application's own, and no provider is asked; `refused` is the
-    last answer, if it had the status of an error.
+    `refused` is the last answer, if it had the status of an error.
     """
 
-    def __init__(self, *, made_up: bool) -> None:
+    def __init__(self, asked: Mapping[str, Any]) -> None:
         self.refused: Any = None
-        self._made_up = made_up
+        self._made_up = bool(asked.get("mock_response"))  # by the application: no provider is asked
+        self._streams = bool(asked.get("stream"))
         self._bodies: list[tuple[bytes | bytearray, bool]] = []
 
     async def during(self, made: Coroutine[Any, Any, T]) -> T:
@@ -230,7 +230,7 @@ class _Heard:
             self._bodies.append((response.content, False))
             return
         body, chunks = bytearray(), response.aiter_bytes
-        self._bodies.append((body, True))
+        self._bodies.append((body, self._streams))
 
         async def noted(chunk_size: int | None = None) -> AsyncGenerator[bytes, None]:
             body.clear()  # it may be read again
@@ -268,7 +268,8 @@ class _Heard:
 
 def _end_of(body: bytes, *, streamed: bool) -> tuple[list[str], list[object]] | None:
     """Return the reasons in one body, and those of the model behind a gateway; None where there is no
-    place for any. A stream without one was not whole."""
+    place for any. A stream without one was not whole; neither is one value in place of a stream, of
+    which LiteLLM reads nothing."""
     values, is_stream = _values(body)
     reasons: list[str] = []
     natives: list[object] = []
@@ -279,7 +280,8 @@ def _end_of(body: bytes, *, streamed: bool) -> tuple[list[str], list[object]] | 
         natives += filter(says_why, (holder.get("native_finish_reason"),))
         done = holder.get("done", done)  # Ollama's
         has_place = has_place or done is not None or any(name in holder for name in _REASONS)
-    if done is False or (is_stream and (values or streamed) and not reasons and not done):
+    stops_early = is_stream and (values or streamed) and not reasons
+    if done is False or (done is None and (stops_early or (streamed and not is_stream))):
         reasons.append("incomplete")
     elif done and not reasons:
         reasons.append("stop")  # it has a word for it only since 2024
