@@ -31,6 +31,7 @@ from toolcrib.values.message import Message, Offer, Reply
 from toolcrib.values.record import (
     FOR_RUN,
     FOR_RUN_EXACTLY,
+    PART_WAITED,
     CallError,
     Completed,
     Failed,
@@ -253,11 +254,7 @@ _PART_WAITS = CallError.of(
     ErrorCode.APPROVAL_REQUIRED,
     "The call has begun, and waits for somebody's approval of a part of it. That part has not run.",
 )
-_PART_WAITED = CallError.of(
-    ErrorCode.OUTCOME_UNKNOWN,
-    "The call had begun, and waited for somebody's approval of a part of it. That part has not run, and"
-    " what it did before is not undone.",
-)
+_PART_WAITED = CallError.of(ErrorCode.OUTCOME_UNKNOWN, PART_WAITED)
 NOT_MADE = CallError.of(
     ErrorCode.NOT_RUNNABLE, "The call was not made: its run failed first.", retryable=True
 )
@@ -300,10 +297,12 @@ def split_system(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], tu
 
 
 def settled(state: RunState) -> tuple[Message, ...]:
-    """Return what was said in a run; a call that waits has a result that says so."""
+    """Return what was said in a run; a call that waits has a result that says so, which is as untrusted
+    as what the run has read: an agent that is its tool may have read it."""
     history = ConversationHistory(split_system(state.messages)[1], lambda call: call.arguments)
     if history.unanswered():
-        history.settle({}, _WAITS, apart=dict.fromkeys(state.suspended, _PART_WAITS))
+        apart = dict.fromkeys(state.suspended, _PART_WAITS)
+        history.settle({}, _WAITS, apart=apart, untrusted=state.tally.tainted)
     return history.messages
 
 

@@ -310,7 +310,7 @@ class ToolRunner:
             facts = self._recorder.facts(call, caller, scope, CALLING.get())
             refused = Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
             error = CallError.of(code) if call.success else rejection(call)
-            await refused.finalize(facts.failed(error))
+            await refused.finalize(refused.ended(error))
 
         await _to_the_last(map(refuse, calls))
 
