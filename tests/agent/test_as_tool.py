@@ -526,7 +526,7 @@ async def test_a_model_that_fails_is_told_of() -> None:
     assert not error.retryable
 
 
-@each_row("kind", [OSError, SourceError, SystemExit])
+@each_row("kind", [OSError, SourceError])
 async def test_a_sink_that_fails_within_hides_no_call_that_was_made(
     kind: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:

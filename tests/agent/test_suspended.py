@@ -104,9 +104,10 @@ async def test_nothing_is_asked_twice_and_what_is_approved_runs(data: st.DataObj
         data.draw(flag, name)
         for name in ("within", "beside", "nested", "logged", "saved", "yes", "edits", "own")
     )
-    later = Later(data.draw(st.sampled_from([Allow(), Ask("later")])))
+    decisions: list[Decision] = [Allow(), Ask("later")]
+    later = Later(data.draw(st.sampled_from(decisions)))
     reads = [call("web")] if reads_within else []
-    within = data.draw(st.sampled_from([[*reads, PAY], [[*reads, PAY]]]))
+    within: list[Any] = [*reads, PAY] if data.draw(flag) else [[*reads, PAY]]
     reply = data.draw(st.permutations([ASK, *[call("web")] * reads_beside]))
     async with AsyncExitStack() as stack:
         log = await stack.enter_async_context(AuditLog("sqlite://"))
@@ -120,7 +121,7 @@ async def test_nothing_is_asked_twice_and_what_is_approved_runs(data: st.DataObj
             asked += [request.title for request in result.pending]
             answers: dict[str, Answer] = {}
             for request in result.pending:
-                edit = {"prompt": "go on"} if edits and request.title == "clerk" else None
+                edit: Any = {"prompt": "go on"} if edits and request.title == "clerk" else None
                 answers[request.id] = Approve("grace", edit)
                 if request.tool == "pay":
                     later.later = True

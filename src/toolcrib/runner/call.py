@@ -636,7 +636,7 @@ class Call(Veiled, msgspec.Struct):
         if told and late and isinstance(raised, asyncio.CancelledError | TimeoutError | None):
             raised = TimeLimitExceeded()
         if raised is not None and not (told and isinstance(raised, asyncio.CancelledError)):
-            ended = executor.ended(raised, plan, hydrated, cancels=cancel_requests())
+            ended = executor.ended(raised, plan, hydrated, LeftWork(), cancels=cancel_requests())
             if isinstance(ended, Stopped):
                 return facts.failed(ended.error, ended.told)
         return facts.failed(CallError.of(ErrorCode.CANCELLED))
