@@ -242,16 +242,21 @@ def _spent_in_run(per: Per, named: frozenset[str]) -> Mapping[str, Spent]:
             "seconds": lambda _, context: context.run.elapsed,
         }
 
-    def of_tools(by_tool: Callable[[RunTally], Mapping[str, float]]) -> Spent:
+    def of_tools(spent: Callable[[RunTally, str], float]) -> Spent:
         if per == "tool":
-            return lambda tool, context: by_tool(context.run).get(tool.name, 0)
-        return lambda _, context: sum(by_tool(context.run).get(tool, 0) for tool in named)
+            return lambda tool, context: spent(context.run, tool.name)
+        return lambda _, context: sum(spent(context.run, tool) for tool in named)
 
     return {
-        "calls": of_tools(lambda run: run.per_tool),
-        "cost": of_tools(lambda run: run.cost_per_tool),
-        "seconds": of_tools(lambda run: run.seconds_per_tool),
+        "calls": of_tools(lambda run, tool: _get(tool, run.per_tool, run.inner.per_tool)),
+        "cost": of_tools(lambda run, tool: _get(tool, run.cost_per_tool, run.inner.cost_per_tool)),
+        "seconds": of_tools(lambda run, tool: run.seconds_per_tool.get(tool, 0.0)),
     }
+
+
+def _get(tool: str, *spent: Mapping[str, float]) -> float:
+    """Return what was spent on a tool, by the run itself and within it."""
+    return sum(each.get(tool, 0) for each in spent)
 
 
 class _Account(msgspec.Struct):

@@ -91,25 +91,20 @@ class Work:
         self._then: list[Callable[[], None]] = []  # called when it is over
         self._ending: Ending = (None, None)
         self._heard: Callable[[Any, BaseException | None], None] | None = None
+        self._beside: Sequence[Work] = ()
 
     @staticmethod
-    def after(left: Sequence[Work], ending: Ending) -> Work:
-        """Return work that has been given up, and is over, with that ending, when all of this is."""
-        whole, works, lock = Work(), tuple(left), threading.Lock()
-        whole.give_up()
-        over_by_now = 0
-
-        def one_is_over() -> None:
-            nonlocal over_by_now
-            with lock:
-                over_by_now += 1
-                last = over_by_now == len(works)
-            if last:
-                whole.end(ending)
-
-        for work in works:
-            work.then(one_is_over)
+    def after(left: LeftWork, ending: Ending) -> Work:
+        """Return the work of a call that has ended itself, with that ending: it has been given up, and
+        is over when all that it has `left` is."""
+        whole = Work()
+        whole.give_up(left)
+        whole.end(ending)
         return whole
+
+    @property
+    def is_over(self) -> bool:
+        return self._over
 
     def then(self, call: Callable[[], None]) -> None:
         """Call it once the work is over; at once, if it is."""
@@ -126,18 +121,22 @@ class Work:
         cls._lock = threading.Lock()
         cls.left_behind = 0
 
-    def give_up(self) -> bool:
+    def give_up(self, whole: LeftWork | None = None) -> bool:
         """Note that nobody waits for the work any more, and call what can stop it; return whether it
-        was over before."""
+        was over before. Where it is the `whole` of what a call does, it is over when all is that the
+        call has left, too, also meanwhile."""
         with self._lock:
             if self._over or self._given_up:
                 return self._over
             self._given_up = True
+            self._beside = () if whole is None else whole
             Work.left_behind += 1
             stops = list(self._stops)
-        left = LEFT.get()
+        left = LEFT.get() if whole is None else whole
         if left is not None:
             left.append(self)
+        if whole is not None:
+            whole.own = self
         for stop in stops:
             stop()
         return False
@@ -189,11 +188,16 @@ class Work:
         with self._lock:
             if self._over:
                 return
-            self._over = True
-            heard, then = self._heard, self._then
-            self._ending = ending
-            if heard is None:
-                Work.left_behind -= self._given_up
+            waits = next((w for w in self._beside if not (w is self or w.is_over)), None)
+            if waits is None:
+                self._over = True
+                heard, then = self._heard, self._then
+                self._ending = ending
+                if heard is None:
+                    Work.left_behind -= self._given_up
+        if waits is not None:
+            waits.then(lambda: self.end(ending))
+            return
         if heard is not None:
             self._tell(heard)
         for call in then:
@@ -238,10 +242,12 @@ CURRENT: ContextVar[Work | None] = ContextVar("toolcrib_work", default=None)
 
 class LeftWork(list[Work]):
     """The work that one call of a tool has left behind; `outer` is that of the call whose tool made
-    it. Its time limit was `put_off` if it was over when somebody else had stopped the tool before.
-    `ended_first` says that the tool's thread had ended before its stop was seen to."""
+    it, `own` what the tool itself does, if that goes on. Its time limit was `put_off` if it was over
+    when somebody else had stopped the tool before. `ended_first` says that the tool's thread had ended
+    before its stop was seen to."""
 
     outer: LeftWork | None = None
+    own: Work | None = None
     put_off = False
     ended_first = False
 
@@ -387,7 +393,8 @@ class Worker:
         try:
             return await future
         except BaseException as raised:
-            if mine.give_up() and keeps_end and isinstance(raised, asyncio.CancelledError):
+            over = mine.give_up(LEFT.get() if keeps_end else None)
+            if over and keeps_end and isinstance(raised, asyncio.CancelledError):
                 ended: T = mine.taken(raised)
                 return ended
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from children import Talking
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -44,6 +46,7 @@ from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer
 from toolcrib.values.message import ChatRequest, Message, Reply
+from toolcrib.values.record import ToolInvocationRecord
 
 KEY = b"a key of thirty-two random bytes"
 ran: list[Any] = []
@@ -522,6 +525,26 @@ async def test_a_model_that_fails_is_told_of() -> None:
         "The agent failed (ProviderError). It has made these calls: note (completed)."
     )
     assert not error.retryable
+
+
+@each_row("kind", [OSError, SourceError])
+async def test_a_sink_that_fails_within_hides_no_call_that_was_made(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Full:
+        async def write(self, record: ToolInvocationRecord) -> None:
+            if record.name == "note":
+                raise kind("the disk is full")
+
+    result = await boss(clerk(call("note", text="a"), "done"), ASK, "ok", sinks=[Full()]).run("go")
+    error = result.records[0].error
+    assert error is not None
+    assert error.message == (
+        f"The agent failed ({kind.__name__}). It has made these calls: note (completed)."
+    )
+    assert not error.retryable
+    assert re.search(rf"agent 'clerk' raised ([a-z.]*\.)?{kind.__name__} at", caplog.text)
+    assert "the disk is full" not in caplog.text
 
 
 async def test_whoever_watches_the_outer_run_can_follow_it() -> None:

@@ -460,6 +460,17 @@ def test_an_id_that_looks_like_another_hides_nothing(toolcrib: Toolcrib) -> None
     assert [call["name"] for call in shown["calls"]] == ["deep"]
 
 
+def test_ids_that_differ_in_what_nobody_sees_look_different(toolcrib: Toolcrib) -> None:
+    for at, between in enumerate((" ", "\n", "\t", "\r", "\x1b", "\u2028")):
+        written(record(f"c{between}1", run_id=f"r{between}1", idempotency_key=str(at)))
+    for command in (["list"], ["show", "r\n1"]):
+        out = toolcrib("audit", *command).out
+        assert "c\\n1" in out
+        assert "r\\n1" in out
+    rows = toolcrib("audit", "list").out.splitlines()
+    assert len({tuple(row.split("\t")[1:3]) for row in rows}) == len(rows) == 6
+
+
 def test_a_log_that_nobody_could_check_is_no_changed_one(
     toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 
 from toolcrib.approvals import question
-from toolcrib.cli.render import json_text, printable, short_json, spoken
+from toolcrib.cli.render import json_text, one_line, printable, short_json, spoken
 from toolcrib.values.decision import ApprovalRequest
 
 NAMED = "\u3164\u00ad\ufe0f\ufff9\u034f\u200b\u200d\u202e\u2066\ufeff\u115f\u17b4\u180e\u2800\uffa0"
@@ -23,6 +23,12 @@ def test_all_of_their_categories_are_shown() -> None:
             shown = printable(f"a{character}b")
             assert shown.isascii(), hex(number)
             assert json.loads(json_text({"x": character}))["x"] == character
+
+
+def test_on_one_line_a_line_feed_and_a_tab_are_shown_too() -> None:
+    assert one_line("a\nb\tc\x1b") == "a\\nb\\tc\\x1b"
+    shown = {one_line(f"c{chr(number)}1") for number in range(0x110000)}
+    assert len(shown) == 0x110000
 
 
 @pytest.mark.parametrize("text", ["héllo wörld", "東京 🍵", "ку́б", "a\tb\nc", "नमस्ते"])

@@ -24,13 +24,14 @@ from toolcrib.runner.approval import approved_call, checked_answer, differing, r
 from toolcrib.runner.stopped import Stopped, rejection
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.content import Part
-from toolcrib.values.context import Expense, RunTally, ToolApproval
+from toolcrib.values.context import RunTally, ToolApproval
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Ask, Caller
 from toolcrib.values.json import JsonObject, JsonValue, canonical_json, digest, encodable, to_plain
 from toolcrib.values.message import Message, Offer, Reply
 from toolcrib.values.record import (
     FOR_RUN,
     FOR_RUN_EXACTLY,
+    PART_WAITED,
     CallError,
     Completed,
     Failed,
@@ -253,11 +254,7 @@ _PART_WAITS = CallError.of(
     ErrorCode.APPROVAL_REQUIRED,
     "The call has begun, and waits for somebody's approval of a part of it. That part has not run.",
 )
-_PART_WAITED = CallError.of(
-    ErrorCode.OUTCOME_UNKNOWN,
-    "The call had begun, and waited for somebody's approval of a part of it. That part has not run, and"
-    " what it did before is not undone.",
-)
+_PART_WAITED = CallError.of(ErrorCode.OUTCOME_UNKNOWN, PART_WAITED)
 NOT_MADE = CallError.of(
     ErrorCode.NOT_RUNNABLE, "The call was not made: its run failed first.", retryable=True
 )
@@ -300,10 +297,12 @@ def split_system(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], tu
 
 
 def settled(state: RunState) -> tuple[Message, ...]:
-    """Return what was said in a run; a call that waits has a result that says so."""
+    """Return what was said in a run; a call that waits has a result that says so, which is as untrusted
+    as what the run has read: an agent that is its tool may have read it."""
     history = ConversationHistory(split_system(state.messages)[1], lambda call: call.arguments)
     if history.unanswered():
-        history.settle({}, _WAITS, apart=dict.fromkeys(state.suspended, _PART_WAITS))
+        apart = dict.fromkeys(state.suspended, _PART_WAITS)
+        history.settle({}, _WAITS, apart=apart, untrusted=state.tally.tainted)
     return history.messages
 
 
@@ -379,6 +378,9 @@ def _with_ids(message: Message, new: Mapping[str, str]) -> Message:
 # (`state_key`).
 
 
+_ROUNDED = 1e-9
+
+
 def check_state(state: RunState) -> None:
     """Raise SourceError, naming the field, for a state whose parts contradict one another."""
     tally = state.tally
@@ -389,14 +391,21 @@ def check_state(state: RunState) -> None:
         "tally.cost": tally.cost,
         "tally.tokens": tally.tokens,
         "corrections": state.corrections,
-        **{f"tally.inner.{name}": getattr(tally.inner, name) for name in Expense.__struct_fields__},
+        **{
+            f"tally.inner.{name}": getattr(tally.inner, name) for name in ("turns", "calls", "cost")
+        },
+        **{f"tally.inner.per_tool['{name}']": n for name, n in tally.inner.per_tool.items()},
+        **{
+            f"tally.inner.cost_per_tool['{name}']": n
+            for name, n in tally.inner.cost_per_tool.items()
+        },
         **{f"usage.{name}": getattr(state.usage, name) for name in state.usage.__struct_fields__},
         **{f"tally.per_tool['{name}']": n for name, n in tally.per_tool.items()},
         **{f"tally.cost_per_tool['{name}']": n for name, n in tally.cost_per_tool.items()},
         **{f"tally.seconds_per_tool['{name}']": n for name, n in tally.seconds_per_tool.items()},
     }
     for name, number in counted.items():
-        if not 0 <= number < math.inf:
+        if not -_ROUNDED <= number < math.inf:
             raise changed(name, "it is no count")
     for field, why, wrong in _contradictions(state):
         if wrong:
@@ -436,6 +445,8 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
     recorded = Counter(record.name for record in state.records)
     missing = any(number > recorded[name] for name, number in tally.per_tool.items())
     yield "tally.per_tool", "not all calls that were made have a record", missing
+    inner = sum(tally.inner.per_tool.values()) != tally.inner.calls
+    yield "tally.inner", "it is not the number of the calls that were made", inner
     completed = Counter(record.name for record in state.records if record.status == "completed")
     own = tally.calls - tally.inner.calls
     miscounted = own != sum(tally.per_tool.values()) or own < completed.total()
@@ -446,7 +457,7 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
         uncalled = not getattr(tally, field).keys() <= tally.per_tool.keys()
         yield f"tally.{field}", "it names a tool that was not called", uncalled
     costs = sum(tally.cost_per_tool.values(), tally.inner.cost)
-    spent = math.isclose(tally.cost, costs, abs_tol=1e-9)
+    spent = math.isclose(tally.cost, costs, abs_tol=_ROUNDED)
     yield "tally.cost", "it is not the cost of the calls that were made", not spent
     tokens = state.usage.input_tokens + state.usage.output_tokens
     yield "tally.tokens", "it is not what `usage` says", tally.tokens != tokens

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from contextvars import ContextVar
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from toolcrib.errors import AnswerError, ClientError, ToolcribError, ToolError
+from toolcrib.errors import ToolError
+from toolcrib.failures import log_raised
 from toolcrib.runner.idempotency import key_of
 from toolcrib.runner.output import Unusable
-from toolcrib.runner.stopped import Suspended
+from toolcrib.runner.running import CALLING, is_running
+from toolcrib.runner.stopped import STOPS, Suspended
 from toolcrib.tools import Tool, tool
 from toolcrib.values.context import CallContext, CallScope, RunTally, Surroundings
 from toolcrib.values.decision import Answer, Caller, OuterCall
@@ -25,6 +26,7 @@ from toolcrib.values.json import to_plain
 from toolcrib.values.record import SuspendedCall, ToolInvocationRecord, has_begun, state_of
 from toolcrib.values.run import (
     ApprovalRequested,
+    Done,
     Event,
     ReplyFinished,
     RunError,
@@ -73,10 +75,6 @@ class Runs(NamedTuple):
     ]
 
 
-_RUNNING: ContextVar[tuple[object, ...]] = ContextVar("toolcrib_agents_running", default=())
-"""The agents within whose runs, as tools, this is."""
-
-
 def inner_run_id(run_id: str, call_id: str) -> str:
     """Return the id of the run that a call of an agent begins."""
     return f"run_{key_of(run_id, call_id).removeprefix('sha256:')[:16]}"
@@ -95,20 +93,26 @@ def agent_tool(
     """Return the tool that runs an agent. Raises DefinitionError for what is no tool's."""
 
     async def ask(prompt: Prompt, context: CallContext) -> Any:
-        outside = _RUNNING.get()
-        if agent in outside:
+        within = CALLING.get()
+        if is_running(agent, within):
             said = f"The agent '{name}' is running, further out: it cannot be called from within."
             raise ToolError(said, retryable=False)
-        _RUNNING.set((*outside, agent))
+        before = None if within is None else within.agent
+        if within is not None:
+            within.agent = agent
+        ended: list[RunResult] = []
         try:
-            return _answer(await _run(runs, name, prompt, context))
-        except ToolcribError as error:
-            state = error.state if isinstance(error, ClientError | AnswerError) else None
-            records = () if state is None else state.records
+            result = await _run(runs, name, prompt, context, ended)
+        except STOPS:
+            raise
+        except BaseException as error:  # a client's or a sink's, for one; its calls have been made
+            log_raised(f"agent '{name}'", error)
             said = f"The agent failed ({type(error).__name__})."
-            raise ToolError(said + _made(records)) from error
+            raise ToolError(said + _made([r for each in ended for r in each.records])) from error
         finally:
-            _RUNNING.set(outside)
+            if within is not None:
+                within.agent = before
+        return _answer(result)
 
     ask.__annotations__["return"] = output
     made: Tool[..., Any] = tool(
@@ -117,12 +121,17 @@ def agent_tool(
     return made
 
 
-async def _run(runs: Runs, name: str, prompt: str, context: CallContext) -> RunResult:
-    """Begin the run of a call, or go on with it, if it waited and the outer run has its state."""
+async def _run(
+    runs: Runs, name: str, prompt: str, context: CallContext, ended: list[RunResult]
+) -> RunResult:
+    """Begin the run of a call, or go on with it, if it waited and the outer run has its state. How it
+    ended is put into `ended`, also where this raises."""
     around = context.around or Surroundings(CallScope(RunTally(context.run_id)))
     outer = OuterRun(OuterCall(context.run_id, context.call_id, name), around, context.caller)
 
     def tell(event: Event) -> None:
+        if isinstance(event, Done):
+            ended.append(event.result)
         if isinstance(event, _TOLD):
             with suppress(Unusable):  # larger than a part may be
                 context.progress(to_plain(event))

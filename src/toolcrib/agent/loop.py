@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, NamedTuple, assert_never
@@ -47,7 +47,7 @@ from toolcrib.threads import cancel_requests, is_stop
 from toolcrib.tools import Tool
 from toolcrib.values.call import HydrationError, ToolCall
 from toolcrib.values.context import PolicyContext
-from toolcrib.values.decision import Answer
+from toolcrib.values.decision import Answer, ApprovalRequest
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject, canonical_bytes, canonical_json, encodable, kept_apart
 from toolcrib.values.message import (
@@ -315,6 +315,11 @@ class Listener(NamedTuple):
     streaming: bool = True
 
 
+def _approved(state: RunState) -> Iterator[ApprovalRequest]:
+    """Yield the questions whose yes suspended calls have begun with."""
+    return (each.approval[0] for each in state.suspended.values() if each.approval is not None)
+
+
 class Run:
     """Drives one run, from a state to a result, and tells its listener what happens."""
 
@@ -361,11 +366,10 @@ class Run:
         self._spending = Spending(
             terms.limits, state, self._tally, runner=runner, outer=outer, emit=self._emit
         )
-        approvals = [s.approval for s in state.suspended.values() if s.approval is not None]
         self._scope = CallScope(
             self._tally,
-            {**{request.id: answer for request, answer in approvals}, **answers},
-            {each.id: each for each in (*state.pending, *(request for request, _ in approvals))},
+            answers,
+            {each.id: each for each in (*state.pending, *_approved(state))},
             self._watch,
             approver=None if outer is None or runner.approver else outer.around.approver,
             suspended=state.suspended,

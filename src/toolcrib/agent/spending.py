@@ -3,6 +3,11 @@
 Rule: no run spends more than its limits, nor more than any run around it has left. What is about to
 be spent is counted first, in the run itself and in each one around it, or in none of them where one
 has not enough left. Nothing is awaited in between: agents that run together share no last allowance.
+What the reply of a run has reserved is spent, for the agents among its calls, before they have begun:
+whoever asks what is left asks for what nobody has been promised.
+
+A budget of a run around decides on a call as on its own: by that call's tool, of which all calls count
+that were made in the run and within it. The call whose agent asks was counted once, when it began.
 """
 
 from __future__ import annotations
@@ -14,11 +19,11 @@ from toolcrib.runner import ToolRunner
 from toolcrib.values.call import HydrationResult
 from toolcrib.values.context import ROUNDING, Account, Expense, PolicyContext, RunTally
 from toolcrib.values.decision import Caller
+from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.message import Usage
 from toolcrib.values.run import Event, Limits, RunState, UsageReported
 
 _A_TURN = Expense(turns=1)
-_NOTHING = Expense()
 
 
 class Spending:
@@ -41,7 +46,7 @@ class Spending:
         self._around: Account | None = None if outer is None else outer.around.scope.account
         self._tool = "" if outer is None else outer.call.tool
         self._emit = emit
-        self._calls = self._before = _NOTHING
+        self._promised = tally.own
         self.turn = state.turn
         self.usage = state.usage
 
@@ -53,27 +58,30 @@ class Spending:
 
     def begin_turn(self) -> str | None:
         """Count a turn; return the name of the limit that it would exceed, and count nothing then."""
-        limit = self._exceeded(_A_TURN) or self._taken_around(_A_TURN)
+        limit = self._exceeded(_A_TURN) or self._taken_around(_A_TURN, ())
         self.turn += limit is None
         return limit
 
     def begin_calls(self, calls: Sequence[HydrationResult]) -> str | None:
         """Likewise of calls, which the runner counts in the run itself; `end_calls` has to follow."""
-        price = sum(c.definition.annotations.cost for c in calls if c.definition and c.success)
-        more = Expense(calls=sum(call.success for call in calls), cost=price)
-        limit = self._exceeded(more) or self._taken_around(more)
-        self._calls, self._before = _NOTHING if limit else more, self._own
+        made = [call.definition for call in calls if call.definition and call.success]
+        more = Expense.of(made)
+        limit = self._exceeded(more) or (self._taken_around(more, made) if made else None)
+        if limit is None:
+            self._promised = self._tally.own.plus(more)
         return limit
 
     def end_calls(self) -> None:
         """Give back, around this run, what was counted for calls that were not made."""
-        unused = self._calls.plus(self._own, -1).plus(self._before)
-        if self._around is not None and self._calls != _NOTHING:
-            self._around.give_back(unused)
-        self._calls = _NOTHING
+        if self._around is not None:
+            self._around.give_back(self._reserved)
+        self._promised = self._tally.own
 
-    def take(self, tool: str, spent: Expense) -> str | None:
-        limit = self._exceeded(spent) or self._denied(tool, spent) or self._taken_around(spent)
+    def take(self, tool: str, spent: Expense, calls: Sequence[ToolDefinition]) -> str | None:
+        limit = self._exceeded(spent)
+        if limit is None and self._is_denied(tool, calls):
+            limit = "budget"
+        limit = limit or self._taken_around(spent, calls)
         if limit is None:
             self._tally.count_inner(spent)
         return limit
@@ -91,32 +99,38 @@ class Spending:
             self._around.use(usage)
 
     @property
-    def _own(self) -> Expense:
-        """What the calls of this run itself are and cost."""
-        tally = self._tally
-        return Expense(0, tally.calls - tally.inner.calls, tally.cost - tally.inner.cost)
+    def _reserved(self) -> Expense:
+        """What the reply's calls that have not begun will be and cost."""
+        return self._promised.plus(self._tally.own, -1)
 
     def _exceeded(self, more: Expense) -> str | None:
-        limits, tally = self._limits, self._tally
+        limits, tally, reserved = self._limits, self._tally, self._reserved
         if more.turns and self.turn + tally.inner.turns + more.turns > limits.turns:
             return "turns"
         if more.turns and self.seconds_left == 0.0:  # a timer fires only when something waits
             return "seconds"
-        if more.calls and limits.calls is not None and tally.calls + more.calls > limits.calls:
+        calls = tally.calls + reserved.calls + more.calls
+        if more.calls and limits.calls is not None and calls > limits.calls:
             return "calls"
-        cost = tally.cost + more.cost
+        cost = tally.cost + reserved.cost + more.cost
         if limits.tool_cost is not None and cost > limits.tool_cost * ROUNDING:
             return "tool_cost"
         return None
 
-    def _denied(self, tool: str, more: Expense) -> str | None:
-        """Ask the policies of this run whether a budget has so much left: whether they would allow the
-        tool once more if all but that call was spent."""
-        definition, ahead = self._runner.catalog[tool].get_definition(), self._tally.copied()
-        ahead.calls += more.calls - 1
-        ahead.cost += more.cost - definition.annotations.cost
-        context = PolicyContext(self._caller, ahead)
-        return "budget" if self._runner.never_allows(definition, context) else None
+    def _is_denied(self, tool: str, calls: Sequence[ToolDefinition]) -> bool:
+        """Ask the budgets of this run about these calls of the tool's agent, each as if those before it
+        had been made; without calls, about its reply: as about the tool's own call, which is in the
+        tally, and counted by those policies that keep count themselves."""
+        ahead = self._tally.copied()
+        if not calls:
+            own = self._runner.catalog[tool].get_definition()
+            ahead.give_back(tool, own.annotations.cost)
+            return self._runner.has_spent(own, PolicyContext(self._caller, ahead), counted=True)
+        for definition in calls:
+            if self._runner.has_spent(definition, PolicyContext(self._caller, ahead)):
+                return True
+            ahead.count_inner(Expense.of([definition]))
+        return False
 
-    def _taken_around(self, more: Expense) -> str | None:
-        return None if self._around is None else self._around.take(self._tool, more)
+    def _taken_around(self, more: Expense, calls: Sequence[ToolDefinition]) -> str | None:
+        return None if self._around is None else self._around.take(self._tool, more, calls)

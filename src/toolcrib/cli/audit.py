@@ -61,10 +61,10 @@ from toolcrib.cli.render import (
     answered,
     error_text,
     milliseconds,
+    one_line,
     out,
     print_json,
     print_rows,
-    printable,
     short_json,
     shortened,
     when,
@@ -653,7 +653,7 @@ async def _with_entry(log: AuditLog, seq: int) -> list[AuditEntry]:
 def _print_stories(calls: list[CallStory], runs: list[tuple[RunRecord, bool]]) -> None:
     for run, intact in runs:
         mark = "" if intact else f"  ({CHANGED})"
-        out.print(printable(f"{run_line(run)}{mark}").replace("\n", " "))
+        out.print(one_line(f"{run_line(run)}{mark}"))
     if runs and calls:
         out.print()
     for number, call in enumerate(calls):
@@ -680,7 +680,7 @@ def _row(entry: AuditEntry) -> tuple[str, ...]:
 
 
 def _cell(text: str) -> str:
-    return shortened(printable(text).replace("\n", " ").replace("\t", " "))
+    return shortened(one_line(text))
 
 
 def _story(call: CallStory) -> dict[str, Any]:
@@ -717,7 +717,7 @@ def _print_story(call: CallStory) -> None:
 def _print_line(line: StoryLine) -> None:
     text = Text().append(f"  {line.at:<24}  ", style="dim")
     text.append(f"{line.what:<11} ", style="bold")
-    text.append(printable(line.text).replace("\n", " "))
+    text.append(one_line(line.text))
     text.rstrip()
     out.print(text)
 

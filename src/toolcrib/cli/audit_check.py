@@ -62,7 +62,7 @@ from toolcrib.cli.options import (
     of_log,
     without_password,
 )
-from toolcrib.cli.render import err, json_text, out, print_json, printable, when
+from toolcrib.cli.render import err, json_text, one_line, out, print_json, printable, when
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.storage import create_private, mode_of
 from toolcrib.values.json import to_plain
@@ -431,7 +431,7 @@ def _say(where: str, found: Verification, *, filtered: bool, kept: Head | None) 
         out.print(f"head {found.head.seq}:{found.head.hash}")
         return
     place = "" if found.fault.seq is None else f"entry {found.fault.seq}: "
-    out.print(printable(f"{where}: {place}{found.fault.what}").replace("\n", " "))
+    out.print(one_line(f"{where}: {place}{found.fault.what}"))
     out.print(f"{_entries(found.checked)} checked up to there")
 
 

@@ -62,6 +62,11 @@ def printable(text: str) -> str:
     return INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+def one_line(text: str) -> str:
+    """Return the text as `printable` does, on one line: what differs in a line feed looks different."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def spoken(text: str) -> str:
     """Escape a model's text; the invisible characters of emoji, Arabic and Indic text are kept."""
     return _ACTED_UPON.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
@@ -116,7 +121,7 @@ def call_line(record: ToolInvocationRecord) -> Text:
     """Return a finished call as one line: name, arguments, decision, time, result or error."""
     done = record.status == "completed"
     line = Text("✓ " if done else "✗ ", style="green" if done else "red")
-    line.append(printable(record.name), style="bold")
+    line.append(one_line(record.name), style="bold")
     if record.arguments is not None:
         line.append(f" {short_json(record.arguments)}", style="cyan")
     seconds = f" · {milliseconds(record)}" if record.seconds is not None else ""
@@ -140,13 +145,13 @@ def error_text(error: CallError) -> str:
 def _decision(record: ToolInvocationRecord) -> str:
     match record.decision:
         case Allow() | Ask() if record.approved_by:
-            return printable(answered(record))
+            return one_line(answered(record))
         case Allow():
             return "allowed"
         case Ask():
             return "asked"
         case Deny(reason=reason):
-            return f"denied: {printable(reason)}"
+            return f"denied: {one_line(reason)}"
         case None:
             return "not run"
 
@@ -215,9 +220,9 @@ class Screen:
                 out.print(spoken(text), end="")
                 self._in_text = True
             case ToolCallStarted(id=id, name=name, arguments=arguments):
-                self._started[id] = f"{printable(name)} {short_json(arguments)}"
+                self._started[id] = f"{one_line(name)} {short_json(arguments)}"
                 self._end_text()
-                self._wait(f"running {printable(name)} …")
+                self._wait(f"running {one_line(name)} …")
             case ToolCallFinished(record=record):
                 self._end_text()
                 self._show_end(record)
@@ -278,7 +283,7 @@ class Screen:
 
     def _progress(self, part: JsonValue) -> None:
         if self._status is not None:
-            self._status.update(Text(printable(str(part)).replace("\n", " ")[:80]))
+            self._status.update(Text(one_line(str(part))[:80]))
 
     def _announced(self, request_id: str) -> asyncio.Event:
         return self._asked.setdefault(request_id, asyncio.Event())

@@ -14,7 +14,7 @@ import typer
 from rich.table import Table
 
 from toolcrib.cli.options import JsonOption, ToolsOption, UnusableError, load_catalog
-from toolcrib.cli.render import err, out, print_json, printable, shortened
+from toolcrib.cli.render import err, one_line, out, print_json, printable, shortened
 from toolcrib.errors import (
     ErrorCode,
     WireError,
@@ -138,7 +138,7 @@ def decode(
     for call in reply.tool_calls:
         code = call.fault.code if call.fault else ErrorCode.TRUNCATED
         state = "" if call.complete else f"  ({code}: never runs)"
-        name = printable(call.name).replace("\n", "\\n")
+        name = one_line(call.name)
         out.print(f"{name} {shortened(printable(call.arguments))}{state}")
     err.print(f"finish: {reply.finish} (the provider said {printable(str(reply.provider_finish))})")
 

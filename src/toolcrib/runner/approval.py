@@ -262,10 +262,13 @@ async def answer_to(
 ) -> Answer | None:
     """Return the answer to this very question, if there is one. Raises Stopped.
 
-    One that was given beforehand counts; else the approver is asked. A yes lapses with its question.
-    `failed` is told what the approver raised.
+    One that was given beforehand counts; else the approver is asked. A yes lapses with its question,
+    unless the call has begun with it. `failed` is told what the approver raised.
     """
     _check_shown(request, scope.asked)
+    begun = scope.suspended.get(request.call_id)
+    if begun is not None and begun.approval is not None:
+        return _answer_before(request, *begun.approval)
     given: object = scope.answers.get(request.id)
     if given is None:
         earlier = _asked_differently(request, scope)
@@ -291,6 +294,14 @@ async def answer_to(
         raise Stopped(CallError.of(error.code, told, retryable=retryable), edited_by=by) from None
     if isinstance(answer, Approve) and request.expired():
         raise Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
+    return answer
+
+
+def _answer_before(request: ApprovalRequest, asked: ApprovalRequest, answer: Approve) -> Approve:
+    """Return the yes with which a call has begun that was suspended, if this is the same call."""
+    differences = differing(asked, request)
+    if differences:
+        raise Stopped(CallError.of(mismatch(differences)), asked.definition_digest)
     return answer
 
 

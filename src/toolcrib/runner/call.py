@@ -13,6 +13,11 @@ that state alone (`ENDS`). Every call that comes in has exactly one end.
 | unwritten | it ran before, and the ledger lacks its outcome | kept with the outcome | no      |
 | ended     | its outcome is settled                          |                       |         |
 
+A call that was suspended comes in once more, with its state in `scope.suspended`: it has begun. So
+nobody is asked about it again, and where it cannot go on it ends as `outcome_unknown`: what it did
+before is not undone, and the part that waited does not run. (Nothing final is said with that: the same
+state may go on later.)
+
 A tool that was left behind ends when its call has: that leaves the same state as if it had ended in
 time, an outcome that the ledger lacks and that is written, or held until the call is asked for again.
 
@@ -97,6 +102,7 @@ from toolcrib.values.json import Veiled
 from toolcrib.values.record import (
     FOR_RUN,
     FOR_RUN_EXACTLY,
+    PART_WAITED,
     READ_UNTRUSTED,
     SUSPENDED,
     CallError,
@@ -148,7 +154,9 @@ _EVICTED = "This call has run before, and its result is no longer kept. It was n
 _BROKEN_OFF = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN, "The call was broken off by an error beside its tool."
 )
+_NOT_GOING_ON: tuple[State, ...] = ("arrived", "claimed", "counted")
 _ENDED = (Completed, Failed)
+_GOES_ON = Allow("it has begun, and goes on", "standard")
 _LOOK = 0.05  # seconds in which is looked whether a loop has closed
 _HELD_UP = 60.0  # seconds that another's write of an unknown outcome may take
 _log = logging.getLogger("toolcrib.audit")
@@ -211,19 +219,19 @@ class Call(Veiled, msgspec.Struct):
             outcome = self._suspended(suspended)
         except Stopped as stopped:
             facts.notes += stopped.notes
-            outcome = facts.failed(stopped.error, stopped.told)
+            outcome = self.ended(stopped.error, stopped.told)
             body, late = stopped.body, stopped.late
         except GeneratorExit:  # the loop is gone: nothing can be awaited any more
             self._settle(facts.failed(CallError.of(ErrorCode.CANCELLED)))
             raise
         except NotRecorded as failed:
-            await self.finalize(facts.failed(CallError.of(ErrorCode.NOT_RECORDED)))
+            await self.finalize(self.ended(CallError.of(ErrorCode.NOT_RECORDED)))
             raise failed.raised from None
         except BaseException as raised:
             asked = cancel_requests() > cancels or isinstance(raised, KeyboardInterrupt)
             error = CallError.of(ErrorCode.CANCELLED) if asked else _BROKEN_OFF
             leaves = raised if asked else as_failure(raised)
-            await record_end(self.finalize(facts.failed(error)), leaves, cancels)
+            await record_end(self.finalize(self.ended(error)), leaves, cancels)
             if leaves is not raised:
                 raise leaves from None
             raise
@@ -237,6 +245,15 @@ class Call(Veiled, msgspec.Struct):
         if task is not None and task.cancelling() > cancels:
             raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
         return outcome
+
+    def ended(self, error: CallError, told: str = "") -> Failed:
+        """Return the outcome of a call that ends with this error, in the state that it is in."""
+        call_id, another = self.facts.hydrated.call.id, ErrorCode.DUPLICATE_CALL
+        is_back = call_id in self.scope.suspended and self.state in _NOT_GOING_ON
+        if is_back and error.code is not another:
+            self.facts.key = key_of(self.scope.tally.run_id, call_id)
+            error = CallError.of(ErrorCode.OUTCOME_UNKNOWN, f"{PART_WAITED} {error.message}")
+        return self.facts.failed(error, told)
 
     async def finalize(self, outcome: Outcome) -> Outcome:
         """Write down and remember an outcome; return the one that stands.
@@ -366,10 +383,12 @@ class Call(Veiled, msgspec.Struct):
     def _decide(self, hydrated: Hydrated) -> Decision:
         """Ask the policies. Where a person was asked about this call before, their answer is needed."""
         decision = decide(self.setup.policies, hydrated, self.context)
-        if (
-            self.scope.asked
-            and isinstance(decision, Allow)
-            and any(self.scope.asked_about(hydrated.call.id))
+        begun = self.scope.suspended.get(hydrated.call.id) if self.scope.suspended else None
+        if begun is not None and begun.approval is None and isinstance(decision, Ask):
+            decision = _GOES_ON
+        elif isinstance(decision, Allow) and (
+            (begun is not None and begun.approval is not None)
+            or (self.scope.asked and any(self.scope.asked_about(hydrated.call.id)))
         ):
             decision = Ask("somebody was asked about this call before", "standard")
         self.facts.decision = decision
@@ -617,7 +636,7 @@ class Call(Veiled, msgspec.Struct):
         if told and late and isinstance(raised, asyncio.CancelledError | TimeoutError | None):
             raised = TimeLimitExceeded()
         if raised is not None and not (told and isinstance(raised, asyncio.CancelledError)):
-            ended = executor.ended(raised, plan, hydrated, cancels=cancel_requests())
+            ended = executor.ended(raised, plan, hydrated, LeftWork(), cancels=cancel_requests())
             if isinstance(ended, Stopped):
                 return facts.failed(ended.error, ended.told)
         return facts.failed(CallError.of(ErrorCode.CANCELLED))

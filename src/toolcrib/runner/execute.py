@@ -134,13 +134,13 @@ class _Deadline:
     __slots__ = (
         "_gate",
         "_grace",
-        "_left",
         "_limit",
         "_loop",
         "_requests",
         "_task",
         "_work",
         "kept_back",
+        "left",
         "overdue",
         "passed",
         "stopping",
@@ -151,7 +151,7 @@ class _Deadline:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._requests = cancel_requests()
-        self._left = LEFT.get()
+        self.left = LEFT.get()
         self._limit = None if seconds is None else self._loop.call_later(seconds, self._pass)
         self._grace: asyncio.TimerHandle | None = None
         self._gate: _StopGate | None = None
@@ -163,7 +163,7 @@ class _Deadline:
     @property
     def ended_first(self) -> bool:
         """Whether the tool's thread had ended before it was stopped, and says how the call ended."""
-        return self._left is not None and self._left.ended_first
+        return self.left is not None and self.left.ended_first
 
     def is_ignored(self) -> bool:
         """Return whether a cancelled tool goes on after its grace."""
@@ -189,6 +189,9 @@ class _Deadline:
         """Return whether a CancelledError is for the tool; begin the grace if it came because the task
         was cancelled. Within the grace it is for the tool only if it came from within the tool."""
         _take_back(self._work)
+        task = asyncio.current_task()
+        if task is not self._task:  # the work around this one was left behind, and goes on there
+            self._task, self._requests = task, 0
         if not self._is_cancelled():
             return True
         if self.stopping and self._is_cancelled(before=1):  # nobody took the earlier one back
@@ -220,7 +223,7 @@ class _Deadline:
     def _gated(self, pending: asyncio.Future[Any] | None) -> Generator[Any, Any, None]:
         """Wait until something wakes this, and pass on a cancellation that is for the tool."""
         gate = self._gate = _StopGate(loop=self._loop)
-        gate.own = self._left
+        gate.own = self.left
         try:
             yield from gate
         except asyncio.CancelledError as error:
@@ -243,8 +246,8 @@ class _Deadline:
     def _pass(self) -> None:
         self.overdue = self._is_cancelled()  # somebody was first
         if self.overdue:
-            if self._left is not None:
-                self._left.put_off = True
+            if self.left is not None:
+                self.left.put_off = True
         else:
             self.passed = True
             if self._task is not None:
@@ -306,7 +309,7 @@ def _driven(
         except BaseException as failed:  # noqa: BLE001  of what it waited for
             error = failed
         if error is None and deadline.is_ignored():
-            _leave_behind(work, pending)
+            _leave_behind(work, pending, deadline.left)
             raise StillRunning(late=deadline.passed)
         try:
             pending = work.send(None) if error is None else work.throw(error)
@@ -318,12 +321,18 @@ def _driven(
             error = None  # its traceback holds this frame
 
 
-def _leave_behind(work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] | None) -> None:
-    """Let the work go on in a task that nobody waits for, and cancel that task once more."""
+def _leave_behind(
+    work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] | None, left: LeftWork | None
+) -> None:
+    """Let the work go on in a task that nobody waits for, and cancel that task once more.
+
+    What it waits for may be a call that it makes itself: `left` is of the call that the work is of, and
+    not of whichever is known by the context.
+    """
     if pending is not None and not pending.done():
         pending._asyncio_future_blocking = True  # noqa: SLF001  as `await` does
     counted = Work()
-    counted.give_up()
+    counted.give_up(left)
     task = asyncio.ensure_future(_unheard(work, pending))
     _left_behind.add(task)
     task.add_done_callback(lambda done: counted.end(_ending(done)))

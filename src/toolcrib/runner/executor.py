@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -203,7 +203,7 @@ class Executor:
         raised: BaseException,
         plan: ToolPlan,
         hydrated: Hydrated,
-        left: Sequence[Work] = (),
+        left: LeftWork,
         *,
         cancels: int,
     ) -> BaseException:
@@ -216,7 +216,7 @@ class Executor:
         again = marks.idempotent or marks.read_only  # else it may have happened
         match raised:
             case StillRunning():
-                return _left_behind(left[-1] if left else None, again=again, late=raised.late)
+                return _left_behind(left.own, again=again, late=raised.late)
             case TimeLimitExceeded() | asyncio.CancelledError() | CapabilityFailed() if (
                 left and not marks.read_only
             ):
@@ -261,17 +261,13 @@ def _left_behind(body: Work | None, *, again: bool, late: bool) -> Stopped:
     return Stopped(error, left=True, body=body, late=late)
 
 
-def _body(
-    raised: BaseException, plan: ToolPlan, left: Sequence[Work], *, stopped: bool
-) -> Work | None:
+def _body(raised: BaseException, plan: ToolPlan, left: LeftWork, *, stopped: bool) -> Work | None:
     """Return the work with whose end the call is over; None where what was opened for it may undo it.
 
-    An async tool has ended itself as it was `stopped`, and only calls that it made go on.
+    A tool that has ended itself did so as it was `stopped`, and only calls that it made go on.
     """
-    if plan.made:
-        return None
-    if plan.tool.blocking:
-        return left[0]
+    if plan.made or left.own is not None:
+        return None if plan.made else left.own
     own = RuntimeError("CancelledError was raised by the tool")
     return Work.after(left, (None, raised if stopped else own))
 

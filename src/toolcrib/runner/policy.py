@@ -30,6 +30,8 @@ from toolcrib.values.json import encodable
 from toolcrib.values.record import CallError, ToolInvocationRecord
 from toolcrib.values.typed import came
 
+_FAILED = "the policy failed"
+_UNDECIDED = "the policy gave no decision"
 NOT_TRUSTED = "it was imported, and nobody here trusts it yet (see trust=)"
 
 Policy: TypeAlias = Callable[[Hydrated, PolicyContext], Decision]
@@ -134,7 +136,7 @@ def decide(policies: Iterable[Policy], hydrated: Hydrated, context: PolicyContex
             raise
         except BaseException as raised:  # noqa: BLE001  CancelledError too: it denies
             log_raised(f"policy '{_name(policy)}'", raised)
-            return Deny("the policy failed", _name(policy))
+            return Deny(_FAILED, _name(policy))
         if type(decision) is Allow:
             continue
         decision = _read(policy, decision)
@@ -159,11 +161,25 @@ def never_allowed(
             raise
         except BaseException as raised:  # noqa: BLE001  as in `decide`
             log_raised(f"policy '{_name(policy)}'", raised)
-            return Deny("the policy failed", _name(policy))
+            return Deny(_FAILED, _name(policy))
         if answer is not None:
             decision = _read(policy, answer)
             return decision if isinstance(decision, Deny) else _no_decision(policy)
     return None
+
+
+def has_spent(
+    policies: Iterable[Policy], definition: ToolDefinition, context: PolicyContext
+) -> bool:
+    """Return whether a policy has nothing left for this tool in the rest of the run; one that cannot
+    say has not. All else that a policy forbids is not what this is about."""
+    for policy in policies:
+        denied = never_allowed((policy,), definition, context)
+        if denied is not None and (
+            denied.code is ErrorCode.BUDGET_EXCEEDED or denied.reason in (_FAILED, _UNDECIDED)
+        ):
+            return True
+    return False
 
 
 def count_all(
@@ -249,7 +265,7 @@ def _read(policy: Policy, given: Any) -> Decision:
 
 
 def _no_decision(policy: Policy) -> Deny:
-    return Deny("the policy gave no decision", _name(policy))
+    return Deny(_UNDECIDED, _name(policy))
 
 
 def _name(policy: Policy) -> str:

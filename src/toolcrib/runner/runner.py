@@ -24,7 +24,14 @@ from toolcrib.runner.call import Call, Setup
 from toolcrib.runner.executor import Executor
 from toolcrib.runner.idempotency import IdempotencyCache, WriteAhead
 from toolcrib.runner.output import MAX_RESULT_BYTES
-from toolcrib.runner.policy import Policy, counting, never_allowed, with_standard
+from toolcrib.runner.policy import (
+    CountingPolicy,
+    Policy,
+    counting,
+    has_spent,
+    never_allowed,
+    with_standard,
+)
 from toolcrib.runner.recorder import Recorder
 from toolcrib.runner.running import CALLING, Limiter, is_tainted_here
 from toolcrib.runner.stopped import (
@@ -192,6 +199,17 @@ class ToolRunner:
         arguments; None where no policy knows of one."""
         return never_allowed(self._setup.policies, definition, context)
 
+    def has_spent(
+        self, definition: ToolDefinition, context: PolicyContext, *, counted: bool = False
+    ) -> bool:
+        """Return whether a budget denies each call of this tool in the rest of a run.
+
+        With `counted`, of the call that runs: who keeps count over runs has it, and is not asked.
+        """
+        setup = self._setup
+        asked = (p for p in setup.policies if not (counted and isinstance(p, CountingPolicy)))
+        return has_spent(asked, definition, context)
+
     async def hydrate(
         self,
         call: ToolCall,
@@ -292,7 +310,7 @@ class ToolRunner:
             facts = self._recorder.facts(call, caller, scope, CALLING.get())
             refused = Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
             error = CallError.of(code) if call.success else rejection(call)
-            await refused.finalize(facts.failed(error))
+            await refused.finalize(refused.ended(error))
 
         await _to_the_last(map(refuse, calls))
 

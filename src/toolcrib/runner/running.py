@@ -32,7 +32,7 @@ class Calling(msgspec.Struct, gc=False):
     """A call whose tool runs, until it has `left`, in a slot of `limiter` or of the call `outer`.
 
     `tally` is that of its run; `outer` is the call whose tool made it. `notes` are for its record: that
-    untrusted content was read in it.
+    untrusted content was read in it. `agent` is the one whose run the call is, while that runs.
     """
 
     tally: RunTally
@@ -41,6 +41,7 @@ class Calling(msgspec.Struct, gc=False):
     outer: Calling | None
     left: bool = False
     notes: tuple[str, ...] = ()
+    agent: object = None
 
 
 CALLING: ContextVar[Calling | None] = ContextVar("toolcrib_calling", default=None)
@@ -48,9 +49,20 @@ CALLING: ContextVar[Calling | None] = ContextVar("toolcrib_calling", default=Non
 
 
 def leave_call(entered: Calling) -> None:
+    """Note that a call is over, or left behind: then a call within it may be the one that runs here."""
     entered.left = True  # what its tool left running may still have it in its context
-    if CALLING.get() is entered:
+    call = CALLING.get()
+    while call is not None and call is not entered:
+        call = call.outer
+    if call is entered:
         CALLING.set(entered.outer)
+
+
+def is_running(agent: object, call: Calling | None) -> bool:
+    """Return whether the run of an agent is this call, or one that it is in."""
+    while call is not None and call.agent is not agent:
+        call = call.outer
+    return call is not None
 
 
 def taint(tally: RunTally) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import ClassVar, Final, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import msgspec
 
 from toolcrib.values.call import Hydrated
 from toolcrib.values.decision import Answer, ApprovalRequest, Approver, Caller, OuterCall
+from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonValue, Veiled, keyed_digest
 from toolcrib.values.message import Usage
 from toolcrib.values.record import Attachment, Choice, Origin, Outcome, Sink, SuspendedCall
 from toolcrib.values.typed import Checked
+
+T = TypeVar("T", int, float)
 
 ROUNDING: Final = 1 + 1e-9
 """What a limit of a cost is multiplied by: three times 0.1 is not more than 0.3."""
@@ -36,19 +39,42 @@ class ToolApproval(msgspec.Struct, frozen=True, omit_defaults=True):
     arguments_mac: str = ""
 
 
-class Expense(msgspec.Struct, frozen=True, gc=False):
-    """Replies of a model that were asked for, calls, and what those cost."""
+class Expense(msgspec.Struct, frozen=True):
+    """Replies of a model that were asked for, calls, and what those cost; by tool, too."""
 
     turns: int = 0
     calls: int = 0
     cost: float = 0.0
+    per_tool: dict[str, int] = {}
+    cost_per_tool: dict[str, float] = {}
+
+    @staticmethod
+    def of(definitions: Iterable[ToolDefinition]) -> Expense:
+        """Return what one call of each of these is and costs."""
+        tally = RunTally()
+        for definition in definitions:
+            tally.count(definition.name, definition.annotations.cost)
+        return tally.own
 
     def plus(self, more: Expense, sign: int = 1) -> Expense:
+        calls = self.calls + sign * more.calls
+        per_tool = _sums(self.per_tool, more.per_tool, sign)
+        costs = _sums(self.cost_per_tool, more.cost_per_tool, sign)
         return Expense(
             self.turns + sign * more.turns,
-            self.calls + sign * more.calls,
-            self.cost + sign * more.cost,
+            calls,
+            self.cost + sign * more.cost if calls else 0.0,  # no rounding is left
+            per_tool,
+            {name: cost for name, cost in costs.items() if name in per_tool},
         )
+
+
+def _sums(ones: Mapping[str, T], others: Mapping[str, T], sign: int) -> dict[str, T]:
+    """Return the sums by name; a name goes where nothing is left."""
+    zero: Any = 0
+    names = dict.fromkeys([*ones, *others])
+    sums = {name: ones.get(name, zero) + sign * others.get(name, zero) for name in names}
+    return {name: number for name, number in sums.items() if number}
 
 
 class RunTally(Veiled, msgspec.Struct):
@@ -57,7 +83,8 @@ class RunTally(Veiled, msgspec.Struct):
     `nonce` is the run's own secret, in its saved state and no record. `tokens` are those of the model's
     replies, `seconds_per_tool` those of the calls that are over; `approved` are the tools, or the
     calls of them, that somebody approved for the whole run (`Approve.for_run`). `inner` is what agents
-    that are its tools have spent; `calls`, `cost` and `tokens` have that, too.
+    that are its tools have spent; `calls`, `cost` and `tokens` have that, too, `per_tool` and
+    `cost_per_tool` have not: a record of this run stands for each of theirs.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("nonce",)
@@ -133,6 +160,13 @@ class RunTally(Veiled, msgspec.Struct):
         self.calls += sign * spent.calls
         self.cost += sign * spent.cost
 
+    @property
+    def own(self) -> Expense:
+        """What the calls of the run itself are and cost."""
+        calls = sum(self.per_tool.values())
+        cost = sum(self.cost_per_tool.values())
+        return Expense(0, calls, cost, dict(self.per_tool), dict(self.cost_per_tool))
+
     def settle(self, tool: str, seconds: float) -> None:
         """Count a call that is over, after `seconds`."""
         self.seconds_per_tool[tool] = self.seconds_per_tool.get(tool, 0.0) + seconds
@@ -156,9 +190,10 @@ class Observer(Protocol):
 class Account(Protocol):
     """A run as an agent that is a tool of it knows it: what there is left to spend."""
 
-    def take(self, tool: str, spent: Expense) -> str | None:
-        """Count what this tool's agent is about to spend; return the name of the limit that keeps it
-        from that, of this run or of one around it: then nothing is counted."""
+    def take(self, tool: str, spent: Expense, calls: Sequence[ToolDefinition]) -> str | None:
+        """Count what this tool's agent is about to spend, for `calls` of these or a reply; return the
+        name of the limit that keeps it from that, of this run or of one around it: then nothing is
+        counted."""
         ...
 
     def give_back(self, spent: Expense) -> None:

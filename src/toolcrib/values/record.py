@@ -88,6 +88,13 @@ SUSPENDED = "suspended"
 """The note on a call that waits though its tool has begun: what that asks is to be answered."""
 
 
+PART_WAITED = (
+    "The call had begun, and waited for somebody's approval of a part of it. That part has not run, and"
+    " what it did before is not undone."
+)
+"""What is said of a suspended call that does not go on."""
+
+
 READ_UNTRUSTED = "read_untrusted"
 """The note on a call in whose tool a run was tainted: whoever is given its outcome again is, too."""
 

@@ -1,0 +1,206 @@
+"""What agents that are tools spend: whatever a reply has beside them, no limit around is passed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rows import each_row
+
+from toolcrib import (
+    ALL,
+    Agent,
+    Allow,
+    Approve,
+    Caller,
+    Limits,
+    PolicyContext,
+    RunState,
+    ToolDefinition,
+    ToolRunner,
+    tool,
+)
+from toolcrib.approvals import answer_later
+from toolcrib.policies import budget, deny_by_default, require_roles
+from toolcrib.runner import Policy
+from toolcrib.testing import MemorySink, ScriptedClient, call
+from toolcrib.values.call import Hydrated
+from toolcrib.values.context import Expense
+from toolcrib.values.decision import Answer, Decision
+from toolcrib.values.record import has_begun, state_of
+from toolcrib.values.run import RunRecord
+
+COST = 0.1
+
+
+@tool(visible=ALL, cost=COST)
+async def act(steps: int) -> str:
+    """Act, after so many steps of the loop."""
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    return "acted"
+
+
+@tool(visible=ALL, cost=COST, requires_approval=True)
+async def asks(steps: int) -> str:
+    """Act, if somebody says so."""
+    return "acted"
+
+
+@tool(visible=ALL, cost=COST)
+async def denied(steps: int) -> str:
+    """Never run."""
+    raise AssertionError
+
+
+ACT = call("act", steps=0)
+ASK = call("clerk", prompt="go")
+
+
+@dataclass
+class Node:
+    """An agent: its limits, its replies of calls, and the agents that it may call."""
+
+    limits: Limits
+    replies: list[list[tuple[str, int]]]
+    below: list[Node]
+
+
+def nodes(*below: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
+    few = st.none() | st.integers(0, 8)
+    limits = st.builds(
+        lambda calls, tens: Limits(calls=calls, tool_cost=tens if tens is None else tens * COST),
+        few,
+        few,
+    )
+    tools = st.sampled_from(["act", "asks", "denied", *["agent"] * bool(below)])
+    replies = st.lists(st.tuples(tools, st.integers(0, 2)), min_size=1, max_size=4)
+    agents = st.lists(st.one_of(below), min_size=1, max_size=2) if below else st.just([])
+    return st.builds(Node, limits, st.lists(replies, max_size=2), agents)
+
+
+LOW = nodes()
+TREES = nodes(nodes(LOW), LOW)
+
+
+def built(node: Node, path: str, made: dict[str, Node], **options: Any) -> Agent:
+    made[path] = node
+    inner = [
+        built(each, f"{path}_{at}", made).as_tool(f"agent{at}", "Does it.", cost=COST)
+        for at, each in enumerate(node.below)
+    ]
+    turns = [
+        [
+            call(f"agent{at % len(inner)}", prompt="go")
+            if kind == "agent"
+            else call(kind, steps=at)
+            for kind, at in reply
+        ]
+        for reply in node.replies
+    ]
+    allowed = deny_by_default(allow=["act", "asks", *(each.definition.name for each in inner)])
+    runner = ToolRunner([act, asks, denied, *inner], policy=allowed, **options)
+    model = ScriptedClient([*turns * 2, *["done"] * 99])
+    return Agent(model, runner, limits=node.limits, name=path)
+
+
+@settings(max_examples=150, deadline=None)
+@given(tree=TREES)
+async def test_the_calls_that_ran_exceed_no_limit_around_them(tree: Node) -> None:
+    """Agents within agents and beside one another, whose replies are of calls in any order: some are
+    denied, some wait, and are approved when the whole is saved and goes on."""
+    sink, made = MemorySink(), dict[str, Node]()
+    outer = built(tree, "top", made, approver=answer_later, sinks=[sink])
+    result = await outer.run("go")
+    while result.status == "waiting":
+        yes: dict[str, Answer] = {request.id: Approve("grace") for request in result.pending}
+        result = await outer.resume(RunState.from_json(result.state.to_json()), yes)
+    runs = {run.run_id: run for run in sink.runs}
+    ran = {(r.run_id, r.id): r.run_id for r in sink.records if has_begun(r)}
+    within = Counter(run_id for begun in ran.values() for run_id in around(begun, runs))
+    for run_id, run in runs.items():
+        limits = made[run.agent].limits
+        assert limits.calls is None or within[run_id] <= limits.calls
+        assert limits.tool_cost is None or within[run_id] * COST <= limits.tool_cost + 1e-9
+    tally = result.state.tally
+    assert tally.calls == len(ran)
+    assert tally.cost == pytest.approx(len(ran) * COST)
+    await outer.resume(RunState.from_json(result.state.to_json()))  # it is held against itself
+
+
+def around(run_id: str, runs: Mapping[str, RunRecord]) -> list[str]:
+    """The run, and those within whose calls it is."""
+    return [run_id, *around(runs[run_id].parent_run_id, runs)] if run_id else []
+
+
+@each_row(
+    ("policy", "made"),
+    [
+        (budget(calls=1, per="tool"), ["clerk", "act"]),
+        (budget(cost=COST, per="tool"), ["clerk", "act"]),
+        (budget(calls=1, only=["clerk"]), ["clerk", "act", "act"]),
+        (budget(cost=COST, only="clerk"), ["clerk", "act", "act"]),
+        (budget(calls=1, per="caller", only=["clerk"]), ["clerk", "act", "act"]),
+        (budget(calls=1, per="caller"), ["clerk"]),
+        (budget(calls=2), ["clerk", "act"]),
+        (budget(calls=1, only=["act"]), ["clerk", "act"]),
+        (budget(calls=2, only=["act", "clerk"]), ["clerk", "act"]),
+        (budget(cost=0.0, only=["act"]), ["clerk"]),
+        (deny_by_default(allow=["clerk"]), ["clerk", "act", "act"]),
+        (require_roles("admin", only=["act"]), ["clerk", "act", "act"]),
+    ],
+)
+async def test_a_budget_around_decides_on_a_call_within_as_itself(
+    policy: Policy, made: list[str]
+) -> None:
+    """And the call of the agent was counted once. What may run at all, its own runner says."""
+    sink = MemorySink()
+    inner = Agent(ScriptedClient([ACT, ACT, "fin"]), [act])
+    clerk = inner.as_tool("clerk", "Does it.", cost=COST)
+    runner = ToolRunner([clerk, act], policy=policy, sinks=[sink])
+    await Agent(ScriptedClient([ASK, "bye"]), runner).run("go", caller=Caller("ada"))
+    assert sorted(r.name for r in sink.records if has_begun(r)) == sorted(made)
+
+
+async def test_calls_within_are_counted_for_those_of_the_run() -> None:
+    sink = MemorySink()
+    clerk = Agent(ScriptedClient([ACT, "fin"]), [act]).as_tool("clerk", "Does it.")
+    runner = ToolRunner([clerk, act], policy=budget(calls=1, per="tool"), sinks=[sink])
+    result = await Agent(ScriptedClient([ASK, ACT, "bye"]), runner).run("go")
+    assert [state_of(record) for record in result.records] == [
+        *("completed", "failed (budget_exceeded)")
+    ]
+    inner = result.state.tally.inner
+    assert (inner.per_tool, inner.cost_per_tool) == ({"act": 1}, {"act": COST})
+
+
+@each_row("fails", [RuntimeError("no"), 1])
+async def test_a_policy_around_that_cannot_say_what_is_left_lets_nothing_be_spent(
+    fails: object,
+) -> None:
+    class Broken:
+        def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
+            return Allow()
+
+        def never_allows(self, definition: ToolDefinition, context: PolicyContext) -> Any:
+            if isinstance(fails, Exception):
+                raise fails
+            return fails
+
+    clerk = Agent(ScriptedClient([ACT, "fin"]), [act]).as_tool("clerk", "Does it.")
+    runner = ToolRunner([clerk, act], policy=Broken())
+    [record] = (await Agent(ScriptedClient([ASK, "bye"]), runner).run("go")).records
+    assert record.error is not None
+    assert "the limit on budget is reached" in record.error.message
+
+
+def test_what_is_given_back_leaves_no_rounding() -> None:
+    spent = Expense.of([act.definition] * 3)
+    left = Expense.of([act.definition]).plus(Expense.of([act.definition] * 2)).plus(spent, -1)
+    assert left == Expense()
