@@ -1,6 +1,6 @@
 """Asking the web, guarded: a request reaches the servers that were named, at public addresses only.
 
-Two checks, neither of which replaces the other. The origin of the URL has to be one of those that are
+One call is one request: nothing is sent a second time. Two checks, neither of which replaces the other. The origin of the URL has to be one of those that are
 allowed. The address is judged where the socket for it is made, after all resolving, so that no name
 can mean one address when it is checked and another one when it is used (DNS rebinding).
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -97,7 +97,7 @@ def may_reach(host: str, private: tuple[Network, ...]) -> bool:
 
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse, ClientSession
+    from aiohttp import ClientRequest, ClientResponse, ClientSession
     from yarl import URL
 
 _NOT_ALLOWED = "that server is not among those that may be asked"
@@ -214,6 +214,8 @@ class GuardedHttp:
                     headers=headers,
                     data=body,
                     allow_redirects=False,
+                    skip_auto_headers=("Content-Type",),
+                    middlewares=(_once(),),
                 ) as response,
             ):
                 status = response.status
@@ -306,6 +308,23 @@ class _Resolver:
 
     async def close(self) -> None:
         """Do nothing: there is nothing to close."""
+
+
+def _once() -> Callable[..., Awaitable[ClientResponse]]:
+    """Return a middleware that lets one request out: aiohttp sends one of an idempotent method again when
+    the connection breaks, and has no switch for it. What was done may be done twice, by one approval."""
+    sent = False
+
+    async def send(
+        request: ClientRequest, handler: Callable[[ClientRequest], Awaitable[ClientResponse]]
+    ) -> ClientResponse:
+        nonlocal sent
+        if sent:
+            raise _NotTaken(_BROKEN)
+        sent = True
+        return await handler(request)
+
+    return send
 
 
 def _session(library: ModuleType, gate: _Gate) -> ClientSession:
