@@ -65,12 +65,65 @@ NULL = {"type": "null"}
                 "properties": {"id": {"readOnly": True}, "name": {}, "pin": {"writeOnly": True}},
                 "required": ["id", "name"],
             },
-            {"properties": {"name": {}, "pin": {"writeOnly": True}}, "required": ["name"]},
+            {
+                "properties": {"id": False, "name": {}, "pin": {"writeOnly": True}},
+                "required": ["name"],
+            },
         ),
     ],
 )
 def test_the_words_of_openapi_3_0_are_translated(given: Any, told: Any) -> None:
     assert body_of(with_body(given)) == told
+
+
+BASE_OF_PETS = {
+    "type": "object",
+    "properties": {"id": {"type": "integer", "readOnly": True}, "name": {"type": "string"}},
+    "required": ["id"],
+}
+NAMED = {"type": "object", "required": ["id", "name"], "properties": {"kind": {}}}
+AS_BASE, AS_NAMED = {"$ref": "#/components/schemas/Base"}, {"$ref": "#/components/schemas/Named"}
+
+
+@each_row("version", ["3.0.3", "3.1.0"])
+@each_row(
+    "given",
+    [
+        BASE_OF_PETS,
+        AS_BASE,
+        {"allOf": [AS_BASE, AS_NAMED]},
+        {"allOf": [AS_NAMED, {"allOf": [AS_BASE]}]},
+        {"allOf": [AS_BASE], "required": ["id"]},
+        {"allOf": [AS_BASE, {"required": ["id", "name"]}]},
+        {"oneOf": [AS_BASE], "required": ["id"]},
+        {"allOf": [AS_NAMED], "properties": {"id": {"readOnly": True, "enum": [7]}}},
+        {"allOf": [AS_BASE], "properties": {"id": {"type": "integer"}}},
+        {"allOf": [AS_BASE], "oneOf": [{"required": ["id"]}]},
+    ],
+)
+def test_what_only_an_answer_has_is_refused_and_never_demanded(version: str, given: Any) -> None:
+    """However a schema is put together, and though it takes other names."""
+    schemas = {"Base": BASE_OF_PETS, "Named": NAMED}
+    source = with_body(given, version=version, components={"schemas": schemas})
+    validator = compile_validator(input_of(source))
+    assert validator.is_valid({"body": {"name": "x", "other": 1}})
+    for value in (7, "not even an integer", None):
+        why, *_ = validator.violations({"body": {"name": "x", "id": value}})
+        assert "/body" in why.path
+
+
+def test_what_only_a_request_has_is_not_demanded_of_an_answer() -> None:
+    secret = {"properties": {"pin": {"type": "integer", "writeOnly": True}}}
+    schema = answers(_200={JSON: {"allOf": [secret, {"required": ["pin"]}]}})
+    validator = compile_validator(schema)
+    assert validator.is_valid({})
+    assert validator.is_valid({"pin": 7})
+
+
+def test_a_file_that_only_an_answer_has_is_refused_in_a_form() -> None:
+    file = {"type": "string", "format": "binary", "readOnly": True}
+    source = with_body({"type": "object", "properties": {"a": file}}, "multipart/form-data")
+    assert body_of(source)["properties"] == {"a": False}
 
 
 @each_row(

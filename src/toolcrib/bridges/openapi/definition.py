@@ -258,7 +258,7 @@ class _ArgumentSchema:
             inner = part.get("items")
             is_bytes = _is_binary(part if inner is None else self._schemas.resolved(inner))
             fields[name] = _field(given.encoding.get(name), is_bytes=is_bytes)
-            if is_bytes and name in properties:
+            if is_bytes and properties.get(name, False) is not False:  # else it is readOnly
                 properties[name] = _as_base64(properties[name])
         return made, fields
 

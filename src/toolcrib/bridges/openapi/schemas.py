@@ -1,8 +1,8 @@
 """The schemas of a document as JSON Schema 2020-12, each with all that it refers to.
 
 What OpenAPI says in words of its own is put into those of JSON Schema: `nullable`, an exclusive bound
-that is true or false, a `discriminator` as what each alternative has to say. A request's schema lacks
-what is `readOnly`, an answer's what is `writeOnly`. Keywords that JSON Schema does not have (`xml`,
+that is true or false, a `discriminator` as what each alternative has to say. A request's schema refuses
+what is `readOnly`, an answer's does not tell of what is `writeOnly`, and neither demands it. Keywords that JSON Schema does not have (`xml`,
 `example`, `x-…`) are left out; all else stands as it was written, and is judged as any schema is.
 """
 
@@ -23,6 +23,10 @@ _OTHER_REFS = ("$dynamicRef", "$recursiveRef")
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 """What stands in no name of a tool, an argument or a definition: not every provider takes it."""
 _Schema: TypeAlias = dict[str, Any]
+_Names: TypeAlias = frozenset[str]
+_NONE: _Names = frozenset()
+_PARTS = ("allOf",)
+_BRANCHES = ("allOf", "anyOf", "oneOf")
 _BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 
 
@@ -41,9 +45,11 @@ class ApiSchemas:
         self._document = document
         self.is_3_1 = document.root.text("openapi").startswith("3.1")
         self._hidden = "readOnly" if meant == "request" else "writeOnly"
+        self.refuses = meant == "request"
         self._names: dict[tuple[int, str], str] = {}
         self._targets: dict[str, Node] = {}
         self._made: dict[str, Translated] = {}
+        self._hidden_in: dict[tuple[int, tuple[str, ...]], _Names] = {}
 
     def translated(self, part: Node) -> Translated:
         """Return a schema of the document. Raises NoTool."""
@@ -104,6 +110,47 @@ class ApiSchemas:
             node = self._document.resolved(Node(file, node)).node
         return isinstance(node, dict) and node.get(self._hidden) is True
 
+    def hidden_in(self, part: Node, keys: tuple[str, ...] = _PARTS) -> _Names:
+        """Return the properties that an object may not have in this direction, by this part of its
+        schema, what it refers to, and the parts below `keys`. Raises NoTool."""
+        node = part.node
+        if not isinstance(node, dict) or node.keys().isdisjoint(("properties", "$ref", *keys)):
+            return _NONE
+        at = (id(node), keys)
+        if at not in self._hidden_in:
+            self._hidden_in[at] = _NONE  # where it leads back to itself
+            own = [
+                name
+                for name, child in part.members("properties").items()
+                if self.is_hidden(child.file, child.node)
+            ]
+            others = [self.hidden_in(one, keys) for one in self._in_place(part, keys)]
+            self._hidden_in[at] = _NONE.union(own, *others)
+        return self._hidden_in[at]
+
+    def demands(self, part: Node, names: _Names) -> bool:
+        """Return whether this part of an object's schema requires one of these. Raises NoTool."""
+        seen: set[int] = set()
+        pending = [part]
+        while pending:
+            one = pending.pop()
+            if id(one.node) not in seen:
+                seen.add(id(one.node))
+                required = [each.node for each in one.items("required")]
+                if any(isinstance(name, str) and name in names for name in required):
+                    return True
+                pending += self._in_place(one, _BRANCHES)
+        return False
+
+    def _in_place(self, part: Node, keys: tuple[str, ...]) -> list[Node]:
+        """Return the other parts of a schema that judge the same value."""
+        found = [one for key in keys for one in part.items(key)]
+        ref = part.text("$ref")
+        return [*found, self._document.follow(part.file, ref).part] if ref else found
+
+    def target(self, file: DocumentFile, ref: str) -> Node:
+        return self._document.follow(file, ref).part
+
     def same_place(self, file: DocumentFile, one: str, other: str) -> bool:
         """Return whether two references, as a discriminator has them, lead to one schema."""
         try:
@@ -124,7 +171,8 @@ class _Walk:
     def whole(self, node: Any) -> Translated:
         return Translated(self._schema(node, 0), frozenset(self._names), self._size)
 
-    def _schema(self, node: Any, depth: int) -> Any:
+    def _schema(self, node: Any, depth: int, gone: _Names = _NONE) -> Any:
+        """Return one schema; `gone` are the properties that others of the same value hide."""
         if isinstance(node, bool):
             return node
         if not isinstance(node, dict):
@@ -136,15 +184,37 @@ class _Walk:
         kept = _ALONE if alone else _KNOWN
         if not node.keys().isdisjoint(_OTHER_REFS):
             raise NoTool("reference", "a $dynamicRef or $recursiveRef cannot be followed")
+        if not alone:
+            gone |= self._schemas.hidden_in(Node(self._file, node))
+        taken = self._taken_in(node.get("$ref"), depth + 1, gone)
+        kept = kept - {"$ref"} if taken else kept
         made = {
-            key: self._member(key, value, depth + 1) for key, value in node.items() if key in kept
+            key: self._member(key, value, depth + 1, gone)
+            for key, value in node.items()
+            if key in kept
         }
+        if taken:
+            made["allOf"] = [*made.get("allOf", ()), *taken]
         if not alone:
             self._discriminate(node, made)
-            self._hide(node, made)
+            self._hide(node, made, gone)
         return _nullable(node, _bounded(made)) if self._is_3_0 else made
 
-    def _member(self, key: str, value: Any, depth: int) -> Any:
+    def _taken_in(self, ref: Any, depth: int, gone: _Names) -> list[Any]:
+        """Return what a `$ref` leads to, to stand in its place, if it demands what may not be there."""
+        if not gone or not isinstance(ref, str):
+            return []
+        target = self._schemas.target(self._file, ref)
+        if not self._schemas.demands(target, gone - self._schemas.hidden_in(target)):
+            return []
+        inner = _Walk(self._schemas, target.file)
+        inner._size = self._size
+        taken = inner._schema(target.node, depth, gone)
+        self._size = inner._size
+        self._names |= inner._names
+        return [taken]
+
+    def _member(self, key: str, value: Any, depth: int, gone: _Names) -> Any:
         """Return the value of a keyword, with the schemas in it translated; what it is not is data."""
         if key == "$ref" and isinstance(value, str):
             name = self._schemas.name_of(self._file, value)
@@ -153,24 +223,26 @@ class _Walk:
         if key in SINGLES and not isinstance(value, list):
             return self._schema(value, depth)
         if (key in SINGLES or key in LISTS) and isinstance(value, list):
-            return [self._schema(child, depth) for child in value]
+            inherited = gone if key in _BRANCHES else _NONE
+            return [self._schema(child, depth, inherited) for child in value]
         if key in MAPS and isinstance(value, dict):
             return {name: self._schema(child, depth) for name, child in value.items()}
         return value
 
-    def _hide(self, node: _Schema, made: _Schema) -> None:
-        """Leave out the properties that are for the other direction."""
-        properties: Any = node.get("properties")
-        if not isinstance(properties, dict):
-            return
-        gone = [
-            name for name, child in properties.items() if self._schemas.is_hidden(self._file, child)
-        ]
-        if gone:
-            made["properties"] = {n: c for n, c in made["properties"].items() if n not in gone}
-            required: Any = made.get("required")
-            if isinstance(required, list):
-                made["required"] = [name for name in required if name not in gone]
+    def _hide(self, node: _Schema, made: _Schema, gone: _Names) -> None:
+        """Refuse the properties that an answer alone has, and leave out those that only a request has;
+        nothing of them is demanded."""
+        properties: Any = made.get("properties")
+        if gone and isinstance(properties, dict):
+            kept = {name: child for name, child in properties.items() if name not in gone}
+            refused = dict.fromkeys(gone.intersection(properties), False)
+            made["properties"] = {**properties, **refused} if self._schemas.refuses else kept
+        required: Any = made.get("required")
+        if isinstance(required, list):
+            gone |= self._schemas.hidden_in(Node(self._file, node), _BRANCHES)
+            made["required"] = [
+                name for name in required if not (isinstance(name, str) and name in gone)
+            ]
 
     def _discriminate(self, node: _Schema, made: _Schema) -> None:
         """Have each alternative say which one it is, as the discriminator tells them apart."""
@@ -185,6 +257,8 @@ class _Walk:
         for child in given:
             ref = child.get("$ref") if isinstance(child, dict) else None
             if not isinstance(ref, str):
+                return
+            if name in self._schemas.hidden_in(Node(self._file, child)):
                 return
             own = self._values(ref, mapping if isinstance(mapping, dict) else {})
             told.append({"properties": {name: {"enum": own}}, "required": [name]})
