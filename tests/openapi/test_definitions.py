@@ -286,6 +286,11 @@ def test_a_discriminator_tells_which_alternative_is_meant(
             one({"parameters": [{"name": "a b", "in": "header"}]}),
         ),
         ("form", "no cookie can be called", one({"parameters": [{"name": "a;b", "in": "cookie"}]})),
+        (
+            "form",
+            "two of its headers are called 'x-a'",
+            one({"parameters": [{"name": "X-A", "in": "header"}, {"name": "x-a", "in": "header"}]}),
+        ),
         ("form", "a query or a fragment", one({"servers": [{"url": "https://x.example/?a="}]})),
         ("media type", "is sent as", with_body({}, "application/json;\r\nX: y")),
         ("form", "below a path", one({}, path="x")),
@@ -374,6 +379,13 @@ def test_a_path_has_parameters_that_its_operations_replace() -> None:
     )
     assert input_of(source, "g")["properties"] == {"a": {"type": "string"}}
     assert input_of(source, "p")["properties"] == {"a": {"type": "integer"}}
+
+
+def test_an_operation_replaces_a_header_however_it_is_written() -> None:
+    shared = [{"name": "X-A", "in": "header", "schema": {"type": "string"}}]
+    own = [{"name": "x-a", "in": "header", "schema": {"type": "integer"}}]
+    item = {"parameters": shared, "get": {"operationId": "g", "responses": {}, "parameters": own}}
+    assert input_of(document({"/x": item}), "g")["properties"] == {"x-a": {"type": "integer"}}
 
 
 SCHEMES = {

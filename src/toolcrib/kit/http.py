@@ -1,6 +1,8 @@
 """Asking the web, guarded: a request reaches the servers that were named, at public addresses only.
 
-One call is one request: nothing is sent a second time. Two checks, neither of which replaces the other. The origin of the URL has to be one of those that are
+One call is one request: nothing is sent a second time.
+
+Two checks, neither of which replaces the other. The origin of the URL has to be one of those that are
 allowed. The address is judged where the socket for it is made, after all resolving, so that no name
 can mean one address when it is checked and another one when it is used (DNS rebinding).
 """
@@ -311,8 +313,11 @@ class _Resolver:
 
 
 def _once() -> Callable[..., Awaitable[ClientResponse]]:
-    """Return a middleware that lets one request out: aiohttp sends one of an idempotent method again when
-    the connection breaks, and has no switch for it. What was done may be done twice, by one approval."""
+    """Return a middleware that lets one request out.
+
+    aiohttp sends one of an idempotent method again when the connection breaks, and has no switch for
+    it: what was done would be done twice, by one approval.
+    """
     sent = False
 
     async def send(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
+from urllib.parse import unquote_plus
 
 import msgspec
 
@@ -80,7 +81,8 @@ class RequestPlan(msgspec.Struct, frozen=True):
     """What is known of an operation's requests before there is one.
 
     `accept` is what its answers may be, and `schemas` are those of successful answers by their status,
-    where they differ.
+    where they differ. `taken` are the names of parameters and keys by their place: no part of another
+    argument is sent as one.
     """
 
     name: str
@@ -92,6 +94,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
     body: BodyPlan | None
     accept: str
     schemas: Mapping[str, JsonObject]
+    taken: Mapping[str, frozenset[str]] = {}
 
     @property
     def digest(self) -> str:
@@ -147,6 +150,7 @@ class OperationReader:
             body=body,
             accept=_accept(operation.responses),
             schemas=by_status,
+            taken=_taken(operation),
         )
         return ImportedForm(form, hints), plan
 
@@ -284,6 +288,19 @@ class _ArgumentSchema:
         if required:
             self._required.append(argument)
         return argument
+
+
+def _taken(operation: ApiOperation) -> dict[str, frozenset[str]]:
+    fixed = operation.path.partition("?")[2]
+    named = [
+        *((one.place, one.name) for one in operation.parameters),
+        *operation.keys,
+        *(("query", unquote_plus(one.partition("=")[0])) for one in fixed.split("&")),
+    ]
+    return {
+        place: frozenset(name for where, name in named if where == place and name)
+        for place in ("path", "query", "cookie")
+    }
 
 
 def _kind(media_type: str) -> BodyKind:

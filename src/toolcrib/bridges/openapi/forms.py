@@ -54,7 +54,7 @@ _JSON = re.compile(r"(?:.*[/+])?(?:application)?json|\*/\*|application/\*", re.I
 _FORM = ("application/x-www-form-urlencoded", "multipart/form-data")
 VARIABLE = re.compile(r"\{([^{}]+)\}")
 """A variable of a path, and its name."""
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """What a header or a cookie may be called: https://www.rfc-editor.org/rfc/rfc9110#section-5.6.2"""
 
 
@@ -119,6 +119,8 @@ class ApiOperation(NamedTuple):
     responses: Mapping[str, ApiResponse]
     security: Security
     server: str
+    keys: frozenset[tuple[str, str]] = frozenset()
+    """Where the document's API keys are sent, and under which names."""
 
 
 def operations(document: Document) -> Iterator[tuple[str, ApiOperation | NoTool]]:
@@ -158,10 +160,10 @@ def security_schemes(document: Document) -> dict[str, SecurityScheme]:
 def _scheme(id_: str, part: Node) -> SecurityScheme:
     match part.text("type"):
         case "apiKey" if part.text("in") == "query" or (
-            part.text("in") in ("header", "cookie") and _TOKEN.fullmatch(part.text("name"))
+            part.text("in") in ("header", "cookie") and TOKEN.fullmatch(part.text("name"))
         ):
             return SecurityScheme(id_, "apiKey", part.text("name"), part.text("in"))
-        case "http" if _TOKEN.fullmatch(part.text("scheme")):
+        case "http" if TOKEN.fullmatch(part.text("scheme")):
             return SecurityScheme(id_, "http", part.text("scheme").lower())
         case "basic":
             return SecurityScheme(id_, "http", "basic")
@@ -184,6 +186,11 @@ class _Reading:
         self._document, self._schemes = document, schemes
         self._path, self._item, self._method = path, item, method
         self._part = Node(item.file, item.node[method])
+        self._keys = frozenset(
+            (one.place, _folded(one.name, one.place))
+            for one in schemes.values()
+            if one.kind == "apiKey"
+        )
         if not isinstance(self._part.node, dict) or not path.startswith("/"):
             raise NoTool("form", "it is no operation below a path that begins with '/'")
 
@@ -208,33 +215,34 @@ class _Reading:
             },
             security=self._security(),
             server=self._server(),
+            keys=self._keys,
         )
 
     def _parameters(self) -> list[Node]:
         """Return the operation's own parameters, and those of its path that it does not replace."""
         found: dict[tuple[str, str], Node] = {}
-        for given in (*self._item.items("parameters"), *self._part.items("parameters")):
-            one = self._document.resolved(given)
-            if not one.text("name") or not one.text("in"):
-                raise NoTool("form", "a parameter has no name, or does not say where it is")
-            name, place = one.text("name"), one.text("in")
-            if place in ("header", "cookie") and not _TOKEN.fullmatch(name):
-                raise NoTool("form", f"no {place} can be called {name!r:.60}")
-            found[name, place] = one
+        for above in (self._item, self._part):
+            own: dict[tuple[str, str], Node] = {}
+            for one in map(self._document.resolved, above.items("parameters")):
+                name, place = one.text("name"), one.text("in")
+                if not name or not place:
+                    raise NoTool("form", "a parameter has no name, or does not say where it is")
+                if place in ("header", "cookie") and not TOKEN.fullmatch(name):
+                    raise NoTool("form", f"no {place} can be called {name!r:.60}")
+                before = own.setdefault((_folded(name, place), place), one)
+                if before.text("name") != name:
+                    raise NoTool("form", f"two of its headers are called {name!r:.60}")
+                own[_folded(name, place), place] = one
+            found |= own
         return list(found.values())
 
     def _sent(self, parameters: Iterable[ApiParameter]) -> Iterator[ApiParameter]:
         """Yield what arguments are sent as: no keys, nothing that the sender fills in."""
-        keys = {
-            (one.place, _folded(one.name, one.place))
-            for one in self._schemes.values()
-            if one.kind == "apiKey"
-        }
         variables = set(VARIABLE.findall(self._path))
         for one in parameters:
             folded = _folded(one.name, one.place)
             ignored = one.place == "header" and folded in _IGNORED
-            if ignored or (one.place, folded) in keys:
+            if ignored or (one.place, folded) in self._keys:
                 continue
             if one.place == "path":
                 if one.name not in variables:

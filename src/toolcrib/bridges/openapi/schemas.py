@@ -2,8 +2,9 @@
 
 What OpenAPI says in words of its own is put into those of JSON Schema: `nullable`, an exclusive bound
 that is true or false, a `discriminator` as what each alternative has to say. A request's schema refuses
-what is `readOnly`, an answer's does not tell of what is `writeOnly`, and neither demands it. Keywords that JSON Schema does not have (`xml`,
-`example`, `x-…`) are left out; all else stands as it was written, and is judged as any schema is.
+what is `readOnly`, an answer's does not tell of what is `writeOnly`, and neither demands it. Keywords
+that JSON Schema does not have (`xml`, `example`, `x-…`) are left out; all else stands as it was
+written, and is judged as any schema is.
 """
 
 from __future__ import annotations
