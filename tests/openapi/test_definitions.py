@@ -502,6 +502,13 @@ TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
         ({"_200": {"text/csv": TEXT}}, None),
         ({"_200": {JSON: {"type": "file"}}}, None),
         ({"_200": {JSON: {"$ref": "#/nowhere"}}}, None),
+        ({"_200": {JSON: NUMBER, "text/plain": TEXT}}, {"anyOf": [NUMBER, TEXT]}),
+        ({"_200": {"text/plain": TEXT, JSON: NUMBER}}, {"anyOf": [NUMBER, TEXT]}),
+        ({"_200": {JSON: NUMBER, "text/csv": {}}}, {"anyOf": [NUMBER, TEXT]}),
+        ({"_200": {JSON: NUMBER, "text/plain": NUMBER}}, NUMBER),  # it is JSON that is asked for
+        ({"_200": {JSON: NUMBER, "application/xml": NUMBER}}, NUMBER),
+        ({"_200": {JSON: NUMBER, "application/pdf": {}}}, None),
+        ({"_200": {"*/*": NUMBER}}, NUMBER),
         ({"_404": {JSON: TEXT}}, None),
         ({}, None),
         (

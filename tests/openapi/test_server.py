@@ -291,6 +291,7 @@ async def test_redirects_are_not_followed(
         (400, "post", "tool_error", False),
         (404, "get", "tool_error", False),
         (408, "post", "tool_error", True),
+        (425, "post", "tool_error", True),
         (429, "post", "tool_error", True),
         (500, "get", "tool_error", True),
         (500, "post", "tool_error", False),
@@ -327,6 +328,7 @@ async def test_a_model_is_told_when_to_ask_again() -> None:
     [
         (b'{"why": "no \\u0041"}', "application/problem+json", '{"why":"no A"}'),
         (b"no\n  such \x00 thing", "text/plain", "no such \x00 thing"),
+        (b"<why> no </why>", "application/xml", "<why> no </why>"),
         (b"<html>", "application/octet-stream", None),
         (b"{broken", "application/json", None),
         (b"x" * 10_000, "text/plain", "x" * 4000),
@@ -355,6 +357,83 @@ async def test_what_a_model_reads_of_an_error(body: bytes, kind: str, said: str 
 async def test_what_an_answer_gives(body: bytes, kind: str, value: Any) -> None:
     async with answering(saying(200, body, Content_Type=kind)) as origin:
         assert echoed(await asked(ApiServer(origin))) == value
+
+
+A = {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}
+B = {"type": "object", "required": ["b"], "properties": {"b": {"type": "integer"}}}
+SHORT = {"type": "string", "maxLength": 3}
+OF_A = {"200": {"content": {"application/json": {"schema": A}}}}
+OF_BOTH = {"200": {"content": {"application/json": {"schema": A}, "text/plain": {"schema": SHORT}}}}
+OF_TWO = {**OF_A, "201": {"content": {"application/json": {"schema": B}}}}
+OF_PDF = {"200": {"content": {"application/json": {"schema": A}, "application/pdf": {}}}}
+OF_XML = {"200": {"content": {"application/json": {"schema": A}, "text/xml": {"schema": A}}}}
+OF_ANY = {"200": {"content": {"*/*": {"schema": SHORT}}}}
+JSON_A, JSON_B, TEXT = (
+    (b'{"a":1}', "application/json"),
+    (b'{"b":1}', "application/json"),
+    "text/plain",
+)
+PDF = {"media_type": "application/pdf", "base64": "JVBERg=="}
+
+
+@each_row(
+    ("responses", "status", "said", "value"),
+    [
+        (OF_BOTH, 200, JSON_A, {"a": 1}),
+        (OF_BOTH, 200, (b"abc", TEXT), "abc"),
+        (OF_BOTH, 200, (b"abc", "text/plain; charset=utf-8"), "abc"),
+        (OF_A, 201, JSON_A, {"a": 1}),  # not listed, and of the one form that is
+        (OF_TWO, 201, JSON_B, {"b": 1}),
+        (OF_TWO, 202, JSON_B, {"b": 1}),
+        (OF_PDF, 200, JSON_A, {"a": 1}),
+        (OF_PDF, 200, (b"%PDF", "application/pdf"), PDF),
+        (OF_ANY, 200, (b"abc", TEXT), "abc"),
+        (OF_ANY, 200, (b'"abc"', "application/json"), "abc"),
+    ],
+)
+async def test_the_media_type_of_an_answer_chooses_its_schema(
+    responses: Any, status: int, said: Any, value: Any
+) -> None:
+    async with answering(saying(status, said[0], Content_Type=said[1])) as origin:
+        assert echoed(await asked(ApiServer(origin), method="post", responses=responses)) == value
+
+
+NOT_SAID = "the answer is not what the API's own description says of that status"
+NO_SUCH = "the API's own description has no answer of that media type"
+
+
+@each_row(
+    ("responses", "status", "said", "text"),
+    [
+        (OF_BOTH, 200, JSON_B, NOT_SAID),
+        (OF_BOTH, 200, (b"abcdef", TEXT), NOT_SAID),
+        (OF_BOTH, 200, (b'"abc"', "application/json"), NOT_SAID),
+        (OF_TWO, 200, JSON_B, NOT_SAID),
+        (OF_PDF, 200, JSON_B, NOT_SAID),
+        (OF_A, 200, (b"abc", TEXT), NO_SUCH),
+        (OF_XML, 200, (b"<a/>", "text/xml"), NO_SUCH),
+        (OF_A, 204, (b"", ""), "the API's own description has no such answer, and it is empty"),
+        (OF_TWO, 204, (b"", ""), "the API's own description has no such answer, and it is empty"),
+    ],
+)
+async def test_an_answer_that_the_document_does_not_have_was_done_all_the_same(
+    responses: Any, status: int, said: Any, text: str
+) -> None:
+    async with answering(saying(status, said[0], Content_Type=said[1])) as origin:
+        outcome = await asked(ApiServer(origin), method="post", responses=responses)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.message == f"It was done (status {status}), but {text}."
+    assert (outcome.error.code, outcome.error.retryable) == ("tool_error", False)
+    if text == NO_SUCH:
+        assert outcome.told.endswith(f"It says: {said[0].decode()}")
+
+
+@each_row("wait", ["9" * 7, "9" * 400, "\u00b2", "-1", "1.5", "Wed, 21 Oct 2026 07:28:00 GMT", KEY])
+async def test_no_record_has_more_of_an_error_than_its_status_and_some_seconds(wait: str) -> None:
+    async with answering(saying(503, Retry_After=wait)) as origin:
+        outcome = await asked(ApiServer(origin))
+    assert isinstance(outcome, Failed)
+    assert outcome.error.message == "The API answered 503 Service Unavailable."
 
 
 @each_row(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import re
 from http import HTTPStatus
 from typing import Any
 
 import orjson
 
-from toolcrib.bridges.openapi.definition import RequestPlan
+from toolcrib.bridges.openapi.definition import AnswerKind, RequestPlan
 from toolcrib.bridges.openapi.forms import SAFE, is_json, is_text
 from toolcrib.bridges.openapi.request import ApiRequest
 from toolcrib.bridges.openapi.server import HttpApi
@@ -21,6 +22,7 @@ _IDEMPOTENT = SAFE | {"PUT", "DELETE"}
 """https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2"""
 _NOT_DONE = (408, 425, 429, 503)  # the same request may be made again, and later
 _GATEWAYS = (502, 504)  # somebody else was asked, and nobody knows what they did
+_SECONDS = re.compile(r"[0-9]{1,6}")  # of `Retry-After`: what is longer is not told
 _LONGEST = 4_000  # characters of what an API says of its error
 
 
@@ -29,7 +31,12 @@ class ApiAnswers:
 
     def __init__(self, plan: RequestPlan) -> None:
         self._method = plan.method
-        self._validators = {status: LazyValidator(one) for status, one in plan.schemas.items()}
+        self._validators = {
+            status: {
+                kind: None if one is None else LazyValidator(one) for kind, one in by_kind.items()
+            }
+            for status, by_kind in plan.schemas.items()
+        }
 
     async def of(self, api: HttpApi, request: ApiRequest) -> Any:
         """Send a request and return what it gives. Raises ToolError."""
@@ -40,7 +47,7 @@ class ApiAnswers:
         if not 200 <= answer.status < 300:
             raise self._failed(answer)
         value = _value(answer)
-        self._check(answer.status, value)
+        self._check(answer, value)
         return value
 
     def _unanswered(self, error: Unanswered) -> ToolError:
@@ -61,8 +68,9 @@ class ApiAnswers:
         """Return the error of a status: the model reads the API's own words, and no record has them."""
         status = answer.status
         told = f"The API answered {status} {_phrase(status)}".rstrip()
-        if status in _NOT_DONE and answer.headers.get("retry-after", "").isdigit():
-            told += f", and to ask again in {answer.headers['retry-after']} seconds"
+        wait = answer.headers.get("retry-after", "")
+        if status in _NOT_DONE and _SECONDS.fullmatch(wait):
+            told += f", and to ask again in {wait} seconds"
         said = _said(answer)
         words = f"{told}. It says: {said}" if said else ""
         if status in _GATEWAYS and self._method not in SAFE:
@@ -71,16 +79,41 @@ class ApiAnswers:
         again = status in _NOT_DONE or (status >= 500 and self._method in SAFE)
         return ToolError(f"{told}.", retryable=again, model_text=words)
 
-    def _check(self, status: int, value: object) -> None:
-        """Hold an answer to the schema of its own status, where others differ. Raises ToolError."""
-        named = (str(status), f"{status // 100}XX", "DEFAULT")
-        validator = next((self._validators[n] for n in named if n in self._validators), None)
-        if validator is not None and not validator.is_valid(value):
+    def _check(self, answer: HttpAnswer, value: object) -> None:
+        """Hold an answer to the schema of its own status and media type, where those differ.
+
+        Raises ToolError. What the document does not list is held to all that it does, by the runner.
+        """
+        named = (str(answer.status), f"{answer.status // 100}XX", "DEFAULT")
+        known = next((self._validators[name] for name in named if name in self._validators), None)
+        done = f"It was done (status {answer.status}), but"
+        if known is None and self._validators and value is None:
             raise ToolError(
-                f"It was done (status {status}), but the answer is not what the API's own description "
-                "says of that status.",
+                f"{done} the API's own description has no such answer, and it is empty.",
                 retryable=False,
             )
+        kind = _kind(answer)
+        if known is None:
+            return
+        if kind not in known:
+            told = f"{done} the API's own description has no answer of that media type."
+            said = _said(answer)
+            words = f"{told} It says: {said}" if said else ""
+            raise ToolError(told, retryable=False, model_text=words)
+        validator = known[kind]
+        if validator is not None and not validator.is_valid(value):
+            raise ToolError(
+                f"{done} the answer is not what the API's own description says of that status.",
+                retryable=False,
+            )
+
+
+def _kind(answer: HttpAnswer) -> AnswerKind:
+    """Return what an answer is by its media type; an empty one is as null."""
+    kind = answer.headers.get("content-type", "")
+    if is_json(kind) or not answer.body:
+        return "json"
+    return "text" if is_text(kind) or "xml" in kind else "bytes"
 
 
 def _value(answer: HttpAnswer) -> Any:
@@ -111,7 +144,7 @@ def _said(answer: HttpAnswer) -> str:
             return orjson.dumps(orjson.loads(answer.body)).decode()[:_LONGEST]
         except ValueError:
             return ""
-    if not is_text(answer.headers.get("content-type", "")):
+    if _kind(answer) != "text":
         return ""
     text = answer.body[: _LONGEST * 4].decode("utf-8", "replace")
     return " ".join(text.split())[:_LONGEST]

@@ -40,7 +40,9 @@ MAX_ANSWER_NODES = 2_000
 
 _BASE64: JsonObject = {"type": "string", "contentEncoding": "base64"}
 _EMPTY = ("204", "205")
+_ANYTHING = Translated({}, frozenset(), 1)
 
+AnswerKind = Literal["json", "text", "bytes"]
 BodyKind = Literal["json", "form", "multipart", "text", "bytes"]
 
 
@@ -80,9 +82,9 @@ class SentArgument(msgspec.Struct, frozen=True):
 class RequestPlan(msgspec.Struct, frozen=True):
     """What is known of an operation's requests before there is one.
 
-    `accept` is what its answers may be, and `schemas` are those of successful answers by their status,
-    where they differ. `taken` are the names of parameters and keys by their place: no part of another
-    argument is sent as one.
+    `accept` is what its answers may be. `schemas` are those of successful answers, by their status and
+    kind, None where it is the one schema of all of them. `taken` are the names of parameters and keys
+    by their place: no part of another argument is sent as one.
     """
 
     name: str
@@ -93,8 +95,8 @@ class RequestPlan(msgspec.Struct, frozen=True):
     parameters: tuple[SentArgument, ...]
     body: BodyPlan | None
     accept: str
-    schemas: Mapping[str, JsonObject]
-    taken: Mapping[str, frozenset[str]] = {}
+    schemas: Mapping[str, Mapping[AnswerKind, JsonObject | None]]
+    taken: Mapping[str, tuple[str, ...]] = {}
 
     @property
     def digest(self) -> str:
@@ -156,25 +158,24 @@ class OperationReader:
 
     def _outputs(
         self, responses: Mapping[str, ApiResponse]
-    ) -> tuple[JsonObject | None, dict[str, JsonObject]]:
-        """Return the schema of what an operation gives, and that of each status where they differ.
+    ) -> tuple[JsonObject | None, dict[str, Mapping[AnswerKind, JsonObject | None]]]:
+        """Return the schema of what an operation gives, and those of each status.
 
-        None where a successful status does not say what its JSON is, or a schema cannot be used, or
-        is very large: the answer is then what it is.
+        None where a successful status does not say what its JSON is, or has bytes as well, or a schema
+        cannot be used, or is very large: the answer is then what it is.
         """
         statuses = [status for status in responses if status[:1] == "2"] or [
             status for status in responses if status == "default"
         ]
-        found: dict[str, Translated] = {}
+        found: dict[str, dict[AnswerKind, Translated]] = {}
         try:
             for status in statuses:
-                one = self._output(status, responses[status])
-                if one is None:
+                made = self._output(status, responses[status])
+                if made is None:
                     return None, {}
-                found[status.upper()] = one
-            different = [
-                one for at, one in enumerate(found.values()) if one not in list(found.values())[:at]
-            ]
+                found[status.upper()] = made
+            every = [one for made in found.values() for one in made.values()]
+            different = [one for at, one in enumerate(every) if one not in every[:at]]
             if not different:
                 return None, {}
             whole = different[0]
@@ -185,20 +186,42 @@ class OperationReader:
                     sum(one.size for one in different),
                 )
             output = self._answers.whole(whole, MAX_ANSWER_NODES)
-            if len(different) == 1:
-                return output, {}
-            return output, {
-                status: self._answers.whole(one, MAX_ANSWER_NODES) for status, one in found.items()
+            return None if _ANYTHING in different else output, {
+                status: {
+                    kind: self._answers.whole(one, MAX_ANSWER_NODES) if len(different) > 1 else None
+                    for kind, one in made.items()
+                }
+                for status, made in found.items()
             }
         except NoTool:
             return None, {}
 
-    def _output(self, status: str, response: ApiResponse) -> Translated | None:
+    def _output(self, status: str, response: ApiResponse) -> dict[AnswerKind, Translated] | None:
+        """Return the schemas of one status, None where it may give what has none."""
         if not response.media_types and status in _EMPTY:
-            return Translated({"type": "null"}, frozenset(), 1)
-        if response.schema is None or not any(map(is_json, response.media_types)):
+            return {"json": Translated({"type": "null"}, frozenset(), 1)}
+        kinds = response.media_types
+        if response.schema is None or not any(map(is_json, kinds)):
             return None
-        return self._answers.translated(response.schema)
+        made = self._answers.translated(response.schema)
+        if "*/*" in kinds:
+            return {"json": made, "text": made, "bytes": made}
+        found: dict[AnswerKind, Translated] = {"json": made}
+        if any(map(is_text, kinds)) and self._is_string(response.text):
+            found["text"] = self._text(response.text)
+        if any(map(is_bytes, kinds)):
+            found["bytes"] = _ANYTHING
+        return found
+
+    def _is_string(self, schema: Node | None) -> bool:
+        """Return whether a text is described as one, and not as the object that it would be in JSON."""
+        kind = None if schema is None else self._answers.resolved(schema).get("type")
+        return kind is None or kind.node == "string"
+
+    def _text(self, schema: Node | None) -> Translated:
+        if schema is None or self._answers.resolved(schema).get("type") is None:
+            return Translated({"type": "string"}, frozenset(), 1)
+        return self._answers.translated(schema)
 
 
 class _ArgumentSchema:
@@ -290,7 +313,7 @@ class _ArgumentSchema:
         return argument
 
 
-def _taken(operation: ApiOperation) -> dict[str, frozenset[str]]:
+def _taken(operation: ApiOperation) -> dict[str, tuple[str, ...]]:
     fixed = operation.path.partition("?")[2]
     named = [
         *((one.place, one.name) for one in operation.parameters),
@@ -298,7 +321,9 @@ def _taken(operation: ApiOperation) -> dict[str, frozenset[str]]:
         *(("query", unquote_plus(one.partition("=")[0])) for one in fixed.split("&")),
     ]
     return {
-        place: frozenset(name for where, name in named if where == place and name)
+        place: tuple(
+            dict.fromkeys(name for where, name in sorted(named) if where == place and name)
+        )
         for place in ("path", "query", "cookie")
     }
 

@@ -83,10 +83,11 @@ class ApiBody(NamedTuple):
 
 
 class ApiResponse(NamedTuple):
-    """Describes the answer of one status: its media types, and the schema of its JSON if it has one."""
+    """Describes the answer of one status: its media types, and the schemas of its JSON and its text."""
 
     media_types: tuple[str, ...] = ()
     schema: Node | None = None
+    text: Node | None = None
 
 
 class SecurityScheme(msgspec.Struct, frozen=True):
@@ -342,10 +343,15 @@ class _Reading:
         if self._document.is_swagger:
             schema = part.get("schema")
             kinds = self._media_types("produces") or ["application/json"]
-            return ApiResponse(tuple(map(_plain, kinds)) if schema else (), schema)
+            return ApiResponse(tuple(map(_plain, kinds)) if schema else (), schema, schema)
         content = part.members("content")
         as_json = next((one for kind, one in content.items() if is_json(kind)), None)
-        return ApiResponse(tuple(map(_plain, content)), as_json.get("schema") if as_json else None)
+        as_text = next((one for kind, one in content.items() if is_text(kind)), None)
+        return ApiResponse(
+            tuple(map(_plain, content)),
+            as_json.get("schema") if as_json else None,
+            as_text.get("schema") if as_text else None,
+        )
 
     def _media_types(self, key: str) -> list[str]:
         own = self._part.items(key) or self._document.root.items(key)
@@ -413,7 +419,8 @@ def is_json(media_type: str) -> bool:
 
 
 def is_text(media_type: str) -> bool:
-    return _plain(media_type).startswith("text/") and not _plain(media_type).endswith("xml")
+    kind = _plain(media_type)
+    return kind.startswith("text/") and not kind.endswith(("json", "xml"))
 
 
 def is_bytes(media_type: str) -> bool:
