@@ -226,6 +226,73 @@ def test_a_discriminator_tells_which_alternative_is_meant(
     assert not validator.is_valid({"body": {"lives": 9}})  # it does not say what it is
 
 
+ANIMALS: dict[str, Any] = {
+    "Animal": {
+        "type": "object",
+        "required": ["kind"],
+        "properties": {"kind": {"type": "string"}, "mate": {"$ref": "#/components/schemas/Animal"}},
+        "discriminator": {
+            "propertyName": "kind",
+            "mapping": {"cat": "#/components/schemas/Cat", "tom": "Cat", "lost": "nowhere"},
+        },
+    },
+    "Cat": {
+        "allOf": [
+            {"$ref": "#/components/schemas/Animal"},
+            {"required": ["lives"], "properties": {"lives": {"type": "integer"}}},
+        ]
+    },
+    "Cow/1": {
+        "allOf": [
+            {"$ref": "#/components/schemas/Animal"},
+            {"required": ["milk"], "properties": {"milk": {"type": "integer"}}},
+        ]
+    },
+}
+ANIMAL = {"$ref": "#/components/schemas/Animal"}
+
+
+@each_row("version", ["3.0.3", "3.1.0"])
+@each_row(
+    ("given", "valid"),
+    [
+        ({"kind": "cat", "lives": 9}, True),
+        ({"kind": "tom", "lives": 9, "mate": {"kind": "cat", "lives": 1}}, True),
+        ({"kind": "Cow/1", "milk": 1}, True),
+        ({"kind": "Animal"}, True),
+        ({"kind": "lost"}, True),
+        ({"kind": "cat"}, False),
+        ({"kind": "tom", "lives": "nine"}, False),
+        ({"kind": "Cow/1"}, False),
+        ({"kind": "zebra"}, False),
+        ({"kind": "Cat", "lives": 9}, False),
+        ({"kind": "tom", "lives": 9, "mate": {"kind": "cat"}}, False),
+        ({"lives": 9}, False),
+    ],
+)
+@each_row("schema", [ANIMAL, {"type": "array", "items": ANIMAL}])
+def test_a_schema_that_has_kinds_is_one_of_them(
+    version: str, given: Any, valid: bool, schema: Any
+) -> None:
+    source = with_body(schema, version=version, components={"schemas": ANIMALS})
+    body = given if schema is ANIMAL else [given]
+    assert compile_validator(input_of(source)).is_valid({"body": body}) is valid
+
+
+def test_a_schema_whose_kind_only_an_answer_tells_is_itself() -> None:
+    animal = json_copy(json.dumps(ANIMALS["Animal"]))
+    animal["properties"]["kind"]["readOnly"] = True
+    schema = input_of(with_pets(ANIMAL, **{**ANIMALS, "Animal": animal}))
+    assert list(schema["$defs"]) == ["Animal"]
+
+
+def test_a_kind_alone_is_itself() -> None:
+    schema = input_of(with_pets({"$ref": "#/components/schemas/Cat"}, **ANIMALS))
+    validator = compile_validator(schema)
+    assert validator.is_valid({"body": {"kind": "anything", "lives": 9}})
+    assert not validator.is_valid({"body": {"kind": "cat"}})
+
+
 @each_row(
     ("reason", "text", "source"),
     [

@@ -581,6 +581,26 @@ async def test_an_error_that_is_too_large_is_none_that_may_be_tried_again(
     assert (outcome.error.code, outcome.error.retryable) == (code, False)
 
 
+@each_row(
+    ("method", "code"),
+    [("delete", "outcome_unknown"), ("put", "outcome_unknown"), ("post", "outcome_unknown"),
+     ("get", "capability_error"), ("head", "capability_error")],
+)  # fmt: skip
+async def test_a_lost_connection_ends_one_request(method: str, code: str) -> None:
+    seen: list[str] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        seen.append(request.method)
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    async with answering(handler) as origin:
+        outcome = await asked(ApiServer(origin), method=method)
+    assert isinstance(outcome, Failed)
+    assert (outcome.error.code, seen) == (code, [method.upper()])
+
+
 async def test_a_call_that_is_cancelled_ends_its_request() -> None:
     began, ended = asyncio.Event(), asyncio.Event()
 

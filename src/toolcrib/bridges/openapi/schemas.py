@@ -10,12 +10,16 @@ written, and is judged as any schema is.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple, TypeAlias
+from urllib.parse import unquote
 
-from toolcrib.bridges.openapi.document import Document, DocumentFile, Node, NoTool
+from toolcrib.bridges.openapi.document import Document, DocumentFile, Node, NoTool, RefTarget
 from toolcrib.schema.guard import MAX_DEPTH, MAX_NODES
 from toolcrib.schema.lower.tree import ANNOTATIONS, ASSERTIONS, DOCUMENT, LISTS, MAPS, SINGLES
+from toolcrib.schema.references import escape_pointer, steps_of
 
 _KNOWN = (ASSERTIONS | ANNOTATIONS) - DOCUMENT - {"discriminator"}
 _ALONE = (ANNOTATIONS | {"$ref"}) & _KNOWN
@@ -47,9 +51,10 @@ class ApiSchemas:
         self.is_3_1 = document.root.text("openapi").startswith("3.1")
         self._hidden = "readOnly" if meant == "request" else "writeOnly"
         self.refuses = meant == "request"
-        self._names: dict[tuple[int, str], str] = {}
+        self._names: dict[tuple[int, str, bool], str] = {}
         self._targets: dict[str, Node] = {}
         self._made: dict[str, Translated] = {}
+        self._children: defaultdict[tuple[int, str], list[str]] | None = None
         self._hidden_in: dict[tuple[int, tuple[str, ...]], _Names] = {}
 
     def translated(self, part: Node) -> Translated:
@@ -90,18 +95,75 @@ class ApiSchemas:
             self._made[name] = self.translated(self._targets[name])
         return self._made[name]
 
-    def name_of(self, file: DocumentFile, ref: str) -> str:
-        """Return what the target of a `$ref` is called among the definitions. Raises NoTool."""
+    def name_of(self, file: DocumentFile, ref: str, *, as_part: bool = False) -> str:
+        """Return what the target of a `$ref` is called among the definitions. Raises NoTool.
+
+        One that has kinds, by a discriminator with a `mapping`, is any of them, but in an `allOf`
+        (`as_part`), as which its kinds have it.
+        """
         target = self._document.follow(file, ref)
-        if target.key not in self._names:
+        kinds = None if as_part or not self.refuses else self._kinds(target)
+        key = (*target.key, kinds is not None)
+        if key not in self._names:
             base = NOT_IN_NAMES.sub("_", target.name).strip("_") or "schema"
+            base = base if kinds is None else f"{base}_of_a_kind"
             name, number = base, 1
             while name in self._targets:
                 number += 1
                 name = f"{base}_{number}"
-            self._names[target.key] = name
-            self._targets[name] = target.part
-        return self._names[target.key]
+            self._names[key] = name
+            self._targets[name] = target.part if kinds is None else Node(target.part.file, kinds)
+        return self._names[key]
+
+    def _kinds(self, target: RefTarget) -> _Schema | None:
+        """Return the kinds of what a `$ref` leads to as alternatives, None where it has none."""
+        part, own = target.part, target.key[1]
+        said = part.get("discriminator")
+        mapping = {} if said is None else said.members("mapping")
+        if said is None or not mapping or not {"oneOf", "anyOf"}.isdisjoint(part.node):
+            return None
+        name = said.text("propertyName")
+        if not name or name in self.hidden_in(part):
+            return None
+        told: dict[str, list[str]] = {}
+        for value, node in mapping.items():
+            told.setdefault(self._of_kind(part.file, node.node), []).append(value)
+        lost = told.pop("", [])  # they mean nothing that is there: it is the schema itself
+        for ref in (own, *self._parts_of(target)):
+            if not any(self.same_place(part.file, ref, other) for other in told):
+                told[ref] = [steps_of(unquote(ref))[-1]]
+        if lost:
+            told.setdefault(own, []).extend(lost)
+        return {
+            "anyOf": [
+                {
+                    "allOf": [
+                        {"$ref": ref},
+                        {"properties": {name: {"enum": values}}, "required": [name]},
+                    ]
+                }
+                for ref, values in told.items()
+            ]
+        }
+
+    def _of_kind(self, file: DocumentFile, said: object) -> str:
+        """Return the reference that a mapping means: one that it has, or the name of a schema."""
+        for ref in (said, f"#/components/schemas/{said}"):
+            if isinstance(ref, str) and self.same_place(file, ref, ref):
+                return ref
+        return ""
+
+    def _parts_of(self, target: RefTarget) -> list[str]:
+        """Return references to the schemas of the document that have this one in an `allOf`."""
+        if self._children is None:
+            self._children = defaultdict(list)
+            components = self._document.root.get("components")
+            for name, child in (components.members("schemas") if components else {}).items():
+                own = f"#/components/schemas/{escape_pointer(name)}"
+                for ref in filter(None, (one.text("$ref") for one in child.items("allOf"))):
+                    with suppress(NoTool):
+                        self._children[self._document.follow(child.file, ref).key].append(own)
+        return self._children[target.key]
 
     def is_hidden(self, file: DocumentFile, node: Any) -> bool:
         """Return whether a property is for the other direction alone."""
@@ -172,7 +234,9 @@ class _Walk:
     def whole(self, node: Any) -> Translated:
         return Translated(self._schema(node, 0), frozenset(self._names), self._size)
 
-    def _schema(self, node: Any, depth: int, gone: _Names = _NONE) -> Any:
+    def _schema(
+        self, node: Any, depth: int, gone: _Names = _NONE, *, in_all_of: bool = False
+    ) -> Any:
         """Return one schema; `gone` are the properties that others of the same value hide."""
         if isinstance(node, bool):
             return node
@@ -190,7 +254,9 @@ class _Walk:
         taken = self._taken_in(node.get("$ref"), depth + 1, gone)
         kept = kept - {"$ref"} if taken else kept
         made = {
-            key: self._member(key, value, depth + 1, gone)
+            key: self._ref(value, as_part=in_all_of)
+            if key == "$ref" and isinstance(value, str)
+            else self._member(key, value, depth + 1, gone)
             for key, value in node.items()
             if key in kept
         }
@@ -215,17 +281,20 @@ class _Walk:
         self._names |= inner._names
         return [taken]
 
+    def _ref(self, ref: str, *, as_part: bool) -> str:
+        name = self._schemas.name_of(self._file, ref, as_part=as_part)
+        self._names.add(name)
+        return f"#/$defs/{name}"
+
     def _member(self, key: str, value: Any, depth: int, gone: _Names) -> Any:
         """Return the value of a keyword, with the schemas in it translated; what it is not is data."""
-        if key == "$ref" and isinstance(value, str):
-            name = self._schemas.name_of(self._file, value)
-            self._names.add(name)
-            return f"#/$defs/{name}"
         if key in SINGLES and not isinstance(value, list):
             return self._schema(value, depth)
         if (key in SINGLES or key in LISTS) and isinstance(value, list):
             inherited = gone if key in _BRANCHES else _NONE
-            return [self._schema(child, depth, inherited) for child in value]
+            return [
+                self._schema(child, depth, inherited, in_all_of=key == "allOf") for child in value
+            ]
         if key in MAPS and isinstance(value, dict):
             return {name: self._schema(child, depth) for name, child in value.items()}
         return value

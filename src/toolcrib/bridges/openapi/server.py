@@ -17,6 +17,7 @@ from html import unescape
 from html.entities import html5
 from importlib.util import find_spec
 from ipaddress import ip_network
+from itertools import product
 from typing import Protocol, TypeAlias
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
@@ -191,15 +192,15 @@ def _hidden(text: str, secrets: Iterable[str], *, is_of_json: bool = False) -> s
 def _told(scheme: SecurityScheme, key: str) -> list[str]:
     """Return what may come back of a key: itself, as it is sent, a password, and a long user name."""
     user, _, password = key.partition(":") if scheme.name == "basic" else ("", "", "")
-    found = (key, _sent(scheme, key)[2].rpartition(" ")[2], password)
+    found = (key, base64.b64encode(key.encode()).decode() if password or user else "", password)
     return [*filter(None, found), *([user] if len(user) >= _SHORTEST else ())]
 
 
-def _readings(text: str) -> set[str]:
+def _readings(text: str) -> list[str]:
     """Return a text as it is, and as it is read by who unescapes JSON, URLs and HTML, in this order."""
-    found = {text}
+    found = [text]
     for read in (_plain_of_json, _plain_of_json, _spaced, _plain_of_url, unescape):
-        found |= {read(one) for one in found}
+        found = list(dict.fromkeys([*found, *map(read, found)]))
     return found
 
 
@@ -238,13 +239,14 @@ def _hiding(secrets: Iterable[str]) -> Callable[[str], str]:
     for one in sorted(secrets, key=len, reverse=True):
         forms = "".join(map(_forms, one))
         patterns.append(forms if len(one) >= _SHORTEST else f"{_BEFORE}{forms}{_AFTER}")
-    pattern = re.compile("|".join(patterns))
+    every = re.compile("|".join(patterns))
 
     def hide(text: str) -> str:
-        without = pattern.sub("[key]", text)
-        for reading in _readings(without) if _MAY_ESCAPE.search(without) else ():
-            if pattern.search(reading):  # it is escaped more than once
-                return pattern.sub("[key]", reading)
+        without = every.sub("[key]", text)
+        readings = _readings(without) if _MAY_ESCAPE.search(without) else []
+        for pattern, reading in product(patterns, readings):
+            if re.search(pattern, reading):  # it is escaped more than once
+                return every.sub("[key]", reading)
         return without
 
     return hide
