@@ -280,7 +280,7 @@ def test_a_schema_that_has_kinds_is_one_of_them(
 
 
 def test_a_schema_whose_kind_only_an_answer_tells_is_itself() -> None:
-    animal = json_copy(json.dumps(ANIMALS["Animal"]))
+    animal: Any = json_copy(json.dumps(ANIMALS["Animal"]))
     animal["properties"]["kind"]["readOnly"] = True
     schema = input_of(with_pets(ANIMAL, **{**ANIMALS, "Animal": animal}))
     assert list(schema["$defs"]) == ["Animal"]

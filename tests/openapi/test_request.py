@@ -128,21 +128,20 @@ def test_what_cannot_be_sent_in_its_place(place: str, value: Any, text: str) -> 
         sent(place, value)
 
 
-OBJECT_OF_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+NAMED: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("account", "query", {}),
+    ("f", "query", {}),
+    ("g", "query", {}),
+    ("page", "query", {"style": "deepObject", "explode": True}),
+    ("page[size]", "query", {}),
+    ("theme", "cookie", {}),
+    ("f", "cookie", {}),
+    ("id", "path", {"style": "matrix"}),
+    ("f", "path", {"style": "matrix", "explode": True}),
+)
 MIXED: dict[str, Any] = {
     "parameters": [
-        {"name": name, "in": place, "schema": OBJECT_OF_TEXTS if name in "fg" else {}, **said}
-        for name, place, said in [
-            ("account", "query", {}),
-            ("f", "query", {}),
-            ("g", "query", {}),
-            ("page", "query", {"style": "deepObject", "explode": True}),
-            ("page[size]", "query", {}),
-            ("theme", "cookie", {}),
-            ("f", "cookie", {}),
-            ("id", "path", {"style": "matrix"}),
-            ("f", "path", {"style": "matrix", "explode": True}),
-        ]
+        {"name": name, "in": place, "schema": {}, **said} for name, place, said in NAMED
     ],
     "requestBody": {
         "content": {
@@ -258,10 +257,13 @@ def test_each_name_in_a_query_is_one_arguments(
     one_object: dict[str, str], other: dict[str, str]
 ) -> None:
     """As each server reads it that cuts names at a bracket, or folds their case."""
-    parameters = [{"name": name, "in": "query", "schema": {}} for name in ("a", "x", "y")]
+    parameters: list[Any] = [
+        {"name": name, "in": "query", "schema": {}} for name in ("a", "x", "y")
+    ]
     plan = plan_of(one({"parameters": parameters}))
+    given: dict[str, Any] = {"a": "mine", "x": one_object, "y": other}
     try:
-        path = request_of(plan, {"a": "mine", "x": one_object, "y": other}, "key").path
+        path = request_of(plan, given, "key").path
     except ToolError:
         return
     pairs = parse_qsl(path.partition("?")[2], keep_blank_values=True)
