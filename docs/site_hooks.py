@@ -23,8 +23,10 @@ ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 ROOMS = (
-    *("", "agent", "approvals", "audit", "chat", "clients", "errors", "hydration", "kit", "lint"),
-    *("pick", "policies", "runner", "schema", "testing", "tools", "wire"),
+    *("", "agent", "approvals", "audit"),
+    *("bridges.langchain", "bridges.litellm", "bridges.mcp", "bridges.openapi"),
+    *("chat", "clients", "errors", "hydration", "kit", "lint", "pick", "policies", "runner"),
+    *("schema", "testing", "tools", "wire"),
 )
 NAMED = {"README.md": "index.md", "docs/README.md": "pages.md"}
 SHIM = "https://unpkg.com/iframe-worker/shim"
@@ -119,7 +121,7 @@ def _shown(source: str) -> str:
 
 def reference(room: str) -> str:
     """Return the page of a room: what its `__all__` names, each with its docstring."""
-    package = ROOT / "src" / "toolcrib" / room
+    package = ROOT.joinpath("src", "toolcrib", *room.split("."))
     file = package / "__init__.py" if package.is_dir() else package.with_suffix(".py")
     tree = ast.parse(file.read_text(encoding="utf-8"))
     module = f"toolcrib.{room}".rstrip(".")

@@ -347,7 +347,8 @@ class WireError(ClientError):
 
 
 class ToolError(Exception):
-    """Raised by a tool's author; `safe_text` goes to the model and to records unchanged.
+    """Raised by a tool's author; `safe_text` goes to the model and to records unchanged, but that of
+    more than 65,536 characters is cut there, and says so.
 
     Any other exception reaches neither: its text may hold secrets. `retryable` says whether the same
     call may be made again; left out, it may if its tool is marked `idempotent` or `read_only`. With a

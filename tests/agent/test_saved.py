@@ -146,6 +146,39 @@ async def test_with_a_key_nothing_can_be_added() -> None:
     assert ran == []
 
 
+def objects(value: Any) -> list[dict[str, Any]]:
+    below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    found = [one for each in below for one in objects(each)]
+    return [value, *found] if isinstance(value, dict) else found
+
+
+FREE = ("arguments", "result", "parsed", "restored", "per_tool", "schema")
+
+
+@pytest.mark.parametrize("key", [KEY, None])
+async def test_a_member_that_nobody_reads_is_refused_wherever_it_stands(key: bytes | None) -> None:
+    """Another reader, of who may see a state, say, could take it for a part of it."""
+    state, _ = await saved(key)
+    found = objects({name: value for name, value in state.items() if name not in FREE})
+    assert len(found) > 10
+    for place in [
+        state,
+        *(state[name] for name in ("tally", "caller", "usage")),
+        *state["records"],
+    ]:
+        place["run_id2"] = "other"
+        with pytest.raises(SourceError, match="'run_id2', which a saved one does not have"):
+            RunState.from_json(json.dumps(state))
+        del place["run_id2"]
+    twice = '{"run_id": "other", ' + json.dumps(state)[1:]
+    with pytest.raises(SourceError, match="uplicate"):
+        RunState.from_json(twice)
+    session = agent(key=key).session()
+    more = json.dumps({"messages": [], "offered": None, "turns": [], "signature": "", "more": 1})
+    with pytest.raises(SourceError, match="not a saved session"):
+        type(session).from_json(agent(key=key), more)
+
+
 async def test_a_state_without_a_signature_or_with_that_of_another_key() -> None:
     unsigned, question = await saved()
     with pytest.raises(SourceError, match="has no signature"):

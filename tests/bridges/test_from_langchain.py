@@ -6,10 +6,12 @@ import asyncio
 import json
 import logging
 import time
+import uuid
 from datetime import date
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
@@ -28,9 +30,24 @@ from langgraph.prebuilt import InjectedState, InjectedStore, ToolRuntime
 from langgraph.types import Command
 from langsmith import tracing_context
 from langsmith.utils import tracing_is_enabled
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
+from rows import each_row
 
-from toolcrib import ALL, Approve, Catalog, Completed, Failed, ReadOnly, ToolCall, ToolRunner
+from toolcrib import (
+    ALL,
+    Allow,
+    Approve,
+    Catalog,
+    Completed,
+    Deny,
+    Failed,
+    File,
+    Image,
+    ReadOnly,
+    ToolCall,
+    ToolRunner,
+)
+from toolcrib.agent.history import result_message
 from toolcrib.bridges.langchain import from_langchain_tool, to_langchain_tools
 from toolcrib.errors import DefinitionError
 from toolcrib.testing import MemorySink
@@ -351,7 +368,253 @@ async def test_what_its_classes_refuse_is_told_by_its_place() -> None:
 
     pay.handle_validation_error = True
     code, message = await error(from_langchain_tool(pay, own=True), account=SECRET)
-    assert (code, "/account" in message, SECRET in message) == ("tool_error", True, False)
+    assert (code, SECRET in message) == ("invalid_arguments", False)
+    outcome = await run(from_langchain_tool(pay, own=True), account=SECRET)
+    assert isinstance(outcome, Failed)
+    assert [detail.path for detail in outcome.error.details] == ["/account"]
+
+
+class Doubling(BaseModel):
+    cents: int
+    to: str = "mallory"
+    note: str = Field(default_factory=lambda: uuid.uuid4().hex)
+
+    @field_validator("to")
+    @classmethod
+    def lower(cls, to: str) -> str:
+        return to.strip().lower()
+
+
+class Euros(BaseModel):
+    cents: int
+
+    @field_validator("cents")
+    @classmethod
+    def in_cents(cls, euros: int) -> int:
+        return euros * 100
+
+
+class Item(BaseModel):
+    name: str
+    count: int = 1
+    id: str = Field(default_factory=lambda: uuid.uuid4().hex)
+
+
+class Order(BaseModel):
+    item: Item
+    on: date = date(2026, 1, 2)
+    price: Decimal = Decimal("1.5")
+    tags: set[str] = {"new"}
+
+
+class ByUser(Doubling):
+    user: Annotated[str, InjectedToolArg]
+
+    @field_validator("to")
+    @classmethod
+    def lower(cls, to: str) -> str:
+        return to
+
+
+class Signed(BaseTool):
+    name: str = "take"
+    description: str = "Take."
+    taken: list[Any] = Field(default_factory=list)
+
+    def _run(self, cents: int, to: str = "mallory", on: date = date(2026, 1, 2)) -> str:
+        self.taken.append({"cents": cents, "to": to, "on": on})
+        return "taken"
+
+
+class SignedByClass(Signed):
+    args_schema: Any = Doubling
+
+    def _run(self, cents: int, to: str = "", on: date = date(2026, 1, 2), note: str = "") -> str:
+        self.taken.append({"cents": cents, "to": to, "note": note})
+        return "taken"
+
+
+def taking(schema: type[BaseModel]) -> tuple[BaseTool, list[Any]]:
+    taken: list[Any] = []
+
+    def take(**values: Any) -> str:
+        taken.append(values)
+        return "taken"
+
+    made = StructuredTool(name="take", description="Take.", args_schema=schema, func=take)
+    return made, taken
+
+
+def taking_defaults() -> tuple[BaseTool, list[Any]]:
+    taken: list[Any] = []
+
+    @lc_tool
+    def take(cents: int, to: str = "mallory", limit: int | None = None) -> str:
+        """Take."""
+        taken.append({"cents": cents, "to": to, "limit": limit})
+        return "taken"
+
+    return take, taken
+
+
+def as_json(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values as JSON, in which a set is a sorted list."""
+    made = TypeAdapter(Any).dump_python(values, mode="json")
+    return {name: sorted(one) if isinstance(one, list) else one for name, one in made.items()}
+
+
+def taking_itself(made: Signed) -> tuple[BaseTool, list[Any]]:
+    return made, made.taken
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize(
+    ("given", "sent", "defaults"),
+    [
+        (taking_defaults, {"cents": 5}, ("/to", "/limit")),
+        (partial(taking, Doubling), {"cents": 5}, ("/to", "/note")),
+        (partial(taking, Doubling), {"cents": 5, "to": " ADA ", "note": "n"}, ()),
+        (partial(taking, Euros), {"cents": 5}, ()),
+        (
+            partial(taking, Order),
+            {"item": {"name": "tea"}},
+            ("/item/count", "/item/id", "/on", "/price", "/tags"),
+        ),
+        (partial(taking, Order), {"item": {"name": "t", "id": "i"}, "tags": ["b", "a"]}, None),
+        (partial(taking, ByUser), {"cents": 5}, ("/to", "/note")),
+        (lambda: taking_itself(Signed()), {"cents": 5}, ("/to", "/on")),
+        (lambda: taking_itself(Signed()), {"cents": 5, "on": "2026-02-03"}, ("/to",)),
+        (lambda: taking_itself(SignedByClass()), {"cents": 5}, ("/to", "/note")),
+    ],
+)
+async def test_what_is_decided_on_is_what_runs(
+    given: Any, sent: Any, defaults: Any, *, own: bool
+) -> None:
+    """Defaults, what factories make, and what validators change, are seen by all before it runs."""
+    tool_given, taken = given()
+    seen: list[Any] = []
+
+    def policy(call: Any, _: Any) -> Allow:
+        seen.append(dict(call.arguments))
+        return Allow()
+
+    async def yes(request: Any) -> Approve:
+        seen.append(dict(request.arguments))
+        return Approve("ada")
+
+    inject: Any = {"user": lambda _: "ada"} if tool_given.args_schema is ByUser else {}
+    made = from_langchain_tool(tool_given, own=own, inject=inject, requires_approval=True)
+    sink = MemorySink()
+    runner = ToolRunner([made], policy=[policy], approver=yes, sinks=[sink])
+    outcome = await runner.exec(ToolCall("1", made.definition.name, json.dumps(sent)))
+    assert isinstance(outcome, Completed), outcome
+    (ran,) = taken
+    ran.pop("user", None)
+    for shown in (*seen, sink.records[-1].arguments):
+        assert as_json(shown) == as_json(ran)
+    if defaults is not None:
+        assert set(sink.records[-1].defaulted) == set(defaults)
+
+
+async def test_a_policy_on_a_default_is_not_bypassed() -> None:
+    def policy(call: Any, _: Any) -> Allow | Deny:
+        return Deny("mallory") if call.arguments["to"] == "mallory" else Allow()
+
+    made, taken = taking_defaults()
+    runner = ToolRunner([from_langchain_tool(made, own=True)], policy=[policy])
+    outcome = await runner.exec(ToolCall("1", "take", '{"cents": 5}'))
+    assert isinstance(outcome, Failed)
+    assert (outcome.error.code, taken) == ("denied", [])
+
+
+async def test_an_edit_of_a_default_runs_as_it_was_approved() -> None:
+    async def other(request: Any) -> Approve:
+        return Approve("ada", {**request.arguments, "to": "grace"})
+
+    made, taken = taking(Doubling)
+    runner = ToolRunner([from_langchain_tool(made)], approver=other)
+    outcome = await runner.exec(ToolCall("1", "take", '{"cents": 5}'))
+    assert isinstance(outcome, Completed)
+    assert [(one["cents"], one["to"]) for one in taken] == [(5, "grace")]
+
+
+class Counting(BaseModel):
+    """Is another class each time that it reads the same."""
+
+    cents: int
+    read: ClassVar[list[int]] = []
+
+    @field_validator("cents")
+    @classmethod
+    def more(cls, cents: int) -> int:
+        cls.read.append(cents)
+        return cents + len(cls.read)
+
+
+class EurosByUser(Euros):
+    user: Annotated[str, InjectedToolArg]
+
+
+@pytest.mark.parametrize("schema", [Counting, EurosByUser])
+async def test_what_langchain_makes_otherwise_does_not_run(schema: Any) -> None:
+    made, taken = taking(schema)
+    inject: Any = {"user": lambda _: "ada"} if schema is EurosByUser else {}
+    code, message = await error(from_langchain_tool(made, own=True, inject=inject), cents=5)
+    assert (code, taken) == ("tool_error", [])
+    assert "other values of these arguments than were decided on" in message
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("handles", [True, False])
+async def test_a_validation_error_of_a_body_is_an_error_like_any_other(
+    *, own: bool, handles: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The money is gone by then: it is no fault of the arguments, and nothing to try again."""
+    paid: list[int] = []
+
+    @lc_tool(args_schema=Euros)
+    def pay(cents: int) -> Any:
+        """Pay."""
+        paid.append(cents)
+        return Euros.model_validate({"cents": "unknown"})
+
+    async def yes(_: Any) -> Approve:
+        return Approve("ada")
+
+    pay.handle_validation_error = handles
+    runner = ToolRunner([from_langchain_tool(pay, own=own)], approver=yes)
+    with caplog.at_level(logging.WARNING, logger="toolcrib.tools"):
+        outcome = await runner.exec(ToolCall("1", "pay", '{"cents": 5}'))
+    assert isinstance(outcome, Failed)
+    assert (outcome.error.code, outcome.error.retryable, outcome.told) == ("tool_error", False, "")
+    assert "these arguments" not in outcome.error.message
+    assert "ValidationError" in caplog.text
+    assert paid == [500]
+
+
+async def test_what_its_class_alone_refuses_in_the_call_is_told_by_its_place() -> None:
+    """A class with arguments that are injected reads as a whole in the call, before the tool begins."""
+
+    class Paid(BaseModel):
+        account: str
+        user: Annotated[str, InjectedToolArg]
+
+        @field_validator("account")
+        @classmethod
+        def known(cls, account: str) -> str:
+            raise ValueError(f"unknown account {account}")
+
+    made, taken = taking(Paid)
+    brought = from_langchain_tool(made, own=True, inject={"user": lambda _: "ada"})
+    outcome = await run(brought, account=SECRET)
+    assert isinstance(outcome, Failed)
+    assert (outcome.error.code, outcome.error.retryable) == ("tool_error", True)
+    assert "/account" in outcome.error.message
+    assert SECRET not in outcome.error.message
+    wrong = from_langchain_tool(made, own=True, inject={"user": lambda _: 7})
+    code, message = await error(wrong, account="a")
+    assert (code, "these arguments" in message) == ("tool_error", False)
+    assert taken == []
 
 
 async def test_content_is_for_the_model_and_an_artifact_for_the_application() -> None:
@@ -367,6 +630,141 @@ async def test_content_is_for_the_model_and_an_artifact_for_the_application() ->
     assert (outcome.model, outcome.public) == ("a chart of 3 rows", "a chart of 3 rows")
     assert outcome.value.root == "a chart of 3 rows"
     assert outcome.value.artifact is frame
+
+
+PNG = "iVBORw0KGgo="
+AS_URL = f"data:image/png;base64,{PNG}"
+PICTURE = Image("image/png", PNG)
+PDF = File("application/pdf", PNG, name="a.pdf")
+
+
+@each_row(
+    ("block", "part"),
+    [
+        ({"type": "image", "base64": PNG, "mime_type": "image/png", "id": "lc_1"}, PICTURE),
+        ({"type": "image", "url": "https://x.example/a"}, Image(url="https://x.example/a")),
+        ({"type": "image_url", "image_url": {"url": AS_URL}}, PICTURE),
+        ({"type": "image_url", "image_url": AS_URL}, PICTURE),
+        ({"type": "image_url", "image_url": {"url": "https://x"}}, Image(url="https://x")),
+        (
+            {"type": "image", "source_type": "base64", "data": PNG, "mime_type": "image/png"},
+            PICTURE,
+        ),
+        (
+            {
+                "type": "image",
+                "source": {"type": "base64", "media_type": "image/png", "data": PNG},
+            },
+            PICTURE,
+        ),
+        (
+            {
+                "type": "file",
+                "base64": PNG,
+                "mime_type": "application/pdf",
+                "extras": {"filename": "a.pdf"},
+            },
+            PDF,
+        ),
+        (
+            {
+                "type": "file",
+                "file": {"file_data": f"data:application/pdf;base64,{PNG}", "filename": "a.pdf"},
+            },
+            PDF,
+        ),
+        ({"type": "image", "base64": PNG}, File("application/octet-stream", PNG)),
+        ({"type": "audio", "base64": PNG, "mime_type": "audio/wav"}, File("audio/wav", PNG)),
+        ({"type": "video", "url": "https://x"}, File("application/octet-stream", url="https://x")),
+        (
+            {"type": "text-plain", "text": "x", "mime_type": "text/plain", "title": "a.txt"},
+            File("text/plain", text="x", name="a.txt"),
+        ),
+    ],
+)
+async def test_a_content_block_is_a_part(block: Any, part: Any) -> None:
+    @lc_tool
+    async def look(deep: bool) -> Any:
+        """Look."""
+        text = {"type": "text", "text": "here"}
+        return [text, block, {"type": "search_result", "source": "s"}] if deep else [block]
+
+    made = from_langchain_tool(look, own=True)
+    alone, among = await run(made, deep=False), await run(made, deep=True)
+    assert isinstance(alone, Completed)
+    assert isinstance(among, Completed)
+    assert (alone.value, alone.parts) == (None, (part,))
+    unread = '{"source":"s","type":"search_result"}'
+    assert among.parts == ("here", part, unread)
+    message = result_message(ToolCall("1", "look", "{}"), among, None)
+    assert message is not None
+    assert (message.content, message.parts) == ("here", (part, unread))
+    assert PNG not in repr((alone.record, among.record))
+
+
+@each_row(
+    "result",
+    [
+        [],
+        ["a", "b"],
+        [{"type": "file", "name": "a.txt"}],
+        [{"type": "image", "url": "/a.png"}, {"type": "image", "file_id": "f"}],
+        [{"type": "image_url"}],
+        [{"type": "image_url", "image_url": 5}],
+        [{"type": "file", "source_type": "base64"}],
+        [{"type": "image", "base64": 5, "mime_type": "image/png"}],
+        [{"type": "text", "text": 5}],
+        [{"type": "text", "text": "a"}, {"type": "dog"}],
+        [{"type": "image", "url": "https://x"}, {"name": "no block"}],
+        [{"type": "image", "url": "https://x"}, 5],
+        {"type": "image", "url": "https://x"},
+    ],
+)
+async def test_what_is_no_content_is_the_json_that_it_is(result: Any) -> None:
+    @lc_tool
+    async def look() -> Any:
+        """Look."""
+        return result
+
+    outcome = await run(from_langchain_tool(look, own=True))
+    assert isinstance(outcome, Completed)
+    assert (outcome.value, outcome.parts) == (result, ())
+
+
+async def test_texts_alone_are_a_text_and_declared_json_is_json() -> None:
+    texts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b", "id": "lc_1"}]
+
+    @lc_tool
+    async def look() -> Any:
+        """Look."""
+        return texts
+
+    assert await value(from_langchain_tool(look, own=True)) == "a\nb"
+    declared = from_langchain_tool(look, own=True, output_schema={"type": "array"})
+    assert await value(declared) == texts
+
+
+async def test_content_with_an_artifact_and_of_a_message_is_content() -> None:
+    frame = Frame()
+    blocks = [{"type": "text", "text": "here"}, {"type": "image_url", "image_url": {"url": AS_URL}}]
+
+    @lc_tool(response_format="content_and_artifact")
+    def chart() -> Any:
+        """Draw."""
+        return blocks, frame
+
+    @lc_tool
+    def find(id: Annotated[str, InjectedToolCallId]) -> ToolMessage:
+        """Find."""
+        return ToolMessage(blocks, tool_call_id=id)  # type: ignore[arg-type]
+
+    drawn = await run(from_langchain_tool(chart, own=True, visible=ALL))
+    assert isinstance(drawn, Completed)
+    assert (drawn.model, drawn.public, drawn.parts) == (None, None, ("here", PICTURE))
+    assert drawn.value.artifact is frame
+    found = await run(from_langchain_tool(find, own=True))
+    assert isinstance(found, Completed)
+    assert (found.value, found.parts) == (None, ("here", PICTURE))
 
 
 async def test_a_message_that_a_tool_makes_is_its_result() -> None:

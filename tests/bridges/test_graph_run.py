@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from bridges.langchain_helpers import asks, reply
-from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.prebuilt import ToolRuntime
 from pydantic import BaseModel
@@ -18,10 +18,10 @@ from toolcrib.bridges.langchain import graph_run
 from toolcrib.bridges.langchain.graph_run import (
     GraphCall,
     ThreadTallies,
-    fault_of,
     graph_call,
     storable,
 )
+from toolcrib.bridges.langchain.reply_end import fault_of
 from toolcrib.errors import MissingExtraError
 
 MARK = {"key": "sha256:a", "tool": "pay", "cost": 2.0, "tainted": True}
@@ -61,11 +61,34 @@ def test_a_state_without_messages_has_none(state: Any) -> None:
 
 
 def test_a_reply_that_was_cut_is_found_by_the_call() -> None:
-    cut = fault_of(MESSAGES, "call_0")
+    replies = [graph_run._reply(MESSAGES, call_id) for call_id in ("call_0", "call_2", "call_9")]
+    cut, whole, none = (fault_of(one, ()) for one in replies)
     assert cut is not None
     assert cut.code == "truncated"
-    assert fault_of(MESSAGES, "call_2") is None
-    assert fault_of(MESSAGES, "call_9") is None
+    assert (whole, none) == (None, None)
+    assert replies[:2] == [MESSAGES[1], MESSAGES[4]]
+
+
+def test_a_call_is_known_by_the_message_that_asked_for_it() -> None:
+    """Whatever its id: no two messages and calls are one. Without an id, or of two calls of one id, the
+    step tells."""
+
+    def named(id: str | None, *calls: str) -> str:
+        asking = AIMessage("", id=id, tool_calls=[asks("pay", call) for call in calls])
+        return graph_run._asked_by([HumanMessage("Pay."), asking], asking, "a")
+
+    assert (named("msg_1", "a"), named("m/s", "a"), named("\ud800", "a")) == (
+        "msg_1",
+        "m%2Fs",
+        "%ED%A0%80",
+    )
+    assert [named(None, "a"), named("", "a"), named("msg_1", "a", "a"), named("msg_1", "b")] == [
+        ""
+    ] * 4
+    assert named("task:1", "a") != "task:1"
+    assert graph_run._asked_by([], None, "a") == ""
+    twice = AIMessage("", id="msg_1", tool_calls=[asks("pay", "a")])
+    assert graph_run._asked_by([twice, HumanMessage("And?"), twice], twice, "a") == ""
 
 
 def test_what_a_thread_spent_is_in_its_messages() -> None:

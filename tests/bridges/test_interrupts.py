@@ -8,13 +8,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from bridges.langchain_helpers import ASKED, agent, asks, reply, thread, told, tool_node
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, Interrupt
 
 from toolcrib import ALL, Approve, Refuse, ToolRunner, tool
-from toolcrib.approvals import ApprovalStore
+from toolcrib.approvals import ApprovalStore, answer_later
 from toolcrib.bridges.langchain import resume, to_langchain_tools
 from toolcrib.errors import ApprovalError
 from toolcrib.testing import MemorySink
@@ -124,12 +125,31 @@ async def test_an_answer_that_is_given_in_another_thread_is_none(build: Any) -> 
 
 @BUILDS
 @pytest.mark.parametrize(
-    "said", [True, "yes", {"decisions": [{"type": "approve"}]}, {"type": "approve"}]
+    "said",
+    [
+        True,
+        "yes",
+        {"decisions": [{"type": "approve"}]},
+        {"type": "approve"},
+        {"type": "approve", "by": "ada"},
+        {"id": 7, "type": "approve", "by": "ada"},
+        Approve("ada"),
+        Approve("ada", for_run=True),
+        [Approve("ada")],
+        Refuse("no", "ada"),
+    ],
 )
-async def test_what_is_no_answer_lets_nothing_run(said: Any, build: Any) -> None:
+@pytest.mark.parametrize("to_the_interrupt", [True, False])
+async def test_what_is_no_answer_lets_nothing_run(
+    said: Any, build: Any, *, to_the_interrupt: bool
+) -> None:
     till = Till(build, ONE)
-    await till.ask()
-    (message,) = told(await till.go_on(Command(resume=said)))
+    (asked,) = await till.ask()
+    command: Any = Command(resume={asked.id: said} if to_the_interrupt else said)
+    result = await till.graph.ainvoke(
+        command, thread(), durability="exit"
+    )  # it can keep no objects
+    (message,) = told(result)
     assert "approval_failed" in message.content
     assert till.paid == []
 
@@ -213,6 +233,34 @@ async def test_a_store_is_asked_when_the_graph_goes_on(build: Any, tmp_path: Pat
         assert still.value["id"] == asked.value["id"]
         await store.answer(asked.value["id"], Approve("ada"))
         await till.go_on(Command(resume="look"))
+    assert till.paid == [(5, "1234")]
+
+
+@BUILDS
+@pytest.mark.parametrize("said", [Approve("mallory"), Refuse(by="mallory")])
+async def test_with_a_store_only_its_answer_counts(
+    said: Answer, build: Any, tmp_path: Path
+) -> None:
+    """Whoever may go on with the graph is not whoever may answer there."""
+    async with ApprovalStore(f"sqlite:///{tmp_path}/approvals.db") as store:
+        till = Till(build, ONE, approver=store)
+        (asked,) = await till.ask()
+        by_hand = {"id": asked.value["id"], **msgspec.to_builtins(said)}
+        for command in (resume((asked, said)), Command(resume=by_hand)):
+            (still,) = (await till.go_on(command))["__interrupt__"]
+            assert still.value["id"] == asked.value["id"]
+            assert till.paid == []
+        assert [one.id for one in await store.pending()] == [asked.value["id"]]
+        await store.answer(asked.value["id"], Approve("ada"))
+        await till.go_on(resume((asked, said)))
+    assert till.paid == [(5, "1234")]
+    assert till.sink.records[-1].approved_by == "ada"
+
+
+async def test_a_graph_is_asked_where_a_runner_says_so() -> None:
+    till = Till(agent, ONE, approver=answer_later)
+    (asked,) = await till.ask()
+    await till.go_on(resume((asked, Approve("ada"))))
     assert till.paid == [(5, "1234")]
 
 

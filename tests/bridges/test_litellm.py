@@ -16,6 +16,9 @@ import pytest
 from clients.exchanges import ADD, HI, answered, both, reply_of
 from rows import each_row
 from servers.anthropic import anthropic_server
+from servers.bedrock import bedrock_server
+from servers.gemini import gemini_server
+from servers.mistral import mistral_server
 from servers.ollama import OllamaServer
 
 import toolcrib.bridges.litellm as bridge
@@ -293,6 +296,170 @@ async def test_a_reply_that_used_up_its_tokens_was_cut(
     assert (reply.finish, [made.complete for made in reply.tool_calls]) == ("length", [False])
 
 
+COMPATIBLE = ("mistral", "deepseek", "hosted_vllm", "openrouter", "groq", "databricks", "openai")
+"""Servers of OpenAI's wire; of these LiteLLM asks only the last through the SDK of OpenAI."""
+
+
+def _compatible(provider: str, server: OpenAIServer, **given: Any) -> WireClient:
+    given = {"api_base": server.url, "api_key": KEY, "api_version": "2024-10-21"} | given
+    return litellm_client(f"{provider}/m", given=given, retries=None)
+
+
+def _choice(**members: Any) -> str:
+    chunk = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    choices = [{"index": 0, "delta": {}} | members]
+    return f"data: {json.dumps(chunk | {'choices': choices})}\n\n"
+
+
+_MADE = _choice(
+    delta={
+        "role": "assistant",
+        "tool_calls": [
+            {
+                "index": 0,
+                "id": "c",
+                "type": "function",
+                "function": {"name": "f", "arguments": '{"n": 1}'},
+            }
+        ],
+    }
+)
+_DONE = "data: [DONE]\n\n"
+_STOPPED = _choice(finish_reason="stop")
+NO_ENDS = {
+    "no reason": (_MADE, _DONE),
+    "null": (_MADE, _choice(finish_reason=None), _DONE),
+    "empty": (_MADE, _choice(finish_reason=""), _DONE),
+    "unknown": (_MADE, _choice(finish_reason="gone_fishing"), _DONE),
+    "cut": (_MADE, _choice(finish_reason="insufficient_system_resource"), _DONE),
+    "the model was cut": (
+        _MADE,
+        _choice(finish_reason="stop", native_finish_reason="length"),
+        _DONE,
+    ),
+    "two": (_MADE, _choice(finish_reason="length"), _STOPPED, _DONE),
+    "an error": (_MADE, 'data: {"error": {"message": "overloaded"}}\n\n', _STOPPED, _DONE),
+    "a choice's error": (_MADE, _choice(finish_reason="stop", error={"code": 502}), _DONE),
+    "of another choice": (_MADE, _choice(finish_reason="stop", index=1), _DONE),
+}
+
+
+@pytest.mark.parametrize("provider", COMPATIBLE)
+async def test_a_stream_ends_as_its_provider_says_whoever_asks(provider: str) -> None:
+    """LiteLLM says `stop` or `tool_calls` of most of these, as what it received."""
+    ends = [raw("".join(said)) for said in NO_ENDS.values()]
+    whole = raw(_MADE + _STOPPED + _DONE)
+    broken = die_after(len(_MADE + _STOPPED) - 1, whole)
+    async with openai_server([whole, *ends, broken]) as server:
+        client = _compatible(provider, server)
+        assert await _complete(client) == [True]
+        for name in (*NO_ENDS, "broken"):
+            assert not any(await _complete(client)), name
+
+
+async def _complete(client: WireClient, *, stream: bool = True) -> list[bool]:
+    try:
+        reply = await reply_of(client, ASKED, stream=stream)
+    except (ClientError, WireError):
+        return []
+    return [made.complete and not made.fault for made in reply.tool_calls]
+
+
+BEDROCK = "bedrock/converse/anthropic.claude-3-sonnet-20240229-v1:0"
+_AWS = {
+    "aws_access_key_id": "a",
+    "aws_secret_access_key": KEY,
+    "aws_region_name": "us-east-1",
+}
+OTHERS: dict[str, tuple[Any, Callable[[str], dict[str, Any]]]] = {
+    "gemini/gemini-2.5-flash": (gemini_server, lambda url: {"api_base": url}),
+    "mistral/m": (mistral_server, lambda url: {"api_base": url}),
+    BEDROCK: (bedrock_server, lambda url: {"aws_bedrock_runtime_endpoint": url} | _AWS),
+}
+
+
+@both
+@pytest.mark.parametrize(("model", "how"), OTHERS.items(), ids=OTHERS)
+async def test_the_end_is_heard_on_every_wire(model: str, how: Any, stream: bool) -> None:
+    """Server-sent events, frames of AWS, or one value. LiteLLM cannot read Cohere's streams."""
+    serving, given = how
+    async with serving([TURN, cut(TURN)]) as server:
+        asked = given(server.url) | ({} if model == BEDROCK else {"api_key": KEY})
+        client = litellm_client(model, given=asked, retries=None)
+        assert await _complete(client, stream=stream) == [True]
+        reply = await reply_of(client, ASKED, stream=stream)
+    assert (reply.finish, any(made.complete for made in reply.tool_calls)) == ("length", False)
+
+
+async def test_the_end_of_a_fallback_is_its_own() -> None:
+    async with openai_server(
+        [http_error(500), _openai("gone_fishing"), http_error(500), _openai("stop")]
+    ) as server:
+        client = _compatible("openai", server, fallbacks=["openai/m2"])
+        assert await _complete(client, stream=False) == [False]
+        assert await _complete(client, stream=False) == [True]
+
+
+async def test_a_null_is_no_end_of_a_stream_of_anthropic() -> None:
+    async with anthropic_server([]) as server:
+        whole = server.answer(TURN, number=1, stream=True).body.decode()
+    nothing = whole.replace('"stop_reason":"tool_use"', '"stop_reason":null')
+    assert nothing != whole
+    async with anthropic_server([raw(nothing)]) as server:
+        with pytest.raises(ConnectionFailed):
+            await reply_of(client_of(ANTHROPIC, server), ASKED, stream=True)
+
+
+async def test_a_body_that_says_it_is_not_done_is_not_whole() -> None:
+    body = json.loads(_ollama(None).body) | {"done": False}
+    turn = raw(json.dumps(body), content_type="application/json")
+    async with serve(LenientOllama([turn])) as server:
+        with pytest.raises(ConnectionFailed):
+            await client_of(OLLAMA, server).chat(ASKED)
+
+
+async def test_one_value_in_place_of_a_stream_is_no_reply() -> None:
+    """LiteLLM reads nothing of it, and says `stop`."""
+    async with openai_server([_openai("stop")]) as server:
+        with pytest.raises(ConnectionFailed):
+            await reply_of(client_of(OPENAI, server), ASKED, stream=True)
+
+
+async def test_what_the_model_wrote_is_no_reason_of_the_providers() -> None:
+    """Ollama's arguments are objects, in which a model may write any name."""
+    body = json.loads(_ollama("length").body)
+    made = {"done": True, "done_reason": "stop", "finish_reason": "stop", "error": "no"}
+    body["message"]["tool_calls"][0]["function"]["arguments"] = made
+    turn = raw(json.dumps(body) + "\n", content_type="application/x-ndjson")
+    async with serve(LenientOllama([turn, turn])) as server:
+        for stream in (True, False):
+            assert await _complete(client_of(OLLAMA, server), stream=stream) in ([], [False])
+
+
+async def test_a_reply_that_nobody_heard_has_no_whole_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of LiteLLM's cache, or of a provider that it asks by other means than httpx."""
+    function = {"name": "f", "arguments": "{}"}
+    made = {
+        "role": "assistant",
+        "content": "Let me see.",
+        "tool_calls": [{"id": "c", "type": "function", "function": function}],
+    }
+    kept = litellm.ModelResponse(choices=[{"finish_reason": "tool_calls", "message": made}])
+
+    async def from_cache(**_given: Any) -> Any:
+        return kept
+
+    monkeypatch.setattr(litellm, "acompletion", from_cache)
+    reply = await litellm_client(OPENAI).chat(ASKED)
+    assert (reply.text, reply.finish, reply.tool_calls[0].fault is None) == (
+        "Let me see.",
+        "doubtful",
+        False,
+    )
+    reply = await litellm_client(OPENAI, natural_reasons=["unheard"]).chat(ASKED)
+    assert reply.finish == "tool_calls"
+
+
 ERRORS: list[tuple[int, type[ClientError], bool]] = [
     (400, RequestError, False),
     (401, AuthenticationError, False),
@@ -358,6 +525,18 @@ async def test_errors_say_what_they_are() -> None:
     assert caught.value.retry_after == 3
 
 
+@each_provider
+@both
+async def test_a_status_is_told_whatever_litellm_makes_of_it(
+    model: str, serving: Serving, stream: bool
+) -> None:
+    """LiteLLM's error for a 408 is that of its own time limits; most of its errors have no headers."""
+    async with serving([http_error(408, retry_after=3)]) as server:
+        with pytest.raises(RequestError) as caught:
+            await reply_of(client_of(model, server), HI, stream=stream)
+    assert (caught.value.status, caught.value.retry_after) == (408, 3)
+
+
 async def test_an_error_in_a_stream_is_typed() -> None:
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     async with anthropic_server([raw(f"event: error\ndata: {json.dumps(error)}\n\n")]) as server:
@@ -417,12 +596,17 @@ async def test_a_stream_that_is_left_is_closed() -> None:
 
 
 async def test_an_error_of_litellms_own_quotes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fails(**given: Any) -> Any:
-        raise ValueError(given["api_key"])
+    async def fails(**_given: Any) -> Any:
+        raise raised
 
+    client = litellm_client(OPENAI, given={"api_key": KEY})
     monkeypatch.setattr(litellm, "acompletion", fails)
+    raised: Exception = ValueError(KEY)
     with pytest.raises(RequestError, match=r"^LiteLLM made no request \(ValueError\)$"):
-        await litellm_client(OPENAI, given={"api_key": KEY}).chat(HI)
+        await client.chat(HI)
+    raised = ModuleNotFoundError(KEY, name="fastapi")
+    with pytest.raises(RequestError, match=r"request \(ModuleNotFoundError: fastapi\)$"):
+        await client.chat(HI)
 
 
 async def test_what_is_given_goes_with_every_request() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_config
 from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -24,16 +27,24 @@ from toolcrib import (
     CallContext,
     Caller,
     Catalog,
+    Completed,
+    File,
+    Image,
+    Link,
+    ToolCall,
+    ToolContent,
     ToolError,
     ToolRunner,
     per_call,
     tool,
 )
-from toolcrib.bridges.langchain import resume, to_langchain_tools
+from toolcrib.audit import AuditLog
+from toolcrib.bridges.langchain import from_langchain_tool, resume, to_langchain_tools
 from toolcrib.errors import CatalogError
 from toolcrib.policies import budget
 from toolcrib.testing import MemorySink
 from toolcrib.tools import capability
+from toolcrib.values.content import kind_of
 
 SECRET = "canary-3e7c"
 
@@ -211,10 +222,23 @@ async def test_outside_of_a_graph_a_thread_makes_an_id_one_call() -> None:
 async def test_a_call_of_a_reply_that_was_cut_does_not_run() -> None:
     """LangChain completes what there is of the arguments, so that it looks whole."""
     tools = to_langchain_tools(ToolRunner([divide]))
-    for said in ({"finish_reason": "length"}, {"stop_reason": "max_tokens"}):
+    for said in (
+        {"finish_reason": "length"},
+        {"stop_reason": "max_tokens"},
+        {"finish_reason": "content_filter"},
+        {"stop_reason": "model_context_window_exceeded"},
+        {"finish_reason": "MALFORMED_FUNCTION_CALL"},
+        {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
+        {"finish_reason": "of_its_own"},
+    ):
         graph = agent(tools, reply(asks("divide", a=1, b=4), **said))
         (message,) = told(await graph.ainvoke(ASKED))
         assert json.loads(message.content)["error"]["code"] == "truncated"
+    listed = to_langchain_tools(ToolRunner([divide]), natural_reasons=["OF_ITS_OWN"])
+    graph = agent(listed, reply(asks("divide", a=1, b=4), finish_reason="of_its_own"))
+    assert [m.content for m in told(await graph.ainvoke(ASKED))] == ["0.25"]
+    with pytest.raises(TypeError, match="a list of reasons"):
+        to_langchain_tools(ToolRunner([divide]), natural_reasons="stop")
 
 
 async def test_who_calls_is_said_by_a_function_of_the_config() -> None:
@@ -291,6 +315,109 @@ async def test_callbacks_are_shown_what_a_record_shows(*, in_a_loop: bool) -> No
     assert isinstance(end, ToolMessage)
     assert (end.content, end.tool_call_id) == ('{"receipt":"paid 5"}', "call_0")
     assert SECRET not in str(tracer.seen)
+
+
+DATA = base64.b64encode(SECRET.encode()).decode()
+PICTURE = Image("image/png", DATA)
+PICTURE_BLOCK = {"type": "image", "base64": DATA, "mime_type": "image/png"}
+
+
+@tool(visible=["total"])
+async def sales(quarter: int) -> ToolContent[dict[str, int]]:
+    """Draw the sales of a quarter."""
+    return ToolContent({"total": 12, "cost": 8}, parts=[PICTURE, f"Told: {SECRET}."])
+
+
+@each_row(
+    ("parts", "content"),
+    [
+        ([PICTURE], [PICTURE_BLOCK]),
+        (
+            ["here", Image("image/png", url=f"data:image/png;base64,{DATA}")],
+            [{"type": "text", "text": "here"}, PICTURE_BLOCK],
+        ),
+        (
+            [Image(url="https://x.example/a.png"), "there"],
+            [
+                {"type": "image", "url": "https://x.example/a.png"},
+                {"type": "text", "text": "there"},
+            ],
+        ),
+        (
+            [File("application/pdf", DATA, name="a.pdf"), File("audio/wav", DATA)],
+            [
+                {
+                    "type": "file",
+                    "base64": DATA,
+                    "mime_type": "application/pdf",
+                    "extras": {"filename": "a.pdf"},
+                },
+                {"type": "file", "base64": DATA, "mime_type": "audio/wav"},
+            ],
+        ),
+        (
+            [File("text/csv", text="a,b", name="a.csv"), Link("https://x.example", name="X")],
+            [
+                {"type": "text", "text": '[file "a.csv" text/csv]\na,b'},
+                {"type": "text", "text": '[link] "X": https://x.example'},
+            ],
+        ),
+    ],
+)
+async def test_parts_are_standard_content_blocks(parts: Any, content: Any) -> None:
+    @tool(visible=ALL)
+    async def look() -> Any:
+        """Look."""
+        return parts
+
+    (one,) = to_langchain_tools(ToolRunner([look]))
+    message = await one.ainvoke(asks("look"))
+    assert message.content == message.content_blocks == content
+    assert await one.ainvoke({}) == content
+    assert DATA not in str(message.artifact)
+    assert [part["kind"] for part in message.artifact["parts"]] == [*map(kind_of, parts)]
+    (again,) = told(await tool_node([one], reply(asks("look"))).ainvoke(ASKED))
+    assert again.content == content  # a ToolNode makes JSON of content that it does not know
+
+
+@pytest.mark.parametrize("in_a_loop", [True, False])
+async def test_the_data_of_a_part_is_for_the_model_alone(*, in_a_loop: bool) -> None:
+    tracer = Tracer()
+    (one,) = to_langchain_tools(ToolRunner([sales]))
+    call: Any = asks("sales", quarter=3)
+    config: Any = {"callbacks": [tracer]}
+    if in_a_loop:
+        message = await one.ainvoke(call, config)
+    else:
+        message = await asyncio.to_thread(one.invoke, call, config)
+    assert message.content == [
+        {"type": "text", "text": '{"total":12,"cost":8}'},
+        PICTURE_BLOCK,
+        {"type": "text", "text": f"Told: {SECRET}."},
+    ]
+    (_, _), (_, end) = tracer.seen
+    shown = json.loads(end.content)
+    assert shown["result"] == message.artifact["result"] == {"total": 12}
+    assert [part["kind"] for part in shown["parts"]] == ["image", "text"]
+    for withheld in (DATA, SECRET):
+        assert withheld not in str((tracer.seen, message.artifact))
+
+
+async def test_a_part_that_the_model_may_not_see_is_named_and_not_given() -> None:
+    narrow = tool(visible=[], model_visible=["total"])(sales.__wrapped__)
+    (one,) = to_langchain_tools(ToolRunner([narrow]))
+    message = await one.ainvoke(asks("sales", quarter=3))
+    assert message.content.startswith('{"total":12}')
+    assert "not shown to you: image/png" in message.content
+    assert await one.ainvoke({"quarter": 3}) == {"total": 12}
+
+
+async def test_a_picture_goes_through_langchain_and_back() -> None:
+    (theirs,) = to_langchain_tools(ToolRunner([sales]))
+    runner = ToolRunner([from_langchain_tool(theirs, own=True)])
+    outcome = await runner.exec(ToolCall("1", "sales", '{"quarter": 3}'))
+    assert isinstance(outcome, Completed)
+    assert outcome.parts == ('{"total":12,"cost":8}', PICTURE, f"Told: {SECRET}.")
 
 
 async def test_of_arguments_that_are_not_valid_callbacks_are_shown_nothing() -> None:
@@ -402,8 +529,46 @@ async def test_arguments_that_are_no_json_do_not_run() -> None:
     (one,) = to_langchain_tools(ToolRunner([divide]))
     message = await one.ainvoke(asks("divide", a=1, b=float("nan")))
     assert json.loads(message.content)["error"]["code"] == "invalid_json"
-    with pytest.raises(TypeError, match="not JSON serializable"):
+    with pytest.raises(ToolException, match="The arguments are no JSON"):
         await one.ainvoke({"a": 1, "b": object()})
+
+
+def _cyclic() -> list[Any]:
+    made: list[Any] = []
+    made.append(made)
+    return made
+
+
+def _deep() -> list[Any]:
+    made: list[Any] = []
+    for _ in range(100_000):
+        made = [made]
+    return made
+
+
+@pytest.mark.parametrize("value", [b"1", object(), _cyclic(), _deep(), {(1, 2): 3}, {1, 2}])
+@pytest.mark.parametrize("shown", [True, False])
+async def test_arguments_that_json_cannot_hold_are_one_refusal_with_a_record(
+    value: Any, *, shown: bool
+) -> None:
+    """Whether or not somebody watches."""
+
+    @tool(visible=ALL)
+    async def take(value: Any) -> str:
+        """Take anything."""
+        raise AssertionError("it ran")
+
+    sink, tracer = MemorySink(), Tracer()
+    (one,) = to_langchain_tools(ToolRunner([take], sinks=[sink]))
+    config: Any = {"callbacks": [tracer]} if shown else {}
+    message = await one.ainvoke(asks("take", value=value), config)
+    assert json.loads(message.content)["error"]["code"] == "invalid_json"
+    (record,) = sink.records
+    assert record.error is not None
+    assert (record.status, record.error.code) == ("failed", "invalid_json")
+    assert [told for _, told in tracer.seen[:1]] == [
+        ({"name": "take", "description": "Take anything."}, "{}", {}, "call_0")
+    ] * shown
 
 
 async def test_a_node_and_a_task_of_ones_own_make_calls_once() -> None:
@@ -449,6 +614,97 @@ async def test_an_agent_within_a_graph_stops_and_goes_on() -> None:
     (asked,) = (await compiled.ainvoke(ASKED, thread()))["__interrupt__"]
     result = await compiled.ainvoke(resume((asked, Approve("ada"))), thread())
     assert (paid, told(result)[0].content) == ([5], "paid 5")
+
+
+@pytest.mark.parametrize("build", [agent, tool_node])
+@pytest.mark.parametrize("anew", [True, False], ids=["another process", "the same process"])
+async def test_a_checkpoint_that_is_gone_back_to_makes_its_calls_once(
+    build: Any, tmp_path: Path, *, anew: bool
+) -> None:
+    """LangGraph forks it: the step is another one, and the message that asks is the same."""
+    charged: list[int] = []
+
+    @tool(visible=ALL)
+    async def charge(cents: int) -> str:
+        """Charge."""
+        charged.append(cents)
+        return f"charged {len(charged)}"
+
+    @tool(visible=ALL, safe=False)
+    async def pay(cents: int) -> str:
+        """Pay."""
+        charged.append(cents)
+        return f"paid {len(charged)}"
+
+    saver = InMemorySaver()
+    replies = [reply(asks("charge", cents=1)), reply(asks("pay", cents=2))]
+    async with AuditLog(f"sqlite:///{tmp_path}/audit.db") as log:
+
+        def graph() -> Any:
+            tools = to_langchain_tools(ToolRunner([charge, pay], sinks=[log]))
+            return build(tools, *replies, saver=saver)
+
+        made = graph()
+        (asked,) = (await made.ainvoke(ASKED, thread()))["__interrupt__"]
+        first = told(await made.ainvoke(resume((asked, Approve("ada"))), thread()))
+        made = graph() if anew else made
+        before = [s async for s in made.aget_state_history(thread()) if s.next == ("tools",)]
+        for state in before:
+            result = await made.ainvoke(None, state.config)
+            again = told(result)
+            assert [m.content for m in again] == [m.content for m in first][: len(again)]
+            for asked in result.get("__interrupt__", ()):
+                raise AssertionError(asked)
+    assert charged == [1, 2]
+
+
+async def test_a_fork_without_the_message_makes_its_call_anew() -> None:
+    """Nobody shows it to a node of one's own: there, its step is what tells a call."""
+    charged: list[int] = []
+
+    @tool(visible=ALL)
+    async def charge(cents: int) -> int:
+        """Charge."""
+        charged.append(cents)
+        return len(charged)
+
+    (one,) = to_langchain_tools(ToolRunner([charge]))
+
+    def node(state: MessagesState) -> dict[str, Any]:
+        calls = state["messages"][-1].tool_calls  # type: ignore[union-attr]
+        return {"messages": [one.invoke(call) for call in calls]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("pay", node)
+    graph.add_edge(START, "pay")
+    compiled: Any = graph.compile(checkpointer=InMemorySaver())
+    compiled.invoke({"messages": [reply(asks("charge", cents=5))]}, thread())
+    (before,) = [s for s in compiled.get_state_history(thread()) if s.next == ("pay",)]
+    compiled.invoke(None, before.config)
+    assert charged == [5, 5]
+
+
+async def test_a_message_that_was_changed_under_its_id_is_no_other_call() -> None:
+    charged: list[int] = []
+
+    @tool(visible=ALL)
+    async def charge(cents: int) -> int:
+        """Charge."""
+        charged.append(cents)
+        return cents
+
+    tools = to_langchain_tools(ToolRunner([charge]))
+    graph = tool_node(tools, reply(asks("charge", cents=5)), reply(), saver=InMemorySaver())
+    await graph.ainvoke(ASKED, thread())
+    (before,) = [s async for s in graph.aget_state_history(thread()) if s.next == ("tools",)]
+    asking = before.values["messages"][-1]
+    for message_id, codes in ((asking.id, ["duplicate_call"]), ("msg_other", [])):
+        changed = reply(asks("charge", cents=6)).model_copy(update={"id": message_id})
+        gone_back = await graph.aupdate_state(before.config, {"messages": [changed]})
+        (message, *_) = told(await graph.ainvoke(None, gone_back))
+        said = [json.loads(message.content)["error"]["code"]] if message.status == "error" else []
+        assert said == codes
+    assert charged == [5, 6]
 
 
 def _paying() -> tuple[list[Any], list[int]]:

@@ -257,7 +257,7 @@ async def killed_thread(url: str, folder: Path, asks: str = "no") -> str:
             asked = page.calls()[-1]["approval"]["id"]
             await page.post(f"/{page.thread}/approvals/{asked}", {"decision": "approve"})
         await page.until(lambda state: "'completed'" in repr(state["turns"]))
-        await until(ledger.exists, 20)
+        await until(lambda: ledger.exists() and ledger.stat().st_size > 0, 20)
         os.kill(child.pid, signal.SIGKILL)
         await child.wait()
         await page.close()

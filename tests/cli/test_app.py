@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import re
 import shlex
 import sys
@@ -411,6 +413,18 @@ def test_the_version_of_a_source_that_is_not_installed(
 def test_an_exit_code_needs_no_stderr(toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)  # as Python has it where it was closed
     assert toolcrib("tools", "list", "nope.json").code == 2
+
+
+def test_a_full_disk_is_said_to_be_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Full(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("sys.stdout", Full())
+    assert run(["--version"]) == 1
+    assert "the output, or a file, could not be written: No space left" in capsys.readouterr().err
 
 
 def test_a_call_of_no_tool_names_those_that_there_are(toolcrib: Toolcrib) -> None:

@@ -201,7 +201,7 @@ async def test_who_waits_for_a_body_that_is_closed_is_told_so(head: bytes) -> No
 
 async def test_who_waits_for_a_connection_is_told_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody cancelled it."""
-    monkeypatch.setattr("toolcrib.clients.transport.CONNECTIONS", 1)
+    monkeypatch.setattr("toolcrib.connections.CONNECTIONS", 1)
     async with serving(TEXT) as server:
         client = OpenAIClient("m", base_url=server.url)
         async with contextlib.aclosing(client.stream(HI)) as parts:  # type: ignore[type-var]
@@ -220,7 +220,7 @@ async def test_who_waits_for_a_connection_is_told_so_too(monkeypatch: pytest.Mon
 async def test_to_wait_for_a_free_connection_is_not_to_connect(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("toolcrib.clients.transport.CONNECTIONS", 1)
+    monkeypatch.setattr("toolcrib.connections.CONNECTIONS", 1)
     limits = Timeouts(connect=0.2, read=None, total=None)
     async with serving(TEXT) as server:
         client = OpenAIClient("m", base_url=server.url, timeouts=limits, retries=None)
@@ -361,10 +361,10 @@ def test_loops_of_several_threads_do_not_close_one_anothers_connections() -> Non
     transport = AiohttpTransport()
 
     async def once() -> None:
-        kept = await transport._kept()
+        kept = await transport._pool.kept()
         await asyncio.sleep(0)
         assert not kept.session.closed
-        assert await transport._kept() is kept
+        assert await transport._pool.kept() is kept
 
     def work() -> None:
         for _ in range(25):

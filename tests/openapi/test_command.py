@@ -64,7 +64,8 @@ def test_without_a_server_a_document_can_be_read_checked_and_locked(
     ("where", "text"),
     [
         ("openapi:no.yaml", "no.yaml: it cannot be read"),
-        ("openapi:", "it cannot be read"),
+        ("openapi:", "--tools openapi: names no document: write openapi:FILE"),
+        ("openapi:#https://api.example.com", "--tools openapi: names no document"),
         (f"openapi:{Path(__file__)}", "no document of OpenAPI|no YAML"),
         (f"openapi:{DOCUMENT}#api.example.com", "'api.example.com' is no server"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import html
 import json
 import sys
@@ -20,7 +21,8 @@ from openapi.documents import document
 from openapi.petstore import serving
 from rows import each_row
 
-from toolcrib import Approve, Completed, Failed, ToolCall, ToolRunner
+from toolcrib import Approve, Completed, Failed, File, Image, ToolCall, ToolRunner
+from toolcrib.agent.history import result_message
 from toolcrib.bridges.openapi import ApiServer, openapi_catalog
 from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.kit import HttpLimits
@@ -214,14 +216,20 @@ async def test_a_key_that_may_be_a_part_of_anything(key: str, said: bytes, told:
 async def test_a_key_in_a_media_type_never_comes_back() -> None:
     async with answering(saying(200, b"\0", Content_Type="image/canary-1")) as origin:
         outcome = await asked(ApiServer(origin, keys={"header": "canary-1"}), [{"header": []}])
-    assert "canary-1" not in repr(echoed(outcome))
+    assert isinstance(outcome, Completed)
+    (part,) = outcome.parts
+    assert isinstance(part, Image)
+    assert "canary-1" not in part.media_type
 
 
 async def test_bytes_in_which_there_is_no_key_stay_as_they_are() -> None:
     data = bytes(range(256)) * 2
     async with answering(saying(200, data, Content_Type="image/png")) as origin:
         outcome = await asked(ApiServer(origin, keys={"header": KEY}), [{"header": []}])
-    assert base64.b64decode(echoed(outcome)["base64"]) == data
+    assert isinstance(outcome, Completed)
+    (part,) = outcome.parts
+    assert isinstance(part, Image)
+    assert part.to_bytes() == data
 
 
 async def test_a_password_never_comes_back_in_whichever_form() -> None:
@@ -464,12 +472,75 @@ async def test_what_a_model_reads_of_an_error(body: bytes, kind: str, said: str 
         (b"", "application/json", None),
         ("é".encode(), "text/plain", "é"),
         (b"<a/>", "application/xml", "<a/>"),
-        (b"\x00\xff", "image/png", {"media_type": "image/png", "base64": "AP8="}),
+        (b"<svg/>", "image/svg+xml; charset=utf-8", "<svg/>"),
+        (b"a,b", "text/csv", "a,b"),
     ],
 )
 async def test_what_an_answer_gives(body: bytes, kind: str, value: Any) -> None:
     async with answering(saying(200, body, Content_Type=kind)) as origin:
-        assert echoed(await asked(ApiServer(origin))) == value
+        outcome = await asked(ApiServer(origin))
+    assert echoed(outcome) == value
+    assert isinstance(outcome, Completed)
+    assert outcome.parts == ()
+
+
+NOT_SAID = "application/octet-stream"
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+
+
+@each_row(
+    ("kind", "declared", "part"),
+    [
+        ("image/png", {}, Image("image/png", "AP8=")),
+        ("IMAGE/PNG; q=1", {"200": ["application/pdf"]}, Image("image/png", "AP8=")),
+        ("application/pdf", {}, File("application/pdf", "AP8=")),
+        (DOCX, {}, File(DOCX, "AP8=")),
+        (NOT_SAID, {}, File(NOT_SAID, "AP8=")),
+        (NOT_SAID, {"200": ["image/png"]}, Image("image/png", "AP8=")),
+        (NOT_SAID, {"2XX": ["image/png"]}, Image("image/png", "AP8=")),
+        (NOT_SAID, {"default": ["audio/mpeg", "text/csv"]}, File("audio/mpeg", "AP8=")),
+        (NOT_SAID, {"200": ["image/png", "image/gif"]}, File(NOT_SAID, "AP8=")),
+        (NOT_SAID, {"200": ["text/csv"], "default": ["image/png"]}, File(NOT_SAID, "AP8=")),
+        (NOT_SAID, {"200": ["image/*"]}, File(NOT_SAID, "AP8=")),
+        (NOT_SAID, {"404": ["image/png"]}, File(NOT_SAID, "AP8=")),
+    ],
+)
+async def test_bytes_are_a_picture_or_a_file(kind: str, declared: Any, part: Any) -> None:
+    responses = {
+        status: {"description": "x", "content": {one: {} for one in kinds}}
+        for status, kinds in declared.items()
+    }
+    async with answering(saying(200, b"\x00\xff", Content_Type=kind)) as origin:
+        outcome = await asked(ApiServer(origin), responses=responses)
+    assert isinstance(outcome, Completed)
+    assert (outcome.value, outcome.parts) == (None, (part,))
+    message = result_message(ToolCall("a", "it", "{}"), outcome, None)
+    assert message is not None
+    assert message.parts == (part,)  # the model is shown it
+    (info,) = outcome.record.parts
+    assert (info.size, info.sha256) == (2, hashlib.sha256(b"\x00\xff").hexdigest())
+    assert "AP8=" not in repr(outcome.record)
+
+
+async def test_a_picture_in_place_of_declared_json_is_no_such_answer() -> None:
+    schema = {"application/json": {"schema": {"type": "object"}}}
+    number = {"application/json": {"schema": {"type": "integer"}}}
+    async with answering(saying(200, b"\x00", Content_Type="image/png")) as origin:
+        api = ApiServer(origin)
+        alone = await asked(api, responses={"200": {"content": schema}})
+        two = {"200": {"content": schema}, "202": {"content": number}}
+        differing = await asked(api, responses=two)
+    assert isinstance(alone, Failed)
+    assert isinstance(differing, Failed)
+    assert (alone.error.code, differing.error.code) == ("tool_error", "tool_error")
+    assert "It was done (status 200)" in differing.error.message
+
+
+async def test_a_picture_has_the_limits_of_every_answer() -> None:
+    async with answering(saying(200, b"\x00" * 2000, Content_Type="image/png")) as origin:
+        outcome = await asked(ApiServer(origin, limits=HttpLimits(body_bytes=1000)))
+    assert isinstance(outcome, Failed)
+    assert "gave too large an answer" in outcome.error.message
 
 
 A = {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}
@@ -479,6 +550,7 @@ OF_A = {"200": {"content": {"application/json": {"schema": A}}}}
 OF_BOTH = {"200": {"content": {"application/json": {"schema": A}, "text/plain": {"schema": SHORT}}}}
 OF_TWO = {**OF_A, "201": {"content": {"application/json": {"schema": B}}}}
 OF_PDF = {"200": {"content": {"application/json": {"schema": A}, "application/pdf": {}}}}
+OF_DOCX = {"200": {"content": {"application/json": {"schema": A}, DOCX: {}}}}
 OF_XML = {"200": {"content": {"application/json": {"schema": A}, "text/xml": {"schema": A}}}}
 OF_ANY = {"200": {"content": {"*/*": {"schema": SHORT}}}}
 JSON_A, JSON_B, TEXT = (
@@ -486,7 +558,7 @@ JSON_A, JSON_B, TEXT = (
     (b'{"b":1}', "application/json"),
     "text/plain",
 )
-PDF = {"media_type": "application/pdf", "base64": "JVBERg=="}
+PDF = File("application/pdf", "JVBERg==")
 
 
 @each_row(
@@ -500,6 +572,7 @@ PDF = {"media_type": "application/pdf", "base64": "JVBERg=="}
         (OF_TWO, 202, JSON_B, {"b": 1}),
         (OF_PDF, 200, JSON_A, {"a": 1}),
         (OF_PDF, 200, (b"%PDF", "application/pdf"), PDF),
+        (OF_DOCX, 200, (b"PK", DOCX), File(DOCX, "UEs=")),
         (OF_ANY, 200, (b"abc", TEXT), "abc"),
         (OF_ANY, 200, (b'"abc"', "application/json"), "abc"),
     ],
@@ -508,23 +581,26 @@ async def test_the_media_type_of_an_answer_chooses_its_schema(
     responses: Any, status: int, said: Any, value: Any
 ) -> None:
     async with answering(saying(status, said[0], Content_Type=said[1])) as origin:
-        assert echoed(await asked(ApiServer(origin), method="post", responses=responses)) == value
+        outcome = await asked(ApiServer(origin), method="post", responses=responses)
+    assert isinstance(outcome, Completed)
+    assert (outcome.parts or (outcome.value,)) == (value,)
 
 
-NOT_SAID = "the answer is not what the API's own description says of that status"
+WRONG = "the answer is not what the API's own description says of that status"
 NO_SUCH = "the API's own description has no answer of that media type"
 
 
 @each_row(
     ("responses", "status", "said", "text"),
     [
-        (OF_BOTH, 200, JSON_B, NOT_SAID),
-        (OF_BOTH, 200, (b"abcdef", TEXT), NOT_SAID),
-        (OF_BOTH, 200, (b'"abc"', "application/json"), NOT_SAID),
-        (OF_TWO, 200, JSON_B, NOT_SAID),
-        (OF_PDF, 200, JSON_B, NOT_SAID),
+        (OF_BOTH, 200, JSON_B, WRONG),
+        (OF_BOTH, 200, (b"abcdef", TEXT), WRONG),
+        (OF_BOTH, 200, (b'"abc"', "application/json"), WRONG),
+        (OF_TWO, 200, JSON_B, WRONG),
+        (OF_PDF, 200, JSON_B, WRONG),
         (OF_A, 200, (b"abc", TEXT), NO_SUCH),
         (OF_XML, 200, (b"<a/>", "text/xml"), NO_SUCH),
+        (OF_XML, 200, (b"<a/>", "application/atom+xml"), NO_SUCH),
         (OF_A, 204, (b"", ""), "the API's own description has no such answer, and it is empty"),
         (OF_TWO, 204, (b"", ""), "the API's own description has no such answer, and it is empty"),
     ],
@@ -599,6 +675,26 @@ async def test_a_lost_connection_ends_one_request(method: str, code: str) -> Non
         outcome = await asked(ApiServer(origin), method=method)
     assert isinstance(outcome, Failed)
     assert (outcome.error.code, seen) == (code, [method.upper()])
+
+
+@each_row("method", ["put", "delete", "post", "patch"])
+@each_row("reset", [False, True])
+async def test_what_may_have_been_done_is_not_sent_again(method: str, *, reset: bool) -> None:
+    arrived: list[bytes] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        arrived.append(await reader.readuntil(b"\r\n\r\n"))
+        if reset:
+            writer.transport.abort()
+        writer.close()
+
+    async with await asyncio.start_server(handle, "127.0.0.1", 0) as server:
+        api = ApiServer(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        outcome = await asked(api, method=method)
+    assert [one.split(b" ")[0] for one in arrived] == [method.upper().encode()]
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code == "outcome_unknown"
+    assert outcome.error.retryable is (method in ("put", "delete"))
 
 
 async def test_a_call_that_is_cancelled_ends_its_request() -> None:

@@ -82,6 +82,7 @@ TOLD: dict[str, BaseException] = {
     "told": ToolError("no such order", retryable=False),
     "capability": CapabilityError("the shop is closed"),
     "quoted": ToolError("the shop refused", model_text=CANARY),
+    "long": ToolError("\0" * 700_000, model_text="é" * 6_000_000),
     "lost": OutcomeUnknown("the server is gone"),
     "extra": MissingExtraError("kit", "units"),
 }

@@ -727,9 +727,12 @@ def enter(login: dict[str, Any] | str, note: str = "") -> str:
     [
         ({"login": "***", "note": "a"}, {"user": "***", "keys": ["***"]}),
         ({"login": {"user": "eve"}}, {"user": "eve"}),
-        ({"login": {"user": "*** "}, "note": "***"}, {"user": "*** "}),
+        ({"login": {"user": "eve"}, "note": "***"}, {"user": "eve"}),
+        ({"login": {"user": "*** "}, "note": "***"}, None),
         ({"login": {"user": "***"}}, None),
         ({"login": {"user": "eve", "keys": [{"of": ["a", "***"]}]}}, None),
+        ({"login": {"user": "a***"}}, None),
+        ({"login": {"user": "eve", "keys": [{"***": "a"}]}}, None),
     ],
 )
 async def test_a_mask_stands_for_a_whole_secret_argument_and_not_for_a_part(

@@ -189,6 +189,9 @@ def test_a_hint_of_content_within_a_value_is_refused(hint: Any) -> None:
         tool(visible=ALL)(look)
 
 
+BESIDE = ToolContent({"a": 1}, [CANARY])
+
+
 @dataclass
 class Framed:
     picture: Any
@@ -208,6 +211,12 @@ class FramedStruct(msgspec.Struct):
         FramedStruct([PNG]),
         ToolContent({"a": PNG}, []),
         ToolContent(PNG, []),
+        {"a": BESIDE},
+        [BESIDE],
+        Framed(BESIDE),
+        FramedStruct({"a": BESIDE}),
+        FramedStruct(Framed(PNG)),
+        ToolContent(BESIDE, []),
     ],
 )
 async def test_content_within_a_value_is_no_result(
@@ -217,7 +226,37 @@ async def test_content_within_a_value_is_no_result(
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.INVALID_OUTPUT
     assert DATA not in caplog.text + repr(outcome)
-    assert "toolcrib.values.content.Image" in caplog.text or "Framed" in caplog.text
+    assert CANARY not in caplog.text + repr(outcome)
+    assert "toolcrib.values.content." in caplog.text or "Framed" in caplog.text
+
+
+CONTENT_HINTS: list[tuple[Any, list[Any], list[Any]]] = [
+    (Image, [PNG, ToolContent(None, [PNG]), [PNG]], ["a", None, [], {"a": 1}, 7]),
+    (ToolContent, [PNG, ToolContent(1, [])], ["a", None, [PNG.data]]),
+    (Image | None, [PNG, None], ["a", []]),
+    (Annotated[Image | File, "a note"], [PNG], ["a", None]),
+    (list[Image], [[PNG], []], ["a", None, [1]]),
+    (list[Image] | None, [[PNG], [], None], ["a"]),
+    (tuple[Image, ...] | Image, [(PNG,), PNG, ()], ["a", None]),
+    (list[Image] | str, [[PNG], "a"], []),
+    (Image | int, [PNG, 7], []),
+]
+
+
+@pytest.mark.parametrize(("hint", "fit", "misfit"), CONTENT_HINTS)
+async def test_a_hint_of_content_is_kept(hint: Any, fit: list[Any], misfit: list[Any]) -> None:
+    def look() -> Any:
+        """Look."""
+        return result
+
+    look.__annotations__["return"] = hint
+    subject = tool(visible=ALL)(look)
+    for result in fit:
+        assert isinstance(await run(subject), Completed), result
+    for result in misfit:
+        outcome = await run(subject)
+        assert isinstance(outcome, Failed), result
+        assert outcome.error.code is ErrorCode.INVALID_OUTPUT
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,13 @@ from toolcrib import (
     Catalog,
     Completed,
     Failed,
+    Refuse,
     ToolCall,
     ToolRunner,
     tool,
 )
 from toolcrib.errors import ErrorCode
+from toolcrib.hydration import Sanitizer
 from toolcrib.tools import Tool
 from toolcrib.values.decision import Answer
 
@@ -630,7 +632,7 @@ async def test_what_would_be_another_value_does_not_run(name: str, change: Any) 
     hint, sent = ODD[name]
     outcome = await edited(a_tool(hint), sent, change)
     assert is_refused(outcome), GOT
-    assert "left as it was shown" in outcome.error.message
+    assert "would change again" in outcome.error.message
 
 
 @pytest.mark.parametrize("edits", ODD)
@@ -985,3 +987,47 @@ async def test_notes_are_on_the_arguments_that_the_record_shows(
     assert outcome.record.status == ("completed" if fits else "failed")
     assert outcome.record.arguments == {"cents": edit["cents"] if fits else sent["cents"]}
     assert (outcome.record.edited, outcome.record.notes) == (True, notes)
+
+
+# How a call came is a fact of the call, whatever somebody puts in place of its arguments.
+
+
+@each_row(
+    ("sent", "read"),
+    [
+        ('{"order": 7,}', ("sanitizer",)),
+        ("{order: 7} // one", ("sanitizer",)),
+        ("{'order': 7}", ("single_quotes",)),
+        ('"{\\"order\\": 7}"', ("double_encoded",)),
+        ('{"order": 7}', ()),
+    ],
+)
+async def test_how_a_call_came_is_in_its_record_whatever_the_answer(
+    sent: str, read: tuple[str, ...]
+) -> None:
+    def pay(order: int, cents: int = 5) -> str:
+        """Pay."""
+        return f"{order}/{cents}"
+
+    answers: list[Answer] = [
+        Approve("ada"),
+        Approve("ada", {"order": 7, "cents": 9}),
+        Approve("ada", {"order": 7, "cents": "nine"}),
+        Refuse("eve"),
+    ]
+    told = []
+    for answer in answers:
+
+        async def approver(_request: ApprovalRequest, said: Answer = answer) -> Answer:
+            return said
+
+        runner = ToolRunner(
+            [tool(pay, visible=ALL, requires_approval=True)],
+            approver=approver,
+            repairer=Sanitizer(),
+        )
+        told.append((await runner.exec(ToolCall("1", "pay", sent))).record)
+    for record in told:
+        assert record.repaired == bool(record.repaired_by)
+        assert (*([record.repaired_by] if record.repaired else []), *record.notes) == read
+    assert [record.status for record in told] == ["completed", "completed", "failed", "failed"]

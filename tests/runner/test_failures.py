@@ -17,6 +17,7 @@ from runner import process_tools
 
 from toolcrib import ALL, Allow, Catalog, ErrorCode, Failed, ToolCall, ToolError, ToolRunner, tool
 from toolcrib.agent.history import result_message
+from toolcrib.errors import CapabilityError, OutcomeUnknown
 from toolcrib.failures import LOGGER, own_places
 from toolcrib.testing import MemorySink
 
@@ -367,3 +368,53 @@ async def test_words_for_the_model_alone_are_in_no_record(apart: bool) -> None:
         assert said in message.content
         assert "the shop refused" not in message.content
     assert [said in msgspec.json.encode(record).decode() for record in sink.records] == [False]
+
+
+@tool(visible=ALL)
+async def rambles(text: str) -> str:
+    """Say too much."""
+    raise {"ToolError": ToolError, "capability": CapabilityError, "lost": OutcomeUnknown}[text](
+        "x" * 3_000_000, model_text="y" * 6_000_000
+    )
+
+
+@pytest.mark.parametrize("how", ["ToolError", "capability", "lost", "apart"])
+async def test_the_text_of_an_error_is_bounded(how: str) -> None:
+    """An error is no way around the bounds of a result."""
+    tools = [process_tools.ends] if how == "apart" else [rambles]
+    name, arguments = ("ends", {"how": "long"}) if how == "apart" else ("rambles", {"text": how})
+    outcome = await ToolRunner(tools).exec(ToolCall("c", name, json.dumps(arguments)))
+    assert isinstance(outcome, Failed)
+    assert outcome.record.error is not None
+    for text in (outcome.error.message, outcome.told, outcome.record.error.message):
+        assert (len(text), text[-7:], set(text[:-7])) == (65_536, "… [cut]", {text[0]})
+    code = {"capability": "capability_error", "lost": "outcome_unknown"}.get(how, "tool_error")
+    assert outcome.error.code == code
+
+
+async def test_the_text_of_an_error_is_bounded_where_arguments_are_refused() -> None:
+    @tool(visible=ALL, name="made")
+    class Made:
+        """Make it."""
+
+        def __init__(self, n: int) -> None:
+            raise ToolError("x" * 3_000_000)
+
+        async def run(self) -> int:
+            return 1
+
+    outcome = await ToolRunner([Made]).exec(ToolCall("c", "made", '{"n": 1}'))
+    assert isinstance(outcome, Failed)
+    told = [outcome.error.message, *(detail.message for detail in outcome.error.details)]
+    assert {len(text) for text in told} == {65_536}
+
+
+async def test_the_longest_text_that_is_not_cut() -> None:
+    @tool(visible=ALL)
+    async def tells() -> str:
+        """Tell."""
+        raise ToolError("x" * 65_536, model_text="y" * 65_536)
+
+    outcome = await ToolRunner([tells]).exec(ToolCall("c", "tells", "{}"))
+    assert isinstance(outcome, Failed)
+    assert (outcome.error.message, outcome.told) == ("x" * 65_536, "y" * 65_536)

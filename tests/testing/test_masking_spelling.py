@@ -7,6 +7,7 @@ import struct
 import zlib
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 from rows import each_row
@@ -54,6 +55,24 @@ def said(text: str, secret: str = KEY, *, end: str = "\r\n", start: str = "") ->
 )
 def test_letter_by_letter(text: str, kept: str) -> None:
     assert said(text) == kept
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("spell", [lambda at: True, lambda at: at % 2 == 0])
+def test_letters_by_their_numbers_in_a_whole_body(spell: Any, indent: int | None) -> None:
+    spelled = "".join(
+        rf"\u{ord(letter):04x}" if spell(at) else json.dumps(letter)[1:-1]
+        for at, letter in enumerate(KEY)
+    )
+    body = json.dumps({"choices": [{"content": "a KEY, b"}], "n": 1}, indent=indent)
+    sent = body.replace("KEY", spelled).encode()
+    kept = b"".join(unspelled([sent[:9], sent[9:]], [KEY]))
+    assert json.loads(kept) == {"choices": [{"content": "a [key], b"}], "n": 1}
+
+
+def test_a_space_as_forms_have_it() -> None:
+    secret = 'pa"ss word-77'
+    assert b"".join(masked([quote_plus(secret).encode()], [secret])) == b"[key]"
 
 
 @each_row("end", ["\n", "\r", "\r\n"])

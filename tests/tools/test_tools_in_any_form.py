@@ -46,6 +46,7 @@ ANTHROPIC = {
     "cache_control": {"type": "ephemeral"},
     "input_examples": [{"text": "tea"}],
 }
+GEMINI = {"functionDeclarations": [{**BARE, "parametersJsonSchema": SCHEMA}]}
 MCP = {**BARE, "title": "Echo", "inputSchema": SCHEMA, "annotations": {"readOnlyHint": True}}
 
 
@@ -83,8 +84,10 @@ FORMS_OF_TOOLS: dict[str, Callable[[], Any]] = {
     "OpenAI's form": lambda: OPENAI,
     "that of Responses": lambda: RESPONSES,
     "Anthropic's form": lambda: ANTHROPIC,
+    "Gemini's form": lambda: GEMINI,
     "MCP's form": lambda: MCP,
     "a list of Anthropic's form": lambda: [ANTHROPIC],
+    "a list of Gemini's form": lambda: [GEMINI],
     "a list of MCP's form": lambda: [MCP],
     "a catalog": lambda: MADE,
     "a list of a function": lambda: [echo],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import hashlib
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from toolcrib import File, Image, Link, Message, ToolCall, ToolContent
 from toolcrib.values.content import (
     Part,
     PartInfo,
-    holds_part,
+    holds_content,
     info_of,
     inline_data,
     media_type_of,
@@ -175,14 +176,18 @@ def test_content_is_parts_alone_or_in_a_list_or_beside_a_value() -> None:
         assert ToolContent.of(json) is None
 
 
-def test_a_part_is_found_wherever_it_is() -> None:
+def test_content_is_found_wherever_it_is() -> None:
     class Own(msgspec.Struct):
         shown: Any
 
-    image = Image("image/png", DATA)
+    @dataclass
+    class Framed:
+        shown: Any
+
+    image, beside = Image("image/png", DATA), ToolContent(1, ["a"])
     with_one = (image, [image], {"a": (image,)}, Own({"a": image}), ToolContent(1, [image]))
-    assert all(map(holds_part, with_one))
-    assert not any(map(holds_part, ("a", ["a"], {"a": 1}, Own({"a": "b"}), ToolContent(1, ["a"]))))
+    assert all(map(holds_content, (*with_one, beside, {"a": beside}, Own(Framed([beside])))))
+    assert not any(map(holds_content, ("a", ["a"], {"a": 1}, Own({"a": "b"}), Own(Framed("a")))))
 
 
 def test_weights_are_of_what_is_held() -> None:

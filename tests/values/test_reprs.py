@@ -15,20 +15,26 @@ from rich.pretty import pretty_repr
 import toolcrib
 from toolcrib import (
     Agent,
+    ApprovalRequest,
     Approve,
+    Catalog,
     Completed,
+    Failed,
     Message,
     RunResult,
     ToolCall,
     ToolRunner,
+    Waiting,
     tool,
 )
+from toolcrib.approvals import answer_later
 from toolcrib.audit import AuditLog, Checkpoints, PublicKey, SigningKey
 from toolcrib.clients import OpenAIClient
 from toolcrib.hydration import hydrate
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.testing.scripted import Turn
 from toolcrib.values.context import RunTally
+from toolcrib.values.decision import Answer
 from toolcrib.values.json import Veiled
 from toolcrib.values.message import Settings
 
@@ -49,12 +55,11 @@ def structs() -> Iterator[type[msgspec.Struct]]:
 TELLING = {
     "arguments", "sent", "canonical", "repaired_arguments", "value", "content", "body", "raw",
     "restored", "pinned", "text", "output", "headers", "extra", "provider_tools", "model_value",
-    "nonce",
+    "nonce", "notice",
 }  # fmt: skip
 # Fields of those names that hold nothing of it, or public views only, or are for tests.
 HARMLESS = {
-    "ApprovalRequest.arguments",  # the masked ones, which are shown to whoever is asked
-    "ToolInvocationRecord.arguments",  # likewise
+    "ToolInvocationRecord.arguments",  # those that are declared, secret ones masked
     "ToolCallStarted.arguments",  # likewise
     "ChatRequest.output",  # the schema of an author's type, and the restorer of a provider's form
     "Offer.output",  # likewise
@@ -129,6 +134,37 @@ async def test_no_value_on_the_way_of_a_call_shows_it() -> None:
         result,
         *result.records,
     ]
+    assert [value for value in values if shows(value)] == []
+
+
+async def test_nothing_shows_what_no_record_names() -> None:
+    """Undeclared arguments, and those that an approver wrote in place of the model's."""
+    form = {
+        "name": "pay",
+        "description": "Pay.",
+        "input_schema": {
+            "type": "object",
+            "properties": {"cents": {"type": "integer"}},
+            "additionalProperties": True,
+        },
+    }
+    catalog = Catalog.from_definitions(
+        [form],
+        handlers={"pay": lambda **_given: "paid"},
+        marks={"pay": {"requires_approval": True}},
+    )
+    sent = ToolCall("call_1", "pay", f'{{"cents": 1, "{CANARY}": "{CANARY}"}}')
+    waiting = await ToolRunner(catalog, approver=answer_later).exec(sent)
+    assert isinstance(waiting, Waiting)
+    values: list[object] = [waiting, waiting.request]
+    for cents in (2, "two"):
+        edited = {"cents": cents, CANARY: CANARY}
+
+        async def approver(_request: ApprovalRequest, to: Any = edited) -> Answer:
+            return Approve("grace", to)
+
+        values.append(await ToolRunner(catalog, approver=approver).exec(sent))
+    assert [type(value) for value in values[2:]] == [Completed, Failed]
     assert [value for value in values if shows(value)] == []
 
 

@@ -36,7 +36,15 @@ from toolcrib.values.definition import All, AnnotationOptions
 from toolcrib.values.json import canonical_json, encodable, keyed_digest
 from toolcrib.values.message import LLMClient, Message, Settings
 from toolcrib.values.record import CallError
-from toolcrib.values.run import Done, Event, Limits, RunResult, RunState, check_signature
+from toolcrib.values.run import (
+    Done,
+    Event,
+    Limits,
+    RunResult,
+    RunState,
+    check_all_read,
+    check_signature,
+)
 from toolcrib.values.typed import came, check_each, check_type
 
 # A session: each `send` is a run that knows what was said before.
@@ -287,7 +295,8 @@ class Session:
         check_type("text", text, (str, bytes), "the JSON of a saved session, str or bytes")
         try:
             saved = msgspec.json.decode(text, type=_SavedSession | tuple[Message, ...])
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            check_all_read(text, saved)
+        except (ValueError, RecursionError) as error:
             raise SourceError(f"not a saved session: {error}") from None
         if not isinstance(saved, _SavedSession):
             saved = _SavedSession(saved)

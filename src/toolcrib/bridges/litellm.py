@@ -1,11 +1,13 @@
-"""LiteLLM as the way to a model: any provider that it reaches, behind the client of this library.
+"""LiteLLM as the way to a model: any provider that it reaches, behind a client of this library
+(`litellm_client`). Needs the extra `litellm`.
 
 Requests are encoded and replies are read as those of any server of OpenAI's chat wire; LiteLLM stands
-where an HTTP server would. Needs the extra `litellm`.
+where an HTTP server would.
 
 Rule: what LiteLLM makes up is no end of a reply. It says `stop` where a stream broke off without a
-reason, and where a provider gave none or one that it does not know. So the provider's own reason is
-looked for, and a stream is whole only if LiteLLM had received one.
+reason, and where a provider gave none or one that it does not know. So the provider's own answer is
+listened to where it comes in, at httpx below LiteLLM, and a reply ended as that says; calls of a reply
+that nobody heard do not run.
 
 LiteLLM runs in an event loop of its own, in a thread that all its clients share: it makes requests that
 block (it asks an Ollama server about its model), and counts tokens and prices in between.
@@ -15,29 +17,40 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import re
 import threading
+from base64 import b64decode
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
-    Callable,
     Coroutine,
     Iterable,
+    Iterator,
     Mapping,
 )
+from contextvars import ContextVar
 from importlib import import_module
-from typing import Any, TypeAlias, TypeVar, Unpack
+from typing import Any, TypeAlias, TypeGuard, TypeVar, Unpack
 
 import msgspec
 
 from toolcrib.clients.base import Options, WireClient
 from toolcrib.clients.server import secrets_in, secrets_of
 from toolcrib.clients.transport import Outgoing, RequestDeadline, Response, Timeouts
-from toolcrib.errors import ClientError, ConnectionFailed, MissingExtraError, RequestError
+from toolcrib.errors import (
+    ClientError,
+    ConnectionFailed,
+    MissingExtraError,
+    RequestError,
+    WireError,
+)
 from toolcrib.values.typed import names_wrong_types
 from toolcrib.wire import OPENAI_CHAT
+from toolcrib.wire.calls import says_why
+from toolcrib.wire.framing import EventStream, FrameStream, LineStream
 
 __all__ = ["LiteLLMTransport", "litellm_client"]
 
@@ -49,6 +62,7 @@ for _name in ("LITELLM_LOCAL_MODEL_COST_MAP", "LITELLM_OFFLINE_MODE"):
 try:
     _litellm: Any = import_module("litellm")
     _openai: Any = import_module("openai")  # whose errors LiteLLM's are
+    _httpx: Any = import_module("httpx")  # which it asks providers with
 except ImportError:
     raise MissingExtraError("litellm", "toolcrib.bridges.litellm") from None
 
@@ -87,7 +101,10 @@ def litellm_client(
 
 
 class LiteLLMTransport:
-    """Sends requests of OpenAI's chat wire by `litellm.acompletion`, with what is `given` for each."""
+    """Sends requests of OpenAI's chat wire by `litellm.acompletion`; `litellm_client` makes it.
+
+    `given` are further arguments of `acompletion`, for every request.
+    """
 
     @names_wrong_types
     def __init__(self, given: Mapping[str, Any], timeouts: Timeouts | None = None) -> None:
@@ -95,21 +112,24 @@ class LiteLLMTransport:
         self._timeouts = timeouts or Timeouts()
 
     async def send(self, request: Outgoing) -> Response:
-        """Return the beginning of the answer. Raises ConnectionFailed, RequestError."""
+        """Return the answer, whose body may still be on its way.
+
+        Raises ConnectionFailed where no provider is reached or none answers in time, RequestError where
+        LiteLLM makes no request. An error that the provider reports is an answer with its status.
+        """
         asked = self._given | json.loads(request.body)
-        reply = _RawReply(asked.get("logger_fn"))
+        heard = _Heard(asked)
         deadline = RequestDeadline(self._timeouts, request.until)
         limit = asked.get("max_tokens") or asked.get("max_completion_tokens")
         try:
             async with deadline.reading():
-                made = _litellm.acompletion(**asked | {"logger_fn": reply.note})
-                answer = await _in_its_loop(made)
+                answer = await _in_its_loop(heard.during(_litellm.acompletion(**asked)))
         except Exception as error:  # noqa: BLE001  of LiteLLM, of each provider's SDK
-            refused = _refusal(error)
+            refused = _refusal(error, heard)
         else:
             if asked.get("stream"):
-                return _LiteLLMResponse(_events(answer, deadline, limit), answer)
-            return _LiteLLMResponse(_body(reply.judged(answer, limit)))
+                return _LiteLLMResponse(_events(answer, deadline, limit, heard), answer)
+            return _LiteLLMResponse(_body(_whole(answer, limit, heard)))
         if isinstance(refused, ClientError):
             raise refused
         status, headers, said = refused
@@ -125,7 +145,8 @@ class LiteLLMTransport:
 
     @property
     def secrets(self) -> list[str]:
-        """The keys that were given, and all that LiteLLM may have found for itself."""
+        """The keys in `given`, and those that LiteLLM may take from the environment and its
+        settings."""
         own = {name: getattr(_litellm, name) for name in dir(_litellm) if name.endswith("_key")}
         named = {**os.environ, **own, **self._given}
         found = [v for k, v in named.items() if isinstance(v, str) and _SECRET.search(k)]
@@ -166,55 +187,170 @@ async def _next(stream: AsyncIterator[Any]) -> Any:
 
 _SECRET = re.compile(r"key|token|secret|password|credential", re.IGNORECASE)
 
-# What LiteLLM gives, in the form of the wire.
+# What providers answer, as httpx below LiteLLM receives it.
 
-_Said: TypeAlias = dict[str, Any]
+_hearing: ContextVar[_Heard | None] = ContextVar("toolcrib litellm", default=None)
+_send = _httpx.AsyncClient.send
+
+
+@functools.wraps(_send)
+async def _send_and_hear(client: Any, request: Any, **options: Any) -> Any:
+    heard = _hearing.get()
+    if heard is None:  # not for a client of ours
+        return await _send(client, request, **options)
+    heard.refused = None
+    response = await _send(client, request, **options)
+    heard.note(response, streamed=bool(options.get("stream")))
+    return response
+
+
+_httpx.AsyncClient.send = _send_and_hear
 
 _REASONS = ("finish_reason", "stop_reason", "done_reason", "finishReason", "stopReason")
 """What providers call the reason for the end of a reply."""
-_HOLDERS = ("choices", "candidates")
-_KNOWN = _WIRE.natural_reasons | _WIRE.finish_reasons.keys()
+_ENDED = frozenset(("completed", "incomplete", "failed", "cancelled"))
+_UNHEARD = "unheard"
+_Said: TypeAlias = dict[str, Any]
 
 
-class _RawReply:
-    """Listens to what LiteLLM logs of a whole reply: the provider's own body."""
+class _Heard:
+    """The answers of HTTP to what was `asked`, with all attempts of LiteLLM's.
 
-    def __init__(self, other: Callable[[Any], object] | None) -> None:
-        self._other = other
-        self._body: object = None
+    `refused` is the last answer, if it had the status of an error.
+    """
 
-    def note(self, details: Mapping[str, Any]) -> None:
-        """Take what LiteLLM tells its `logger_fn`; an application's own one hears it, too."""
-        if details.get("log_event_type") == "post_api_call":
-            self._body = details.get("original_response")
-        if self._other is not None:
-            self._other(details)
+    def __init__(self, asked: Mapping[str, Any]) -> None:
+        self.refused: Any = None
+        self._made_up = bool(asked.get("mock_response"))  # by the application: no provider is asked
+        self._streams = bool(asked.get("stream"))
+        self._bodies: list[tuple[bytes | bytearray, bool]] = []
 
-    def judged(self, answer: Any, limit: object) -> _Said:
-        """Return the reply with the provider's own reason, if its body has a place for one. Where that
-        is none of the wire's, what LiteLLM makes of it counts, unless it says that all is well."""
-        said = _dumped(answer)
-        for choice in said.get("choices", [])[:1]:
-            for reason in self._reasons():
-                if (
-                    str(reason).lower() in _KNOWN
-                    or choice.get("finish_reason") in _WIRE.natural_reasons
-                ):
-                    choice["finish_reason"] = reason
-            choice.update(_cut_by(limit, said))
-        return said
+    async def during(self, made: Coroutine[Any, Any, T]) -> T:
+        """Return what comes of it. Runs in a task of its own, whose context it changes."""
+        _hearing.set(self)
+        return await made
 
-    def _reasons(self) -> Iterable[object]:
-        try:
-            body: Any = json.loads(self._body) if isinstance(self._body, str | bytes) else None
-        except (ValueError, RecursionError):
+    def note(self, response: Any, *, streamed: bool) -> None:
+        """Keep what an answer says, as far as it is read."""
+        if response.is_error:
+            self.refused = response
             return
-        holders = [body]
-        for name in _HOLDERS if isinstance(body, dict) else ():
-            holders += body[name][:1] if isinstance(body.get(name), list) else []
-        for holder in holders:
-            if isinstance(holder, dict):
-                yield from (holder[name] for name in _REASONS if name in holder)
+        if not streamed:
+            self._bodies.append((response.content, False))
+            return
+        body, chunks = bytearray(), response.aiter_bytes
+        self._bodies.append((body, self._streams))
+
+        async def noted(chunk_size: int | None = None) -> AsyncGenerator[bytes, None]:
+            body.clear()  # it may be read again
+            try:
+                async with contextlib.aclosing(chunks(chunk_size)) as read:
+                    async for chunk in read:
+                        body.extend(chunk)
+                        yield chunk
+            except Exception:
+                body.clear()
+                raise
+
+        response.aiter_bytes = noted
+
+    def ending(self, word: object) -> _Said:
+        """Return how the reply ended, as members of a choice on the wire; `word` is LiteLLM's.
+
+        Of several reasons one that is not natural counts. Where that is none of the wire's, LiteLLM's
+        word does, unless it says that all is well.
+        """
+        if self._made_up and not self._bodies:
+            return {"finish_reason": word}
+        ends = [_end_of(bytes(body), streamed=streamed) for body, streamed in self._bodies]
+        reasons = [reason for end in ends if end is not None for reason in end[0]]
+        natural = _WIRE.natural_reasons
+        reason: object = next((r for r in reasons if r.lower() not in natural), None)
+        if reason is None:
+            nothing = None if any(ends) else _UNHEARD
+            reason = reasons[-1] if reasons else nothing
+        elif str(reason).lower().partition(":")[0] not in _WIRE.finish_reasons:
+            reason = word if isinstance(word, str) and word not in natural else reason
+        natives = [native for end in ends if end is not None for native in end[1]]
+        return {"finish_reason": reason, "native_finish_reason": natives[-1] if natives else None}
+
+
+def _end_of(body: bytes, *, streamed: bool) -> tuple[list[str], list[object]] | None:
+    """Return the reasons in one body, and those of the model behind a gateway; None where there is no
+    place for any. A stream without one was not whole; neither is one value in place of a stream, of
+    which LiteLLM reads nothing."""
+    values, is_stream = _values(body)
+    reasons: list[str] = []
+    natives: list[object] = []
+    done: object = None
+    has_place = False
+    for holder in _holders(values):
+        reasons += _reasons(holder)
+        natives += filter(says_why, (holder.get("native_finish_reason"),))
+        done = holder.get("done", done)  # Ollama's
+        has_place = has_place or done is not None or any(name in holder for name in _REASONS)
+    stops_early = is_stream and (values or streamed) and not reasons
+    if done is False or (done is None and (stops_early or (streamed and not is_stream))):
+        reasons.append("incomplete")
+    elif done and not reasons:
+        reasons.append("stop")  # it has a word for it only since 2024
+    return (reasons, natives) if reasons or has_place else None
+
+
+def _holders(values: Iterable[object]) -> Iterator[_Said]:
+    """Yield the objects that may say how the reply ended: only those that are the provider's own, since
+    a model may write any name into what it makes."""
+    for said in filter(_is_object, values):
+        for holder in filter(_is_object, (said, said.get("delta"), said.get("response"))):
+            yield holder
+            for listed in (holder.get("choices"), holder.get("candidates")):
+                for choice in filter(_is_object, listed if isinstance(listed, list) else ()):
+                    if choice.get("index") in (None, 0):
+                        yield choice
+
+
+def _values(body: bytes) -> tuple[list[Any], bool]:
+    """Return the JSON values of a body, and whether it is a stream of them: lines, server-sent events,
+    AWS's frames."""
+    with contextlib.suppress(ValueError, RecursionError):
+        whole = json.loads(body)
+        return (whole if isinstance(whole, list) else [whole]), False
+    splitter: EventStream | LineStream | FrameStream = EventStream()
+    if body.startswith(b"\0"):
+        splitter = FrameStream()
+    elif body.lstrip().startswith(b"{"):
+        splitter = LineStream()
+    values = []
+    with contextlib.suppress(WireError):  # of what comes before it, all was read
+        for event in (*splitter.feed(body), splitter.close()):
+            with contextlib.suppress(ValueError, RecursionError):
+                said = json.loads(b"" if event is None else event.data)
+                inner = said.get("bytes") if _is_object(said) else None  # of Bedrock's InvokeModel
+                values.append(json.loads(b64decode(inner)) if isinstance(inner, str) else said)
+    return values, True
+
+
+def _is_object(value: object) -> TypeGuard[_Said]:
+    return isinstance(value, dict)
+
+
+def _reasons(holder: _Said) -> Iterator[str]:
+    yield from (str(holder[name]) for name in _REASONS if says_why(holder.get(name)))
+    status = str(holder.get("status"))
+    if holder.get("object") == "response" and status in _ENDED:
+        yield status
+    if holder.get("error"):
+        yield "error"
+
+
+# What LiteLLM gives, in the form of the wire.
+
+
+def _whole(answer: Any, limit: object, heard: _Heard) -> _Said:
+    said = _dumped(answer)
+    for choice in said.get("choices", [])[:1]:
+        choice.update(heard.ending(choice.get("finish_reason")) | _cut_by(limit, said))
+    return said
 
 
 def _dumped(said: Any) -> _Said:
@@ -233,27 +369,28 @@ def _cut_by(limit: object, said: _Said) -> _Said:
 
 
 async def _events(
-    stream: Any, deadline: RequestDeadline, limit: object
+    stream: Any, deadline: RequestDeadline, limit: object, heard: _Heard
 ) -> AsyncGenerator[bytes, None]:
-    """Yield a stream as server-sent events, with `[DONE]` where a reason for its end was received."""
+    """Yield a stream as server-sent events, with `[DONE]` where the provider said that it ended."""
     last: _Said = {}
-    reason: object = None
+    word: object = None
     while True:
         try:
             async with deadline.reading():
-                chunk = await _in_its_loop(_next(stream))
+                chunk = await _in_its_loop(heard.during(_next(stream)))
         except Exception as error:  # noqa: BLE001  of LiteLLM, of each provider's SDK
-            broken = _refusal(error)
+            broken = _refusal(error, heard)
             break
         if chunk is None:
-            if reason is not None:
-                yield _event({"choices": [{"index": 0, "delta": {}} | _cut_by(limit, last)]})
+            ending = heard.ending(word) | _cut_by(limit, last)
+            if ending["finish_reason"]:
+                yield _event({"choices": [{"index": 0, "delta": {}} | ending]})
                 yield b"data: [DONE]\n\n"
             return
         said = _dumped(chunk)
         for choice in said.get("choices", []):
-            if "finish_reason" in choice and choice.get("index", 0) == 0:
-                reason = choice["finish_reason"] = getattr(stream, "received_finish_reason", None)
+            if choice.get("index", 0) == 0:
+                word = choice.pop("finish_reason", word)
         last = said if "usage" in said else last
         yield _event(said)
     if isinstance(broken, ClientError):
@@ -298,24 +435,28 @@ class _LiteLLMResponse:
 # LiteLLM's errors, which are OpenAI's with its own words: an answer with a status, where there is one.
 
 _Refused: TypeAlias = tuple[int, Mapping[str, str], _Said]
+_TOO_LATE = 408
 _TOLD = ("retry-after", "retry-after-ms", "x-should-retry")
 
 
-def _refusal(error: Exception) -> ClientError | _Refused:
+def _refusal(error: Exception, heard: _Heard) -> ClientError | _Refused:
     """Return the answer that an error stands for, or an error of this library where there was none."""
     error = getattr(error, "original_exception", None) or error  # in the middle of a stream
-    if isinstance(error, TimeoutError | asyncio.TimeoutError | _openai.APITimeoutError):
+    said_late = heard.refused is not None and heard.refused.status_code == _TOO_LATE
+    timed_out = isinstance(error, TimeoutError | asyncio.TimeoutError | _openai.APITimeoutError)
+    if timed_out and not said_late:
         slow = ConnectionFailed("LiteLLM did not answer within the time limit")
         slow.retryable = False  # the provider may still be at work on it
         return slow
-    if isinstance(error, _openai.APIConnectionError):
+    if isinstance(error, _openai.APIConnectionError) and not timed_out:
         return ConnectionFailed("LiteLLM: the provider was not reached, or the connection broke")
     status = getattr(error, "status_code", None)
     if not isinstance(error, _openai.OpenAIError) or not isinstance(status, int):
-        return RequestError(f"LiteLLM made no request ({type(error).__name__})")
+        lacks = f": {error.name}" if isinstance(error, ImportError) and error.name else ""
+        return RequestError(f"LiteLLM made no request ({type(error).__name__}{lacks})")
     is_filter = isinstance(error, _litellm.ContentPolicyViolationError)
     code = "content_policy_violation" if is_filter else getattr(error, "code", None) or status
     said = {"message": str(error), "type": getattr(error, "type", None), "code": str(code)}
-    given = getattr(getattr(error, "response", None), "headers", {})
+    given = {} if heard.refused is None else heard.refused.headers
     headers = {name: given[name] for name in _TOLD if name in given}
     return status if 400 <= status < 600 else 500, headers, {"error": said}

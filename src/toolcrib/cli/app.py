@@ -10,6 +10,7 @@ With `--json`, stdout holds exactly one JSON value, that of a failure being
 from __future__ import annotations
 
 import asyncio
+import errno
 import inspect
 import io
 import re
@@ -34,6 +35,7 @@ from toolcrib.cli.options import (
 from toolcrib.cli.render import print_json, printable
 from toolcrib.errors import ToolcribError
 
+_NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
 _DATABASES = frozenset(("--audit", "--log", "--store"))
 
 # The examples that end the help of each command; a test parses them all.
@@ -215,6 +217,9 @@ def _let_streams_take_all_text() -> None:
 
 def _unexpected(error: Exception, *, debug: bool, as_json: bool) -> int:
     usage = getattr(error, "format_message", None)  # click's, in whichever copy typer uses
+    if isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM:
+        told = ToolcribError(f"the output, or a file, could not be written: {error.strerror}")
+        return _failed(told, 1, debug=debug, as_json=as_json)
     if usage is None:
         return _failed(error, 1, debug=debug, as_json=as_json)
     if not usage():  # no command was given, and the help has been shown

@@ -46,7 +46,7 @@ T = TypeVar("T")
 KEY = "TOOLCRIB_AUDIT_KEY"
 DATABASE = "sqlite:///crib.db"
 _SQLITE = re.compile(r"sqlite(?:\+[a-z]+)?://(?:/([^?]*))?(?:\?.*)?", re.DOTALL)
-_PASSWORD = re.compile(r"(://[^:/@]*:).*(@)|([?&]password=)[^&]*", re.DOTALL)
+_PASSWORD = re.compile(r"(://[^:/@]*:).*(@)", re.DOTALL)
 _MAGIC = b"SQLite format 3\0"
 _LISTED = 20
 _STATUSES: tuple[RecordStatus, ...] = get_args(RecordStatus)
@@ -368,8 +368,11 @@ def check_was_log(url: str) -> None:
 
 
 def without_password(url: str) -> str:
-    """Return the URL with its password replaced by `***`."""
-    return _PASSWORD.sub(lambda found: f"{found[1] or found[3]}***{found[2] or ''}", url)
+    """Return the URL with its password replaced by `***`, and what follows a `?` by `…`: drivers have
+    many names for a password."""
+    hidden = _PASSWORD.sub(r"\1***\2", url)
+    before, mark, _ = hidden.partition("?")
+    return f"{before}?…" if mark else before
 
 
 def filter_of(

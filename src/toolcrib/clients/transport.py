@@ -11,17 +11,16 @@ import contextlib
 import io
 import math
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from urllib.parse import urlsplit
-from weakref import WeakSet
 
 import msgspec
 
 from toolcrib.clients.server import proxy_of, remembered, secrets_of
+from toolcrib.connections import Kept, Pool, aiohttp_library, connector_class, is_closed
 from toolcrib.errors import (
     AuthenticationError,
     ClientError,
@@ -116,21 +115,6 @@ def _finite(when: float) -> float | None:
 # What aiohttp says of a connection that failed, in words that quote nothing of the request.
 
 
-def aiohttp_library() -> ModuleType:
-    try:
-        import aiohttp
-    except ImportError:
-        raise MissingExtraError("http", "a client over HTTP") from None
-    return aiohttp
-
-
-def is_closed(error: Exception) -> bool:
-    """Return whether the other side had gone, before it answered anything (RFC 9112, 9.3.1)."""
-    known = aiohttp_library()
-    gone = (known.ServerDisconnectedError, known.ClientOSError, ConnectionError)
-    return isinstance(error, gone) and not isinstance(error, TimeoutError)
-
-
 def failure_of(error: Exception, server: str) -> ConnectionFailed:
     """Return an error that says what broke and quotes nothing. Raise it outside of the handler.
 
@@ -161,15 +145,6 @@ def failure_of(error: Exception, server: str) -> ConnectionFailed:
     return failure
 
 
-# Connections that are used again: aiohttp's, one pool an event loop.
-#
-# Rule: aiohttp is imported when the first pool is opened, and only its public interface is used.
-
-
-CONNECTIONS = 1000
-"""The most that are open at once in one event loop, as in OpenAI's own client; more wait their turn."""
-
-
 def open_session() -> aiohttp.ClientSession:
     """Return a session without cookies or time limits, which reports its steps to a `RequestDeadline`.
 
@@ -182,7 +157,7 @@ def open_session() -> aiohttp.ClientSession:
     steps.on_connection_reuseconn.append(_on_connected)
     session: aiohttp.ClientSession = library.ClientSession(
         timeout=library.ClientTimeout(total=None),
-        connector=_connector_class()(),
+        connector=connector_class()(),
         cookie_jar=library.DummyCookieJar(),
         headers={"User-Agent": "toolcrib", "Accept-Encoding": ASKED_CODINGS},
         auto_decompress=False,  # aiohttp does not notice that a packed body was cut
@@ -201,54 +176,6 @@ async def _on_connecting(_session: object, deadline: RequestDeadline, _event: ob
 
 async def _on_connected(_session: object, deadline: RequestDeadline, _event: object) -> None:
     deadline.on_connected()
-
-
-async def kept_open(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
-    """Hold a session open. A loop that ends closes its generators, and so the session."""
-    try:
-        yield
-    finally:
-        await session.close()
-
-
-async def _is_spoilt(connection: Any) -> bool:
-    """Return whether something came on a reused connection that nobody had asked for: a second answer,
-    which would be taken for that to the next request, of whichever conversation.
-
-    What has arrived is read in the loop's next turn, and known in the one after it.
-    """
-    try:
-        for _ in range(2):
-            await asyncio.sleep(0)
-    except BaseException:
-        connection.close()
-        raise
-    spoilt: bool = connection.protocol is None or connection.protocol.should_close
-    return spoilt
-
-
-@cache
-def _connector_class() -> Any:
-    """Return a subclass of aiohttp's connector, made once aiohttp is imported.
-
-    Rule: a request goes out only on a connection on which nothing waits to be read.
-    """
-    base: Any = aiohttp_library().TCPConnector
-
-    class Connector(base):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__(limit=CONNECTIONS)
-            self.used = WeakSet[Any]()
-
-        async def connect(self, *args: Any, **kwargs: Any) -> Any:
-            connection = await super().connect(*args, **kwargs)
-            while connection.protocol in self.used and await _is_spoilt(connection):
-                connection.close()
-                connection = await super().connect(*args, **kwargs)
-            self.used.add(connection.protocol)
-            return connection
-
-    return Connector
 
 
 LINGER = 0.2
@@ -427,11 +354,11 @@ class AiohttpTransport:
     @names_wrong_types
     def __init__(self, timeouts: Timeouts | None = None) -> None:
         self._timeouts = timeouts or Timeouts()
-        self._sessions: dict[asyncio.AbstractEventLoop, _Kept] = {}
+        self._pool = Pool(open_session)
         self._proxies: dict[str, str | None] = {}
 
     async def send(self, request: Outgoing) -> Response:
-        kept, server = await self._kept(), request.server
+        kept, server = await self._pool.kept(), request.server
         session, proxy = kept.session, self._proxy(server, request.url)
         while True:
             deadline = RequestDeadline(self._timeouts, request.until)
@@ -472,11 +399,7 @@ class AiohttpTransport:
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop. What is still read by them fails."""
-        kept = self._sessions.pop(asyncio.get_running_loop(), None)
-        if kept is not None:
-            for response in list(kept.read):
-                response.end()
-            await kept.keeper.aclose()
+        await self._pool.aclose()
 
     @property
     def total(self) -> float | None:
@@ -496,18 +419,6 @@ class AiohttpTransport:
             self._proxies[server] = proxy_of(url)
         return self._proxies[server]
 
-    async def _kept(self) -> _Kept:
-        loop = asyncio.get_running_loop()
-        kept = self._sessions.get(loop)
-        if kept is None or kept.session.closed:
-            for old in list(self._sessions):  # at once: another thread may add its own
-                if old.is_closed():
-                    self._sessions.pop(old, None)
-            session = open_session()
-            kept = self._sessions[loop] = _Kept(session, kept_open(session), WeakSet())
-            await anext(kept.keeper)
-        return kept
-
 
 def _stopped() -> Iterator[bytes]:
     raise ValueError("the connection broke in the middle of the reply")
@@ -518,23 +429,15 @@ def _body(data: bytes) -> bytes | io.BytesIO:
     return data if len(data) <= _LARGE else io.BytesIO(data)
 
 
-class _Kept(NamedTuple):
-    """An event loop's session, what closes it, and the answers that are being read."""
-
-    session: aiohttp.ClientSession
-    keeper: AsyncGenerator[None, None]
-    read: WeakSet[_AiohttpResponse]
-
-
 class _AiohttpResponse:
     def __init__(
-        self, response: aiohttp.ClientResponse, server: str, deadline: RequestDeadline, kept: _Kept
+        self, response: aiohttp.ClientResponse, server: str, deadline: RequestDeadline, kept: Kept
     ) -> None:
         self._response = response
         self._deadline = deadline
         self._server = server
         self._kept = kept
-        kept.read.add(self)
+        kept.read.add(response)
         self.status = response.status
         self.headers = {name.lower(): value for name, value in response.headers.items()}
         self.delimited = is_delimited(self.headers)
@@ -563,13 +466,8 @@ class _AiohttpResponse:
                 break
         raise failure
 
-    def end(self) -> None:
-        """End the wait for a body whose connection is being closed:
-        aiohttp does not wake the waiter."""
-        self._response.content.set_exception(aiohttp_library().ClientConnectionError())
-
     async def aclose(self, *, whole: bool) -> None:
-        self._kept.read.discard(self)
+        self._kept.read.discard(self._response)
         content = self._response.content
         try:
             if whole and not content.at_eof():

@@ -45,7 +45,7 @@ from toolcrib.values.call import (
     ToolCall,
 )
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonObject, JsonValue, Veiled, encodable, fresh
+from toolcrib.values.json import JsonObject, JsonValue, Veiled, fresh, sentence
 from toolcrib.values.message import Offer
 from toolcrib.values.typed import check_type
 
@@ -335,7 +335,7 @@ def _failed(raised: BaseException, stage: Stage, failed: Failed) -> tuple[Hydrat
 def _text_of(raised: ToolError) -> str:
     """Return what an author says to the model; nothing where it is no text."""
     said: object = raised.safe_text
-    return encodable(said) if isinstance(said, str) else ""
+    return sentence(said) if isinstance(said, str) else ""
 
 
 def _violations(

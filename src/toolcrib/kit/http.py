@@ -1,7 +1,5 @@
 """Asking the web, guarded: a request reaches the servers that were named, at public addresses only.
 
-One call is one request: nothing is sent a second time.
-
 Two checks, neither of which replaces the other. The origin of the URL has to be one of those that are
 allowed. The address is judged where the socket for it is made, after all resolving, so that no name
 can mean one address when it is checked and another one when it is used (DNS rebinding).
@@ -11,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from weakref import WeakSet
 
 import msgspec
 
+from toolcrib.connections import Pool, connector_class, is_closed
 from toolcrib.errors import CapabilityError, MissingExtraError, SourceError
-from toolcrib.threads import in_thread
+from toolcrib.threads import cancel_requests, in_thread
 from toolcrib.tools import capability
 from toolcrib.values.typed import Checked, names_wrong_types
 
@@ -99,10 +99,17 @@ def may_reach(host: str, private: tuple[Network, ...]) -> bool:
 
 
 if TYPE_CHECKING:
-    from aiohttp import ClientRequest, ClientResponse, ClientSession
+    from aiohttp import (
+        ClientHandlerType,
+        ClientMiddlewareType,
+        ClientRequest,
+        ClientResponse,
+        ClientSession,
+    )
     from yarl import URL
 
 _NOT_ALLOWED = "that server is not among those that may be asked"
+_REFUSED = "the address may not be reached"
 _NOT_PUBLIC = "has no public address, and may not be asked"
 _TOO_SLOW = "did not answer in time"
 _TOO_LARGE = "gave too large an answer"
@@ -159,6 +166,11 @@ class GuardedHttp:
     public: for a private server, or one of a test (`allow=["http://127.0.0.1:8000"],
     private=["127.0.0.0/8"]`). The proxies of the environment are not used: a proxy does the
     resolving itself. Raises MissingExtraError without the extra `http`, SourceError for a wrong entry.
+
+    With `keep`, connections of what only reads (GET, HEAD) are used again, until `aclose` or the end of
+    the event loop: their addresses were judged when they were made. Whatever else is asked has a
+    connection of its own: of one that its server has closed meanwhile nobody could say whether the
+    request was done.
     """
 
     @names_wrong_types
@@ -168,6 +180,7 @@ class GuardedHttp:
         allow: Iterable[str],
         private: Iterable[str] = (),
         limits: HttpLimits | None = None,
+        keep: bool = False,
     ) -> None:
         if find_spec("aiohttp") is None:
             raise _missing()
@@ -176,6 +189,12 @@ class GuardedHttp:
         self.limits = limits or HttpLimits()
         self._allowed = frozenset(_origin(entry) for entry in allow)
         self._private = tuple(_network(entry) for entry in private)
+        self._pool = Pool(partial(_session, self._private, keep=True)) if keep else None
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop; what was closed can be used again."""
+        if self._pool is not None:
+            await self._pool.aclose()
 
     async def get(self, url: str, query: Mapping[str, str]) -> HttpAnswer:
         target = _url(url)
@@ -203,40 +222,67 @@ class GuardedHttp:
         """Ask for the URL that was judged, and not for another reading of it."""
         if url is None or _origin_of(url) not in self._allowed:
             raise Unanswered(_NOT_ALLOWED, retryable=False, sent=False)
+        request = _Request(method, url.with_fragment(None), headers, body)
         library = _aiohttp()
-        gate = _Gate(self._private)
-        status = 0
         try:
-            async with (
-                asyncio.timeout(self.limits.seconds),
-                _session(library, gate) as session,
-                session.request(
-                    method,
-                    url.with_fragment(None),
-                    headers=headers,
-                    data=body,
-                    allow_redirects=False,
-                    skip_auto_headers=("Content-Type",),
-                    middlewares=(_once(),),
-                ) as response,
-            ):
-                status = response.status
-                return await self._answer(response)
+            async with asyncio.timeout(self.limits.seconds):
+                return await self._answered(request)
         except _NotTaken as not_taken:
             failure = not_taken.why
         except TimeoutError:
             failure = _TOO_SLOW
         except library.ClientSSLError:
             failure = _NOT_TRUSTED
-        except (library.ClientConnectorError, library.InvalidURL):
+        except library.ClientConnectorError as error:
+            failure = _NOT_PUBLIC if _REFUSED in str(error.os_error) else _NOT_REACHED
+        except library.InvalidURL:
             failure = _NOT_REACHED
         except (library.ClientError, OSError, ValueError):
             failure = _BROKEN
-        if gate.refused:
-            failure = _NOT_PUBLIC
         raise Unanswered(
-            f"{url.host} {failure}", retryable=not gate.refused, sent=gate.connected, status=status
+            f"{url.host} {failure}",
+            retryable=failure != _NOT_PUBLIC,
+            sent=request.connected,
+            status=request.status,
         )
+
+    async def _answered(self, request: _Request) -> HttpAnswer:
+        """Send a request by a connection of its own, or one that is kept; if that was closed meanwhile,
+        by the next."""
+        if self._pool is None or request.method not in _READING:
+            async with _session(self._private, keep=False) as session:
+                return await self._sent(request, session)
+        kept, cancels = await self._pool.kept(), cancel_requests()
+        while True:
+            request.fresh = False
+            try:
+                return await self._sent(request, kept.session, kept.read)
+            except (_aiohttp().ClientError, OSError) as error:
+                over = request.fresh or request.status or kept.session.closed
+                if over or not is_closed(error):
+                    raise
+            except asyncio.CancelledError:  # of aiohttp, where somebody closed the session
+                if not kept.session.closed or cancel_requests() > cancels:
+                    raise
+                raise _NotTaken(_BROKEN) from None
+
+    async def _sent(
+        self, request: _Request, session: ClientSession, read: WeakSet[ClientResponse] | None = None
+    ) -> HttpAnswer:
+        async with session.request(
+            request.method,
+            request.url,
+            headers=request.headers,
+            data=request.body,
+            allow_redirects=False,
+            skip_auto_headers=("Content-Type",),
+            middlewares=(_once(),),
+            trace_request_ctx=request,
+        ) as response:
+            request.status = response.status
+            if read is not None:
+                read.add(response)
+            return await self._answer(response)
 
     async def _answer(self, response: ClientResponse) -> HttpAnswer:
         if 300 <= response.status < 400:
@@ -260,22 +306,52 @@ class _NotTaken(Exception):  # noqa: N818  an outcome; it never leaves this file
         self.why = why
 
 
-class _Gate:
-    """Makes the sockets of one request, to addresses that may be reached; `refused` if one may not.
+_READING = ("GET", "HEAD")
 
-    `connected` is set when a connection is there, by which the request may have been sent.
+
+def _once() -> ClientMiddlewareType:
+    """Return a middleware that lets one request out.
+
+    aiohttp sends one of an idempotent method again when the connection breaks, and has no switch for
+    it: what was done would be done twice, by one approval.
+    """
+    sent = False
+
+    async def send(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        nonlocal sent
+        if sent:
+            raise _aiohttp().ServerDisconnectedError
+        sent = True
+        return await handler(request)
+
+    return send
+
+
+class _Request:
+    """A request, and how far it came.
+
+    `connected` is set when there is a connection, by which it may have been sent; `fresh` says that it
+    was made for this request, and `status` is that of the answer, once there is one.
     """
 
+    def __init__(
+        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None
+    ) -> None:
+        self.method, self.url, self.headers, self.body = method, url, headers, body
+        self.connected = self.fresh = False
+        self.status = 0
+
+
+class _Gate:
+    """Makes the sockets of connections, to addresses that may be reached."""
+
     def __init__(self, private: tuple[Network, ...]) -> None:
-        self.refused = False
-        self.connected = False
         self._private = private
 
     def __call__(self, info: tuple[Any, ...]) -> socket.socket:
         family, kind, protocol, _name, address = info
         if not may_reach(str(address[0]), self._private):
-            self.refused = True
-            raise OSError("the address may not be reached")
+            raise OSError(_REFUSED)
         made = socket.socket(family, kind, protocol)
         made.setblocking(False)
         return made
@@ -312,46 +388,40 @@ class _Resolver:
         """Do nothing: there is nothing to close."""
 
 
-def _once() -> Callable[..., Awaitable[ClientResponse]]:
-    """Return a middleware that lets one request out.
-
-    aiohttp sends one of an idempotent method again when the connection breaks, and has no switch for
-    it: what was done would be done twice, by one approval.
-    """
-    sent = False
-
-    async def send(
-        request: ClientRequest, handler: Callable[[ClientRequest], Awaitable[ClientResponse]]
-    ) -> ClientResponse:
-        nonlocal sent
-        if sent:
-            raise _NotTaken(_BROKEN)
-        sent = True
-        return await handler(request)
-
-    return send
-
-
-def _session(library: ModuleType, gate: _Gate) -> ClientSession:
-    """Return a session for one request, which shares no connection, cookie or
-    resolved name with the next."""
-
-    async def connected(*_: Any) -> None:
-        gate.connected = True
-
-    tracing = library.TraceConfig()
-    tracing.on_connection_create_end.append(connected)
+def _session(private: tuple[Network, ...], *, keep: bool) -> ClientSession:
+    """Return a session, which shares no connection, cookie or resolved name with another. It tells each
+    request, its `trace_request_ctx`, of the connection. Without `keep` it is for one request."""
+    library = _aiohttp()
+    steps = library.TraceConfig(trace_config_ctx_factory=_request_of)
+    steps.on_connection_create_start.append(_connecting)
+    steps.on_connection_create_end.append(_connected)
+    steps.on_connection_reuseconn.append(_connected)
     session: ClientSession = library.ClientSession(
-        connector=library.TCPConnector(
-            resolver=_Resolver(), socket_factory=gate, use_dns_cache=False, force_close=True
+        connector=connector_class()(
+            resolver=_Resolver(),
+            socket_factory=_Gate(private),
+            use_dns_cache=False,
+            force_close=not keep,
         ),
         cookie_jar=library.DummyCookieJar(),
         headers={"User-Agent": "toolcrib", "Accept-Encoding": "identity"},
         auto_decompress=False,
         trust_env=False,
-        trace_configs=[tracing],
+        trace_configs=[steps],
     )
     return session
+
+
+def _request_of(trace_request_ctx: _Request) -> _Request:
+    return trace_request_ctx
+
+
+async def _connecting(_session: object, request: _Request, _event: object) -> None:
+    request.fresh = True
+
+
+async def _connected(_session: object, request: _Request, _event: object) -> None:
+    request.connected = True
 
 
 def _origin(entry: str) -> tuple[str, str, int]:

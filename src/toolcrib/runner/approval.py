@@ -237,11 +237,10 @@ def _checked_arguments(arguments: object, by: str) -> JsonObject:
         raise NotArguments(
             "edited arguments are nested too deep, or hold themselves, which is not JSON", by
         ) from None
-    except (TypeError, ValueError):
-        raise NotArguments(
-            "edited arguments are not JSON: they hold NaN, an infinity, or what is no JSON value",
-            by,
-        ) from None
+    except (TypeError, ValueError) as error:
+        too_long = str(error).startswith("Exceeds the limit")  # Python's own words
+        why = "an integer has too many digits" if too_long else str(error)
+        raise NotArguments(f"edited arguments are not JSON: {why}", by) from None
     if isinstance(parsed, ParseFailure):
         raise NotArguments(f"edited arguments: {parsed.message}", by)
     return parsed.value

@@ -55,7 +55,7 @@ from toolcrib.values.content import ToolContent
 from toolcrib.values.context import CallContext
 from toolcrib.values.decision import ApprovalRequest, Caller
 from toolcrib.values.definition import ALL
-from toolcrib.values.json import JsonValue, encodable, json_copy, sha256_hex
+from toolcrib.values.json import JsonValue, encodable, json_copy, sentence, sha256_hex
 from toolcrib.values.record import Outcome
 
 _MAIN = "__toolcrib_main__"  # what the program's own file is loaded as: no `__name__ == "__main__"`
@@ -152,8 +152,7 @@ def _ending(raised: BaseException) -> Ending:
         case ToolError() if isinstance(raised.safe_text, str):
             own = raised.retryable
             again = None if own is None else bool(own)
-            text = encodable(raised.safe_text)
-            return SafeText(text, again, _kind_of(raised), model_text(raised))
+            return SafeText(sentence(raised.safe_text), again, _kind_of(raised), model_text(raised))
         case MissingExtraError():
             return ExtraMissing(str(raised.extra), str(raised.feature))
         case Unusable():

@@ -31,8 +31,8 @@ from toolcrib.values.record import CallError
 Steps: TypeAlias = tuple[str | int, ...]
 _ABSENT: Final[Any] = object()
 _CHANGED = (
-    "The tool would get something else than the edited arguments say{}: what was left as it was shown "
-    "would be changed by a validator, or by a default. The call did not run."
+    "The tool would get something else than the edited arguments say{}: a validator, or a default, "
+    "would change again what was shown or written. The call did not run."
 )
 _STANDS_FOR = (
     "A default that is no JSON was put where it was not shown: what was shown is only its type. The "

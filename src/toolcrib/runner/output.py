@@ -32,7 +32,7 @@ from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter
 from toolcrib.schema.references import EACH, split_path
 from toolcrib.tools import Tool
 from toolcrib.values.call import Hydrated, ToolCall
-from toolcrib.values.content import PartInfo, ToolContent, holds_part, info_of, weight_of
+from toolcrib.values.content import PartInfo, ToolContent, holds_content, info_of, weight_of
 from toolcrib.values.definition import ALL, UNDECLARED, All, ToolDefinition, Visibility
 from toolcrib.values.json import (
     JsonObject,
@@ -97,6 +97,7 @@ class Unusable(Exception):  # noqa: N818  an outcome; only `on_exception` is giv
 
 
 NO_JSON = "it is not JSON"
+_NO_CONTENT = "it is no content, which the return type promises"
 _NO_PART = "a part of it has data that is no base64, or a text with a lone surrogate"
 _ONE_NAME = "two of its keys are one name in JSON"
 _DEEPEST = 50
@@ -131,6 +132,8 @@ def check_output(
         raise
     except BaseException:  # noqa: BLE001  to look at a value may be to run an author's code
         return not_json(value)
+    if checked.content is None and tool.instead is not None and checked.value not in tool.instead:
+        return Unusable(_NO_CONTENT)
     validator = tool.output_validator
     try:
         if validator is not None and not validator.is_valid(checked.value):
@@ -278,7 +281,7 @@ def json_text(value: object, max_bytes: int) -> bytes:
 def _plain(value: object) -> object:
     """Convert a struct of msgspec, and what pydantic knows within it. Raises TypeError for content,
     which is no JSON and stands in no value."""
-    if holds_part(value):
+    if holds_content(value):
         raise TypeError
     return msgspec.to_builtins(value, enc_hook=to_jsonable_python)
 
@@ -412,7 +415,8 @@ def unmasked(definition: ToolDefinition, edited: JsonObject, original: JsonObjec
 
 
 def masks_a_part(definition: ToolDefinition, edited: JsonObject) -> bool:
-    """Return whether a mask stands for a part of a secret argument: nobody can mean that text."""
+    """Return whether a mask stands within a secret argument, in a text or a name too: nobody means
+    that, who was shown nothing of it."""
     return any(
         value != MASK and _is_secret(definition, name) and _holds_mask(value)
         for name, value in edited.items()
@@ -420,9 +424,11 @@ def masks_a_part(definition: ToolDefinition, edited: JsonObject) -> bool:
 
 
 def _holds_mask(value: JsonValue) -> bool:
-    if isinstance(value, _CONTAINERS):
-        return any(map(_holds_mask, value.values() if isinstance(value, dict) else value))
-    return value == MASK
+    if isinstance(value, dict):
+        return any(MASK in name or _holds_mask(below) for name, below in value.items())
+    if isinstance(value, list):
+        return any(map(_holds_mask, value))
+    return isinstance(value, str) and MASK in value
 
 
 _Json = TypeVar("_Json")

@@ -92,15 +92,24 @@ class CallFacts(msgspec.Struct, gc=False):
             self.shown, self.defaulted = public_view(hydrated)
 
     def take_edit(self, hydrated: HydrationResult) -> None:
-        """Take a call whose arguments an approver changed; the digest stays that of what was sent, and
-        so do what is shown, and the notes on that, if the change did not fit."""
-        if isinstance(hydrated, Hydrated):
+        """Take a call whose arguments an approver changed. How the model's call came stays what it
+        was: its digest, the liberties taken in reading it, and who repaired it. Notes on arguments are
+        on those that the record shows, which are the model's where the change did not fit."""
+        came, fits = self.hydrated.provenance, isinstance(hydrated, Hydrated)
+        now = hydrated.provenance.notes if fits else ()
+        kept = (n for n in came.notes if n not in now and not (fits and _is_on_arguments(n)))
+        provenance = msgspec.structs.replace(
+            hydrated.provenance,
+            repaired=came.repaired,
+            repaired_by=came.repaired_by,
+            notes=(*kept, *now),
+        )
+        hydrated = msgspec.structs.replace(hydrated, provenance=provenance)
+        if fits:
             self.take(hydrated)
             self.edit = "taken"
-            return
-        notes = self.hydrated.provenance.notes
-        provenance = msgspec.structs.replace(hydrated.provenance, notes=notes)
-        self.hydrated = msgspec.structs.replace(hydrated, provenance=provenance)
+        else:
+            self.hydrated = hydrated
 
     def failed(self, error: CallError, told: str = "") -> Failed:
         if self.scope.answers and self.approved_by is None and error.code not in _NO_YES:
@@ -218,6 +227,11 @@ class CallFacts(msgspec.Struct, gc=False):
             yield definition.digest, partial(_defined, definition)
         for attachment in self.scope.attachments:
             yield f"{attachment.run_id}/{attachment.digest}", partial(_as_it_is, attachment)
+
+
+def _is_on_arguments(note: str) -> bool:
+    """Return whether a note is on what the arguments are, and not on how they came."""
+    return note == "normalised" or note.startswith("undeclared:")
 
 
 def _is_edit(answer: Approve, asked: ApprovalRequest) -> bool:

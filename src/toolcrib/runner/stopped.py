@@ -18,7 +18,7 @@ from toolcrib.failures import log_raised
 from toolcrib.threads import Work, cancel_requests
 from toolcrib.values.call import Rejected, ToolCall
 from toolcrib.values.decision import ApprovalRequest
-from toolcrib.values.json import encodable
+from toolcrib.values.json import sentence
 from toolcrib.values.record import LEFT_BEHIND, CallError
 
 NOT_ITS_OWN = (KeyboardInterrupt, GeneratorExit)
@@ -145,7 +145,7 @@ def rejection(rejected: Rejected) -> CallError:
 def model_text(raised: BaseException) -> str:
     """Return what the model alone is told of an exception, if its author says something."""
     text = getattr(raised, "model_text", "") if isinstance(raised, ToolError) else ""
-    return encodable(text) if isinstance(text, str) else ""
+    return sentence(text) if isinstance(text, str) else ""
 
 
 def safe_error(raised: BaseException, *, again: bool) -> CallError:
@@ -161,7 +161,7 @@ def safe_error(raised: BaseException, *, again: bool) -> CallError:
             code = ErrorCode.OUTCOME_UNKNOWN
         own = raised.retryable
         retryable = again if own is None else bool(own)
-        return CallError.of(code, encodable(raised.safe_text), retryable=retryable)
+        return CallError.of(code, sentence(raised.safe_text), retryable=retryable)
     if isinstance(raised, MissingExtraError):
         return CallError.of(ErrorCode.NOT_RUNNABLE, raised.advice)
     return CallError.of(ErrorCode.TOOL_ERROR, retryable=again)

@@ -279,24 +279,27 @@ def _character(character: str) -> bytes:
     in_url = "".join(f"%(?:25){{0,3}}{byte:02x}" for byte in plain)
     units = character.encode("utf-16-be", "surrogatepass").hex()
     in_json = "".join(f"\\\\{{1,7}}u{units[at : at + 4]}" for at in range(0, len(units), 4))
-    escaped = f"(?i:{in_url}|{in_json})".encode()
+    in_form = r"|\+" if character == " " else ""
+    escaped = f"(?i:{in_url}|{in_json}){in_form}".encode()
     return b"(?:\\\\{0,7}" + re.escape(plain) + b"|" + escaped + b")"
 
 
-# Secrets that an answer spells piece by piece: a few letters in each event of its stream.
+# Secrets that an answer spells piece by piece, a few letters in each event of its stream, or by the
+# numbers of letters that JSON need not escape.
 #
 # What is joined is the text at one place of all events, as their readers join it.
 
 _LINE = re.compile(
     rb"(?:^|(?<=\r))(?:\xef\xbb\xbf)?(?:data:[ \t]*)?(\{[^\r\n]*\})[ \t]*(?:\r|$)", re.MULTILINE
 )
+_ESCAPED_LETTER = re.compile(rb"\\u00(?:3[0-9]|[46][1-9a-f]|[57][0-9a])", re.IGNORECASE)
 _HEAD = struct.Struct(">II")  # whole length, length of the headers
 _HEAD_SIZE, _CRC_SIZE = 12, 4
 
 
 def unspelled(chunks: list[bytes], secrets: Iterable[str]) -> list[bytes]:
-    """Return the chunks of an event stream without what its events spell;
-    those of anything else as they are.
+    """Return the chunks of an event stream, or of JSON, without what its texts spell; those of anything
+    else as they are.
 
     An AWS event stream has no secret in it at all afterwards, and is whole.
     """
@@ -304,7 +307,10 @@ def unspelled(chunks: list[bytes], secrets: Iterable[str]) -> list[bytes]:
     framed = body.startswith(b"\0")
     events = list(_frames(body) if framed else _lines(body))
     if len(events) < 2 and not framed:
-        return chunks
+        whole = _value(body) if _ESCAPED_LETTER.search(body) else None
+        if whole is None:
+            return chunks
+        events = [_LocatedValue(0, len(body), whole)]
     texts: dict[tuple[Any, ...], list[_Leaf]] = defaultdict(list)
     for event in events:
         for leaf in _leaves(event):

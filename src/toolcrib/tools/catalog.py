@@ -240,8 +240,8 @@ class Catalog:
     ) -> Catalog:
         """Tools from dictionaries `{name, description, input_schema, output_schema?}`.
 
-        Dictionaries of OpenAI's, Anthropic's and MCP's form are taken, too. What is a tool already (a
-        definition, a catalog, what is decorated) stays the tool that it is.
+        Dictionaries of OpenAI's, Anthropic's, Gemini's and MCP's form are taken, too. What is a tool
+        already (a definition, a catalog, what is decorated) stays the tool that it is.
 
         Dictionaries that you give are taken for your own code: their tools ask only if `marks` say so.
         What comes out of a file or from a server does not become yours by `json.loads`: read it by

@@ -299,6 +299,7 @@ class Tool(Generic[P, R]):
         "definition",
         "has_factories",
         "imported",
+        "instead",
         "is_class",
         "needs",
         "output_validator",
@@ -324,6 +325,7 @@ class Tool(Generic[P, R]):
         needs: tuple[Need, ...] = (),
         context_parameter: str | None = None,
         imported: Imported | None = None,
+        instead: tuple[JsonValue, ...] | None = None,
         is_class: bool = False,
         blocking: bool = False,
         streaming: bool = False,
@@ -348,6 +350,7 @@ class Tool(Generic[P, R]):
         self.needs = needs
         self.context_parameter = context_parameter
         self.imported = imported
+        self.instead = instead
         self.is_class = is_class
         self.blocking = blocking
         self.streaming = streaming

@@ -49,6 +49,7 @@ from toolcrib.tools.capability import interface_name
 from toolcrib.tools.component import ATTRIBUTE, Tool, ToolComponent, tool_of
 from toolcrib.tools.signature import (
     Signature,
+    instead_of_content,
     read_class,
     read_function,
     sole_object,
@@ -337,6 +338,8 @@ def _define(
     output = _output(name, signature, options)
     made = validators(name, given, output, options)
     checks["validator"], checks["output_validator"] = made
+    if output is None and options.output_schema is None:
+        checks["instead"] = instead_of_content(signature.returns)
     if signature.streams:
         options = with_feature(options, "streaming")
     definition = build_definition(name, signature.description, given, output, options)
@@ -465,9 +468,9 @@ def _check_accepts(name: str, signature: Signature, schema: JsonObject) -> None:
 
 # Tools and dictionaries: `{name, description, input_schema, output_schema?}`, both ways.
 #
-# The forms of a tool in requests to OpenAI (Chat Completions and Responses) and Anthropic are taken,
-# too: what is written for a request anyway need not be written twice. So is MCP's, as imported, since a
-# server sent it. Members about the request (Anthropic's `cache_control`) are left out.
+# The forms of a tool in requests to OpenAI (Chat Completions and Responses), Anthropic and Gemini are
+# taken, too: what is written for a request anyway need not be written twice. So is MCP's, as imported,
+# since a server sent it. Members about the request (Anthropic's `cache_control`) are left out.
 
 _KEYS = ("name", "description", "input_schema", "output_schema")
 # What providers and MCP call it.

@@ -34,6 +34,7 @@ from toolcrib.schema.derive.plain import is_field
 from toolcrib.schema.docstring import DocumentedSignature, class_doc
 from toolcrib.tools.capability import Need, is_context, need_of
 from toolcrib.values.content import NO_TEXT, ToolContent
+from toolcrib.values.json import JsonValue
 
 # What a function takes, as its own code says it, or else as `inspect` does.
 #
@@ -328,6 +329,21 @@ def structured_hint(hint: Any, level: int = 0) -> Any:
         "the return type has content within a value: content stands alone, in a list, or beside a "
         "value, as ToolContent(value, parts=[…])"
     )
+
+
+def instead_of_content(hint: Any) -> tuple[JsonValue, ...] | None:
+    """Return the JSON values that may stand in place of content by a hint of it: none by `Image`, null
+    by `Image | None`, an empty list by `list[Image]`. None for any other hint."""
+    origin, inner = get_origin(hint), [arm for arm in get_args(hint) if arm is not Ellipsis]
+    if hint is ToolContent or hint in NO_TEXT:
+        return ()
+    if origin is Annotated:
+        return instead_of_content(inner[0])
+    found = [(None,) if arm is NoneType else instead_of_content(arm) for arm in inner]
+    if origin in (Union, UnionType) and None not in found:
+        return tuple(value for values in found for value in values or ())
+    is_list = origin in _LISTS_OF_CONTENT and found and all(values == () for values in found)
+    return ([],) if is_list else None
 
 
 def sole_object(signature: Signature) -> Any:

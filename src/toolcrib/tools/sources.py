@@ -27,7 +27,13 @@ from toolcrib.tools.catalog import Catalog, Tools
 from toolcrib.tools.component import ATTRIBUTE, Tool
 from toolcrib.tools.lock import read_lock
 from toolcrib.tools.trust import Trusts
-from toolcrib.values.definition import HasDefinition, ImportedForm, ToolDefinition, mcp_form
+from toolcrib.values.definition import (
+    HasDefinition,
+    ImportedForm,
+    ToolDefinition,
+    mcp_form,
+    single_forms,
+)
 from toolcrib.values.typed import Checked, names_wrong_types
 
 # Running the code of others to find the tools in it.
@@ -361,8 +367,9 @@ def read_definitions(path: str | Path) -> list[ImportedForm]:
 
     A JSON file holds a list of them, a single one, or a saved MCP `tools/list` result
     `{"tools": [{name, description, inputSchema, …}]}` (also as the `result` of a JSON-RPC response);
-    a JSONL file one on each line. Those of MCP are put into our form: a `/` in their names becomes `_`,
-    what else they hold (title, _meta) is left out. Raises SourceError.
+    a JSONL file one on each line. What is of Gemini's form holds one for each function. Those of MCP
+    are put into our form: a `/` in their names becomes `_`, what else they hold (title, _meta) is left
+    out. Raises SourceError.
     """
     path = Path(path)
     found = _listed(_parsed(path), path)
@@ -373,7 +380,11 @@ def read_definitions(path: str | Path) -> list[ImportedForm]:
                 "a definition is an object with name and input_schema"
             )
     names: dict[str, str] = {}
-    return [_own_form(definition, names, path) for definition in found]
+    try:
+        single = [one for definition in found for one in single_forms(definition)]
+    except DefinitionError as error:
+        raise SourceError(f"{path}: {error}") from None
+    return [_own_form(one, names, path) for one in single]
 
 
 def _parsed(path: Path) -> Any:
@@ -434,7 +445,7 @@ def _listed(found: Any, path: Path) -> list[Any]:
     return listing["tools"]
 
 
-def _own_form(given: dict[str, Any], names: dict[str, str], path: Path) -> ImportedForm:
+def _own_form(given: Mapping[str, Any], names: dict[str, str], path: Path) -> ImportedForm:
     """Return a definition in toolcrib's form, MCP names without their `/`."""
     made = mcp_form(given)
     if made is None:  # of half the one form and half the other it is said what is wrong

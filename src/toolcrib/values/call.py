@@ -30,7 +30,8 @@ class PayloadRef(msgspec.Struct, frozen=True, gc=False):
 
 
 class CallFault(msgspec.Struct, frozen=True, gc=False):
-    """Says why a call that did not arrive whole may not run: `truncated` or `contradictory`.
+    """Says why a call that did not arrive whole may not run: `truncated`, `contradictory`, or
+    `invalid_json` of one that code made of what is none.
 
     `message` is what happened and what to do, where the code's own text is not enough; it holds
     nothing of what was sent.

@@ -7,6 +7,7 @@ Data is base64 text, as every provider takes it.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Sequence
@@ -136,15 +137,17 @@ def is_part(value: object) -> bool:
     return isinstance(value, PARTS)
 
 
-def holds_part(value: object) -> bool:
-    """Return whether a part that is no text is somewhere in a value, or is it."""
+def holds_content(value: object) -> bool:
+    """Return whether content, or a part that is no text, is somewhere in a value, or is it."""
     if isinstance(value, dict):
-        return any(map(holds_part, value.values()))
+        return any(map(holds_content, value.values()))
     if isinstance(value, list | tuple | set | frozenset):
-        return any(map(holds_part, value))
-    if isinstance(value, NO_TEXT):
+        return any(map(holds_content, value))
+    if isinstance(value, ToolContent | Image | File | Link):
         return True
-    return isinstance(value, msgspec.Struct) and holds_part(msgspec.structs.astuple(value))
+    if dataclasses.is_dataclass(value):
+        return any(holds_content(getattr(value, f.name, None)) for f in dataclasses.fields(value))
+    return isinstance(value, msgspec.Struct) and holds_content(msgspec.structs.astuple(value))
 
 
 # What may be said of a part, to whom.

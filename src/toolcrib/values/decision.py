@@ -76,7 +76,7 @@ class OuterCall(msgspec.Struct, frozen=True, gc=False):
     tool: str
 
 
-class ApprovalRequest(Checked, msgspec.Struct, frozen=True, gc=False):
+class ApprovalRequest(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
     """A question to a person: may `tool` run with `arguments`?
 
     `id` is a digest over run, call, tool, definition, arguments and caller, so that an answer to it
@@ -86,6 +86,8 @@ class ApprovalRequest(Checked, msgspec.Struct, frozen=True, gc=False):
     the run (either `Approve.for_run`) would spare what the standard policy asks about further calls of
     the tool. If an agent that is a tool asks, it is `within` its call, and those around it.
     """
+
+    veiled: ClassVar[tuple[str, ...]] = ("arguments",)
 
     id: str
     tool: str

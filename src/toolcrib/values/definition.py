@@ -7,7 +7,7 @@ registration. What is derived from a definition (validators, embeddings) is neve
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from math import inf
 from string import Formatter
@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, runtime_
 import msgspec
 
 from toolcrib.errors import DefinitionError
+from toolcrib.values.gemini_form import each_declared, gemini_form
 from toolcrib.values.json import (
     JsonObject,
     JsonValue,
@@ -343,16 +344,21 @@ def mcp_form(given: Mapping[str, Any]) -> ImportedForm | None:
 
 
 def own_form(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the form of a tool of OpenAI, Anthropic or MCP as our own.
+    """Return the form of a tool of OpenAI, Anthropic, Gemini or MCP as our own.
 
     That is `{name, description, input_schema, output_schema?, strict?, input_examples?}`. Anything
     else is given as it is. Raises DefinitionError for a tool that runs at its provider.
     https://platform.openai.com/docs/api-reference/chat/create (`tools`), likewise of Responses;
-    https://platform.claude.com/docs/en/api/messages/create (`tools`): `custom` may be left out there.
+    https://platform.claude.com/docs/en/api/messages/create (`tools`): `custom` may be left out there;
+    Gemini's is that of `gemini_form`.
     """
     brought = mcp_form(given)
     if brought is not None:
         return brought
+    declared = gemini_form(given)
+    if declared is not None:
+        declared.setdefault("input_schema", _NO_PARAMETERS)
+        return ImportedForm(declared, given.hints) if isinstance(given, ImportedForm) else declared
     hints = given.hints if isinstance(given, ImportedForm) else None
     if not given.keys().isdisjoint(_OF_REQUESTS):
         given = {key: value for key, value in given.items() if key not in _OF_REQUESTS}
@@ -380,6 +386,17 @@ def own_form(given: Mapping[str, Any]) -> Mapping[str, Any]:
         if inner.get("strict") is not None:
             made["strict"] = inner["strict"]
     return made if hints is None else ImportedForm(made, hints)
+
+
+def single_forms(given: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the tools that a dictionary is the form of: one, or as many as Gemini's form declares.
+
+    Raises DefinitionError.
+    """
+    found = each_declared(given)
+    if isinstance(given, ImportedForm):
+        return [one if one is given else ImportedForm(one, given.hints) for one in found]
+    return found
 
 
 def examples_of_form(form: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
@@ -430,16 +447,18 @@ def tools_in(tools: object, *, whole: type | None = None) -> Iterator[Any]:
 
 
 _DEEPEST = 16
-_EACH_ONE = (ToolDefinition, Mapping, type, str, bytes)
+_EACH_ONE = (ToolDefinition, type, str, bytes)
 
 
 def _tools_in(thing: object, whole: type | None, levels: int) -> Iterator[Any]:
-    if _is_one(thing) or not levels or (whole is not None and isinstance(thing, whole)):
+    if isinstance(thing, Mapping):
+        yield from single_forms(thing)
+    elif _is_one(thing) or not levels or (whole is not None and isinstance(thing, whole)):
         yield thing
     elif isinstance(thing, Iterable):
         for inner in thing:
             if inner.__class__ is dict:
-                yield inner
+                yield from single_forms(inner)
             else:
                 yield from _tools_in(inner, whole, levels - 1)
 

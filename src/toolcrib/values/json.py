@@ -257,6 +257,17 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+_LONGEST = 65_536
+_CUT = "… [cut]"
+
+
+def sentence(text: str) -> str:
+    """Return what an author says of a failure, as it may be told: no way around the bounds of a
+    result."""
+    short = text if len(text) <= _LONGEST else text[: _LONGEST - len(_CUT)] + _CUT
+    return encodable(short)
+
+
 _FILLERS = "\u115f\u1160\u2800\u3164\uffa0"  # letters, as Unicode has it, that nobody sees
 
 

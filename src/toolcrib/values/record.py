@@ -378,7 +378,7 @@ class Completed(Veiled, msgspec.Struct, frozen=True):
     too, and there are no parts.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("value", "model_json", "parts", "model_parts")
+    veiled: ClassVar[tuple[str, ...]] = ("value", "model_json", "notice", "parts", "model_parts")
 
     record: ToolInvocationRecord
     value: Any
@@ -420,7 +420,7 @@ class Failed(Veiled, msgspec.Struct, frozen=True):
     (`ToolError.model_text`): no record has them.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("told",)
+    veiled: ClassVar[tuple[str, ...]] = ("notice", "told")
 
     record: ToolInvocationRecord
     error: CallError

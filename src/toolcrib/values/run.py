@@ -7,6 +7,7 @@ import math
 from collections.abc import Awaitable
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
+import jiter
 import msgspec
 
 from toolcrib.errors import SourceError, ToolcribError
@@ -117,15 +118,47 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
 
     @staticmethod
     def from_json(text: str | bytes) -> RunState:
-        """Raise SourceError if the text is not a saved state."""
+        """Raise SourceError if the text is not a saved state, or holds more than one."""
         check_type("text", text, (str, bytes), "the JSON of a saved state, str or bytes")
         try:
             state = msgspec.json.decode(text, type=RunState)
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            check_all_read(text, state)
+        except (ValueError, RecursionError) as error:
             raise SourceError(f"not a saved run: {error}") from None
         if state.version != 1:
             raise SourceError(f"a run saved by another version ({state.version}) cannot go on here")
         return state
+
+
+def check_all_read(text: str | bytes, made: object) -> None:
+    """Raise ValueError where JSON has a member that was not read when this was made of it: one that is
+    not known, or that is there twice. A signature is over what was read; another reader may take more.
+    """
+    data = text.encode() if isinstance(text, str) else text
+    again = msgspec.json.encode(made)
+    if data == again:
+        return
+    given = jiter.from_json(data, catch_duplicate_keys=True)
+    extra = _member_beyond(given, msgspec.json.decode(again))
+    if extra is not None:
+        raise ValueError(f"it has a member {extra!r}, which a saved one does not have there")
+
+
+def _member_beyond(given: Any, read: Any) -> str | None:
+    """Return the first member of JSON that says something, and that what was read of it lacks: what
+    says nothing may be a default that is not written."""
+    left = [(given, read)]
+    while left:
+        one, other = left.pop()
+        if isinstance(one, dict) and isinstance(other, dict):
+            for name, value in one.items():
+                if name in other:
+                    left.append((value, other[name]))
+                elif value:
+                    return str(name)
+        elif isinstance(one, list) and isinstance(other, list):
+            left += zip(one, other, strict=False)
+    return None
 
 
 def check_signature(given: str, made: str, what: str) -> None:

@@ -1,4 +1,6 @@
-"""LangChain and LangGraph, both ways: a runner's tools for their agents, their tools for a catalog."""
+"""LangChain and LangGraph, both ways: a runner's tools for their agents (`to_langchain_tools`), their
+tools for a catalog (`from_langchain_tool`). Needs the extra `langchain`.
+"""
 
 from toolcrib.errors import MissingExtraError
 

@@ -32,15 +32,18 @@ from langchain_core.tools import (
 from langchain_core.tools import Tool as PlainLangChainTool
 from langgraph.prebuilt import ToolRuntime
 from langsmith import tracing_context
-from pydantic import BaseModel, PrivateAttr, RootModel, ValidationError
+from pydantic import BaseModel, PrivateAttr, RootModel
 from typing_extensions import Unpack
 
+from toolcrib.bridges.langchain.args_class import ArgsReader, ReadArguments
+from toolcrib.bridges.langchain.blocks import content_in
 from toolcrib.errors import DefinitionError, ToolError
 from toolcrib.tools import Tool, get_definition
 from toolcrib.tools.build import ToolOptions
-from toolcrib.tools.component import value_faults
+from toolcrib.tools.component import BoundCall
 from toolcrib.tools.decorator import make_function_tool
 from toolcrib.tools.signature import read_hints
+from toolcrib.values.content import ToolContent
 from toolcrib.values.context import CallContext
 from toolcrib.values.definition import ALL, All, AnnotationOptions
 from toolcrib.values.json import JsonObject
@@ -48,6 +51,8 @@ from toolcrib.values.typed import check_type
 
 Injected: TypeAlias = Mapping[str, Callable[[CallContext], Any]]
 _Kind: TypeAlias = Literal["call id", "runtime", "other"]
+_READ = "toolcrib_read"
+"""The argument of a handler that holds all of them, where the tool's own class has read them."""
 _REFUSED = "The tool says that the call failed. What it says is for the model."
 _NOT_HERE = (
     "a tool that returns a Command steers a graph: give it to the graph as it is, beside those of"
@@ -58,13 +63,15 @@ _NOT_HERE = (
 class WithArtifact(RootModel[Any]):
     """Holds the result of a tool whose `response_format` is "content_and_artifact".
 
-    As JSON, which is what the model gets, it is the content; the application reads `value.artifact`.
+    As JSON, which is what the model gets, it is the content, and null where that is parts. The
+    application reads `value.artifact`.
     """
 
     _artifact: Any = PrivateAttr(default=None)
 
     @property
     def artifact(self) -> Any:
+        """The part of the result that is for the application alone."""
         return self._artifact
 
 
@@ -86,7 +93,8 @@ def from_langchain_tool(
     or `own=True`: you wrote it, or answer for it as if you had. `visible` names what others than the
     model may see of a result; without it they see nothing. `inject` has functions of the CallContext
     for arguments that LangChain injects (`InjectedState`, `InjectedStore`, your own); the id of the
-    call and a ToolRuntime without a state are given anyway. The rest are the words of `@tool`. Raises
+    call and a ToolRuntime without a state are given anyway. Lists of content blocks are parts, unless
+    an `output_schema` says what they are as JSON. The rest are the words of `@tool`. Raises
     DefinitionError for what is no tool of LangChain's, and for what nobody injects.
     """
     check_type("tool", tool, BaseTool, "a tool of LangChain's")
@@ -103,11 +111,45 @@ def from_langchain_tool(
         annotations={"tags": tuple(tool.tags or ()), **annotations},
         is_own=own,
     )
-    made = make_function_tool(_handler(tool, given, own=own), options, {})
+    made = _made(tool, given, options)
     if own:
         return made
     form = {"name": options.name, "description": tool.description, "input_schema": schema}
     return made.brought(get_definition(form))
+
+
+def _made(tool: BaseTool, given: _InjectedArguments, options: ToolOptions) -> Tool[..., Any]:
+    reader = _reader(tool, given)
+    read = content_in if options.output_schema is None else _as_it_is
+    handler = _handler(tool, given, reader, read, own=options.is_own)
+    made = make_function_tool(handler, options, {})
+    if reader is None:
+        return made
+    return Tool(
+        made.definition,
+        lambda read: BoundCall(handler, {_READ: read}, made.blocking),
+        original=handler,
+        validator=made.validator,
+        output_validator=made.output_validator,
+        takes_object=reader,
+        accepts=made.accepts,
+        accepts_matching=made.accepts_matching,
+        context_parameter=made.context_parameter,
+        blocking=made.blocking,
+    )
+
+
+def _reader(tool: BaseTool, given: _InjectedArguments) -> ArgsReader | None:
+    """Return what reads the arguments by the tool's own class; None where it has a schema alone."""
+    validating = tool.args_schema
+    if isinstance(validating, dict) or (isinstance(tool, PlainLangChainTool) and not validating):
+        return None
+    shown: Any = tool.tool_call_schema
+    if validating is None:
+        return ArgsReader(tool.name, shown, None)
+    assert issubclass(validating, BaseModel)  # noqa: S101  `_schema` has looked
+    has_injected = any(name in given.made_by for name in validating.model_fields)
+    return ArgsReader(tool.name, shown if has_injected else validating, validating)
 
 
 def _schema(tool: BaseTool) -> JsonObject:
@@ -190,7 +232,18 @@ def _is_sync(tool: BaseTool) -> bool:
     return type(tool)._arun is BaseTool._arun  # noqa: SLF001  nobody else tells
 
 
-def _handler(tool: BaseTool, given: _InjectedArguments, *, own: bool) -> Callable[..., Any]:
+def _as_it_is(made: Any) -> Any:
+    return made
+
+
+def _handler(
+    tool: BaseTool,
+    given: _InjectedArguments,
+    reader: ArgsReader | None,
+    read: Callable[[Any], Any],
+    *,
+    own: bool,
+) -> Callable[..., Any]:
     """Return the function that a runner calls. Of a tool that is not our `own`, what it says of an
     error is for the model alone: nobody here has read that."""
     refused = tool
@@ -201,7 +254,12 @@ def _handler(tool: BaseTool, given: _InjectedArguments, *, own: bool) -> Callabl
     config: RunnableConfig = {"callbacks": []}  # they would be given all of its arguments
 
     def asked(arguments: dict[str, Any], context: CallContext) -> dict[str, Any]:
-        sent = arguments | {n: make(context) for n, make in given.made_by.items()}
+        injected = {n: make(context) for n, make in given.made_by.items()}
+        read = arguments.get(_READ)
+        if reader is not None and isinstance(read, ReadArguments):
+            sent = reader.passed_on(read, injected)
+        else:
+            sent = arguments | injected
         if not formatted:
             return sent
         return {"type": "tool_call", "name": tool.name, "id": context.call_id, "args": sent}
@@ -209,18 +267,17 @@ def _handler(tool: BaseTool, given: _InjectedArguments, *, own: bool) -> Callabl
     def call(toolcrib_context: CallContext, **arguments: Any) -> Any:
         with tracing_context(enabled=False):
             try:
-                return _result(
-                    tool, refused.invoke(asked(arguments, toolcrib_context), config), own
-                )
-            except (ToolException, ValidationError) as raised:
+                made = refused.invoke(asked(arguments, toolcrib_context), config)
+                return _result(tool, made, read, own)
+            except ToolException as raised:
                 raise _told(tool, raised, own) from raised
 
     async def acall(toolcrib_context: CallContext, **arguments: Any) -> Any:
         with tracing_context(enabled=False):
             try:
                 made = await refused.ainvoke(asked(arguments, toolcrib_context), config)
-                return _result(tool, made, own)
-            except (ToolException, ValidationError) as raised:
+                return _result(tool, made, read, own)
+            except ToolException as raised:
                 raise _told(tool, raised, own) from raised
 
     return call if _is_sync(tool) else acall
@@ -243,34 +300,29 @@ _USUAL: Mapping[_Kind, Callable[[CallContext], Any]] = {
 }
 
 
-def _result(tool: BaseTool, made: Any, own: bool) -> Any:
+def _result(tool: BaseTool, made: Any, read: Callable[[Any], Any], own: bool) -> Any:
     """Return what the tool gave. Raises ToolError where its message says that it failed."""
     if not isinstance(made, ToolMessage):
         several = made if isinstance(made, list) else [made]
         if any(isinstance(one, ToolOutputMixin) for one in several):
             raise TypeError(_NOT_HERE)
-        return made
+        return read(made)
     if made.status == "error":
         raise _refusal(made.text, own)
+    content = read(made.content)
     if tool.response_format != "content_and_artifact":
-        return made.content
-    result = WithArtifact(made.content)
+        return content
+    shown = ToolContent.of(content)
+    result = WithArtifact(content if shown is None else None)
     result._artifact = made.artifact  # noqa: SLF001  its own
-    return result
+    return result if shown is None else ToolContent(result, shown.parts)
 
 
-def _told(tool: BaseTool, raised: ToolException | ValidationError, own: bool) -> ToolError:
-    """Return what the model reads of an error, as the tool's own settings have it. Of arguments that
-    its classes refuse, that is where and of what kind: pydantic's text repeats the value."""
-    if isinstance(raised, ToolException):
-        said: Any = tool.handle_tool_error
-        told = said(raised) if callable(said) else said
-        return _refusal(told if isinstance(told, str) else str(raised), own)
-    schema = tool.args_schema
-    if isinstance(schema, dict) or schema is None or raised.title != schema.__name__:
-        raise raised
-    places = (f"/{'/'.join(map(str, where))}: {what}" for where, what in value_faults(raised))
-    return ToolError(f"The tool does not take these arguments: {'; '.join(places)}", retryable=True)
+def _told(tool: BaseTool, raised: ToolException, own: bool) -> ToolError:
+    """Return what the model reads of an error, as the tool's own settings have it."""
+    said: Any = tool.handle_tool_error
+    told = said(raised) if callable(said) else said
+    return _refusal(told if isinstance(told, str) else str(raised), own)
 
 
 def _refusal(text: str, own: bool) -> ToolError:

@@ -1,9 +1,10 @@
 """What a call knows of the graph that makes it: which call it is, what its run has spent, who answers.
 
-Rule: the same call of the same step is the same call, whoever makes it again, and in whichever process.
-A thread of a graph is a run. A call is known by its thread, by the task of the step that makes it
-(LangGraph gives a step that is done again, from the same checkpoint, the same id), and by the id that
-the model gave it. Some models count from `call_0` in each reply: the task tells those apart.
+Rule: a call that a reply asked for is one call, whoever makes it, how often, and in whichever process.
+A thread of a graph is a run. A call is known by its thread, by the id of the message that asked for it,
+which a checkpoint that is forked keeps, and by the id that the model gave it. Some models count from
+`call_0` in each reply: the message tells those apart. Where nobody shows the message, or it has no id,
+the task of the step stands for it: a step that is done again from the same checkpoint has the same id.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
@@ -26,8 +29,6 @@ from langgraph.prebuilt import ToolRuntime
 from langgraph.runtime import ExecutionInfo, get_runtime
 from langgraph.types import StreamWriter, interrupt
 
-from toolcrib.errors import ErrorCode
-from toolcrib.values.call import CallFault
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
 from toolcrib.values.json import JsonObject, fresh, may_hold_wide_integer
@@ -36,8 +37,6 @@ MARK = "toolcrib"
 """The key, in the artifact of a tool message, of what later calls of the thread have to know."""
 
 _MOST = 10_000  # threads, and answers, that one process keeps
-_REASONS = ("finish_reason", "stop_reason", "stopReason", "done_reason")  # of providers, in replies
-_CUT = frozenset(("length", "max_tokens", "model_length"))
 _1582 = 0x01B21DD213814000  # 100 ns between the epochs of UUIDs and of Unix
 
 ANSWER_SCHEMA: dict[str, Any] = {
@@ -55,14 +54,16 @@ ANSWER_SCHEMA: dict[str, Any] = {
 
 
 class GraphCall(NamedTuple):
-    """Where a call comes from. `step` is the task of the graph that makes it, perhaps with others, and
-    `asked_at` the time of the checkpoint before. `pauses` says that the graph can stop for an answer;
-    `writer` takes its custom events."""
+    """Where a call comes from. `step` is the task of the graph that makes it, perhaps with others,
+    `reply` the message that asked for it, where that is known, and `asked_at` the time of the
+    checkpoint before. `pauses` says that the graph can stop for an answer; `writer` takes its custom
+    events."""
 
     run_id: str
     call_id: str
     step: str = ""
     messages: Sequence[BaseMessage] = ()
+    reply: AIMessage | None = None
     asked_at: float = 0.0
     pauses: bool = False
     writer: StreamWriter | None = None
@@ -77,12 +78,15 @@ def graph_call(
     given = tool_call_id or uuid.uuid4().hex
     if info is None:
         return GraphCall(thread or uuid.uuid4().hex, given)
+    messages = _messages(runtime)
+    reply = _reply(messages, tool_call_id)
     return GraphCall(
         thread
         or info.checkpoint_id,  # the calls of a step share one; what was before is in messages
-        f"{info.task_id}/{given}",
+        f"{_asked_by(messages, reply, tool_call_id) or f'task:{info.task_id}'}/{given}",
         info.task_id,
-        _messages(runtime),
+        messages,
+        reply,
         _time_of(info.checkpoint_id),
         pauses=tool_call_id is not None and _keeps(config),
         writer=None if runtime is None else runtime.stream_writer,
@@ -124,17 +128,27 @@ def _time_of(checkpoint_id: str) -> float:
     return (ticks - _1582) / 1e7
 
 
-def fault_of(messages: Sequence[BaseMessage], tool_call_id: str | None) -> CallFault | None:
-    """Return a fault for a call of a reply that was cut: LangChain completes what there is of its
-    arguments, and it looks whole."""
+def _reply(messages: Sequence[BaseMessage], tool_call_id: str | None) -> AIMessage | None:
+    """Return the last reply that asks for the call of that id."""
     for message in reversed(messages):
-        if not isinstance(message, AIMessage):
-            continue
-        if any(call["id"] == tool_call_id for call in message.tool_calls):
-            said = message.response_metadata
-            ended = {str(said.get(name, "")).lower() for name in _REASONS}
-            return None if ended.isdisjoint(_CUT) else CallFault(ErrorCode.TRUNCATED)
+        if isinstance(message, AIMessage) and tool_call_id in map(
+            itemgetter("id"), message.tool_calls
+        ):
+            return message
     return None
+
+
+def _asked_by(
+    messages: Sequence[BaseMessage], reply: AIMessage | None, tool_call_id: str | None
+) -> str:
+    """Return the id of a reply, without a slash; nothing if it has none, or shares it with another
+    message, or has two calls of that id."""
+    if reply is None or not reply.id:
+        return ""
+    of_that_id = [message for message in messages if message.id == reply.id]
+    calls = [call for call in reply.tool_calls if call["id"] == tool_call_id]
+    is_clear = len(of_that_id) == len(calls) == 1
+    return quote(reply.id, safe="", errors="surrogatepass") if is_clear else ""
 
 
 class ThreadSpending(NamedTuple):
@@ -221,8 +235,12 @@ class RunningSteps:
             await asyncio.wait(running)
 
 
+class AnswerToNoQuestion:
+    """Stands for what was said to no question by its id: it is no answer, whatever it says."""
+
+
 class InterruptAnswers:
-    """Asks by `interrupt`, and gives each question the answer that names it.
+    """Asks by `interrupt`, and gives each question the answer that names it, and no other.
 
     Calls of one reply may share a step of the graph. LangGraph then gives what somebody resumed with to
     whichever of them asks first: what is another's is kept for it. It is kept for that step alone: who
@@ -234,13 +252,14 @@ class InterruptAnswers:
         self._lock = threading.Lock()
 
     def ask(self, request: ApprovalRequest, step: str) -> object:
-        """Return what was said to this question: an Answer, or what is none. Raises GraphInterrupt."""
+        """Return what was said to this question: an Answer, or what is none, as all is that names no
+        question. Raises GraphInterrupt."""
         with self._lock:
             while (step, request.id) not in self._kept:
                 said = interrupt(storable(request), response_schema=ANSWER_SCHEMA)
                 named = said.get("id") if isinstance(said, Mapping) else None
                 if not isinstance(named, str):
-                    return said
+                    return AnswerToNoQuestion()
                 self._kept[step, named] = _answer(said)
                 if len(self._kept) > _MOST:
                     self._kept.popitem(last=False)

@@ -21,11 +21,12 @@ from langchain_core.runnables.utils import coro_with_context
 from langchain_core.tools import BaseTool, ToolException
 from langgraph.errors import GraphInterrupt
 from langgraph.prebuilt import ToolRuntime
-from langgraph.types import Command, Interrupt, StreamWriter
+from langgraph.types import Command, Interrupt, StreamWriter, interrupt
 from pydantic import PrivateAttr
 
 from toolcrib.agent.history import content_of, error_content, result_message
 from toolcrib.approvals import answer_later
+from toolcrib.bridges.langchain.blocks import shown_content
 from toolcrib.bridges.langchain.graph_run import (
     MARK,
     GraphCall,
@@ -33,19 +34,26 @@ from toolcrib.bridges.langchain.graph_run import (
     RunningSteps,
     ThreadTallies,
     answer_json,
-    fault_of,
     graph_call,
     storable,
 )
 from toolcrib.bridges.langchain.plain_calls import wait_for
+from toolcrib.bridges.langchain.reply_end import fault_of
 from toolcrib.errors import ApprovalError, CatalogError, ErrorCode, no_such
 from toolcrib.runner import CallScope, ToolRunner
 from toolcrib.runner.output import public_arguments
 from toolcrib.tools import Entry
-from toolcrib.values.call import ToolCall
+from toolcrib.values.call import CallFault, ToolCall
 from toolcrib.values.decision import ANONYMOUS, Answer, ApprovalRequest, Approve, Caller, Refuse
 from toolcrib.values.json import JsonObject, JsonValue
-from toolcrib.values.record import CallError, Completed, Failed, Outcome, Waiting
+from toolcrib.values.record import (
+    CallError,
+    Completed,
+    Failed,
+    Outcome,
+    Waiting,
+    result_with_parts,
+)
 from toolcrib.values.typed import check_type
 from toolcrib.wire.forms import NameRule, wire_names
 
@@ -58,6 +66,10 @@ RUNTIME = "toolcrib_runtime"
 _LATER = CallError.of(
     ErrorCode.APPROVAL_REQUIRED, "The call waits for an approval. It did not run."
 )
+_NO_JSON = CallFault(
+    ErrorCode.INVALID_JSON,
+    "The arguments are no JSON: they hold what JSON has no form for, or themselves, or are too deep.",
+)
 
 
 def to_langchain_tools(
@@ -66,6 +78,7 @@ def to_langchain_tools(
     caller: Caller | CallerOf = ANONYMOUS,
     nonce: str = "",
     return_direct: Collection[str] = (),
+    natural_reasons: Collection[str] = (),
 ) -> list[BaseTool]:
     """Return the tools of a runner for `create_agent`, `ToolNode` or `bind_tools`, in their order.
 
@@ -74,7 +87,9 @@ def to_langchain_tools(
     has no approver, a graph with a checkpointer stops by `interrupt`, and goes on with `resume`.
     `nonce` is a secret of yours that goes into the ids of questions: without one, short secret
     arguments could be tried out against them. An agent ends with the result of a tool in
-    `return_direct`. Raises CatalogError for a name there that is no tool's.
+    `return_direct`. `natural_reasons` are words of your provider's for the natural end of a reply, if
+    they are none that it knows: after another one no call runs. Raises CatalogError for a name in
+    `return_direct` that is no tool's.
     """
     check_type("runner", runner, ToolRunner, "a ToolRunner")
     if not callable(caller):
@@ -82,7 +97,10 @@ def to_langchain_tools(
     for name in return_direct:
         if name not in runner.catalog:
             raise CatalogError(no_such("tool", name, runner.catalog.names))
-    bridge = _Bridge(runner, caller, nonce)
+    check_type(
+        "natural_reasons", natural_reasons, (list, tuple, set, frozenset), "a list of reasons"
+    )
+    bridge = _Bridge(runner, caller, nonce, frozenset(map(str.lower, natural_reasons)))
     names = wire_names(NAMES, runner.catalog.names)
     return [
         RunnerTool.of(entry, bridge, names[name], return_direct=name in return_direct)
@@ -107,9 +125,13 @@ def resume(*answers: tuple[Interrupt, Answer]) -> Command[Any]:
 class _Bridge:
     """Makes the calls of all tools of one runner: they share its threads, its steps and its answers."""
 
-    def __init__(self, runner: ToolRunner, caller: Caller | CallerOf, nonce: str) -> None:
+    def __init__(
+        self, runner: ToolRunner, caller: Caller | CallerOf, nonce: str, natural: frozenset[str]
+    ) -> None:
         self.runner = runner
-        self.pausing = runner if runner.approver is not None else runner.with_approver(answer_later)
+        self.natural = natural
+        self.graph_answers = runner.approver is None or runner.approver is answer_later
+        self.pausing = runner.with_approver(answer_later) if self.graph_answers else runner
         self.caller_of: CallerOf = (lambda _: caller) if isinstance(caller, Caller) else caller
         self.threads = ThreadTallies(nonce)
         self.answers = InterruptAnswers()
@@ -129,10 +151,12 @@ class _Bridge:
         while isinstance(outcome, Waiting) and at.pauses:
             await self.steps.others(at.step)
             request = _asked_at(outcome.request, at.asked_at)
-            said: Any = self.answers.ask(request, at.step)
             scope = msgspec.structs.replace(scope, asked={request.id: request})
-            if self.runner.approver is None or isinstance(said, Approve | Refuse):
+            if self.graph_answers:
+                said: Any = self.answers.ask(request, at.step)
                 scope = msgspec.structs.replace(scope, answers={request.id: said})
+            else:  # whatever the graph goes on with, only the approver's answer counts
+                interrupt(storable(request))
             outcome = await runner.exec(call, caller=caller, scope=scope)
         entry = self.runner.catalog.by_name[call.name]
         record, cost = outcome.record, entry.tool.definition.annotations.cost
@@ -171,6 +195,7 @@ class RunnerTool(BaseTool):
 
     @classmethod
     def of(cls, entry: Entry, bridge: _Bridge, name: str, *, return_direct: bool) -> RunnerTool:
+        """Return the tool of one entry of a runner's catalog, for `to_langchain_tools`."""
         definition = entry.tool.definition
         made = cls(
             name=name,
@@ -185,17 +210,19 @@ class RunnerTool(BaseTool):
 
     @property
     def args(self) -> dict[str, Any]:
-        """The properties of the schema."""
+        """The properties of the schema of its arguments."""
         return dict(self.args_schema.get("properties", {}))
 
     def func(self, toolcrib_runtime: ToolRuntime[Any, Any]) -> None:
-        """Tell a ToolNode, which reads the hints of a `func`, what to fill in."""
+        """Do nothing: a ToolNode reads the hints of this signature, and fills in the runtime of a
+        call."""
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError("a tool of a runner is called by invoke or ainvoke")
 
     def run(self, tool_input: str | dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Do what `arun` does, in another thread's loop. It blocks a loop that runs in this thread."""
+        """Make one call as `arun` does, in the event loop of another thread, and wait for it: an event
+        loop that runs in this thread stands still meanwhile."""
         return wait_for(self.arun(tool_input, *args, **kwargs))
 
     async def arun(  # noqa: PLR0913  BaseTool's own parameters
@@ -214,15 +241,20 @@ class RunnerTool(BaseTool):
         tool_call_id: str | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Make one call. Given a ToolCall (`tool_call_id`) it returns a ToolMessage, whatever became of
-        the call; else the model's view of the result, or ToolException is raised."""
+        """Make one call by the runner; `ainvoke` and graphs do so through it.
+
+        With a `tool_call_id`, as a model's call has one, it returns a ToolMessage whether the call
+        completed or failed. Without one it returns the model's view of the result, and raises
+        ToolException if the call did not complete.
+        """
         config = ensure_config(config)
         arguments = dict(tool_input) if isinstance(tool_input, dict) else tool_input
         at = graph_call(config, _taken_out(arguments), tool_call_id)
+        call = self._call(arguments, at, tool_call_id)
         manager = AsyncCallbackManager.configure(
             callbacks, self.callbacks, bool(verbose), tags, self.tags, metadata, self.metadata
         )
-        shown = self._shown(arguments) if manager.handlers else {}
+        shown = self._shown(arguments) if manager.handlers and call.complete else {}
         with self._bridge.steps.entered(at.step) as end:
             watched = await manager.on_tool_start(
                 {"name": self.name, "description": self.description},
@@ -234,7 +266,6 @@ class RunnerTool(BaseTool):
                 **kwargs,
             )
             try:
-                call = self._call(arguments, at, tool_call_id)
                 made = self._bridge.outcome(call, at, self._bridge.caller_of(config), end)
                 told, public = self._told(*await _below(watched, config, made), tool_call_id)
             except BaseException as raised:
@@ -248,10 +279,8 @@ class RunnerTool(BaseTool):
     def _call(
         self, arguments: str | JsonObject, at: GraphCall, tool_call_id: str | None
     ) -> ToolCall:
-        text = (
-            arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        )
-        fault = fault_of(at.messages, tool_call_id)
+        text, fault = _text_of(arguments)
+        fault = fault_of(at.reply, self._bridge.natural) or fault
         return ToolCall(
             at.call_id,
             self._entry.tool.definition.name,
@@ -278,17 +307,20 @@ class RunnerTool(BaseTool):
         """Return what the caller is given, and what callbacks are shown. Raises ToolException."""
         error = None if isinstance(outcome, Completed) else _error(outcome)
         public = (
-            outcome.public if isinstance(outcome, Completed) else error_content(_error(outcome))
+            result_with_parts(outcome.record)
+            if isinstance(outcome, Completed)
+            else error_content(_error(outcome))
         )
+        answered = result_message(ToolCall(tool_call_id or "", self.name, ""), outcome, error)
+        assert answered is not None  # noqa: S101  it has an error if it waits
+        content: Any = shown_content(answered)
         if tool_call_id is None:
             if not isinstance(outcome, Completed):
                 raise ToolException(public)
-            return outcome.model, public
-        answered = result_message(ToolCall(tool_call_id, self.name, ""), outcome, error)
-        assert answered is not None  # noqa: S101  it has an error if it waits
+            return content if outcome.model_parts else outcome.model, public
         artifact = {**storable(outcome.record), MARK: mark}
 
-        def message(content: str) -> ToolMessage:
+        def message(content: Any) -> ToolMessage:
             return ToolMessage(
                 content,
                 artifact=artifact,
@@ -297,7 +329,17 @@ class RunnerTool(BaseTool):
                 status="success" if isinstance(outcome, Completed) else "error",
             )
 
-        return message(answered.content), message(content_of(public))
+        return message(content), message(content_of(public))
+
+
+def _text_of(arguments: str | JsonObject) -> tuple[str, CallFault | None]:
+    """Return the arguments as JSON text, and what is wrong where they are none."""
+    if isinstance(arguments, str):
+        return arguments, None
+    try:
+        return json.dumps(arguments, ensure_ascii=False), None
+    except (TypeError, ValueError, RecursionError):
+        return "", _NO_JSON
 
 
 def _error(outcome: Failed | Waiting) -> CallError:

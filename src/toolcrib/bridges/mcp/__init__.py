@@ -1,7 +1,5 @@
-"""Model Context Protocol: the tools of MCP servers as a catalog (`mcp_catalog`), and ours
-for any MCP client (`mcp_server`).
-
-Needs the extra `mcp`.
+"""Model Context Protocol: the tools of MCP servers as a catalog (`mcp_catalog`), and a runner's tools
+for any MCP client (`mcp_server`). Needs the extra `mcp`.
 """
 
 from __future__ import annotations

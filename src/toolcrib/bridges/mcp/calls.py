@@ -24,7 +24,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from toolcrib.agent.history import content_of
-from toolcrib.bridges.mcp.client import CALLING, McpClient
+from toolcrib.bridges.mcp.client import CALLING, ClientQuestions, McpClient
 from toolcrib.bridges.mcp.elicitation import Asked, ClientApprover
 from toolcrib.bridges.mcp.shown import refused, result_of
 from toolcrib.doors import MayApprove
@@ -58,23 +58,24 @@ class OneCall:
         scope: CallScope,
         *,
         caller: Caller,
-        client: McpClient,
+        questions: ClientQuestions,
         progress: Progress,
         approver: ClientApprover,
     ) -> None:
         self.call = call
         self.caller = caller
-        self.client = client
+        self.questions = questions
+        self._client = McpClient(questions)
         self._runner = runner
         self._progress = progress
         self._approver = approver
-        CALLING[call.id] = client
+        CALLING[call.id] = self._client
         self.task = asyncio.ensure_future(runner.exec(call, caller=caller, scope=scope))
 
     def take(self, context: _Context, responses: types.InputResponses | None) -> None:
         """Go on with another request, and what it answers."""
         self._progress.session = context.session
-        self.client.take(context, responses)
+        self.questions.take(context, responses)
 
     async def ended(self, seconds: float | None = None) -> bool:
         """Wait until the call has ended, its tool has asked something, or so many seconds have passed;
@@ -85,7 +86,7 @@ class OneCall:
         """
         try:
             await asyncio.wait(
-                (self.task, self.client.asked),
+                (self.task, self.questions.asked),
                 timeout=seconds,
                 return_when=asyncio.FIRST_COMPLETED,
             )
@@ -126,9 +127,9 @@ class OneCall:
                 return self._approver.asked.required()
             case Failed(error=error) if error.code is ErrorCode.UNKNOWN_TOOL:
                 raise MCPError(INVALID_PARAMS, error.message)
-            case Failed() if self.client.missing is not None and self.client.modern:
+            case Failed() if self.questions.missing is not None and self._client.modern:
                 data = types.MissingRequiredClientCapabilityErrorData(
-                    required_capabilities=self.client.missing
+                    required_capabilities=self.questions.missing
                 )
                 told = data.model_dump(mode="json", by_alias=True, exclude_none=True)
                 raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, _MISSING, told)
@@ -178,7 +179,7 @@ def begun(
         ToolCall(call_id, params.name, text),
         scope,
         caller=caller,
-        client=McpClient(context),
+        questions=ClientQuestions(context),
         progress=progress,
         approver=approver,
     )

@@ -32,37 +32,84 @@ _NO_CLIENT = "The call comes from no MCP client, so nobody can be asked."
 AnswerT = TypeVar("AnswerT", types.ElicitResult, types.CreateMessageResult, types.ListRootsResult)
 
 
+class ClientQuestions:
+    """Holds what the tool of one call has asked of its client, for the requests that bring answers.
+
+    `asked` is done once there is a question that a client learns of as the end of its request, and
+    `missing` is what the client would have had to declare for one that could not be asked.
+    """
+
+    def __init__(self, context: ServerRequestContext[Any]) -> None:
+        self.context = context
+        self.asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.missing: types.ClientCapabilities | None = None
+        self._open: dict[str, types.InputRequest] = {}
+        self._answers: dict[str, asyncio.Future[types.InputResponse]] = {}
+
+    @property
+    def open(self) -> types.InputRequests:
+        """What has been asked and not been answered, by key."""
+        return dict(self._open)
+
+    async def answer(self, request: types.InputRequest, key: str) -> types.InputResponse:
+        """Return the answer that a later request brings. Raises ToolError if none does."""
+        key = key if key and key not in self._answers else f"question_{len(self._answers) + 1}"
+        answer = self._answers[key] = asyncio.get_running_loop().create_future()
+        self._open[key] = request
+        if not self.asked.done():
+            self.asked.set_result(None)
+        try:
+            return await asyncio.wait_for(answer, PATIENCE)
+        except TimeoutError:
+            raise ToolError(_NOBODY) from None
+        finally:
+            self._open.pop(key, None)
+
+    def take(
+        self, context: ServerRequestContext[Any], responses: types.InputResponses | None
+    ) -> None:
+        """Give the tool the answers of another request; those to no open question are ignored."""
+        self.context = context
+        for key, given in (responses or {}).items():
+            if self._open.pop(key, None) is not None:
+                self._answers[key].set_result(given)
+        if self.asked.done() and not self._open:
+            self.asked = asyncio.get_running_loop().create_future()
+
+
 @capability
 class McpClient:
     """Asks the client that makes a call: `await client.elicit(message, schema)`.
 
-    A tool takes it as a parameter; bind it: `catalog.bind({McpClient: per_call(calling_client)})`. What
-    is asked together (`asyncio.gather`) is asked at once. `key` names a question, as newer clients see
-    it. Each method raises ToolError where the client has not declared that it can, and where no answer
-    comes.
+    A tool takes it as a parameter; bind it: `catalog.bind({McpClient: per_call(calling_client)})`.
+    Questions that are asked together (`asyncio.gather`) reach the client together, and clients of
+    protocol 2026-07-28 see each under its `key`. Each method raises ToolError where the client has not
+    declared that it can be asked this, and where it does not answer.
     """
 
-    def __init__(self, context: ServerRequestContext[Any]) -> None:
-        self._context = context
-        self._questions: dict[str, types.InputRequest] = {}
-        self._answers: dict[str, asyncio.Future[types.InputResponse]] = {}
-        self.asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.missing: types.ClientCapabilities | None = None
+    def __init__(self, questions: ClientQuestions) -> None:
+        self._questions = questions
 
     @property
     def session(self) -> ServerSession:
         """The SDK's session of the request, for what else a server may tell its client."""
-        return self._context.session
+        return self._questions.context.session
 
     @property
     def modern(self) -> bool:
-        """Whether the client asks again with its answers, from protocol 2026-07-28 on."""
+        """Whether the client speaks protocol 2026-07-28 or a newer one: a question ends its request,
+        and it sends another one with the answer. An older client is asked while its request
+        goes on."""
         return self.session.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     async def elicit(
         self, message: str, schema: Mapping[str, Any], *, key: str = ""
     ) -> types.ElicitResult:
-        """Ask its user by a form: an object of texts, numbers, booleans and choices."""
+        """Ask the client's user to fill in a form.
+
+        `schema` is the JSON Schema of an object whose properties are texts, numbers, booleans and
+        choices. The answer's `action` says whether the user accepted; then `content` has the object.
+        """
         if not has_forms(self.session):
             self._cannot(types.ClientCapabilities(elicitation=types.ElicitationCapability()))
         form = types.ElicitRequestFormParams(message=message, requested_schema=dict(schema))
@@ -71,14 +118,14 @@ class McpClient:
     async def sample(
         self, wanted: types.CreateMessageRequestParams, *, key: str = ""
     ) -> types.CreateMessageResult:
-        """Let its model write a message."""
+        """Let the client's model write a message, and return it."""
         if not self._declares("sampling"):
             self._cannot(types.ClientCapabilities(sampling=types.SamplingCapability()))
         request = types.CreateMessageRequest(params=wanted)
         return await self._ask(request, types.CreateMessageResult, key)
 
     async def roots(self, *, key: str = "") -> list[types.Root]:
-        """Ask for the folders that it works in."""
+        """Return the folders that the client works in."""
         if not self._declares("roots"):
             self._cannot(types.ClientCapabilities(roots=types.RootsCapability()))
         return (await self._ask(types.ListRootsRequest(), types.ListRootsResult, key)).roots
@@ -88,15 +135,15 @@ class McpClient:
         return told is not None and getattr(told, name) is not None and _can_be_asked(self.session)
 
     def _cannot(self, missing: types.ClientCapabilities) -> NoReturn:
-        self.missing = missing
+        self._questions.missing = missing
         (name,) = missing.model_dump(exclude_none=True)
         raise ToolError(_CANNOT.format(name))
 
     async def _ask(self, request: types.InputRequest, kind: type[AnswerT], key: str) -> AnswerT:
         if self.modern:
-            answer = await self._answered_later(request, key)
+            answer = await self._questions.answer(request, key)
         else:
-            related = ServerMessageMetadata(related_request_id=self._context.request_id)
+            related = ServerMessageMetadata(related_request_id=self._questions.context.request_id)
             try:
                 return await self.session.send_request(request, kind, metadata=related)
             except (MCPError, ValidationError):
@@ -104,35 +151,6 @@ class McpClient:
         if not isinstance(answer, kind):
             raise ToolError(_NOBODY)
         return answer
-
-    async def _answered_later(self, request: types.InputRequest, key: str) -> types.InputResponse:
-        key = key if key and key not in self._answers else f"question_{len(self._answers) + 1}"
-        answer = self._answers[key] = asyncio.get_running_loop().create_future()
-        self._questions[key] = request
-        if not self.asked.done():
-            self.asked.set_result(None)
-        try:
-            return await asyncio.wait_for(answer, PATIENCE)
-        except TimeoutError:
-            raise ToolError(_NOBODY) from None
-        finally:
-            self._questions.pop(key, None)
-
-    @property
-    def questions(self) -> types.InputRequests:
-        """What has been asked and not been answered, by key."""
-        return dict(self._questions)
-
-    def take(
-        self, context: ServerRequestContext[Any], responses: types.InputResponses | None
-    ) -> None:
-        """Give the tool the answers that a client came again with; what answers no question is left."""
-        self._context = context
-        for key, given in (responses or {}).items():
-            if self._questions.pop(key, None) is not None:
-                self._answers[key].set_result(given)
-        if self.asked.done() and not self._questions:
-            self.asked = asyncio.get_running_loop().create_future()
 
 
 def has_forms(session: ServerSession) -> bool:
@@ -153,7 +171,7 @@ CALLING: WeakValueDictionary[str, McpClient] = WeakValueDictionary()
 
 
 def calling_client(context: CallContext) -> McpClient:
-    """Return the client that makes a call. Raises ToolError where it comes from none."""
+    """Return the MCP client that makes a call. Raises ToolError where the caller is no MCP client."""
     client = CALLING.get(context.call_id)
     if client is None:
         raise ToolError(_NO_CLIENT)

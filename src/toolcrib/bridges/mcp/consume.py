@@ -37,7 +37,7 @@ Visible: TypeAlias = Sequence[str] | All | Mapping[str, Sequence[str] | All] | N
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A tool that a server lists and that is not in the catalog, and why."""
+    """A tool that `server` lists under the name `tool`, and the `reason` why the catalog lacks it."""
 
     tool: str
     server: str
@@ -78,16 +78,20 @@ def mcp_catalog(
     connect_seconds: float = 60.0,
     client: Mapping[str, Any] | None = None,
 ) -> McpCatalog:
-    """Return what gives the tools of servers: `async with mcp_catalog("mcp-server-time") as catalog`.
+    """Return the tools of MCP servers: `async with mcp_catalog("mcp-server-time") as catalog`.
 
     A server is a command, a URL, a `StdioServer`, an `HttpServer`, or the path of a file with
-    `mcpServers`, whose tools are called `server_tool`. `only` names the tools that are taken, by their
-    names here or at the server. `visible` is what others than the model may see of results, for all
-    tools or by name; left out, nothing. `marks` and `trust` are those of `Catalog.from_definitions`;
-    `lock` is the path of a lock file, and a tool that is not as it has it is refused. `roots` are the
-    folders that servers are told, `connect_seconds` are for a session to be opened, and `client` has
-    further keywords of the SDK's `Client`, such as `elicitation_callback`. Raises SourceError for what
-    is no server; nothing is started yet.
+    `mcpServers`; a tool of such a file is called `server_tool`, by the server's name in it. The servers
+    are started when the block is entered, not before. Raises SourceError for what names no server.
+
+    `only` names the tools that are taken, by their names in the catalog or at the server. `visible` is
+    what others than the model may see of results, for all tools or by name; left out, they see
+    nothing. `marks` and `trust` are those of `Catalog.from_definitions`. `lock` is the path of a lock
+    file: a tool whose definition differs from the locked one is refused.
+
+    `roots` are folders that servers are told they may work in, `connect_seconds` is how long opening a
+    session may take, and `client` has further keywords of the SDK's `Client`, such as
+    `elicitation_callback`.
     """
     if not servers:
         raise SourceError("name a server: mcp_catalog('mcp-server-time')")
@@ -101,10 +105,10 @@ def mcp_catalog(
 
 
 class McpCatalog:
-    """The tools of one or more servers, which are started as it is entered and ended as it is left.
+    """The servers that `mcp_catalog` names: `async with` starts them, and stops them at its end.
 
-    Entered, it gives a catalog: a snapshot, which no server can change. `changes` says what a server
-    has changed since, and `latest` gives a new snapshot, for the next run.
+    What it gives is a catalog, a snapshot that no server can change. `changes` says what a server has
+    changed since, and `latest` gives a new snapshot, for the next run.
     """
 
     def __init__(
@@ -117,6 +121,7 @@ class McpCatalog:
         self._snapshot: dict[str, _Listed] = {}
         self._read: dict[str, str] = {}
         self.left_out: tuple[LeftOut, ...] = ()
+        """The tools that the servers list and that cannot be used, as of the last snapshot."""
 
     async def __aenter__(self) -> Catalog:
         """Raises SourceError for a server that cannot be reached, CatalogError for names that are
@@ -147,15 +152,20 @@ class McpCatalog:
         await self._close()
 
     async def latest(self) -> Catalog:
-        """Ask the servers for their tools, and return a new snapshot. Raises as entering it does; the
-        one that is in use stays as it is."""
+        """Ask the servers for their tools, and return a new snapshot; earlier ones stay as they are.
+
+        Raises SourceError for a server that does not answer, CatalogError for names that are taken
+        twice or unknown, and for what is not as the lock has it.
+        """
         for _, connection in self._connections:
             await connection.refresh()
         return self._taken()
 
     def changes(self) -> tuple[Change, ...]:
-        """Return what the servers list now that is not as in the last snapshot, as far as they have
-        said so: calls of such a tool are refused."""
+        """Return how the servers' lists differ from the last snapshot, as far as the servers have told.
+
+        A call of a tool that was changed or removed is refused.
+        """
         now = {one.name: one for one in self._wanted()}
         found: list[Change] = []
         for name in sorted(now.keys() | self._snapshot.keys()):

@@ -31,7 +31,7 @@ def caller_of(token: AccessToken | None) -> Caller:
     """Return the caller that a verified token stands for, with its scopes as roles.
 
     Its id is the client's, then a subject and an issuer where the verifier gives them:
-    `client#subject#issuer`. What has no token is anonymous.
+    `client#subject#issuer`. Without a token it is `ANONYMOUS`.
     """
     if token is None:
         return ANONYMOUS
@@ -43,7 +43,7 @@ def caller_of(token: AccessToken | None) -> Caller:
 
 @names_wrong_types
 def bearer(token: str, client: str = "local") -> TokenVerifier:
-    """Return a verifier that takes whoever sends `Authorization: Bearer TOKEN` for one client.
+    """Return a verifier for one token: whoever sends `Authorization: Bearer TOKEN` is `client`.
 
     Raises ValueError for a token that is too short.
     """

@@ -84,12 +84,15 @@ def mcp_server(
 ) -> McpServer:
     """Return an MCP server of a runner's tools: `await mcp_server(runner).run_stdio()`.
 
+    Clients are told `name` and `instructions`, and the tools in pages of `page_size`.
     `may_approve(caller, request)` says whether whoever calls may also approve: then a risky call asks
     the client's user, by elicitation. Left out, nobody may, and the runner's approver is asked.
-    `caller` makes the caller of a verified token, None without one. `state_key` (at least 32
-    characters, secret) lets a question outlive the process that asked it; left out, each process has
-    a key of its own. A call that takes more than `task_after` seconds becomes a task, for clients that
-    take tasks. Raises ValueError for a key that is too short, and for no page size.
+    `caller` is a function that makes a `Caller` of a verified token, or of None where there is none.
+
+    `state_key` (at least 32 characters, secret) lets a question outlive the process that asked it;
+    left out, each process has a key of its own. A call that takes more than `task_after` seconds
+    becomes a task, for clients that take tasks. Raises ValueError for a key that is too short, and for
+    a page size below 1.
     """
     if page_size < 1:
         raise ValueError(f"page_size is at least 1, not {page_size}")
@@ -178,7 +181,7 @@ class Calls:
         as_task = self._tasks.taken_by(context)
         if await call.ended(self._task_after if as_task else None):
             return call.result()
-        if as_task and not call.client.questions:
+        if as_task and not call.questions.open:
             handle = self._tasks.made_of(call)
             if handle is not None:
                 return handle
@@ -188,7 +191,7 @@ class Calls:
         if len(self._open) > _MOST_OPEN:
             self._open.popitem(last=False)[1].task.cancel()
         return types.InputRequiredResult(
-            input_requests=call.client.questions, request_state=written(StillOpen(call.call.id))
+            input_requests=call.questions.open, request_state=written(StillOpen(call.call.id))
         )
 
     async def aclose(self) -> None:
@@ -216,7 +219,7 @@ class _Server(Server[_Runs]):
 
 
 class McpServer:
-    """Serves the tools of a runner; `server` is the SDK's, for whoever has a transport of their own."""
+    """Serves the tools of a runner to MCP clients; `mcp_server` makes it."""
 
     def __init__(
         self,
@@ -238,7 +241,7 @@ class McpServer:
         self._all_runs: WeakSet[_Runs] = WeakSet()
         self._changes = InMemorySubscriptionBus()
         self._streams = ListenHandler(self._changes)
-        self.server: Server[_Runs] = _Server(
+        self._server: Server[_Runs] = _Server(
             name,
             version=_version(),
             instructions=instructions,
@@ -249,19 +252,25 @@ class McpServer:
             on_call_tool=_guarded(self._call),
             on_subscriptions_listen=self._streams,
         )
-        self.server.add_notification_handler(
+        self._server.add_notification_handler(
             "notifications/initialized", types.NotificationParams, self._initialized
         )
-        self.server.extensions[EXTENSION] = {}
-        self.server.add_request_handler("tasks/get", TaskParams, self._tasks.get)
-        self.server.add_request_handler("tasks/update", TaskUpdateParams, self._tasks.update)
-        self.server.add_request_handler("tasks/cancel", TaskParams, self._tasks.cancel)
+        self._server.extensions[EXTENSION] = {}
+        self._server.add_request_handler("tasks/get", TaskParams, self._tasks.get)
+        self._server.add_request_handler("tasks/update", TaskUpdateParams, self._tasks.update)
+        self._server.add_request_handler("tasks/cancel", TaskParams, self._tasks.cancel)
         keys = [secrets.token_bytes(32) if state_key is None else state_key]
         sealed = RequestStateSecurity(keys=keys, ttl=DEFAULT_SECONDS)
-        self.server.middleware.append(RequestStateBoundary(sealed, default_audience=name))
+        self._server.middleware.append(RequestStateBoundary(sealed, default_audience=name))
+
+    @property
+    def server(self) -> Server[Any]:
+        """The SDK's server, for a transport of your own."""
+        return self._server
 
     @property
     def runner(self) -> ToolRunner:
+        """The runner whose tools are served; `use` sets another one."""
         return self._runner
 
     async def use(self, runner: ToolRunner) -> None:
@@ -295,11 +304,12 @@ class McpServer:
         origins: Sequence[str] = (),
         path: str = "/mcp",
     ) -> Starlette:
-        """Return an ASGI app that serves by streamable HTTP at `path`, of both eras. Make it once.
+        """Return an ASGI app that serves by streamable HTTP at `path`, in both eras of the protocol.
 
-        Without a `token_verifier` only this machine may call. `hosts` are the names under which the
-        server is reached besides localhost, `origins` the pages of browsers that may call. `auth` is
-        the SDK's: where tokens come from, as clients are told.
+        Make it once. Without a `token_verifier`, only programs on this machine may call. `hosts` are
+        the names under which the server is reached besides localhost, and `origins` those of the web
+        pages that may call it (`https://example.com`). `auth` is the SDK's `AuthSettings`: it tells
+        clients where tokens come from.
         """
         return http_app(
             self.server,

@@ -51,7 +51,7 @@ class _Task:
     def status(self) -> Status:
         task = self.call.task
         if not task.done():
-            return "input_required" if self.call.client.questions else "working"
+            return "input_required" if self.call.questions.open else "working"
         if task.cancelled():
             return "cancelled"
         return "completed"
@@ -71,7 +71,7 @@ class _Task:
         """Return all that there is to say, as `tasks/get` does."""
         told = {**self.told(), "resultType": "complete"}
         if told["status"] == "input_required":
-            asked = self.call.client.questions
+            asked = self.call.questions.open
             told["inputRequests"] = {key: _plain(one) for key, one in asked.items()}
         if told["status"] == "completed":
             try:

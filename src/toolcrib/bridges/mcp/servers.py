@@ -42,6 +42,7 @@ class StdioServer(Checked, Veiled, msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
+        """The command line, as messages name the server."""
         return shlex.join([self.command, *self.args])
 
 
@@ -59,7 +60,8 @@ class HttpServer(Checked, Veiled, msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The address without what may be a secret: who asks, and the query."""
+        """The URL as messages name the server: without user, password and query, which may be
+        secret."""
         parts = urlsplit(self.url)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
@@ -92,9 +94,9 @@ def read_servers(path: str | Path) -> dict[str, Server]:
     """Return the servers of a file `{"mcpServers": {NAME: {…}}}`, by name.
 
     An entry has `command`, and perhaps `args`, `env` and `cwd`; or `url`, and perhaps `headers`. In
-    them `${NAME}` is the variable of the environment, `${NAME:-text}` with a text if it is not set.
-    One with `disabled: true` is left out; what other clients read besides is passed over. Raises
-    SourceError.
+    them `${NAME}` is a variable of the environment, and `${NAME:-text}` is `text` if it is not set. An
+    entry with `disabled: true` is left out, and further members are ignored. Raises SourceError for a
+    file that cannot be read or has no servers, and for an entry that names none.
     """
     path = Path(path)
     try:

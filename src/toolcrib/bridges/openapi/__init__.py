@@ -1,7 +1,8 @@
-"""The operations of an OpenAPI document as tools, which ask an API that somebody named.
+"""The operations of an OpenAPI document as tools (`openapi_catalog`), which send requests to a server
+that your code names (`ApiServer`). Needs the extra `openapi`.
 
 Whoever wrote the document, its tools are imported: they ask and taint until their author trusts them,
-and nothing of their results shows unless it is declared. Needs the extra `openapi`.
+and nothing of their results shows unless it is declared.
 """
 
 from toolcrib.bridges.openapi.catalog import RefusedOperation, openapi_catalog

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import base64
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
-from toolcrib.bridges.openapi.definition import AnswerKind, RequestPlan
-from toolcrib.bridges.openapi.forms import SAFE, is_json, is_text
+from toolcrib.bridges.openapi.definition import RequestPlan
+from toolcrib.bridges.openapi.forms import SAFE, is_json, kind_of
 from toolcrib.bridges.openapi.request import ApiRequest
 from toolcrib.bridges.openapi.server import HttpApi
 from toolcrib.errors import OutcomeUnknown, ToolError
 from toolcrib.kit.http import HttpAnswer, Unanswered
 from toolcrib.schema import LazyValidator
+from toolcrib.values.content import NO_TEXT, File, Image
 from toolcrib.values.json import fresh
+
+T = TypeVar("T")
 
 _IDEMPOTENT = SAFE | {"PUT", "DELETE"}
 """https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2"""
 _NOT_DONE = (408, 425, 429, 503)  # the same request may be made again, and later
 _GATEWAYS = (502, 504)  # somebody else was asked, and nobody knows what they did
 _SECONDS = re.compile(r"[0-9]{1,6}")  # of `Retry-After`: what is longer is not told
+_BYTES = "application/octet-stream"
 _LONGEST = 4_000  # characters of what an API says of its error
 
 
@@ -37,6 +41,7 @@ class ApiAnswers:
             }
             for status, by_kind in plan.schemas.items()
         }
+        self._media_types = plan.media_types
 
     async def of(self, api: HttpApi, request: ApiRequest) -> Any:
         """Send a request and return what it gives. Raises ToolError."""
@@ -46,8 +51,8 @@ class ApiAnswers:
             raise self._unanswered(unanswered) from None
         if not 200 <= answer.status < 300:
             raise self._failed(answer)
-        value = _value(answer)
-        self._check(answer, value)
+        value = _value(answer, _of_status(self._media_types, answer.status) or _BYTES)
+        self._check(answer, None if isinstance(value, NO_TEXT) else value)
         return value
 
     def _unanswered(self, error: Unanswered) -> ToolError:
@@ -82,17 +87,17 @@ class ApiAnswers:
     def _check(self, answer: HttpAnswer, value: object) -> None:
         """Hold an answer to the schema of its own status and media type, where those differ.
 
-        Raises ToolError. What the document does not list is held to all that it does, by the runner.
+        Raises ToolError. What the document does not list is held to all that it does, by the runner. A
+        picture or a file is no JSON: its value is None, as in every result that is content alone.
         """
-        named = (str(answer.status), f"{answer.status // 100}XX", "DEFAULT")
-        known = next((self._validators[name] for name in named if name in self._validators), None)
+        known = _of_status(self._validators, answer.status)
         done = f"It was done (status {answer.status}), but"
-        if known is None and self._validators and value is None:
+        if known is None and self._validators and not answer.body:
             raise ToolError(
                 f"{done} the API's own description has no such answer, and it is empty.",
                 retryable=False,
             )
-        kind = _kind(answer)
+        kind = kind_of(answer.headers.get("content-type", "")) if answer.body else "json"
         if known is None:
             return
         if kind not in known:
@@ -108,16 +113,17 @@ class ApiAnswers:
             )
 
 
-def _kind(answer: HttpAnswer) -> AnswerKind:
-    """Return what an answer is by its media type; an empty one is as null."""
-    kind = answer.headers.get("content-type", "")
-    if is_json(kind) or not answer.body:
-        return "json"
-    return "text" if is_text(kind) or "xml" in kind else "bytes"
+def _of_status(by_status: Mapping[str, T], status: int) -> T | None:
+    """Return what a document says of a status: of itself, of its class, or by default."""
+    named = (str(status), f"{status // 100}XX", "DEFAULT")
+    return next((by_status[name] for name in named if name in by_status), None)
 
 
-def _value(answer: HttpAnswer) -> Any:
-    """Return JSON as it is, text as text, and other bytes with their media type. Raises ToolError."""
+def _value(answer: HttpAnswer, declared: str) -> Any:
+    """Return JSON as it is, text as text, and other bytes as a picture or a file. Raises ToolError.
+
+    `declared` is what bytes are whose server does not say it.
+    """
     kind = answer.headers.get("content-type", "")
     if not answer.body:
         return None
@@ -127,12 +133,12 @@ def _value(answer: HttpAnswer) -> Any:
         except (ValueError, RecursionError):
             told = f"It was done (status {answer.status}), but the answer is not the JSON that it says."
             raise ToolError(told, retryable=False) from None
-    if is_text(kind) or "xml" in kind:
+    if kind_of(kind) == "text":
         return answer.body.decode("utf-8", "replace")
-    return {
-        "media_type": kind.partition(";")[0].strip(),
-        "base64": base64.b64encode(answer.body).decode(),
-    }
+    plain = kind.partition(";")[0].strip().lower()
+    media_type = declared if plain in ("", _BYTES) else plain
+    made = Image if media_type.startswith("image/") else File
+    return made.from_bytes(media_type, answer.body)
 
 
 def _said(answer: HttpAnswer) -> str:
@@ -144,7 +150,7 @@ def _said(answer: HttpAnswer) -> str:
             return orjson.dumps(orjson.loads(answer.body)).decode()[:_LONGEST]
         except ValueError:
             return ""
-    if _kind(answer) != "text":
+    if kind_of(answer.headers.get("content-type", "")) != "text":
         return ""
     text = answer.body[: _LONGEST * 4].decode("utf-8", "replace")
     return " ".join(text.split())[:_LONGEST]

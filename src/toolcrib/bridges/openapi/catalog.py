@@ -32,7 +32,11 @@ Visible: TypeAlias = Mapping[str, Sequence[str] | All]
 
 
 class RefusedOperation(Checked, msgspec.Struct, frozen=True):
-    """An operation that is no tool: `operation` as in `GET /pets/{id}`, and why, in words."""
+    """An operation that became no tool.
+
+    `operation` is called as in `GET /pets/{id}`; `reason` is the kind of fault, and `text` says what it
+    is in words.
+    """
 
     operation: str
     reason: Reason
@@ -57,12 +61,12 @@ def openapi_catalog(
     """Return a tool for each operation of an OpenAPI 3.0, 3.1 or Swagger 2.0 document.
 
     `document` is the path of a JSON or YAML file, what was parsed from one, or a `Document`. `http`
-    is what asks the API: an `ApiServer`, or `per_call` of a function that makes one for the caller;
-    without it the catalog needs `bind({HttpApi: …})` before its tools can run. Of a large document,
-    `only` names the tools that are made. `visible`, by the names of tools, is what may be
-    shown of their results, `marks` are their annotations; `trust` and `lock` are those of
-    `Catalog.trusting`. An operation that cannot be a tool is given to `on_refused`, which by default
-    logs a warning.
+    sends the requests: it is an `ApiServer`, or `per_call` of a function that makes one for the
+    caller; without it the catalog needs `bind({HttpApi: …})` before its tools can run. Of a large
+    document, `only` names the tools that are made. `visible` says, by the names of tools, which fields
+    of their results may be shown, and `marks` are annotations of tools, by name, too; `trust` and
+    `lock` are those of `Catalog.trusting`. `on_refused` is told of each operation that cannot be a
+    tool; by default, a warning is logged.
 
     Raises SourceError for what cannot be read or is no such document, DefinitionError for wrong marks
     or visible fields, and CatalogError for a name that is not there.

@@ -10,7 +10,7 @@ from toolcrib.bridges.openapi.document import Document
 from toolcrib.bridges.openapi.forms import security_schemes
 from toolcrib.bridges.openapi.request import ApiRequest
 from toolcrib.bridges.openapi.server import ApiServer
-from toolcrib.errors import CapabilityError
+from toolcrib.errors import CapabilityError, SourceError
 from toolcrib.kit.http import HttpAnswer
 from toolcrib.tools.catalog import Catalog
 
@@ -33,6 +33,8 @@ def catalog_of(where: str) -> Catalog:
     server that is named here, and to no other. Raises what `openapi_catalog` does.
     """
     file, _, url = where.partition("#")
+    if not file:
+        raise SourceError("openapi: names no document: write openapi:FILE, or openapi:FILE#URL")
     document = Document(file)
     if not url:
         return openapi_catalog(document, http=_NoServer())

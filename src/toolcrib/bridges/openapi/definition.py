@@ -16,6 +16,7 @@ from toolcrib.bridges.openapi.document import Document, Node, NoTool
 from toolcrib.bridges.openapi.forms import (
     SAFE,
     VARIABLE,
+    AnswerKind,
     ApiBody,
     ApiOperation,
     ApiParameter,
@@ -24,10 +25,12 @@ from toolcrib.bridges.openapi.forms import (
     is_bytes,
     is_json,
     is_text,
+    kind_of,
 )
 from toolcrib.bridges.openapi.schemas import NOT_IN_NAMES, ApiSchemas, Translated, as_object
 from toolcrib.clients.server import SECRET_MEMBER
 from toolcrib.errors import CatalogError
+from toolcrib.schema.derive.plain import same_json
 from toolcrib.tools.catalog import Names
 from toolcrib.values.definition import ImportedForm
 from toolcrib.values.json import JsonObject, digest
@@ -42,7 +45,6 @@ _BASE64: JsonObject = {"type": "string", "contentEncoding": "base64"}
 _EMPTY = ("204", "205")
 _ANYTHING = Translated({}, frozenset(), 1)
 
-AnswerKind = Literal["json", "text", "bytes"]
 BodyKind = Literal["json", "form", "multipart", "text", "bytes"]
 
 
@@ -82,9 +84,10 @@ class SentArgument(msgspec.Struct, frozen=True):
 class RequestPlan(msgspec.Struct, frozen=True):
     """What is known of an operation's requests before there is one.
 
-    `accept` is what its answers may be. `schemas` are those of successful answers, by their status and
-    kind, None where it is the one schema of all of them. `taken` are the names of parameters and keys
-    by their place: no part of another argument is sent as one.
+    `accept` is what its answers may be. By the status of an answer, `schemas` are those of successful
+    ones by their kind, None where it is the one schema of all of them, and `media_types` the one kind
+    of bytes that it is declared to have. `taken` are the names of parameters and keys by their place:
+    no part of another argument is sent as one.
     """
 
     name: str
@@ -96,6 +99,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
     body: BodyPlan | None
     accept: str
     schemas: Mapping[str, Mapping[AnswerKind, JsonObject | None]]
+    media_types: Mapping[str, str]
     taken: Mapping[str, tuple[str, ...]] = {}
 
     @property
@@ -152,6 +156,7 @@ class OperationReader:
             body=body,
             accept=_accept(operation.responses),
             schemas=by_status,
+            media_types=_bytes_of(operation.responses),
             taken=_taken(operation),
         )
         return ImportedForm(form, hints), plan
@@ -174,8 +179,10 @@ class OperationReader:
                 if made is None:
                     return None, {}
                 found[status.upper()] = made
-            every = [one for made in found.values() for one in made.values()]
-            different = [one for at, one in enumerate(every) if one not in every[:at]]
+            different: list[Translated] = []
+            for one in (one for made in found.values() for one in made.values()):
+                if not any(same_json(one.node, other.node) for other in different):
+                    different.append(one)
             if not different:
                 return None, {}
             whole = different[0]
@@ -209,7 +216,7 @@ class OperationReader:
         found: dict[AnswerKind, Translated] = {"json": made}
         if any(map(is_text, kinds)) and self._is_string(response.text):
             found["text"] = self._text(response.text)
-        if any(map(is_bytes, kinds)):
+        if "bytes" in map(kind_of, kinds):
             found["bytes"] = _ANYTHING
         return found
 
@@ -371,6 +378,16 @@ def _accept(responses: Mapping[str, ApiResponse]) -> str:
     kinds = [kind for kind in dict.fromkeys(told) if kind.isascii() and kind.isprintable()]
     wanted = [kind for kind in kinds if is_json(kind)] or kinds
     return ", ".join([*(wanted[:4] or ["application/json"]), "*/*;q=0.1"])
+
+
+def _bytes_of(responses: Mapping[str, ApiResponse]) -> dict[str, str]:
+    """Return the one kind of bytes of each status, empty where there is none, or only a range of them
+    (`image/*`)."""
+    found = {}
+    for status, one in responses.items():
+        kinds = [kind for kind in one.media_types if is_bytes(kind) and "*" not in kind]
+        found[status.upper()] = kinds[0] if len(kinds) == 1 else ""
+    return found
 
 
 def _candidates(operation: ApiOperation) -> Iterator[str]:

@@ -18,6 +18,7 @@ import msgspec
 from toolcrib.bridges.openapi.document import Document, Node, NoTool
 
 Place: TypeAlias = Literal["path", "query", "header", "cookie"]
+AnswerKind: TypeAlias = Literal["json", "text", "bytes"]
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 SAFE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE"))
 """The methods that only read: https://www.rfc-editor.org/rfc/rfc9110#section-9.2.1"""
@@ -421,6 +422,14 @@ def is_json(media_type: str) -> bool:
 def is_text(media_type: str) -> bool:
     kind = _plain(media_type)
     return kind.startswith("text/") and not kind.endswith(("json", "xml"))
+
+
+def kind_of(media_type: str) -> AnswerKind:
+    """Return what an answer of this media type is; XML is a text that has no schema."""
+    if is_json(media_type):
+        return "json"
+    is_xml = _plain(media_type).endswith(("/xml", "+xml"))
+    return "text" if is_xml or is_text(media_type) else "bytes"
 
 
 def is_bytes(media_type: str) -> bool:

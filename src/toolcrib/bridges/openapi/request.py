@@ -38,9 +38,13 @@ _encoded: _Encode = partial(quote, safe="")
 
 
 class ApiRequest(Checked, Veiled, msgspec.Struct, frozen=True, kw_only=True):
-    """A request without its keys. `path` begins with `/`, and is encoded, with its query; `server` is
-    the URL that the operation names for itself, or "". Any one of `security` is to be added, each being
-    all of its schemes; nothing is where it is empty."""
+    """A request of an operation, without its keys.
+
+    `path` begins with `/` and is encoded, with its query. `server` is the URL that the operation names
+    for itself, or "". `security` has the alternatives of which one is to be added: each is a tuple of
+    schemes whose keys are sent together, and an empty one allows a request without keys. If there are
+    no alternatives, the request needs no key.
+    """
 
     veiled: ClassVar[tuple[str, ...]] = ("path", "headers", "cookies", "body")
 

@@ -38,24 +38,27 @@ _SHORTEST = 6  # a shorter key may be a part of other words
 
 @capability
 class HttpApi(Protocol):
-    """Sends the requests of an OpenAPI document's tools, with their keys."""
+    """Sends the requests of an OpenAPI document's tools, and adds their keys: write one of your own, or
+    take an `ApiServer`."""
 
     async def send(self, request: ApiRequest) -> HttpAnswer:
-        """Return the answer, of whichever status but a redirect's.
+        """Return the answer, whatever its status is, unless it is a redirect.
 
-        Raises CapabilityError (`toolcrib.kit.http.Unanswered`) if there is none.
+        Raises CapabilityError (`toolcrib.kit.http.Unanswered`) if it is one, and if there is no answer.
         """
 
 
 class ApiServer:
-    """The server below whose `url` the paths of a document lie.
+    """Sends the requests of a document's tools to one server; the document's paths are added to `url`.
 
     `keys` are the keys by the names that the document has for them (its security schemes): an API key,
     a token, `user:password` for HTTP's basic authentication, or a function that gives one. `also` are
-    further origins, for operations that name a server of their own; it and `private` are `allow` and
-    `private` of `GuardedHttp`. An address that stands in `url` itself (`http://127.0.0.1:8000`) was
-    named, and may be reached. Raises MissingExtraError without the extra `openapi`, SourceError for a
-    URL that names no server, and for a key that no request can hold.
+    further origins, for operations that name a server of their own, `private` the networks that are
+    not public and may be reached all the same, and `limits` those of one request, as in `GuardedHttp`.
+    An address that stands in `url` itself (`http://127.0.0.1:8000`) may be reached. Connections of GET
+    and HEAD are used again, until `aclose` or the end of the event loop; it is no context manager, for
+    `per_call` would close one that calls share. Raises MissingExtraError without the extra `openapi`,
+    SourceError for a URL that names no server, and for a key that no request can hold.
     """
 
     @names_wrong_types
@@ -79,14 +82,23 @@ class ApiServer:
             if not callable(key):
                 _check(name, key)
         reached = [*private, *_named(parts.hostname or "")]
-        guarded = partial(GuardedHttp, private=reached, limits=limits or _LIMITS)
+        guarded = partial(GuardedHttp, private=reached, limits=limits or _LIMITS, keep=True)
         self._http = guarded(allow=[f"{parts.scheme}://{parts.netloc}"])
         self._others = guarded(allow=also)
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop; what was closed can be used again."""
+        await self._http.aclose()
+        await self._others.aclose()
 
     def __repr__(self) -> str:
         return f"ApiServer({self._base!r})"
 
     async def send(self, request: ApiRequest) -> HttpAnswer:
+        """Return the answer, without the keys if the server repeats them.
+
+        Raises CapabilityError for a key that is not here, and if there is no answer.
+        """
         keys = {scheme: await self._key(scheme.id) for scheme in self._schemes(request.security)}
         headers, query, cookies = dict(request.headers), [], [*request.cookies]
         for scheme, key in keys.items():

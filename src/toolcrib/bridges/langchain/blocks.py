@@ -1,0 +1,114 @@
+"""Content blocks of LangChain's messages, as the parts of a result, and back.
+
+Rule: a result is content only where LangChain itself would make it the content of a message: a list of
+texts and blocks. One without a picture, a file or a block of text in it is the JSON that it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from langchain_core.messages import ToolMessage
+
+from toolcrib.values.content import (
+    NO_TEXT,
+    File,
+    Image,
+    Part,
+    inline_data,
+    kind_of,
+    media_type_of,
+    text_in,
+)
+from toolcrib.values.json import canonical_json
+from toolcrib.values.message import Message
+
+_ANY = "application/octet-stream"
+_MEDIA = ("image", "audio", "video", "file", "text-plain")
+_UNREAD = object()
+
+
+def content_in(made: object) -> Any:
+    """Return the content that a tool gave as blocks, of texts alone as one text; any other result as it
+    is. A block that cannot be shown stands among the others as its JSON.
+    """
+    if not isinstance(made, list | tuple) or not all(map(_is_block, made)):
+        return made
+    if all(isinstance(one, str) for one in made):
+        return made
+    try:
+        standard = ToolMessage([_older(one) for one in made], tool_call_id="").content_blocks
+        parts = [_part(dict(one)) for one in standard]
+        told = [
+            canonical_json(block) if part is _UNREAD else part
+            for block, part in zip(made, parts, strict=True)
+        ]
+    except Exception:  # noqa: BLE001  LangChain's reading of what looks like a block and is none
+        return made
+    if any(isinstance(part, NO_TEXT) for part in parts):
+        return told
+    return made if _UNREAD in parts else "\n".join(told)
+
+
+def _is_block(one: object) -> bool:
+    return isinstance(one, str) or (isinstance(one, dict) and isinstance(one.get("type"), str))
+
+
+def _older(block: Any) -> Any:
+    """Return a block that `content_blocks` reads: of `image_url` it knows one of two forms."""
+    if isinstance(block, dict) and isinstance(block.get("image_url"), str):
+        return {**block, "image_url": {"url": block["image_url"]}}
+    return block
+
+
+def _part(block: dict[str, Any]) -> Any:
+    """Return a standard block as a part, or that it cannot be read. Raises ValueError and TypeError."""
+    kind, text = block["type"], block.get("text")
+    if kind == "text":
+        return text if isinstance(text, str) else _UNREAD
+    if kind not in _MEDIA:
+        return _UNREAD
+    name = _name(block)
+    media_type = block.get("mime_type") or ("text/plain" if kind == "text-plain" else "")
+    if kind == "text-plain" and isinstance(text, str):
+        return File(media_type, text=text, name=name)
+    data, url = block.get("base64") or "", block.get("url") or ""
+    if not data and "://" not in url and not url.startswith("data:"):
+        return _UNREAD
+    if kind == "image" and (media_type or url):
+        return Image(media_type, data, "" if data else url)
+    return File(media_type or _ANY, data, "" if data else url, name=name)
+
+
+def _name(block: dict[str, Any]) -> str:
+    """Return the name of a file, which blocks have in any of these places."""
+    extras = block.get("extras")
+    for where in (block, extras if isinstance(extras, dict) else {}):
+        for key in ("filename", "name", "title"):
+            if isinstance(where.get(key), str):
+                return str(where[key])
+    return ""
+
+
+def shown_content(message: Message) -> str | list[str | dict[str, Any]]:
+    """Return what a model is shown of a result: its text, or standard blocks if there are parts.
+
+    A link, and a file of text, are a block of text: not every provider's package takes more. Sound and
+    film are files: a ToolNode makes JSON of content with a block of another kind (`audio`) in it.
+    """
+    if not message.parts:
+        return message.content
+    texts = [message.content] if message.content else []
+    return [_block(part) for part in (*texts, *message.parts)]
+
+
+def _block(part: Part) -> dict[str, Any]:
+    text = text_in(part)
+    if text is not None:
+        return {"type": "text", "text": text}
+    assert isinstance(part, Image | File)  # noqa: S101  the others are text
+    data, media_type = inline_data(part), media_type_of(part) or part.media_type
+    where = {"url": part.url} if data is None else {"base64": data}
+    kind = {"mime_type": media_type} if media_type else {}
+    named = {"extras": {"filename": part.name}} if isinstance(part, File) and part.name else {}
+    return {"type": "image" if kind_of(part) == "image" else "file", **where, **kind, **named}

@@ -1,0 +1,83 @@
+"""How a reply ended, by what LangChain's message keeps of its provider's word for it.
+
+Rule: after a reason that no list of natural ones names, no call runs, as with our own clients; the
+lists are those of all wires, since nobody says which one it was. LangChain completes what there is of
+the arguments of a reply that was cut, and the call looks whole. A message without any reason is taken
+as whole: fake models, and some providers, never give one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from enum import Enum
+from typing import Any
+
+from langchain_core.messages import AIMessage
+
+from toolcrib.errors import ErrorCode
+from toolcrib.values.call import CallFault
+from toolcrib.wire import WIRES
+from toolcrib.wire.calls import NATURAL, unlisted
+
+_REASONS = frozenset(("finishreason", "stopreason", "donereason", "incompletedetails"))
+"""What providers call it, in whatever case; the last one is OpenAI's, and holds a `reason`."""
+_NATIVE = "nativefinishreason"  # a gateway's word for the model's own: it can only make it worse
+_HOLDERS = ("choices", "candidates")
+_DEEPEST = 4
+
+_MEANINGS = [item for wire in WIRES.values() for item in wire.finish_reasons.items()]
+_LISTED = frozenset(word for word, meaning in _MEANINGS if meaning not in NATURAL)
+_WHOLE = frozenset(word for word, meaning in _MEANINGS if meaning in NATURAL).union(
+    *(wire.natural_reasons for wire in WIRES.values())
+)
+
+
+def fault_of(reply: AIMessage | None, natural: Collection[str]) -> CallFault | None:
+    """Return a fault for the calls of a reply that may have been cut. `natural` has further reasons, in
+    lower case, after which calls may run."""
+    said = {} if reply is None else reply.response_metadata
+    fault = None
+    for reason in _reasons(said):
+        word = reason.lower()
+        if word.partition(":")[0] in _LISTED:
+            return CallFault(ErrorCode.TRUNCATED)
+        if not _is_natural(word, {*_WHOLE, *natural}):
+            fault = unlisted(reason)
+    return fault
+
+
+def _is_natural(word: str, natural: Collection[str]) -> bool:
+    """Return whether it is a natural reason, or several: LangChain joins what each chunk of a stream
+    said, and some servers say it twice."""
+    words = "|".join(re.escape(one) for one in natural if not one.isdigit())
+    return word in natural or re.fullmatch(f"(?:{words})+", word) is not None
+
+
+def _reasons(said: Mapping[str, Any]) -> Iterator[str]:
+    """Yield each reason that there is, as its provider put it."""
+    if isinstance(status := said.get("status"), str):  # of OpenAI's Responses
+        yield from _word(status)
+    for name, value in _members(said, _DEEPEST):
+        key = name.lower().replace("_", "")
+        if key in _REASONS:
+            yield from _word(value.get("reason") if isinstance(value, Mapping) else value)
+        elif key == _NATIVE:
+            yield from (word for word in _word(value) if word.lower() in _LISTED)
+
+
+def _members(said: Mapping[str, Any], levels: int) -> Iterator[tuple[str, Any]]:
+    for name, value in said.items():
+        yield str(name), value
+        inner = value if isinstance(value, list) and name in _HOLDERS else [value]
+        for one in inner if levels else ():
+            if isinstance(one, Mapping):
+                yield from _members(one, levels - 1)
+
+
+def _word(said: object) -> Iterator[str]:
+    """Yield a reason as a text, if there is one: null, and an empty text, are none."""
+    for one in said if isinstance(said, list) else [said]:
+        value = one.value if isinstance(one, Enum) else one
+        if value is not None and (word := str(value).strip()):
+            yield word

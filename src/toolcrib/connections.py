@@ -1,0 +1,121 @@
+"""Connections that are used again: aiohttp's, one pool an event loop.
+
+Rule: a request goes out only on a connection on which nothing waits to be read. aiohttp is imported
+when the first pool is opened, and only its public interface is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from functools import cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
+
+from toolcrib.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    import aiohttp
+
+CONNECTIONS = 1000
+"""The most that are open at once in one event loop, as in OpenAI's own client; more wait their turn."""
+
+
+def aiohttp_library() -> ModuleType:
+    try:
+        import aiohttp
+    except ImportError:
+        raise MissingExtraError("http", "a client over HTTP") from None
+    return aiohttp
+
+
+def is_closed(error: Exception) -> bool:
+    """Return whether the other side had gone, before it answered anything (RFC 9112, 9.3.1)."""
+    known = aiohttp_library()
+    gone = (known.ServerDisconnectedError, known.ClientOSError, ConnectionError)
+    return isinstance(error, gone) and not isinstance(error, TimeoutError)
+
+
+class Kept(NamedTuple):
+    """An event loop's session, what closes it, and the answers that are being read."""
+
+    session: aiohttp.ClientSession
+    keeper: AsyncGenerator[None, None]
+    read: WeakSet[aiohttp.ClientResponse]
+
+
+class Pool:
+    """Sessions that `open_session` makes: one an event loop, which is closed with it at the latest."""
+
+    def __init__(self, open_session: Callable[[], aiohttp.ClientSession]) -> None:
+        self._open = open_session
+        self._sessions: dict[asyncio.AbstractEventLoop, Kept] = {}
+
+    async def kept(self) -> Kept:
+        loop = asyncio.get_running_loop()
+        kept = self._sessions.get(loop)
+        if kept is None or kept.session.closed:
+            for old in list(self._sessions):  # at once: another thread may add its own
+                if old.is_closed():
+                    self._sessions.pop(old, None)
+            session = self._open()
+            kept = self._sessions[loop] = Kept(session, kept_open(session), WeakSet())
+            await anext(kept.keeper)
+        return kept
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop. What is still read by them fails."""
+        kept = self._sessions.pop(asyncio.get_running_loop(), None)
+        if kept is not None:
+            for response in list(kept.read):  # aiohttp does not wake who waits for a body
+                response.content.set_exception(aiohttp_library().ClientConnectionError())
+            await kept.keeper.aclose()
+
+
+async def kept_open(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
+    """Hold a session open. A loop that ends closes its generators, and so the session."""
+    try:
+        yield
+    finally:
+        await session.close()
+
+
+async def _is_spoilt(connection: Any) -> bool:
+    """Return whether something came on a reused connection that nobody had asked for: a second answer,
+    which would be taken for that to the next request, of whichever conversation.
+
+    What has arrived is read in the loop's next turn, and known in the one after it.
+    """
+    try:
+        for _ in range(2):
+            await asyncio.sleep(0)
+    except BaseException:
+        connection.close()
+        raise
+    spoilt: bool = connection.protocol is None or connection.protocol.should_close
+    return spoilt
+
+
+@cache
+def connector_class() -> Any:
+    """Return a subclass of aiohttp's connector, made once aiohttp is imported.
+
+    Rule: a request goes out only on a connection on which nothing waits to be read.
+    """
+    base: Any = aiohttp_library().TCPConnector
+
+    class Connector(base):  # type: ignore[misc]
+        def __init__(self, **options: Any) -> None:
+            super().__init__(limit=CONNECTIONS, **options)
+            self.used = WeakSet[Any]()
+
+        async def connect(self, *args: Any, **kwargs: Any) -> Any:
+            connection = await super().connect(*args, **kwargs)
+            while connection.protocol in self.used and await _is_spoilt(connection):
+                connection.close()
+                connection = await super().connect(*args, **kwargs)
+            self.used.add(connection.protocol)
+            return connection
+
+    return Connector

@@ -1,0 +1,224 @@
+"""Gemini's form of a tool: declarations of functions, whose schemas are OpenAPI's of Google's dialect.
+
+A declaration stands in a list (`functionDeclarations`), or alone, if something in it is Gemini's and
+nobody else's. Its members are written as the API has them, or in snake case, as google-genai dumps
+them; a member that is None is not there.
+https://ai.google.dev/api/caching#FunctionDeclaration, https://ai.google.dev/api/caching#Schema
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeGuard
+
+from toolcrib.errors import DefinitionError
+from toolcrib.values.json import JsonObject
+
+_LISTS = ("functionDeclarations", "function_declarations")
+_TYPES = frozenset(("STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL"))
+_NO_TYPE = "TYPE_UNSPECIFIED"
+_SCHEMAS = {
+    "parameters": "input_schema",
+    "parametersJsonSchema": "input_schema",
+    "response": "output_schema",
+    "responseJsonSchema": "output_schema",
+}
+_SNAKE = {
+    "parameters_json_schema": "parametersJsonSchema",
+    "response_json_schema": "responseJsonSchema",
+}
+_OF_REQUESTS = frozenset(("behavior",))  # whether the model waits for the answer
+
+
+def each_declared(given: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return each function of a tool of Gemini's as such a tool of one; any other form is one already.
+
+    Raises DefinitionError for a tool that also runs at its provider.
+    """
+    if _LISTS[0] not in given and _LISTS[1] not in given:
+        return (given,)
+    given = {key: value for key, value in given.items() if value is not None}
+    other = next((key for key in given if key not in _LISTS), None)
+    if other is not None:
+        raise DefinitionError(
+            f"a {other[:40]!r} tool runs at its provider: give it to the client, not as a definition"
+        )
+    found = [one for key in _LISTS for one in _listed(given.get(key, []))]
+    return [{_LISTS[0]: [one]} for one in found]
+
+
+def _listed(found: object) -> Sequence[Any]:
+    if not isinstance(found, list | tuple):
+        raise DefinitionError(f"its {_LISTS[0]} is no list of functions")
+    return found
+
+
+def gemini_form(given: Mapping[str, Any]) -> JsonObject | None:
+    """Return a declaration as our own form, without an `input_schema` if it takes nothing; None for
+    another form. Raises DefinitionError."""
+    declared = _declaration(given)
+    if declared is None:
+        return None
+    made: JsonObject = {}
+    for key, value in declared.items():
+        if key in _SCHEMAS:
+            ours = _SCHEMAS[key]
+            if ours in made:
+                raise DefinitionError(f"{declared.get('name')!r:.80} has two schemas for {ours}")
+            made[ours] = _schema(value, declared) if key in ("parameters", "response") else value
+        elif key not in _OF_REQUESTS:
+            made[key] = value
+    return made
+
+
+def _declaration(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the one declaration that a dictionary holds or is, in the API's words."""
+    if not given.keys().isdisjoint(_LISTS):
+        found = each_declared(given)
+        if len(found) != 1:
+            raise DefinitionError(
+                f"it holds {len(found)} functions: give one of them, or all to a Catalog"
+            )
+        (given,) = found[0][_LISTS[0]]
+        if not isinstance(given, Mapping):
+            raise DefinitionError(f"a function in {_LISTS[0]} is a dictionary")
+    elif not _is_declaration(given):
+        return None
+    return {_SNAKE.get(key, key): value for key, value in given.items() if value is not None}
+
+
+def _is_declaration(given: Mapping[str, Any]) -> bool:
+    """Return whether a dictionary is a declaration by itself: `parameters` are others', too."""
+    if "type" in given or "input_schema" in given:
+        return False
+    if any(name in given for pair in _SNAKE.items() for name in pair):
+        return True
+    schemas = (given.get("parameters"), given.get("response"))
+    return any(isinstance(one, Mapping) and _is_type(one.get("type")) for one in schemas)
+
+
+def _is_type(said: object) -> TypeGuard[str]:
+    return isinstance(said, str) and str.__str__(said) in _TYPES  # google-genai has an enum
+
+
+# Schemas: https://spec.openapis.org/oas/v3.0.3#schema-object, with types in capitals, and integers of
+# 64 bits as text, as Protocol Buffers write them in JSON.
+
+_WORDS = {
+    "any_of": "anyOf",
+    "one_of": "oneOf",
+    "prefix_items": "prefixItems",
+    "additional_properties": "additionalProperties",
+    "unique_items": "uniqueItems",
+    "property_ordering": "propertyOrdering",
+    "min_items": "minItems",
+    "max_items": "maxItems",
+    "min_length": "minLength",
+    "max_length": "maxLength",
+    "min_properties": "minProperties",
+    "max_properties": "maxProperties",
+    "defs": "$defs",
+    "ref": "$ref",
+}
+_NOT_OURS = frozenset(("nullable", "propertyOrdering"))
+_WHOLE = re.compile(r"-?[0-9]{1,20}")
+_NUMBER = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?")
+
+
+def _schema(given: Any, declared: Mapping[str, Any]) -> Any:
+    """Return a schema in JSON Schema's words. Raises DefinitionError."""
+    try:
+        return _translated(given)
+    except RecursionError:
+        name = declared.get("name")
+        raise DefinitionError(f"a schema of {name!r:.80} is nested too deeply") from None
+
+
+def _translated(given: Any) -> Any:
+    """Return a schema; what is none stays as it is, and is refused as it would be in any other form."""
+    if not isinstance(given, Mapping):
+        return given
+    said: JsonObject = {_word(key): value for key, value in given.items() if value is not None}
+    made: JsonObject = {
+        key: _READERS.get(key, _as_it_is)(value)
+        for key, value in said.items()
+        if key not in _NOT_OURS
+    }
+    if made.get("type") == _NO_TYPE:
+        del made["type"]
+    if made.get("format") == "enum":
+        del made["format"]
+    if "example" in made:
+        made["examples"] = [made.pop("example")]
+    listed = made.get("enum")
+    if isinstance(listed, list) and made.get("type") in ("integer", "number"):
+        made["enum"] = list(map(_number, listed))  # Gemini writes them as text
+    return _nullable(made) if said.get("nullable") is True else made
+
+
+def _word(key: str) -> str:
+    return _WORDS.get(key, key)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _by_name(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _translated(one) for name, one in value.items()}
+
+
+def _each(value: Any) -> Any:
+    return [*map(_translated, value)] if isinstance(value, list | tuple) else value
+
+
+def _type(value: Any) -> Any:
+    return value.lower() if _is_type(value) else value
+
+
+def _ref(value: Any) -> Any:
+    return value.replace("#/defs/", "#/$defs/", 1) if isinstance(value, str) else value
+
+
+def _number(value: Any) -> Any:
+    """Return a number that may be written as text; anything else is as it was."""
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        return int(value)
+    return float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "type": _type,
+    "properties": _by_name,
+    "$defs": _by_name,
+    "items": _translated,
+    "additionalProperties": _translated,
+    "anyOf": _each,
+    "oneOf": _each,
+    "prefixItems": _each,
+    "$ref": _ref,
+    "minimum": _number,
+    "maximum": _number,
+    "minItems": _number,
+    "maxItems": _number,
+    "minLength": _number,
+    "maxLength": _number,
+    "minProperties": _number,
+    "maxProperties": _number,
+}
+
+
+def _nullable(made: JsonObject) -> JsonObject:
+    """Return a schema that takes null besides."""
+    kind = made.get("type")
+    if not isinstance(kind, str) or not made.keys().isdisjoint(("anyOf", "oneOf", "$ref")):
+        told: JsonObject = {
+            key: made.pop(key) for key in ("title", "description", "default") if key in made
+        }
+        return {**told, "anyOf": [made, {"type": "null"}]}
+    listed = made.get("enum")
+    union = made if kind == "null" else made | {"type": [kind, "null"]}
+    return union | {"enum": [*listed, None]} if isinstance(listed, list) else union
