@@ -23,14 +23,19 @@ def answer(
 
 
 @asynccontextmanager
-async def serving(answering: Answering, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """The server's origin. `answering` takes a request's target; None is never an answer."""
+async def serving(
+    answering: Answering, tls: ssl.SSLContext | None = None, heads: list[str] | None = None
+) -> AsyncIterator[str]:
+    """The server's origin. `answering` takes a request's target; None is never an answer. `heads` are
+    given the heads of all requests."""
     handling: set[asyncio.Task[None] | None] = set()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         handling.add(asyncio.current_task())
         with suppress(OSError, asyncio.IncompleteReadError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            if heads is not None:
+                heads.append(head)
             said = answering(head.split(" ")[1])
             if said is None:
                 await reader.read()  # until the other side is gone

@@ -19,6 +19,7 @@ from rows import each_row
 
 from toolcrib.errors import CapabilityError, MissingExtraError, SourceError
 from toolcrib.kit import GuardedHttp, HttpLimits
+from toolcrib.kit.http import Unanswered
 
 QUICK = HttpLimits(seconds=0.2, body_bytes=1000)
 
@@ -42,6 +43,37 @@ async def test_a_status_is_the_callers_to_judge(status: int) -> None:
     async with serving(lambda _: answer(b"", status=status)) as origin:
         found = await GuardedHttp(allow=[origin], private=PRIVATE).get(origin, {})
     assert found.status == status
+
+
+@each_row("method", ["PUT", "DELETE", "POST", "PATCH", "GET", "HEAD", "OPTIONS"])
+@each_row("body", [None, b"", b"{}"])
+async def test_one_call_is_one_request_though_the_server_breaks_off(
+    method: str, body: bytes | None
+) -> None:
+    """What it has done, it would do twice: aiohttp sends idempotent methods again."""
+    asked: list[str] = []
+
+    def cutting(target: str) -> bytes:
+        asked.append(target)
+        return b""
+
+    async with serving(cutting) as origin:
+        guarded = GuardedHttp(allow=[origin], private=PRIVATE)
+        with pytest.raises(Unanswered, match="broke off") as caught:
+            await guarded.send(method, f"{origin}/x", body=body)
+    assert asked == ["/x"]
+    assert (caught.value.sent, caught.value.status) == (True, 0)
+
+
+@each_row(("body", "kind"), [(None, None), (b"{}", None), (b"{}", "text/plain")])
+async def test_no_media_type_is_made_up(body: bytes | None, kind: str | None) -> None:
+    heads: list[str] = []
+    async with serving(lambda _: answer(b""), heads=heads) as origin:
+        guarded = GuardedHttp(allow=[origin], private=PRIVATE)
+        headers = {} if kind is None else {"Content-Type": kind}
+        await guarded.send("POST", origin, headers=headers, body=body)
+    said = [one for one in heads[0].split("\r\n") if one.lower().startswith("content-type")]
+    assert said == ([] if kind is None else [f"Content-Type: {kind}"])
 
 
 ENDLESS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1000\r\n" + b"x" * 4096

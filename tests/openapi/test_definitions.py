@@ -65,12 +65,65 @@ NULL = {"type": "null"}
                 "properties": {"id": {"readOnly": True}, "name": {}, "pin": {"writeOnly": True}},
                 "required": ["id", "name"],
             },
-            {"properties": {"name": {}, "pin": {"writeOnly": True}}, "required": ["name"]},
+            {
+                "properties": {"id": False, "name": {}, "pin": {"writeOnly": True}},
+                "required": ["name"],
+            },
         ),
     ],
 )
 def test_the_words_of_openapi_3_0_are_translated(given: Any, told: Any) -> None:
     assert body_of(with_body(given)) == told
+
+
+BASE_OF_PETS = {
+    "type": "object",
+    "properties": {"id": {"type": "integer", "readOnly": True}, "name": {"type": "string"}},
+    "required": ["id"],
+}
+NAMED = {"type": "object", "required": ["id", "name"], "properties": {"kind": {}}}
+AS_BASE, AS_NAMED = {"$ref": "#/components/schemas/Base"}, {"$ref": "#/components/schemas/Named"}
+
+
+@each_row("version", ["3.0.3", "3.1.0"])
+@each_row(
+    "given",
+    [
+        BASE_OF_PETS,
+        AS_BASE,
+        {"allOf": [AS_BASE, AS_NAMED]},
+        {"allOf": [AS_NAMED, {"allOf": [AS_BASE]}]},
+        {"allOf": [AS_BASE], "required": ["id"]},
+        {"allOf": [AS_BASE, {"required": ["id", "name"]}]},
+        {"oneOf": [AS_BASE], "required": ["id"]},
+        {"allOf": [AS_NAMED], "properties": {"id": {"readOnly": True, "enum": [7]}}},
+        {"allOf": [AS_BASE], "properties": {"id": {"type": "integer"}}},
+        {"allOf": [AS_BASE], "oneOf": [{"required": ["id"]}]},
+    ],
+)
+def test_what_only_an_answer_has_is_refused_and_never_demanded(version: str, given: Any) -> None:
+    """However a schema is put together, and though it takes other names."""
+    schemas = {"Base": BASE_OF_PETS, "Named": NAMED}
+    source = with_body(given, version=version, components={"schemas": schemas})
+    validator = compile_validator(input_of(source))
+    assert validator.is_valid({"body": {"name": "x", "other": 1}})
+    for value in (7, "not even an integer", None):
+        why, *_ = validator.violations({"body": {"name": "x", "id": value}})
+        assert "/body" in why.path
+
+
+def test_what_only_a_request_has_is_not_demanded_of_an_answer() -> None:
+    secret = {"properties": {"pin": {"type": "integer", "writeOnly": True}}}
+    schema = answers(_200={JSON: {"allOf": [secret, {"required": ["pin"]}]}})
+    validator = compile_validator(schema)
+    assert validator.is_valid({})
+    assert validator.is_valid({"pin": 7})
+
+
+def test_a_file_that_only_an_answer_has_is_refused_in_a_form() -> None:
+    file = {"type": "string", "format": "binary", "readOnly": True}
+    source = with_body({"type": "object", "properties": {"a": file}}, "multipart/form-data")
+    assert body_of(source)["properties"] == {"a": False}
 
 
 @each_row(
@@ -173,6 +226,73 @@ def test_a_discriminator_tells_which_alternative_is_meant(
     assert not validator.is_valid({"body": {"lives": 9}})  # it does not say what it is
 
 
+ANIMALS: dict[str, Any] = {
+    "Animal": {
+        "type": "object",
+        "required": ["kind"],
+        "properties": {"kind": {"type": "string"}, "mate": {"$ref": "#/components/schemas/Animal"}},
+        "discriminator": {
+            "propertyName": "kind",
+            "mapping": {"cat": "#/components/schemas/Cat", "tom": "Cat", "lost": "nowhere"},
+        },
+    },
+    "Cat": {
+        "allOf": [
+            {"$ref": "#/components/schemas/Animal"},
+            {"required": ["lives"], "properties": {"lives": {"type": "integer"}}},
+        ]
+    },
+    "Cow/1": {
+        "allOf": [
+            {"$ref": "#/components/schemas/Animal"},
+            {"required": ["milk"], "properties": {"milk": {"type": "integer"}}},
+        ]
+    },
+}
+ANIMAL = {"$ref": "#/components/schemas/Animal"}
+
+
+@each_row("version", ["3.0.3", "3.1.0"])
+@each_row(
+    ("given", "valid"),
+    [
+        ({"kind": "cat", "lives": 9}, True),
+        ({"kind": "tom", "lives": 9, "mate": {"kind": "cat", "lives": 1}}, True),
+        ({"kind": "Cow/1", "milk": 1}, True),
+        ({"kind": "Animal"}, True),
+        ({"kind": "lost"}, True),
+        ({"kind": "cat"}, False),
+        ({"kind": "tom", "lives": "nine"}, False),
+        ({"kind": "Cow/1"}, False),
+        ({"kind": "zebra"}, False),
+        ({"kind": "Cat", "lives": 9}, False),
+        ({"kind": "tom", "lives": 9, "mate": {"kind": "cat"}}, False),
+        ({"lives": 9}, False),
+    ],
+)
+@each_row("schema", [ANIMAL, {"type": "array", "items": ANIMAL}])
+def test_a_schema_that_has_kinds_is_one_of_them(
+    version: str, given: Any, valid: bool, schema: Any
+) -> None:
+    source = with_body(schema, version=version, components={"schemas": ANIMALS})
+    body = given if schema is ANIMAL else [given]
+    assert compile_validator(input_of(source)).is_valid({"body": body}) is valid
+
+
+def test_a_schema_whose_kind_only_an_answer_tells_is_itself() -> None:
+    animal: Any = json_copy(json.dumps(ANIMALS["Animal"]))
+    animal["properties"]["kind"]["readOnly"] = True
+    schema = input_of(with_pets(ANIMAL, **{**ANIMALS, "Animal": animal}))
+    assert list(schema["$defs"]) == ["Animal"]
+
+
+def test_a_kind_alone_is_itself() -> None:
+    schema = input_of(with_pets({"$ref": "#/components/schemas/Cat"}, **ANIMALS))
+    validator = compile_validator(schema)
+    assert validator.is_valid({"body": {"kind": "anything", "lives": 9}})
+    assert not validator.is_valid({"body": {"kind": "cat"}})
+
+
 @each_row(
     ("reason", "text", "source"),
     [
@@ -233,6 +353,11 @@ def test_a_discriminator_tells_which_alternative_is_meant(
             one({"parameters": [{"name": "a b", "in": "header"}]}),
         ),
         ("form", "no cookie can be called", one({"parameters": [{"name": "a;b", "in": "cookie"}]})),
+        (
+            "form",
+            "two of its headers are called 'x-a'",
+            one({"parameters": [{"name": "X-A", "in": "header"}, {"name": "x-a", "in": "header"}]}),
+        ),
         ("form", "a query or a fragment", one({"servers": [{"url": "https://x.example/?a="}]})),
         ("media type", "is sent as", with_body({}, "application/json;\r\nX: y")),
         ("form", "below a path", one({}, path="x")),
@@ -321,6 +446,13 @@ def test_a_path_has_parameters_that_its_operations_replace() -> None:
     )
     assert input_of(source, "g")["properties"] == {"a": {"type": "string"}}
     assert input_of(source, "p")["properties"] == {"a": {"type": "integer"}}
+
+
+def test_an_operation_replaces_a_header_however_it_is_written() -> None:
+    shared = [{"name": "X-A", "in": "header", "schema": {"type": "string"}}]
+    own = [{"name": "x-a", "in": "header", "schema": {"type": "integer"}}]
+    item = {"parameters": shared, "get": {"operationId": "g", "responses": {}, "parameters": own}}
+    assert input_of(document({"/x": item}), "g")["properties"] == {"x-a": {"type": "integer"}}
 
 
 SCHEMES = {
@@ -440,6 +572,13 @@ ONE, TRUE = {"enum": [1]}, {"enum": [True]}
         ({"_200": {"text/csv": TEXT}}, None),
         ({"_200": {JSON: {"type": "file"}}}, None),
         ({"_200": {JSON: {"$ref": "#/nowhere"}}}, None),
+        ({"_200": {JSON: NUMBER, "text/plain": TEXT}}, {"anyOf": [NUMBER, TEXT]}),
+        ({"_200": {"text/plain": TEXT, JSON: NUMBER}}, {"anyOf": [NUMBER, TEXT]}),
+        ({"_200": {JSON: NUMBER, "text/csv": {}}}, {"anyOf": [NUMBER, TEXT]}),
+        ({"_200": {JSON: NUMBER, "text/plain": NUMBER}}, NUMBER),  # it is JSON that is asked for
+        ({"_200": {JSON: NUMBER, "application/xml": NUMBER}}, NUMBER),
+        ({"_200": {JSON: NUMBER, "application/pdf": {}}}, None),
+        ({"_200": {"*/*": NUMBER}}, NUMBER),
         ({"_404": {JSON: TEXT}}, None),
         ({}, None),
         (

@@ -84,6 +84,61 @@ def test_yaml_is_read_as_the_types_of_json(tmp_path: Path) -> None:
     ]
 
 
+@each_row(
+    ("text", "read"),
+    [
+        ("{<<: *a, z: 1}", {"x": 1, "y": 2, "z": 1}),
+        ("{z: 1, <<: *a, x: 9}", {"x": 9, "y": 2, "z": 1}),
+        ("{<<: [*b, *a]}", {"x": 7, "y": 2}),
+        ("{<<: *b, <<: *a}", {"x": 7, "y": 2}),
+        ("{<<: {x: 5, <<: *a}}", {"x": 5, "y": 2}),
+        ("{<<: {}}", {}),
+        ("{'<<': *b}", {"<<": {"x": 7}}),
+    ],
+)
+@each_row("loader", ["CSafeLoader", "SafeLoader"])
+def test_a_merge_key_takes_in_what_it_names(
+    loader: str, text: str, read: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(yaml, "CSafeLoader", getattr(yaml, loader))
+    head = "openapi: 3.0.0\npaths: {}\na: &a {x: 1, y: 2}\nb: &b {x: 7}\n"
+    content = Document(written(tmp_path / "a.yaml", f"{head}said: {text}\n")).main.content
+    assert content["said"] == read
+
+
+def test_what_a_merge_key_takes_in_counts(tmp_path: Path) -> None:
+    """In a schema, and in the operation whose key it names."""
+    source = one({"requestBody": {"content": {"application/json": {"schema": {}}}}})
+    text = yaml.safe_dump(source).replace(
+        "schema: {}", "schema: {<<: {type: object, additionalProperties: false}, title: X}"
+    )
+    body = input_of(written(tmp_path / "a.yaml", text))["properties"]["body"]
+    assert body == {"type": "object", "additionalProperties": False, "title": "X"}
+
+
+@each_row(
+    ("text", "why"),
+    [
+        ("{<<: 1}", "a merge key (<<) takes in what is no mapping at line 3"),
+        ("{<<: [{}, x]}", "a merge key (<<) takes in what is no mapping at line 3"),
+        ("&a {<<: *a}", "it is no YAML at line 3"),
+    ],
+)
+def test_what_a_merge_key_cannot_take_in(text: str, why: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "a.yaml", f"openapi: 3.0.0\npaths: {{}}\nsaid: {text}\n")
+    with pytest.raises(SourceError) as caught:
+        Document(path)
+    assert why in str(caught.value)
+
+
+def test_merge_keys_that_multiply_are_refused_and_hold_nothing_up(tmp_path: Path) -> None:
+    members = ", ".join(f"k{n}: 1" for n in range(2_000))
+    merges = "\n".join(f"m{n}: {{<<: *a}}" for n in range(2_000))
+    text = f"openapi: 3.0.0\npaths: {{}}\na: &a {{{members}}}\n{merges}\n"
+    with pytest.raises(SourceError, match="take in too much"):
+        Document(written(tmp_path / "a.yaml", text))
+
+
 def test_a_dictionary_may_have_numbers_as_keys_as_yaml_reads_them() -> None:
     text = "openapi: 3.0.0\npaths: {/x: {get: {operationId: it, responses: {200: {content: {7: {}}}}}}}"
     catalog, refused = made(yaml.safe_load(text))

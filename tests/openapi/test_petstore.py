@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 from openapi.petstore import DOCUMENT, KEY, TOKEN, petstore
 from rows import each_row
 
@@ -41,6 +42,10 @@ REX = {"name": "Rex", "status": "available"}
 
 async def yes(_: object) -> Approve:
     return Approve(by="a test")
+
+
+async def nobody(_: object) -> Approve:
+    pytest.fail("somebody was asked")
 
 
 async def exec_(catalog: Catalog, name: str, arguments: dict[str, Any], **more: Any) -> Outcome:
@@ -91,7 +96,10 @@ async def test_a_file_is_sent_as_bytes_with_its_fields() -> None:
     async with petstore() as (shop, api):
         catalog = openapi_catalog(DOCUMENT, http=api)
         assert await value(catalog, "uploadPhoto", {"petId": 1, "body": body}) == {"bytes": 256}
-        broken = await exec_(catalog, "uploadPhoto", {"petId": 1, "body": {"file": "no base64!"}})
+        given = {"petId": 1, "body": {"file": "no base64!"}}
+        broken = await exec_(catalog, "uploadPhoto", given, approver=nobody)
+    assert isinstance(broken, Failed)
+    assert broken.error.code == "invalid_arguments"
     assert shop.forms == [{"caption": 'a "cat"\r\n', "tags": ["a", "b"], "file": data}]
     assert "file has to be bytes in base64" in told(broken)
 

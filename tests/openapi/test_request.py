@@ -128,6 +128,150 @@ def test_what_cannot_be_sent_in_its_place(place: str, value: Any, text: str) -> 
         sent(place, value)
 
 
+NAMED: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("account", "query", {}),
+    ("f", "query", {}),
+    ("g", "query", {}),
+    ("page", "query", {"style": "deepObject", "explode": True}),
+    ("page[size]", "query", {}),
+    ("theme", "cookie", {}),
+    ("f", "cookie", {}),
+    ("id", "path", {"style": "matrix"}),
+    ("f", "path", {"style": "matrix", "explode": True}),
+)
+MIXED: dict[str, Any] = {
+    "parameters": [
+        {"name": name, "in": place, "schema": {}, **said} for name, place, said in NAMED
+    ],
+    "requestBody": {
+        "content": {
+            "application/x-www-form-urlencoded": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "role": {"enum": ["user"]},
+                        "meta": {},
+                        "id": {"readOnly": True},
+                    },
+                }
+            }
+        }
+    },
+}
+SCHEMES = {
+    "q": {"type": "apiKey", "in": "query", "name": "api_key"},
+    "c": {"type": "apiKey", "in": "cookie", "name": "session"},
+}
+WHOLE = one(
+    MIXED, path="/x{id}{f}?fixed=1", components={"securitySchemes": SCHEMES}, version="3.0.3"
+)
+
+
+def sent_of(**arguments: Any) -> ApiRequest:
+    plan = plan_of(WHOLE)
+    names = [one.argument for one in plan.parameters]
+    assert names == [
+        *("account", "f", "g", "page", "page_size", "theme", "f_cookie", "id", "f_path"),
+    ]
+    return request_of(plan, {"id": 7, "f_path": 1, **arguments}, "key")
+
+
+@each_row(
+    ("arguments", "other"),
+    [
+        ({"f": {"account": "9"}}, "account"),
+        ({"f": {"Account": "9"}}, "account"),
+        ({"f": {"account[]": "9"}}, "account"),
+        ({"f": {" account": "9"}}, "account"),
+        ({"f": {"account\0x": "9"}}, "account"),
+        ({"f": {"g": "9"}}, "g"),
+        ({"f": {"api_key": "mine"}}, "api_key"),
+        ({"f": {"api.key": "mine"}}, "api_key"),
+        ({"f": {"fixed": "2"}}, "fixed"),
+        ({"f": {"page[size]": "2"}}, "page"),
+        ({"page": {"size": 3}}, "page[size]"),
+        ({"f_cookie": {"session": "mine"}}, "session"),
+        ({"f_cookie": {"theme": "mine"}}, "theme"),
+        ({"f_path": {"id": 8}}, "id"),
+        ({"body": {"role": "user", "meta": {"role": "admin"}}}, "role"),
+        ({"body": {"role": "user", "other": {"ROLE": "admin"}}}, "role"),
+        ({"body": {"role": "user", "role[]": "admin"}}, "role"),
+        ({"body": {"ID": 7}}, "id"),
+    ],
+)
+def test_no_member_of_an_object_is_sent_as_something_else(arguments: Any, other: str) -> None:
+    with pytest.raises(ToolError, match=rf"would be sent as '{re.escape(other)}'"):
+        sent_of(**arguments)
+
+
+@each_row(
+    ("arguments", "text"),
+    [
+        ({"f": {"a": "1"}, "g": {"a": "2"}}, "as one of another object"),
+        ({"f": {"a": "1"}, "g": {"A[0]": "2"}}, "as one of another object"),
+        ({"body": {"meta": {"a": 1}, "a": 2}}, "as one of another object"),
+        ({"body": {"meta": {"a": 1}, "more": {"a": 2}}}, "as one of another object"),
+        ({"page": {"a][b": 1, "a": {"b": 2}}}, "a bracket in its name"),
+        ({"f_cookie": {"a=1; session": "mine"}}, "no cookie can have"),
+        ({"f_cookie": {"a\r\nX": "mine"}}, "no cookie can have"),
+    ],
+)
+def test_no_name_is_made_twice_or_of_what_is_no_name(arguments: Any, text: str) -> None:
+    with pytest.raises(ToolError, match=text) as caught:
+        sent_of(**arguments)
+    assert "mine" not in str(caught.value)
+
+
+@each_row(
+    ("arguments", "query", "cookies", "body"),
+    [
+        ({"f": {"f": "1", "a": "2", "A": "3"}}, "fixed=1&f=1&a=2&A=3", (), None),
+        ({"f": {"a": "1"}, "g": {"b": "2"}}, "fixed=1&a=1&b=2", (), None),
+        (
+            {"page": {"number": 3}, "page_size": 2},
+            "fixed=1&page%5Bnumber%5D=3&page%5Bsize%5D=2",
+            (),
+            None,
+        ),
+        ({"f_cookie": {"a": "1"}, "theme": "x"}, "fixed=1", (("theme", "x"), ("a", "1")), None),
+        ({"body": {"meta": {"a": [1, 2]}, "b": 1}}, "fixed=1", (), b"a=1&a=2&b=1"),
+        ({"f": {"theme": "1", "session": "2"}}, "fixed=1&theme=1&session=2", (), None),
+    ],
+)
+def test_what_has_a_name_of_its_own_is_sent(
+    arguments: Any, query: str, cookies: Any, body: bytes | None
+) -> None:
+    request = sent_of(**arguments)
+    assert request.path.partition("?")[2] == query
+    assert (request.cookies, request.body) == (cookies, body)
+
+
+TEXTS = st.text(alphabet="aA[]. _=;&\0r%", max_size=6)
+
+
+@given(
+    st.dictionaries(TEXTS, st.text(max_size=2), max_size=3),
+    st.dictionaries(TEXTS, st.text(max_size=2), max_size=3),
+)
+def test_each_name_in_a_query_is_one_arguments(
+    one_object: dict[str, str], other: dict[str, str]
+) -> None:
+    """As each server reads it that cuts names at a bracket, or folds their case."""
+    parameters: list[Any] = [
+        {"name": name, "in": "query", "schema": {}} for name in ("a", "x", "y")
+    ]
+    plan = plan_of(one({"parameters": parameters}))
+    given: dict[str, Any] = {"a": "mine", "x": one_object, "y": other}
+    try:
+        path = request_of(plan, given, "key").path
+    except ToolError:
+        return
+    pairs = parse_qsl(path.partition("?")[2], keep_blank_values=True)
+    read = [name.partition("[")[0].strip().lower() for name, _ in pairs]
+    assert read.count("a") == 1
+    assert not {name for name in one_object if name in other} - {"x", "y"}
+
+
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_a_text_in_a_path_is_one_step_of_it(value: str) -> None:
     try:
@@ -154,6 +298,7 @@ def test_a_text_in_a_query_is_one_value(value: str, reserved: bool) -> None:
         ("/a HTTP/1.1\r\nX: y", "/a%20HTTP/1.1%0D%0AX:%20y"),
         ("/a%2Fb/{", "/a%2Fb/%7B"),
         ("/a?b=c d&e=f#g", "/a?b=c%20d&e=f"),
+        ("/a/%2e%2e%2Fb", "/a/%2e%2e%2Fb"),
         ("//evil.example/x", "//evil.example/x"),
     ],
 )
@@ -216,7 +361,9 @@ FORM = {"a": "x y&z", "list": [1, 2], "object": {"p": 1}, "none": None, "yes": T
         ("application/vnd.x+json; v=1", {}, {}, [1], "application/vnd.x+json; v=1", "[1]"),
         ("*/*", {}, {}, None, "application/json", "null"),
         ("text/plain", {"type": "string"}, {}, "é", "text/plain; charset=utf-8", "é"),
+        ("text/*", {"type": "string"}, {}, "é", "text/plain; charset=utf-8", "é"),
         ("application/pdf", {}, {}, "aGk=", "application/pdf", "hi"),
+        ("image/*", {}, {}, "aGk=", "application/octet-stream", "hi"),
         (
             "application/x-www-form-urlencoded",
             {"type": "object", "properties": {"object": {}}},

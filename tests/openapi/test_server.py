@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import html
 import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from html.entities import codepoint2name
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -26,6 +28,7 @@ from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.kit import HttpLimits
 from toolcrib.values.record import Outcome
 
+JSON = "application/json"
 KEY = "canary/key+5e1c="
 SCHEMES = {
     "header": {"type": "apiKey", "in": "header", "name": "X-Key"},
@@ -81,7 +84,7 @@ def hexed(text: str) -> str:
 
 
 def slashed(text: str) -> str:
-    return text.replace("/", "\\/")
+    return json.dumps(text)[1:-1].replace("/", "\\/")
 
 
 def saying(status: int, body: bytes = b"", **headers: str) -> Any:
@@ -125,13 +128,108 @@ async def test_a_key_in_a_query_is_quoted_and_never_comes_back() -> None:
     assert echoed(outcome)["query"] == "the key=[key]"
 
 
-@each_row("escape", [str, quote, lambda key: quote(key, safe=""), quote_plus, hexed, slashed])
-async def test_however_a_server_writes_a_key_it_never_comes_back(escape: Any) -> None:
-    async with answering(
-        saying(200, f'{{"a": "{escape(KEY)}!"}}'.encode(), Content_Type="text/plain")
-    ) as origin:
-        outcome = await asked(ApiServer(origin, keys={"query": KEY}), [{"query": []}])
-    assert echoed(outcome) == '{"a": "[key]!"}'
+def in_html(text: str) -> str:
+    """With names for all that have one."""
+    return "".join(f"&{codepoint2name[ord(c)]};" if ord(c) in codepoint2name else c for c in text)
+
+
+def by_number(text: str) -> str:
+    return "".join(f"&#{ord(character)};" for character in text)
+
+
+def by_code(text: str) -> str:
+    return "".join(f"&#x{ord(character):04X};" for character in text)
+
+
+def inner(text: str) -> str:
+    return json.dumps(text)[1:-1]
+
+
+def named(text: str) -> str:
+    escaped = html.escape(text, quote=False)
+    return escaped.replace("/", "&sol;").replace("+", "&plus;").replace("=", "&equals;")
+
+
+ESCAPES: tuple[Any, ...] = (
+    *(str, quote, lambda key: quote(key, safe=""), lambda key: quote(key, safe="+"), quote_plus),
+    *(hexed, slashed, inner, html.escape, in_html, by_number, by_code, named),
+    lambda key: by_number(key).replace(";", ""),
+    lambda key: inner(named(key)).replace("&", "\\u0026"),
+)
+OF_ALL_KINDS = "abcdef \\ \"'<&>%41&lt;+/="
+SECRETS = [KEY, OF_ALL_KINDS, "123456", "p4ss", "a+b", "kW", "k", "1234", "a&b", "50%", "x\\y"]
+
+
+@each_row("escape", ESCAPES)
+@each_row("secret", SECRETS)
+async def test_however_a_server_writes_a_key_it_never_comes_back(escape: Any, secret: str) -> None:
+    """A short one as a word, where it stands between other characters than letters and digits."""
+    told = f"bad key {escape(secret)}! No <{escape(secret)}>"
+    if "&" not in escape('/+="') or not escape(secret).endswith(tuple("0123456789")):
+        told = f"{escape(secret)} {told}"
+    async with answering(saying(200, told.encode(), Content_Type="text/plain")) as origin:
+        outcome = await asked(ApiServer(origin, keys={"query": secret}), [{"query": []}])
+    value = echoed(outcome)
+    assert value.endswith("bad key [key]! No <[key]>"), value
+
+
+@each_row("escape", [str, quote, lambda key: quote(key, safe=""), quote_plus, html.escape, by_code])
+@each_row("dumps", [json.dumps, lambda value: json.dumps(value, ensure_ascii=False)])
+@each_row("secret", SECRETS)
+async def test_a_key_in_json_is_hidden_and_json_stays(escape: Any, dumps: Any, secret: str) -> None:
+    told = f"é€\n{escape(secret)}\n\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16")
+    given = {"a": told, told: [told, 1.50, None, True], "other": 'a "text"\t\u20ac'}
+    hidden = told.replace(escape(secret), "[key]")
+    body = dumps(given).replace("/", "\\/").encode()
+    async with answering(saying(200, body, Content_Type="application/json")) as origin:
+        outcome = await asked(ApiServer(origin, keys={"query": secret}), [{"query": []}])
+    found = echoed(outcome)
+    assert found["a"] == hidden
+    assert found[hidden] == [hidden, 1.5, None, True]
+    assert secret in ("a", "k") or found["other"] == given["other"]
+
+
+@each_row(
+    ("key", "said", "told"),
+    [
+        (
+            "123456",
+            b'{"a": 123456, "b": 1234567, "c": 12345}',
+            {"a": "[key]", "b": "[key]7", "c": 12345},
+        ),
+        (
+            "1234",
+            b'{"a": 1234, "b": "1234", "c": "12345"}',
+            {"a": 1234, "b": "[key]", "c": "12345"},
+        ),
+        ("true", b'{"a": true, "b": "true"}', {"a": True, "b": "[key]"}),
+        ("k", b'["k", "kid", "a k", "\\nk"]', ["[key]", "kid", "a [key]", "\n[key]"]),
+        ("k", b'["K", "_k-", "%20k"]', ["K", "_[key]-", "%20[key]"]),
+    ],
+)
+async def test_a_key_that_may_be_a_part_of_anything(key: str, said: bytes, told: Any) -> None:
+    async with answering(saying(200, said, Content_Type="application/json")) as origin:
+        outcome = await asked(ApiServer(origin, keys={"header": key}), [{"header": []}])
+    assert echoed(outcome) == told
+
+
+async def test_a_key_in_a_media_type_never_comes_back() -> None:
+    async with answering(saying(200, b"\0", Content_Type="image/canary-1")) as origin:
+        outcome = await asked(ApiServer(origin, keys={"header": "canary-1"}), [{"header": []}])
+    assert isinstance(outcome, Completed)
+    (part,) = outcome.parts
+    assert isinstance(part, Image)
+    assert "canary-1" not in part.media_type
+
+
+async def test_bytes_in_which_there_is_no_key_stay_as_they_are() -> None:
+    data = bytes(range(256)) * 2
+    async with answering(saying(200, data, Content_Type="image/png")) as origin:
+        outcome = await asked(ApiServer(origin, keys={"header": KEY}), [{"header": []}])
+    assert isinstance(outcome, Completed)
+    (part,) = outcome.parts
+    assert isinstance(part, Image)
+    assert part.to_bytes() == data
 
 
 async def test_a_password_never_comes_back_in_whichever_form() -> None:
@@ -146,6 +244,19 @@ async def test_a_password_never_comes_back_in_whichever_form() -> None:
         outcome = await asked(ApiServer(origin, keys={"basic": user}), [{"basic": []}])
     assert isinstance(outcome, Failed)
     assert outcome.told.endswith('{"a":"[key]","b":"[key]","c":["[key]"]}')
+
+
+@each_row("user", ["admin:admin", "ada:p4ss", "u:1", "ada:"])
+async def test_a_short_password_never_comes_back(user: str) -> None:
+    name, _, password = user.partition(":")
+    coded = base64.b64encode(user.encode()).decode()
+    said = {"a": f"wrong password {password} of {name}s", "b": coded, "c": user}
+    async with answering(saying(500, json.dumps(said).encode(), Content_Type=JSON)) as origin:
+        outcome = await asked(ApiServer(origin, keys={"basic": user}), [{"basic": []}])
+    assert isinstance(outcome, Failed)
+    told = json.loads(outcome.told.partition("It says: ")[2])
+    hidden = "[key]" if password else ""
+    assert told == {"a": f"wrong password {hidden} of {name}s", "b": "[key]", "c": "[key]"}
 
 
 @each_row(
@@ -223,7 +334,10 @@ def test_what_is_no_server_or_no_key(url: str, keys: Any, text: str) -> None:
     assert "canary" not in str(caught.value)
 
 
-@each_row("server", ["https://evil.example", "http://127.0.0.1:1", "//evil.example/v1", "ftp://x"])
+OTHERS = ("https://evil.example", "http://127.0.0.1:1", "//evil.example/v1", "ftp://x")
+
+
+@each_row("server", [*OTHERS, "/", "/v2", "/v10", "..", "../v2", "%2e%2e", "/v1/%2E%2e/v2"])
 @each_row("of_path", [False, True])
 async def test_a_server_that_only_the_document_names_is_not_asked(
     server: str, of_path: bool
@@ -234,7 +348,7 @@ async def test_a_server_that_only_the_document_names_is_not_asked(
     source = document({"/x": item}, components={"securitySchemes": SCHEMES})
     source["servers"] = [{"url": "https://evil.example/v1"}]
     async with answering(nobody_asks) as origin:
-        catalog = openapi_catalog(source, http=ApiServer(origin, keys={"header": KEY}))
+        catalog = openapi_catalog(source, http=ApiServer(f"{origin}/v1", keys={"header": KEY}))
         outcome = await ToolRunner(catalog, approver=yes).exec(ToolCall("a", "it", "{}"))
     assert isinstance(outcome, Failed)
     assert "that server is not among those that may be asked" in outcome.error.message
@@ -247,7 +361,12 @@ async def test_another_server_is_asked_if_its_author_names_it() -> None:
         api = ApiServer(f"{first}/v1", also=[second])
         said = echoed(await asked(api, servers=servers))
         assert (said["headers"]["Host"], said["path"]) == (second[7:], "/v9/x")
-        said = echoed(await asked(api, servers=[{"url": "/v2"}]))
+        below = [("sub", "/v1/sub/x"), ("/v1/sub/", "/v1/sub/x"), (f"{first}/v1", "/v1/x")]
+        for server, path in [*below, (".", "/v1/x")]:
+            said = echoed(await asked(api, servers=[{"url": server}]))
+            assert (said["headers"]["Host"], said["path"]) == (first[7:], path)
+        both = ApiServer(f"{first}/v1", also=[first])
+        said = echoed(await asked(both, servers=[{"url": "/v2"}]))
         assert (said["headers"]["Host"], said["path"]) == (first[7:], "/v2/x")
         said = echoed(await asked(api))
         assert (said["headers"]["Host"], said["path"]) == (first[7:], "/v1/x")
@@ -293,6 +412,7 @@ async def test_redirects_are_not_followed(
         (400, "post", "tool_error", False),
         (404, "get", "tool_error", False),
         (408, "post", "tool_error", True),
+        (425, "post", "tool_error", True),
         (429, "post", "tool_error", True),
         (500, "get", "tool_error", True),
         (500, "post", "tool_error", False),
@@ -329,6 +449,7 @@ async def test_a_model_is_told_when_to_ask_again() -> None:
     [
         (b'{"why": "no \\u0041"}', "application/problem+json", '{"why":"no A"}'),
         (b"no\n  such \x00 thing", "text/plain", "no such \x00 thing"),
+        (b"<why> no </why>", "application/xml", "<why> no </why>"),
         (b"<html>", "application/octet-stream", None),
         (b"{broken", "application/json", None),
         (b"x" * 10_000, "text/plain", "x" * 4000),
@@ -411,7 +532,7 @@ async def test_a_picture_in_place_of_declared_json_is_no_such_answer() -> None:
         differing = await asked(api, responses=two)
     assert isinstance(alone, Failed)
     assert isinstance(differing, Failed)
-    assert (alone.error.code, differing.error.code) == ("invalid_output", "tool_error")
+    assert (alone.error.code, differing.error.code) == ("tool_error", "tool_error")
     assert "It was done (status 200)" in differing.error.message
 
 
@@ -420,6 +541,88 @@ async def test_a_picture_has_the_limits_of_every_answer() -> None:
         outcome = await asked(ApiServer(origin, limits=HttpLimits(body_bytes=1000)))
     assert isinstance(outcome, Failed)
     assert "gave too large an answer" in outcome.error.message
+
+
+A = {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}
+B = {"type": "object", "required": ["b"], "properties": {"b": {"type": "integer"}}}
+SHORT = {"type": "string", "maxLength": 3}
+OF_A = {"200": {"content": {"application/json": {"schema": A}}}}
+OF_BOTH = {"200": {"content": {"application/json": {"schema": A}, "text/plain": {"schema": SHORT}}}}
+OF_TWO = {**OF_A, "201": {"content": {"application/json": {"schema": B}}}}
+OF_PDF = {"200": {"content": {"application/json": {"schema": A}, "application/pdf": {}}}}
+OF_DOCX = {"200": {"content": {"application/json": {"schema": A}, DOCX: {}}}}
+OF_XML = {"200": {"content": {"application/json": {"schema": A}, "text/xml": {"schema": A}}}}
+OF_ANY = {"200": {"content": {"*/*": {"schema": SHORT}}}}
+JSON_A, JSON_B, TEXT = (
+    (b'{"a":1}', "application/json"),
+    (b'{"b":1}', "application/json"),
+    "text/plain",
+)
+PDF = File("application/pdf", "JVBERg==")
+
+
+@each_row(
+    ("responses", "status", "said", "value"),
+    [
+        (OF_BOTH, 200, JSON_A, {"a": 1}),
+        (OF_BOTH, 200, (b"abc", TEXT), "abc"),
+        (OF_BOTH, 200, (b"abc", "text/plain; charset=utf-8"), "abc"),
+        (OF_A, 201, JSON_A, {"a": 1}),  # not listed, and of the one form that is
+        (OF_TWO, 201, JSON_B, {"b": 1}),
+        (OF_TWO, 202, JSON_B, {"b": 1}),
+        (OF_PDF, 200, JSON_A, {"a": 1}),
+        (OF_PDF, 200, (b"%PDF", "application/pdf"), PDF),
+        (OF_DOCX, 200, (b"PK", DOCX), File(DOCX, "UEs=")),
+        (OF_ANY, 200, (b"abc", TEXT), "abc"),
+        (OF_ANY, 200, (b'"abc"', "application/json"), "abc"),
+    ],
+)
+async def test_the_media_type_of_an_answer_chooses_its_schema(
+    responses: Any, status: int, said: Any, value: Any
+) -> None:
+    async with answering(saying(status, said[0], Content_Type=said[1])) as origin:
+        outcome = await asked(ApiServer(origin), method="post", responses=responses)
+    assert isinstance(outcome, Completed)
+    assert (outcome.parts or (outcome.value,)) == (value,)
+
+
+WRONG = "the answer is not what the API's own description says of that status"
+NO_SUCH = "the API's own description has no answer of that media type"
+
+
+@each_row(
+    ("responses", "status", "said", "text"),
+    [
+        (OF_BOTH, 200, JSON_B, WRONG),
+        (OF_BOTH, 200, (b"abcdef", TEXT), WRONG),
+        (OF_BOTH, 200, (b'"abc"', "application/json"), WRONG),
+        (OF_TWO, 200, JSON_B, WRONG),
+        (OF_PDF, 200, JSON_B, WRONG),
+        (OF_A, 200, (b"abc", TEXT), NO_SUCH),
+        (OF_XML, 200, (b"<a/>", "text/xml"), NO_SUCH),
+        (OF_XML, 200, (b"<a/>", "application/atom+xml"), NO_SUCH),
+        (OF_A, 204, (b"", ""), "the API's own description has no such answer, and it is empty"),
+        (OF_TWO, 204, (b"", ""), "the API's own description has no such answer, and it is empty"),
+    ],
+)
+async def test_an_answer_that_the_document_does_not_have_was_done_all_the_same(
+    responses: Any, status: int, said: Any, text: str
+) -> None:
+    async with answering(saying(status, said[0], Content_Type=said[1])) as origin:
+        outcome = await asked(ApiServer(origin), method="post", responses=responses)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.message == f"It was done (status {status}), but {text}."
+    assert (outcome.error.code, outcome.error.retryable) == ("tool_error", False)
+    if text == NO_SUCH:
+        assert outcome.told.endswith(f"It says: {said[0].decode()}")
+
+
+@each_row("wait", ["9" * 7, "9" * 400, "\u00b2", "-1", "1.5", "Wed, 21 Oct 2026 07:28:00 GMT", KEY])
+async def test_no_record_has_more_of_an_error_than_its_status_and_some_seconds(wait: str) -> None:
+    async with answering(saying(503, Retry_After=wait)) as origin:
+        outcome = await asked(ApiServer(origin))
+    assert isinstance(outcome, Failed)
+    assert outcome.error.message == "The API answered 503 Service Unavailable."
 
 
 @each_row(
@@ -452,6 +655,26 @@ async def test_an_error_that_is_too_large_is_none_that_may_be_tried_again(
         outcome = await asked(api, method=method)
     assert isinstance(outcome, Failed)
     assert (outcome.error.code, outcome.error.retryable) == (code, False)
+
+
+@each_row(
+    ("method", "code"),
+    [("delete", "outcome_unknown"), ("put", "outcome_unknown"), ("post", "outcome_unknown"),
+     ("get", "capability_error"), ("head", "capability_error")],
+)  # fmt: skip
+async def test_a_lost_connection_ends_one_request(method: str, code: str) -> None:
+    seen: list[str] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        seen.append(request.method)
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    async with answering(handler) as origin:
+        outcome = await asked(ApiServer(origin), method=method)
+    assert isinstance(outcome, Failed)
+    assert (outcome.error.code, seen) == (code, [method.upper()])
 
 
 @each_row("method", ["put", "delete", "post", "patch"])

@@ -99,7 +99,13 @@ def may_reach(host: str, private: tuple[Network, ...]) -> bool:
 
 
 if TYPE_CHECKING:
-    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientSession
+    from aiohttp import (
+        ClientHandlerType,
+        ClientMiddlewareType,
+        ClientRequest,
+        ClientResponse,
+        ClientSession,
+    )
     from yarl import URL
 
 _NOT_ALLOWED = "that server is not among those that may be asked"
@@ -269,7 +275,8 @@ class GuardedHttp:
             headers=request.headers,
             data=request.body,
             allow_redirects=False,
-            middlewares=() if request.method in _READING else (_sent_once,),
+            skip_auto_headers=("Content-Type",),
+            middlewares=(_once(),),
             trace_request_ctx=request,
         ) as response:
             request.status = response.status
@@ -302,18 +309,22 @@ class _NotTaken(Exception):  # noqa: N818  an outcome; it never leaves this file
 _READING = ("GET", "HEAD")
 
 
-async def _sent_once(request: ClientRequest, send: ClientHandlerType) -> ClientResponse:
-    """Send a request that may change something, once. Raises _NotTaken if the connection is gone.
+def _once() -> ClientMiddlewareType:
+    """Return a middleware that lets one request out.
 
-    aiohttp sends a PUT or DELETE again, which may then hear that what it deleted is not there.
+    aiohttp sends one of an idempotent method again when the connection breaks, and has no switch for
+    it: what was done would be done twice, by one approval.
     """
-    library = _aiohttp()
-    try:
-        return await send(request)
-    except library.ClientConnectorError:
-        raise
-    except (library.ClientOSError, library.ServerDisconnectedError):
-        raise _NotTaken(_BROKEN) from None
+    sent = False
+
+    async def send(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        nonlocal sent
+        if sent:
+            raise _aiohttp().ServerDisconnectedError
+        sent = True
+        return await handler(request)
+
+    return send
 
 
 class _Request:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 import orjson
 
 from toolcrib.bridges.openapi.definition import RequestPlan
-from toolcrib.bridges.openapi.forms import SAFE, is_json, is_text
+from toolcrib.bridges.openapi.forms import SAFE, is_json, kind_of
 from toolcrib.bridges.openapi.request import ApiRequest
 from toolcrib.bridges.openapi.server import HttpApi
 from toolcrib.errors import OutcomeUnknown, ToolError
@@ -24,6 +25,7 @@ _IDEMPOTENT = SAFE | {"PUT", "DELETE"}
 """https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2"""
 _NOT_DONE = (408, 425, 429, 503)  # the same request may be made again, and later
 _GATEWAYS = (502, 504)  # somebody else was asked, and nobody knows what they did
+_SECONDS = re.compile(r"[0-9]{1,6}")  # of `Retry-After`: what is longer is not told
 _BYTES = "application/octet-stream"
 _LONGEST = 4_000  # characters of what an API says of its error
 
@@ -33,7 +35,12 @@ class ApiAnswers:
 
     def __init__(self, plan: RequestPlan) -> None:
         self._method = plan.method
-        self._validators = {status: LazyValidator(one) for status, one in plan.schemas.items()}
+        self._validators = {
+            status: {
+                kind: None if one is None else LazyValidator(one) for kind, one in by_kind.items()
+            }
+            for status, by_kind in plan.schemas.items()
+        }
         self._media_types = plan.media_types
 
     async def of(self, api: HttpApi, request: ApiRequest) -> Any:
@@ -45,7 +52,7 @@ class ApiAnswers:
         if not 200 <= answer.status < 300:
             raise self._failed(answer)
         value = _value(answer, _of_status(self._media_types, answer.status) or _BYTES)
-        self._check(answer.status, None if isinstance(value, NO_TEXT) else value)
+        self._check(answer, None if isinstance(value, NO_TEXT) else value)
         return value
 
     def _unanswered(self, error: Unanswered) -> ToolError:
@@ -66,8 +73,9 @@ class ApiAnswers:
         """Return the error of a status: the model reads the API's own words, and no record has them."""
         status = answer.status
         told = f"The API answered {status} {_phrase(status)}".rstrip()
-        if status in _NOT_DONE and answer.headers.get("retry-after", "").isdigit():
-            told += f", and to ask again in {answer.headers['retry-after']} seconds"
+        wait = answer.headers.get("retry-after", "")
+        if status in _NOT_DONE and _SECONDS.fullmatch(wait):
+            told += f", and to ask again in {wait} seconds"
         said = _said(answer)
         words = f"{told}. It says: {said}" if said else ""
         if status in _GATEWAYS and self._method not in SAFE:
@@ -76,16 +84,31 @@ class ApiAnswers:
         again = status in _NOT_DONE or (status >= 500 and self._method in SAFE)
         return ToolError(f"{told}.", retryable=again, model_text=words)
 
-    def _check(self, status: int, value: object) -> None:
-        """Hold an answer to the schema of its own status, where others differ. Raises ToolError.
+    def _check(self, answer: HttpAnswer, value: object) -> None:
+        """Hold an answer to the schema of its own status and media type, where those differ.
 
-        A picture or a file is no JSON: its value is None, as in every result that is content alone.
+        Raises ToolError. What the document does not list is held to all that it does, by the runner. A
+        picture or a file is no JSON: its value is None, as in every result that is content alone.
         """
-        validator = _of_status(self._validators, status)
+        known = _of_status(self._validators, answer.status)
+        done = f"It was done (status {answer.status}), but"
+        if known is None and self._validators and not answer.body:
+            raise ToolError(
+                f"{done} the API's own description has no such answer, and it is empty.",
+                retryable=False,
+            )
+        kind = kind_of(answer.headers.get("content-type", "")) if answer.body else "json"
+        if known is None:
+            return
+        if kind not in known:
+            told = f"{done} the API's own description has no answer of that media type."
+            said = _said(answer)
+            words = f"{told} It says: {said}" if said else ""
+            raise ToolError(told, retryable=False, model_text=words)
+        validator = known[kind]
         if validator is not None and not validator.is_valid(value):
             raise ToolError(
-                f"It was done (status {status}), but the answer is not what the API's own description "
-                "says of that status.",
+                f"{done} the answer is not what the API's own description says of that status.",
                 retryable=False,
             )
 
@@ -110,9 +133,9 @@ def _value(answer: HttpAnswer, declared: str) -> Any:
         except (ValueError, RecursionError):
             told = f"It was done (status {answer.status}), but the answer is not the JSON that it says."
             raise ToolError(told, retryable=False) from None
-    plain = kind.partition(";")[0].strip().lower()
-    if is_text(kind) or plain.endswith(("/xml", "+xml")):
+    if kind_of(kind) == "text":
         return answer.body.decode("utf-8", "replace")
+    plain = kind.partition(";")[0].strip().lower()
     media_type = declared if plain in ("", _BYTES) else plain
     made = Image if media_type.startswith("image/") else File
     return made.from_bytes(media_type, answer.body)
@@ -127,7 +150,7 @@ def _said(answer: HttpAnswer) -> str:
             return orjson.dumps(orjson.loads(answer.body)).decode()[:_LONGEST]
         except ValueError:
             return ""
-    if not is_text(answer.headers.get("content-type", "")):
+    if kind_of(answer.headers.get("content-type", "")) != "text":
         return ""
     text = answer.body[: _LONGEST * 4].decode("utf-8", "replace")
     return " ".join(text.split())[:_LONGEST]

@@ -13,7 +13,7 @@ from toolcrib.bridges.openapi.answer import ApiAnswers
 from toolcrib.bridges.openapi.definition import OperationReader, RequestPlan
 from toolcrib.bridges.openapi.document import Document, NoTool, Reason
 from toolcrib.bridges.openapi.forms import operations
-from toolcrib.bridges.openapi.request import request_of
+from toolcrib.bridges.openapi.request import Sendable, request_of
 from toolcrib.bridges.openapi.server import HttpApi
 from toolcrib.errors import CatalogError, DefinitionError, SchemaError, did_you_mean
 from toolcrib.tools.capability import PerCall
@@ -158,7 +158,8 @@ def _made(form: ImportedForm, plan: RequestPlan, author: _AuthorSays) -> Tool[..
         if plan.name in author.marks or plan.name in author.visible:
             raise
         raise _unusable(error) from None
-    assert tool.imported is not None  # noqa: S101  its form is
+    assert tool.imported is not None and tool.validator is not None  # noqa: S101, PT018  its form is
+    tool.validator = Sendable(tool.validator, plan)
     brought = tool.imported.brought
     claims = canonical_json({"openapi": request})
     claimed = msgspec.structs.replace(brought.annotations, marks_json=claims)

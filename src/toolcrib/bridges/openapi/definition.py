@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
+from urllib.parse import unquote_plus
 
 import msgspec
 
@@ -15,6 +16,7 @@ from toolcrib.bridges.openapi.document import Document, Node, NoTool
 from toolcrib.bridges.openapi.forms import (
     SAFE,
     VARIABLE,
+    AnswerKind,
     ApiBody,
     ApiOperation,
     ApiParameter,
@@ -23,6 +25,7 @@ from toolcrib.bridges.openapi.forms import (
     is_bytes,
     is_json,
     is_text,
+    kind_of,
 )
 from toolcrib.bridges.openapi.schemas import NOT_IN_NAMES, ApiSchemas, Translated, as_object
 from toolcrib.clients.server import SECRET_MEMBER
@@ -40,6 +43,7 @@ MAX_ANSWER_NODES = 2_000
 
 _BASE64: JsonObject = {"type": "string", "contentEncoding": "base64"}
 _EMPTY = ("204", "205")
+_ANYTHING = Translated({}, frozenset(), 1)
 
 BodyKind = Literal["json", "form", "multipart", "text", "bytes"]
 
@@ -81,7 +85,9 @@ class RequestPlan(msgspec.Struct, frozen=True):
     """What is known of an operation's requests before there is one.
 
     `accept` is what its answers may be. By the status of an answer, `schemas` are those of successful
-    JSON, where they differ, and `media_types` the one kind of bytes that it is declared to have.
+    ones by their kind, None where it is the one schema of all of them, and `media_types` the one kind
+    of bytes that it is declared to have. `taken` are the names of parameters and keys by their place:
+    no part of another argument is sent as one.
     """
 
     name: str
@@ -92,8 +98,9 @@ class RequestPlan(msgspec.Struct, frozen=True):
     parameters: tuple[SentArgument, ...]
     body: BodyPlan | None
     accept: str
-    schemas: Mapping[str, JsonObject]
+    schemas: Mapping[str, Mapping[AnswerKind, JsonObject | None]]
     media_types: Mapping[str, str]
+    taken: Mapping[str, tuple[str, ...]] = {}
 
     @property
     def digest(self) -> str:
@@ -150,21 +157,22 @@ class OperationReader:
             accept=_accept(operation.responses),
             schemas=by_status,
             media_types=_bytes_of(operation.responses),
+            taken=_taken(operation),
         )
         return ImportedForm(form, hints), plan
 
     def _outputs(
         self, responses: Mapping[str, ApiResponse]
-    ) -> tuple[JsonObject | None, dict[str, JsonObject]]:
-        """Return the schema of what an operation gives, and that of each status where they differ.
+    ) -> tuple[JsonObject | None, dict[str, Mapping[AnswerKind, JsonObject | None]]]:
+        """Return the schema of what an operation gives, and those of each status.
 
-        None where a successful status does not say what its JSON is, or a schema cannot be used, or
-        is very large: the answer is then what it is.
+        None where a successful status does not say what its JSON is, or has bytes as well, or a schema
+        cannot be used, or is very large: the answer is then what it is.
         """
         statuses = [status for status in responses if status[:1] == "2"] or [
             status for status in responses if status == "default"
         ]
-        found: dict[str, Translated] = {}
+        found: dict[str, dict[AnswerKind, Translated]] = {}
         try:
             for status in statuses:
                 made = self._output(status, responses[status])
@@ -172,7 +180,7 @@ class OperationReader:
                     return None, {}
                 found[status.upper()] = made
             different: list[Translated] = []
-            for one in found.values():
+            for one in (one for made in found.values() for one in made.values()):
                 if not any(same_json(one.node, other.node) for other in different):
                     different.append(one)
             if not different:
@@ -185,20 +193,42 @@ class OperationReader:
                     sum(one.size for one in different),
                 )
             output = self._answers.whole(whole, MAX_ANSWER_NODES)
-            if len(different) == 1:
-                return output, {}
-            return output, {
-                status: self._answers.whole(one, MAX_ANSWER_NODES) for status, one in found.items()
+            return None if _ANYTHING in different else output, {
+                status: {
+                    kind: self._answers.whole(one, MAX_ANSWER_NODES) if len(different) > 1 else None
+                    for kind, one in made.items()
+                }
+                for status, made in found.items()
             }
         except NoTool:
             return None, {}
 
-    def _output(self, status: str, response: ApiResponse) -> Translated | None:
+    def _output(self, status: str, response: ApiResponse) -> dict[AnswerKind, Translated] | None:
+        """Return the schemas of one status, None where it may give what has none."""
         if not response.media_types and status in _EMPTY:
-            return Translated({"type": "null"}, frozenset(), 1)
-        if response.schema is None or not any(map(is_json, response.media_types)):
+            return {"json": Translated({"type": "null"}, frozenset(), 1)}
+        kinds = response.media_types
+        if response.schema is None or not any(map(is_json, kinds)):
             return None
-        return self._answers.translated(response.schema)
+        made = self._answers.translated(response.schema)
+        if "*/*" in kinds:
+            return {"json": made, "text": made, "bytes": made}
+        found: dict[AnswerKind, Translated] = {"json": made}
+        if any(map(is_text, kinds)) and self._is_string(response.text):
+            found["text"] = self._text(response.text)
+        if "bytes" in map(kind_of, kinds):
+            found["bytes"] = _ANYTHING
+        return found
+
+    def _is_string(self, schema: Node | None) -> bool:
+        """Return whether a text is described as one, and not as the object that it would be in JSON."""
+        kind = None if schema is None else self._answers.resolved(schema).get("type")
+        return kind is None or kind.node == "string"
+
+    def _text(self, schema: Node | None) -> Translated:
+        if schema is None or self._answers.resolved(schema).get("type") is None:
+            return Translated({"type": "string"}, frozenset(), 1)
+        return self._answers.translated(schema)
 
 
 class _ArgumentSchema:
@@ -262,7 +292,7 @@ class _ArgumentSchema:
             inner = part.get("items")
             is_bytes = _is_binary(part if inner is None else self._schemas.resolved(inner))
             fields[name] = _field(given.encoding.get(name), is_bytes=is_bytes)
-            if is_bytes and name in properties:
+            if is_bytes and properties.get(name, False) is not False:  # else it is readOnly
                 properties[name] = _as_base64(properties[name])
         return made, fields
 
@@ -288,6 +318,21 @@ class _ArgumentSchema:
         if required:
             self._required.append(argument)
         return argument
+
+
+def _taken(operation: ApiOperation) -> dict[str, tuple[str, ...]]:
+    fixed = operation.path.partition("?")[2]
+    named = [
+        *((one.place, one.name) for one in operation.parameters),
+        *operation.keys,
+        *(("query", unquote_plus(one.partition("=")[0])) for one in fixed.split("&")),
+    ]
+    return {
+        place: tuple(
+            dict.fromkeys(name for where, name in sorted(named) if where == place and name)
+        )
+        for place in ("path", "query", "cookie")
+    }
 
 
 def _kind(media_type: str) -> BodyKind:

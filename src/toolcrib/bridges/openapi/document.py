@@ -2,7 +2,7 @@
 
 Rules: nothing is fetched, and no reference leads out of the document's folder. Nothing is guessed: a
 key that appears twice is refused, and YAML is read as JSON's types, as OpenAPI demands (`no` is a text,
-and so is a date).
+and so is a date). Merge keys (`<<: *base`) of YAML 1.1 take in what they name.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def _parsed(data: bytes, path: Path) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = "" if mark is None else f" at line {mark.line + 1}"
-        why = error.problem if error.problem == _TWICE else "it is no YAML"
+        why = error.problem if error.problem in (_TWICE, _MERGE, _MERGES) else "it is no YAML"
         raise SourceError(f"{path}: {why}{line}") from None
     except (yaml.YAMLError, ValueError, RecursionError):
         raise SourceError(f"{path}: it is neither JSON nor YAML that can be read") from None
@@ -219,6 +219,9 @@ def _yaml() -> ModuleType:
 
 
 _TWICE = "a key appears twice"
+_MERGE = "a merge key (<<) takes in what is no mapping"
+_MERGES = "its merge keys (<<) take in too much"
+_MOST_MERGED = 200_000  # members, by all merge keys of a file
 # YAML 1.2's core schema without its octal and hexadecimal numbers: https://yaml.org/spec/1.2.2/#103-core-schema
 _TAGS = (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -234,15 +237,29 @@ def _loader(yaml: ModuleType) -> Any:
 
     class JsonTypes(base):  # type: ignore[misc]
         yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  as its base class has it
+        taken_in = 0
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:
             del deep
             made: dict[str, Any] = {}
+            merged: dict[str, Any] = {}
             for key_node, value_node in node.value:
                 if not isinstance(key_node, yaml.ScalarNode) or key_node.value in made:
                     raise yaml.constructor.ConstructorError(None, None, _TWICE, key_node.start_mark)
                 made[key_node.value] = self.construct_object(value_node, deep=True)
-            return made
+                if key_node.value == "<<" and not key_node.style:
+                    merged = {**self.merged(made.pop("<<"), key_node.start_mark), **merged}
+            return {**merged, **made}
+
+        def merged(self, given: Any, mark: Any) -> dict[str, Any]:
+            """Return what a merge key takes in; of a list the first has a key: https://yaml.org/type/merge.html"""
+            parts = given if isinstance(given, list) else [given]
+            if not all(isinstance(part, dict) for part in parts):
+                raise yaml.constructor.ConstructorError(None, None, _MERGE, mark)
+            self.taken_in += sum(map(len, parts))
+            if self.taken_in > _MOST_MERGED:
+                raise yaml.constructor.ConstructorError(None, None, _MERGES, mark)
+            return {key: value for part in reversed(parts) for key, value in part.items()}
 
         def construct_decimal(self, node: Any) -> int:
             return int(node.value)  # `010` is ten

@@ -18,6 +18,7 @@ import msgspec
 from toolcrib.bridges.openapi.document import Document, Node, NoTool
 
 Place: TypeAlias = Literal["path", "query", "header", "cookie"]
+AnswerKind: TypeAlias = Literal["json", "text", "bytes"]
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 SAFE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE"))
 """The methods that only read: https://www.rfc-editor.org/rfc/rfc9110#section-9.2.1"""
@@ -54,7 +55,7 @@ _JSON = re.compile(r"(?:.*[/+])?(?:application)?json|\*/\*|application/\*", re.I
 _FORM = ("application/x-www-form-urlencoded", "multipart/form-data")
 VARIABLE = re.compile(r"\{([^{}]+)\}")
 """A variable of a path, and its name."""
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """What a header or a cookie may be called: https://www.rfc-editor.org/rfc/rfc9110#section-5.6.2"""
 
 
@@ -83,10 +84,11 @@ class ApiBody(NamedTuple):
 
 
 class ApiResponse(NamedTuple):
-    """Describes the answer of one status: its media types, and the schema of its JSON if it has one."""
+    """Describes the answer of one status: its media types, and the schemas of its JSON and its text."""
 
     media_types: tuple[str, ...] = ()
     schema: Node | None = None
+    text: Node | None = None
 
 
 class SecurityScheme(msgspec.Struct, frozen=True):
@@ -119,6 +121,8 @@ class ApiOperation(NamedTuple):
     responses: Mapping[str, ApiResponse]
     security: Security
     server: str
+    keys: frozenset[tuple[str, str]] = frozenset()
+    """Where the document's API keys are sent, and under which names."""
 
 
 def operations(document: Document) -> Iterator[tuple[str, ApiOperation | NoTool]]:
@@ -158,10 +162,10 @@ def security_schemes(document: Document) -> dict[str, SecurityScheme]:
 def _scheme(id_: str, part: Node) -> SecurityScheme:
     match part.text("type"):
         case "apiKey" if part.text("in") == "query" or (
-            part.text("in") in ("header", "cookie") and _TOKEN.fullmatch(part.text("name"))
+            part.text("in") in ("header", "cookie") and TOKEN.fullmatch(part.text("name"))
         ):
             return SecurityScheme(id_, "apiKey", part.text("name"), part.text("in"))
-        case "http" if _TOKEN.fullmatch(part.text("scheme")):
+        case "http" if TOKEN.fullmatch(part.text("scheme")):
             return SecurityScheme(id_, "http", part.text("scheme").lower())
         case "basic":
             return SecurityScheme(id_, "http", "basic")
@@ -184,6 +188,11 @@ class _Reading:
         self._document, self._schemes = document, schemes
         self._path, self._item, self._method = path, item, method
         self._part = Node(item.file, item.node[method])
+        self._keys = frozenset(
+            (one.place, _folded(one.name, one.place))
+            for one in schemes.values()
+            if one.kind == "apiKey"
+        )
         if not isinstance(self._part.node, dict) or not path.startswith("/"):
             raise NoTool("form", "it is no operation below a path that begins with '/'")
 
@@ -208,33 +217,34 @@ class _Reading:
             },
             security=self._security(),
             server=self._server(),
+            keys=self._keys,
         )
 
     def _parameters(self) -> list[Node]:
         """Return the operation's own parameters, and those of its path that it does not replace."""
         found: dict[tuple[str, str], Node] = {}
-        for given in (*self._item.items("parameters"), *self._part.items("parameters")):
-            one = self._document.resolved(given)
-            if not one.text("name") or not one.text("in"):
-                raise NoTool("form", "a parameter has no name, or does not say where it is")
-            name, place = one.text("name"), one.text("in")
-            if place in ("header", "cookie") and not _TOKEN.fullmatch(name):
-                raise NoTool("form", f"no {place} can be called {name!r:.60}")
-            found[name, place] = one
+        for above in (self._item, self._part):
+            own: dict[tuple[str, str], Node] = {}
+            for one in map(self._document.resolved, above.items("parameters")):
+                name, place = one.text("name"), one.text("in")
+                if not name or not place:
+                    raise NoTool("form", "a parameter has no name, or does not say where it is")
+                if place in ("header", "cookie") and not TOKEN.fullmatch(name):
+                    raise NoTool("form", f"no {place} can be called {name!r:.60}")
+                before = own.setdefault((_folded(name, place), place), one)
+                if before.text("name") != name:
+                    raise NoTool("form", f"two of its headers are called {name!r:.60}")
+                own[_folded(name, place), place] = one
+            found |= own
         return list(found.values())
 
     def _sent(self, parameters: Iterable[ApiParameter]) -> Iterator[ApiParameter]:
         """Yield what arguments are sent as: no keys, nothing that the sender fills in."""
-        keys = {
-            (one.place, _folded(one.name, one.place))
-            for one in self._schemes.values()
-            if one.kind == "apiKey"
-        }
         variables = set(VARIABLE.findall(self._path))
         for one in parameters:
             folded = _folded(one.name, one.place)
             ignored = one.place == "header" and folded in _IGNORED
-            if ignored or (one.place, folded) in keys:
+            if ignored or (one.place, folded) in self._keys:
                 continue
             if one.place == "path":
                 if one.name not in variables:
@@ -334,10 +344,15 @@ class _Reading:
         if self._document.is_swagger:
             schema = part.get("schema")
             kinds = self._media_types("produces") or ["application/json"]
-            return ApiResponse(tuple(map(_plain, kinds)) if schema else (), schema)
+            return ApiResponse(tuple(map(_plain, kinds)) if schema else (), schema, schema)
         content = part.members("content")
         as_json = next((one for kind, one in content.items() if is_json(kind)), None)
-        return ApiResponse(tuple(map(_plain, content)), as_json.get("schema") if as_json else None)
+        as_text = next((one for kind, one in content.items() if is_text(kind)), None)
+        return ApiResponse(
+            tuple(map(_plain, content)),
+            as_json.get("schema") if as_json else None,
+            as_text.get("schema") if as_text else None,
+        )
 
     def _media_types(self, key: str) -> list[str]:
         own = self._part.items(key) or self._document.root.items(key)
@@ -405,7 +420,16 @@ def is_json(media_type: str) -> bool:
 
 
 def is_text(media_type: str) -> bool:
-    return _plain(media_type).startswith("text/") and not _plain(media_type).endswith("xml")
+    kind = _plain(media_type)
+    return kind.startswith("text/") and not kind.endswith(("json", "xml"))
+
+
+def kind_of(media_type: str) -> AnswerKind:
+    """Return what an answer of this media type is; XML is a text that has no schema."""
+    if is_json(media_type):
+        return "json"
+    is_xml = _plain(media_type).endswith(("/xml", "+xml"))
+    return "text" if is_xml or is_text(media_type) else "bytes"
 
 
 def is_bytes(media_type: str) -> bool:

@@ -1,24 +1,28 @@
 """From the arguments of a call to the request that is sent, without any key.
 
 Rule: no argument leaves the place that the document gives it. All that has a meaning in a URL, a header
-or a cookie is encoded, and what cannot be (a path of `..`, a line break in a header) is refused.
+or a cookie is encoded, and what cannot be (a path of `..`, a line break in a header) is refused. So is
+an object whose members would be sent under the name of something else.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import ClassVar, TypeAlias
-from urllib.parse import quote
+from typing import ClassVar, TypeAlias, cast
+from urllib.parse import quote, unquote
 
 import msgspec
 
 from toolcrib.bridges.openapi.definition import BodyPlan, FormField, RequestPlan, SentArgument
-from toolcrib.bridges.openapi.forms import SAFE, Security, is_json
+from toolcrib.bridges.openapi.forms import SAFE, TOKEN, Security, is_json
 from toolcrib.errors import ToolError
+from toolcrib.schema.validator import Validator, Violation
+from toolcrib.values.call import ValidatorInfo
 from toolcrib.values.json import JsonValue, Veiled, json_bytes
 from toolcrib.values.typed import Checked
 
@@ -26,6 +30,9 @@ Pairs: TypeAlias = tuple[tuple[str, str], ...]
 _Encode: TypeAlias = Callable[[str], str]
 
 _DELIMITERS = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
+_OF_RANGES = {"json": "application/json", "text": "text/plain", "bytes": "application/octet-stream"}
+"""What a body is sent as whose document says no more than `*/*`, `text/*` or `image/*`."""
+_LIST, _NO_WORD = re.compile(r"[\[\0]"), re.compile(r"[\W_]")
 _RESERVED = ":/?[]@!$'()*,;="  # without what ends a value in a query
 _encoded: _Encode = partial(quote, safe="")
 
@@ -50,6 +57,38 @@ class ApiRequest(Checked, Veiled, msgspec.Struct, frozen=True, kw_only=True):
     security: Security = ()
 
 
+class Sendable:
+    """Judges the arguments of one operation: by their schema, and by whether they can be sent.
+
+    What cannot be is told before anybody is asked to approve it.
+    """
+
+    __slots__ = ("_plan", "_schema")
+
+    def __init__(self, schema: Validator, plan: RequestPlan) -> None:
+        self._schema, self._plan = schema, plan
+
+    @property
+    def info(self) -> ValidatorInfo:
+        return self._schema.info
+
+    def is_valid(self, value: object, /) -> bool:
+        return self._schema.is_valid(value) and not self._fault(value)
+
+    def violations(self, value: object, /) -> tuple[Violation, ...]:
+        if not self._schema.is_valid(value):
+            return self._schema.violations(value)
+        fault = self._fault(value)
+        return (Violation("", "request", fault),) if fault else ()
+
+    def _fault(self, value: object) -> str:
+        try:
+            request_of(self._plan, cast("Mapping[str, JsonValue]", value), "")
+        except ToolError as error:
+            return error.safe_text
+        return ""
+
+
 def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) -> ApiRequest:
     """Return the request of a call; `key` is its idempotency key. Raises ToolError for an argument that
     cannot be sent where it belongs."""
@@ -57,21 +96,22 @@ def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) 
     query = [asked] if asked else []
     headers: dict[str, str] = {"Accept": plan.accept}
     cookies: list[tuple[str, str]] = []
+    names = {place: _Names(taken) for place, taken in plan.taken.items()}
     for sent in plan.parameters:
         value = arguments.get(sent.argument)
         if sent.place == "path":
-            variable, told = f"{{{sent.name}}}", _path(sent, value)
+            variable, told = f"{{{sent.name}}}", _path(sent, value, names["path"])
             path = path.replace(variable, told)
             query = [one.replace(variable, told) for one in query]
         elif value is None:
             continue
         elif sent.place == "query":
-            query += _joined(sent, value)
+            query += _joined(sent, value, names["query"])
         elif sent.place == "header":
             headers[sent.name] = _header(sent, value)
         else:
-            cookies += _pairs(sent, value, _encoded)
-    if any(step in (".", "..") for step in path.split("/")):
+            cookies += names["cookie"].of(sent, _pairs(sent, value, _encoded))
+    if any(unquote(step) in (".", "..") for step in path.split("/")):
         raise ToolError("an argument that is part of the address cannot be '.' or '..'")
     if plan.method not in SAFE:
         headers["Idempotency-Key"] = key
@@ -111,7 +151,48 @@ def _texts(value: JsonValue, encode: _Encode, *, explode: bool) -> list[str]:
     return [text for member in members for text in member]
 
 
-def _path(sent: SentArgument, value: JsonValue) -> str:
+class _Names:
+    """The names in one place of a request.
+
+    What `explode` makes of an object is sent under the names of its members: none may be that of
+    another parameter, field or key, or of a member of another object.
+
+    They are compared as the servers do that read the most into a name: by any case, without what begins
+    at a `[`, and with `_` for all that is no letter or digit.
+    """
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = taken
+        self._made: dict[str, str] = {}
+
+    def of(self, sent: SentArgument, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        """Yield the pairs of one argument. Raises ToolError."""
+        for name, text in pairs:
+            if name != sent.name:
+                self._check(sent, name, str.casefold if sent.style == "deepObject" else _read_as)
+            if sent.place == "cookie" and not TOKEN.fullmatch(name):
+                raise ToolError(f"a member of {sent.argument} has a name that no cookie can have")
+            yield name, text
+
+    def undeclared(self, argument: str, name: str) -> None:
+        """Take a name that a model gave to a whole field. Raises ToolError."""
+        self._check(SentArgument(argument, name, "body", "form", explode=True), name, _read_as)
+
+    def _check(self, sent: SentArgument, name: str, read: _Encode) -> None:
+        what, read_as = f"a member of {sent.argument} would be sent as", read(name)
+        other = next((one for one in self._taken if read(one) == read_as), None)
+        if other is not None:
+            raise ToolError(f"{what} {other!r}, which is another")
+        if self._made.setdefault(read_as, sent.name) != sent.name:
+            raise ToolError(f"{what} one of another object is")
+
+
+def _read_as(name: str) -> str:
+    start = _LIST.split(name.strip().casefold(), maxsplit=1)[0]
+    return _NO_WORD.sub("_", start or name)
+
+
+def _path(sent: SentArgument, value: JsonValue, names: _Names) -> str:
     plain = json_bytes(value).decode() if sent.as_json else value
     texts = _texts(plain, _encoded, explode=sent.explode)
     if not any(texts):
@@ -121,6 +202,7 @@ def _path(sent: SentArgument, value: JsonValue) -> str:
     if sent.style == "matrix":
         name = _encoded(sent.name)
         if sent.explode and isinstance(plain, dict):
+            list(names.of(sent, ((member, "") for member in plain)))
             return "".join(f";{text}" for text in texts)
         if sent.explode:
             return "".join(f";{name}={text}" for text in texts)
@@ -136,10 +218,11 @@ def _header(sent: SentArgument, value: JsonValue) -> str:
     return text
 
 
-def _joined(sent: SentArgument, value: JsonValue) -> list[str]:
+def _joined(sent: SentArgument, value: JsonValue, names: _Names) -> list[str]:
     """Return the members of a query, or of a form in a body."""
     encode = partial(quote, safe=_RESERVED) if sent.reserved else _encoded
-    return [f"{_encoded(name)}={text}" for name, text in _pairs(sent, value, encode)]
+    pairs = names.of(sent, _pairs(sent, value, encode))
+    return [f"{_encoded(name)}={text}" for name, text in pairs]
 
 
 def _pairs(sent: SentArgument, value: JsonValue, encode: _Encode) -> Iterator[tuple[str, str]]:
@@ -147,7 +230,7 @@ def _pairs(sent: SentArgument, value: JsonValue, encode: _Encode) -> Iterator[tu
     if sent.as_json:
         yield sent.name, encode(json_bytes(value).decode())
     elif sent.style == "deepObject":
-        for name, text in _deep(sent.name, value):
+        for name, text in _deep(sent, sent.name, value):
             yield name, encode(text)
     elif isinstance(value, list) and sent.explode:
         for each in value:
@@ -161,13 +244,15 @@ def _pairs(sent: SentArgument, value: JsonValue, encode: _Encode) -> Iterator[tu
         yield sent.name, delimiter.join(_texts(value, encode, explode=False))
 
 
-def _deep(name: str, value: JsonValue) -> Iterator[tuple[str, str]]:
+def _deep(sent: SentArgument, name: str, value: JsonValue) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for key, child in value.items():
-            yield from _deep(f"{name}[{key}]", child)
+            if "[" in key or "]" in key:
+                raise ToolError(f"a member of {sent.argument} cannot have a bracket in its name")
+            yield from _deep(sent, f"{name}[{key}]", child)
     elif isinstance(value, list):
         for child in value:
-            yield from _deep(name, child)
+            yield from _deep(sent, name, child)
     elif value is not None:
         yield name, _text(value)
 
@@ -177,7 +262,7 @@ def _deep(name: str, value: JsonValue) -> Iterator[tuple[str, str]]:
 
 def _body(plan: BodyPlan, value: JsonValue) -> tuple[str, bytes]:
     """Return the content type and the bytes of a body."""
-    kind = "application/json" if "*" in plan.media_type else plan.media_type
+    kind = _OF_RANGES.get(plan.kind, "") if "*" in plan.media_type else plan.media_type
     if plan.kind == "json":
         return kind, json_bytes(value)
     if plan.kind == "text":
@@ -185,6 +270,10 @@ def _body(plan: BodyPlan, value: JsonValue) -> tuple[str, bytes]:
     if plan.kind == "bytes":
         return kind, _decoded(plan.argument, value)
     fields = value if isinstance(value, dict) else {}
+    names = _Names(plan.fields)
+    for name in fields:
+        if name not in plan.fields:
+            names.undeclared(plan.argument, name)
     if plan.kind == "multipart":
         return _multipart(plan, fields)
     members = []
@@ -193,13 +282,14 @@ def _body(plan: BodyPlan, value: JsonValue) -> tuple[str, bytes]:
         if field.is_bytes:
             members.append(f"{_encoded(name)}={quote(_decoded(name, child), safe='')}")
         elif child is not None:
-            members += _joined(_as_sent(name, field), child)
+            argument = name if name in plan.fields else plan.argument
+            members += _joined(_as_sent(argument, name, field), child, names)
     return kind, "&".join(members).encode("ascii")
 
 
-def _as_sent(name: str, field: FormField) -> SentArgument:
+def _as_sent(argument: str, name: str, field: FormField) -> SentArgument:
     return SentArgument(
-        argument=name,
+        argument=argument,
         name=name,
         place="body",
         style=field.style,

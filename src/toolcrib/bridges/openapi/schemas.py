@@ -1,20 +1,25 @@
 """The schemas of a document as JSON Schema 2020-12, each with all that it refers to.
 
 What OpenAPI says in words of its own is put into those of JSON Schema: `nullable`, an exclusive bound
-that is true or false, a `discriminator` as what each alternative has to say. A request's schema lacks
-what is `readOnly`, an answer's what is `writeOnly`. Keywords that JSON Schema does not have (`xml`,
-`example`, `x-…`) are left out; all else stands as it was written, and is judged as any schema is.
+that is true or false, a `discriminator` as what each alternative has to say. A request's schema refuses
+what is `readOnly`, an answer's does not tell of what is `writeOnly`, and neither demands it. Keywords
+that JSON Schema does not have (`xml`, `example`, `x-…`) are left out; all else stands as it was
+written, and is judged as any schema is.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple, TypeAlias
+from urllib.parse import unquote
 
-from toolcrib.bridges.openapi.document import Document, DocumentFile, Node, NoTool
+from toolcrib.bridges.openapi.document import Document, DocumentFile, Node, NoTool, RefTarget
 from toolcrib.schema.guard import MAX_DEPTH, MAX_NODES
 from toolcrib.schema.lower.tree import ANNOTATIONS, ASSERTIONS, DOCUMENT, LISTS, MAPS, SINGLES
+from toolcrib.schema.references import escape_pointer, steps_of
 
 _KNOWN = (ASSERTIONS | ANNOTATIONS) - DOCUMENT - {"discriminator"}
 _ALONE = (ANNOTATIONS | {"$ref"}) & _KNOWN
@@ -23,6 +28,10 @@ _OTHER_REFS = ("$dynamicRef", "$recursiveRef")
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 """What stands in no name of a tool, an argument or a definition: not every provider takes it."""
 _Schema: TypeAlias = dict[str, Any]
+_Names: TypeAlias = frozenset[str]
+_NONE: _Names = frozenset()
+_PARTS = ("allOf",)
+_BRANCHES = ("allOf", "anyOf", "oneOf")
 _BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 
 
@@ -41,9 +50,12 @@ class ApiSchemas:
         self._document = document
         self.is_3_1 = document.root.text("openapi").startswith("3.1")
         self._hidden = "readOnly" if meant == "request" else "writeOnly"
-        self._names: dict[tuple[int, str], str] = {}
+        self.refuses = meant == "request"
+        self._names: dict[tuple[int, str, bool], str] = {}
         self._targets: dict[str, Node] = {}
         self._made: dict[str, Translated] = {}
+        self._children: defaultdict[tuple[int, str], list[str]] | None = None
+        self._hidden_in: dict[tuple[int, tuple[str, ...]], _Names] = {}
 
     def translated(self, part: Node) -> Translated:
         """Return a schema of the document. Raises NoTool."""
@@ -83,18 +95,75 @@ class ApiSchemas:
             self._made[name] = self.translated(self._targets[name])
         return self._made[name]
 
-    def name_of(self, file: DocumentFile, ref: str) -> str:
-        """Return what the target of a `$ref` is called among the definitions. Raises NoTool."""
+    def name_of(self, file: DocumentFile, ref: str, *, as_part: bool = False) -> str:
+        """Return what the target of a `$ref` is called among the definitions. Raises NoTool.
+
+        One that has kinds, by a discriminator with a `mapping`, is any of them, but in an `allOf`
+        (`as_part`), as which its kinds have it.
+        """
         target = self._document.follow(file, ref)
-        if target.key not in self._names:
+        kinds = None if as_part or not self.refuses else self._kinds(target)
+        key = (*target.key, kinds is not None)
+        if key not in self._names:
             base = NOT_IN_NAMES.sub("_", target.name).strip("_") or "schema"
+            base = base if kinds is None else f"{base}_of_a_kind"
             name, number = base, 1
             while name in self._targets:
                 number += 1
                 name = f"{base}_{number}"
-            self._names[target.key] = name
-            self._targets[name] = target.part
-        return self._names[target.key]
+            self._names[key] = name
+            self._targets[name] = target.part if kinds is None else Node(target.part.file, kinds)
+        return self._names[key]
+
+    def _kinds(self, target: RefTarget) -> _Schema | None:
+        """Return the kinds of what a `$ref` leads to as alternatives, None where it has none."""
+        part, own = target.part, target.key[1]
+        said = part.get("discriminator")
+        mapping = {} if said is None else said.members("mapping")
+        if said is None or not mapping or not {"oneOf", "anyOf"}.isdisjoint(part.node):
+            return None
+        name = said.text("propertyName")
+        if not name or name in self.hidden_in(part):
+            return None
+        told: dict[str, list[str]] = {}
+        for value, node in mapping.items():
+            told.setdefault(self._of_kind(part.file, node.node), []).append(value)
+        lost = told.pop("", [])  # they mean nothing that is there: it is the schema itself
+        for ref in (own, *self._parts_of(target)):
+            if not any(self.same_place(part.file, ref, other) for other in told):
+                told[ref] = [steps_of(unquote(ref))[-1]]
+        if lost:
+            told.setdefault(own, []).extend(lost)
+        return {
+            "anyOf": [
+                {
+                    "allOf": [
+                        {"$ref": ref},
+                        {"properties": {name: {"enum": values}}, "required": [name]},
+                    ]
+                }
+                for ref, values in told.items()
+            ]
+        }
+
+    def _of_kind(self, file: DocumentFile, said: object) -> str:
+        """Return the reference that a mapping means: one that it has, or the name of a schema."""
+        for ref in (said, f"#/components/schemas/{said}"):
+            if isinstance(ref, str) and self.same_place(file, ref, ref):
+                return ref
+        return ""
+
+    def _parts_of(self, target: RefTarget) -> list[str]:
+        """Return references to the schemas of the document that have this one in an `allOf`."""
+        if self._children is None:
+            self._children = defaultdict(list)
+            components = self._document.root.get("components")
+            for name, child in (components.members("schemas") if components else {}).items():
+                own = f"#/components/schemas/{escape_pointer(name)}"
+                for ref in filter(None, (one.text("$ref") for one in child.items("allOf"))):
+                    with suppress(NoTool):
+                        self._children[self._document.follow(child.file, ref).key].append(own)
+        return self._children[target.key]
 
     def is_hidden(self, file: DocumentFile, node: Any) -> bool:
         """Return whether a property is for the other direction alone."""
@@ -103,6 +172,47 @@ class ApiSchemas:
         if isinstance(node.get("$ref"), str) and self._hidden not in node:
             node = self._document.resolved(Node(file, node)).node
         return isinstance(node, dict) and node.get(self._hidden) is True
+
+    def hidden_in(self, part: Node, keys: tuple[str, ...] = _PARTS) -> _Names:
+        """Return the properties that an object may not have in this direction, by this part of its
+        schema, what it refers to, and the parts below `keys`. Raises NoTool."""
+        node = part.node
+        if not isinstance(node, dict) or node.keys().isdisjoint(("properties", "$ref", *keys)):
+            return _NONE
+        at = (id(node), keys)
+        if at not in self._hidden_in:
+            self._hidden_in[at] = _NONE  # where it leads back to itself
+            own = [
+                name
+                for name, child in part.members("properties").items()
+                if self.is_hidden(child.file, child.node)
+            ]
+            others = [self.hidden_in(one, keys) for one in self._in_place(part, keys)]
+            self._hidden_in[at] = _NONE.union(own, *others)
+        return self._hidden_in[at]
+
+    def demands(self, part: Node, names: _Names) -> bool:
+        """Return whether this part of an object's schema requires one of these. Raises NoTool."""
+        seen: set[int] = set()
+        pending = [part]
+        while pending:
+            one = pending.pop()
+            if id(one.node) not in seen:
+                seen.add(id(one.node))
+                required = [each.node for each in one.items("required")]
+                if any(isinstance(name, str) and name in names for name in required):
+                    return True
+                pending += self._in_place(one, _BRANCHES)
+        return False
+
+    def _in_place(self, part: Node, keys: tuple[str, ...]) -> list[Node]:
+        """Return the other parts of a schema that judge the same value."""
+        found = [one for key in keys for one in part.items(key)]
+        ref = part.text("$ref")
+        return [*found, self._document.follow(part.file, ref).part] if ref else found
+
+    def target(self, file: DocumentFile, ref: str) -> Node:
+        return self._document.follow(file, ref).part
 
     def same_place(self, file: DocumentFile, one: str, other: str) -> bool:
         """Return whether two references, as a discriminator has them, lead to one schema."""
@@ -124,7 +234,10 @@ class _Walk:
     def whole(self, node: Any) -> Translated:
         return Translated(self._schema(node, 0), frozenset(self._names), self._size)
 
-    def _schema(self, node: Any, depth: int) -> Any:
+    def _schema(
+        self, node: Any, depth: int, gone: _Names = _NONE, *, in_all_of: bool = False
+    ) -> Any:
+        """Return one schema; `gone` are the properties that others of the same value hide."""
         if isinstance(node, bool):
             return node
         if not isinstance(node, dict):
@@ -136,41 +249,70 @@ class _Walk:
         kept = _ALONE if alone else _KNOWN
         if not node.keys().isdisjoint(_OTHER_REFS):
             raise NoTool("reference", "a $dynamicRef or $recursiveRef cannot be followed")
+        if not alone:
+            gone |= self._schemas.hidden_in(Node(self._file, node))
+        taken = self._taken_in(node.get("$ref"), depth + 1, gone)
+        kept = kept - {"$ref"} if taken else kept
         made = {
-            key: self._member(key, value, depth + 1) for key, value in node.items() if key in kept
+            key: self._ref(value, as_part=in_all_of)
+            if key == "$ref" and isinstance(value, str)
+            else self._member(key, value, depth + 1, gone)
+            for key, value in node.items()
+            if key in kept
         }
+        if taken:
+            made["allOf"] = [*made.get("allOf", ()), *taken]
         if not alone:
             self._discriminate(node, made)
-            self._hide(node, made)
+            self._hide(node, made, gone)
         return _nullable(node, _bounded(made)) if self._is_3_0 else made
 
-    def _member(self, key: str, value: Any, depth: int) -> Any:
+    def _taken_in(self, ref: Any, depth: int, gone: _Names) -> list[Any]:
+        """Return what a `$ref` leads to, to stand in its place, if it demands what may not be there."""
+        if not gone or not isinstance(ref, str):
+            return []
+        target = self._schemas.target(self._file, ref)
+        if not self._schemas.demands(target, gone - self._schemas.hidden_in(target)):
+            return []
+        inner = _Walk(self._schemas, target.file)
+        inner._size = self._size
+        taken = inner._schema(target.node, depth, gone)
+        self._size = inner._size
+        self._names |= inner._names
+        return [taken]
+
+    def _ref(self, ref: str, *, as_part: bool) -> str:
+        name = self._schemas.name_of(self._file, ref, as_part=as_part)
+        self._names.add(name)
+        return f"#/$defs/{name}"
+
+    def _member(self, key: str, value: Any, depth: int, gone: _Names) -> Any:
         """Return the value of a keyword, with the schemas in it translated; what it is not is data."""
-        if key == "$ref" and isinstance(value, str):
-            name = self._schemas.name_of(self._file, value)
-            self._names.add(name)
-            return f"#/$defs/{name}"
         if key in SINGLES and not isinstance(value, list):
             return self._schema(value, depth)
         if (key in SINGLES or key in LISTS) and isinstance(value, list):
-            return [self._schema(child, depth) for child in value]
+            inherited = gone if key in _BRANCHES else _NONE
+            return [
+                self._schema(child, depth, inherited, in_all_of=key == "allOf") for child in value
+            ]
         if key in MAPS and isinstance(value, dict):
             return {name: self._schema(child, depth) for name, child in value.items()}
         return value
 
-    def _hide(self, node: _Schema, made: _Schema) -> None:
-        """Leave out the properties that are for the other direction."""
-        properties: Any = node.get("properties")
-        if not isinstance(properties, dict):
-            return
-        gone = [
-            name for name, child in properties.items() if self._schemas.is_hidden(self._file, child)
-        ]
-        if gone:
-            made["properties"] = {n: c for n, c in made["properties"].items() if n not in gone}
-            required: Any = made.get("required")
-            if isinstance(required, list):
-                made["required"] = [name for name in required if name not in gone]
+    def _hide(self, node: _Schema, made: _Schema, gone: _Names) -> None:
+        """Refuse the properties that an answer alone has, and leave out those that only a request has;
+        nothing of them is demanded."""
+        properties: Any = made.get("properties")
+        if gone and isinstance(properties, dict):
+            kept = {name: child for name, child in properties.items() if name not in gone}
+            refused = dict.fromkeys(gone.intersection(properties), False)
+            made["properties"] = {**properties, **refused} if self._schemas.refuses else kept
+        required: Any = made.get("required")
+        if isinstance(required, list):
+            gone |= self._schemas.hidden_in(Node(self._file, node), _BRANCHES)
+            made["required"] = [
+                name for name in required if not (isinstance(name, str) and name in gone)
+            ]
 
     def _discriminate(self, node: _Schema, made: _Schema) -> None:
         """Have each alternative say which one it is, as the discriminator tells them apart."""
@@ -185,6 +327,8 @@ class _Walk:
         for child in given:
             ref = child.get("$ref") if isinstance(child, dict) else None
             if not isinstance(ref, str):
+                return
+            if name in self._schemas.hidden_in(Node(self._file, child)):
                 return
             own = self._values(ref, mapping if isinstance(mapping, dict) else {})
             told.append({"properties": {name: {"enum": own}}, "required": [name]})

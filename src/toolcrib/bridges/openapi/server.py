@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import base64
 import inspect
+import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import cache, partial
+from html import unescape
+from html.entities import html5
 from importlib.util import find_spec
 from ipaddress import ip_network
+from itertools import product
 from typing import Protocol, TypeAlias
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from toolcrib.bridges.openapi.forms import Security, SecurityScheme
+from toolcrib.bridges.openapi.forms import Security, SecurityScheme, is_json
 from toolcrib.bridges.openapi.request import ApiRequest
 from toolcrib.clients.server import merged, names_server
 from toolcrib.errors import CapabilityError, MissingExtraError, SourceError
@@ -28,7 +33,7 @@ Key: TypeAlias = str | Callable[[], str | Awaitable[str]]
 """A key, or a function that gives the one of the moment, such as a token that is renewed."""
 
 _LIMITS = HttpLimits(seconds=30.0, body_bytes=4 * 1024 * 1024)
-_SHORTEST = 6  # a shorter key is no secret that can be told from other text
+_SHORTEST = 6  # a shorter key may be a part of other words
 
 
 @capability
@@ -76,16 +81,15 @@ class ApiServer:
         for name, key in self._keys.items():
             if not callable(key):
                 _check(name, key)
-        self._http = GuardedHttp(
-            allow=[f"{parts.scheme}://{parts.netloc}", *also],
-            private=[*private, *_named(parts.hostname or "")],
-            limits=limits or _LIMITS,
-            keep=True,
-        )
+        reached = [*private, *_named(parts.hostname or "")]
+        guarded = partial(GuardedHttp, private=reached, limits=limits or _LIMITS, keep=True)
+        self._http = guarded(allow=[f"{parts.scheme}://{parts.netloc}"])
+        self._others = guarded(allow=also)
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop; what was closed can be used again."""
         await self._http.aclose()
+        await self._others.aclose()
 
     def __repr__(self) -> str:
         return f"ApiServer({self._base!r})"
@@ -110,7 +114,8 @@ class ApiServer:
         base = urljoin(f"{self._base}/", request.server) if request.server else self._base
         mark = "&" if "?" in request.path else "?"
         url = base.rstrip("/") + request.path + (mark + "&".join(query) if query else "")
-        answer = await self._http.send(request.method, url, headers=headers, body=request.body)
+        http = self._http if _is_below(base, self._base) else self._others
+        answer = await http.send(request.method, url, headers=headers, body=request.body)
         return _without(answer, keys)
 
     def _schemes(self, security: Security) -> tuple[SecurityScheme, ...]:
@@ -132,6 +137,15 @@ class ApiServer:
         made = await made if inspect.isawaitable(made) else made
         _check(name, made)
         return made
+
+
+def _is_below(url: str, base: str) -> bool:
+    """Return whether a URL, without query, lies below another one, or is that."""
+    one, other = urlsplit(url), urlsplit(base)
+    if (one.scheme, one.netloc.lower()) != (other.scheme, other.netloc.lower()):
+        return False
+    steps, above = unquote(one.path).rstrip("/").split("/"), other.path.rstrip("/").split("/")
+    return ".." not in steps and steps[: len(above)] == above
 
 
 def _named(host: str) -> tuple[str, ...]:
@@ -158,30 +172,117 @@ def _sent(scheme: SecurityScheme, key: str) -> tuple[str, str, str]:
     return "header", "Authorization", f"{scheme.name.capitalize()} {key}"
 
 
+# What an API repeats of a key.
+#
+# Rule: no reader of a text finds a key in it that was sent, as it is or escaped in JSON, in a URL or in
+# HTML. A short one may be a part of any word, and is looked for as a word. JSON is read before it is
+# looked through, and stays JSON.
+
+
 def _without(answer: HttpAnswer, keys: Mapping[SecurityScheme, str]) -> HttpAnswer:
-    """Return an answer without the keys, however a server that repeats one has escaped it."""
-    text = answer.body.decode("latin-1")
-    plain = unquote(_ESCAPED.sub(_unescaped, text), encoding="latin-1") if keys else ""
-    for scheme, key in keys.items():
-        told = {key, _sent(scheme, key)[2].rpartition(" ")[2], *key.split(":", 1)}
-        for one in sorted((one for one in told if len(one) >= _SHORTEST), key=len, reverse=True):
-            if one in plain:
-                text = re.sub("".join(map(_forms, one)), "[key]", text)
+    """Return an answer without the keys, and with two of its headers."""
     kept = {name: answer.headers[name] for name in _KEPT if name in answer.headers}
-    return HttpAnswer(status=answer.status, body=text.encode("latin-1"), headers=kept)
+    body = answer.body
+    if keys:
+        secrets = {one for scheme, key in keys.items() for one in _told(scheme, key)}
+        is_of_json = is_json(kept.get("content-type", ""))
+        text = _hidden(body.decode("utf-8", "surrogateescape"), secrets, is_of_json=is_of_json)
+        body = text.encode("utf-8", "surrogateescape")
+        kept = {name: _hidden(value, secrets) for name, value in kept.items()}
+    return HttpAnswer(status=answer.status, body=body, headers=kept)
 
 
-_ESCAPED = re.compile(r"\\u00([0-9a-fA-F]{2})|\\(.)")
+def _hidden(text: str, secrets: Iterable[str], *, is_of_json: bool = False) -> str:
+    readings = _readings(text)
+    found = [one for one in secrets if any(one in reading for reading in readings)]
+    if not found:
+        return text
+    hide = _hiding(found)
+    return _JSON_TOKEN.sub(partial(_json_without, hide), text) if is_of_json else hide(text)
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    return found[2] or chr(int(found[1], 16))
+def _told(scheme: SecurityScheme, key: str) -> list[str]:
+    """Return what may come back of a key: itself, as it is sent, a password, and a long user name."""
+    user, _, password = key.partition(":") if scheme.name == "basic" else ("", "", "")
+    found = (key, base64.b64encode(key.encode()).decode() if password or user else "", password)
+    return [*filter(None, found), *([user] if len(user) >= _SHORTEST else ())]
 
 
+def _readings(text: str) -> list[str]:
+    """Return a text as it is, and as it is read by who unescapes JSON, URLs and HTML, in this order."""
+    found = [text]
+    for read in (_plain_of_json, _plain_of_json, _spaced, _plain_of_url, unescape):
+        found = list(dict.fromkeys([*found, *map(read, found)]))
+    return found
+
+
+_ESCAPED = re.compile(r"\\u00([0-9a-fA-F]{2})|\\(.)", re.DOTALL)
+_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[^"\s,:{}\[\]]+', re.DOTALL)
+
+
+def _plain_of_json(text: str) -> str:
+    return _ESCAPED.sub(lambda found: found[2] or chr(int(found[1], 16)), text)
+
+
+def _plain_of_url(text: str) -> str:
+    return unquote(text, encoding="latin-1")
+
+
+def _spaced(text: str) -> str:
+    return text.replace("+", " ")
+
+
+def _json_without(hide: Callable[[str], str], found: re.Match[str]) -> str:
+    """Return a text or a number of JSON without keys. A short number is no key."""
+    token = found[0]
+    if len(token) < _SHORTEST and token[0] != '"':
+        return token
+    try:
+        text = json.loads(token) if token[0] == '"' else token
+    except ValueError:
+        return hide(token)
+    without = hide(text)
+    return token if without == text else json.dumps(without)
+
+
+def _hiding(secrets: Iterable[str]) -> Callable[[str], str]:
+    """Return what hides these in a text, or else in what is read in it."""
+    patterns = []
+    for one in sorted(secrets, key=len, reverse=True):
+        forms = "".join(map(_forms, one))
+        patterns.append(forms if len(one) >= _SHORTEST else f"{_BEFORE}{forms}{_AFTER}")
+    every = re.compile("|".join(patterns))
+
+    def hide(text: str) -> str:
+        without = every.sub("[key]", text)
+        readings = _readings(without) if _MAY_ESCAPE.search(without) else []
+        for pattern, reading in product(patterns, readings):
+            if re.search(pattern, reading):  # it is escaped more than once
+                return every.sub("[key]", reading)
+        return without
+
+    return hide
+
+
+_MAY_ESCAPE = re.compile(r"[\\%&+]")
+
+
+_BEFORE = r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=\\u[0-9A-Fa-f]{4})|(?<=%[0-9A-Fa-f]{2}))"
+_AFTER = r"(?![A-Za-z0-9])"
+
+
+@cache
 def _forms(character: str) -> str:
-    """Return a pattern of a character as it is, escaped in JSON, or in a URL."""
+    """Return a pattern of a character as it is, escaped in JSON, in a URL, or in HTML."""
     code = f"{ord(character):02x}"
-    return rf"(?:\\?{re.escape(character)}|(?i:%{code}|\\u00{code}))"
+    named = (re.escape(name) for name, told in html5.items() if told == character)
+    forms = (
+        rf"\\?{re.escape(character)}",
+        rf"(?i:%{code}|\\u00{code}|&#x0*{code};?|&#0*{ord(character)};?)",
+        *(f"&{name}" for name in sorted(named, key=len, reverse=True)),
+        *([r"\+"] if character == " " else []),
+    )
+    return f"(?:{'|'.join(forms)})"
 
 
 _KEPT = ("content-type", "retry-after")
