@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import mcp_types as types
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp import Client, MCPError
 from pydantic import BaseModel
@@ -38,7 +38,8 @@ from toolcrib import (
 from toolcrib.audit import AuditLog
 from toolcrib.bridges.mcp import McpClient, McpServer, calling_client, mcp_server
 from toolcrib.bridges.mcp.elicitation import YES as YES_ANSWERS
-from toolcrib.bridges.mcp.elicitation import answer_of, form_of
+from toolcrib.bridges.mcp.elicitation import answer_of, form_of, offered
+from toolcrib.doors import MayApprove, anything
 from toolcrib.testing import MemorySink
 from toolcrib.values.decision import Answer
 
@@ -364,6 +365,61 @@ async def test_whoever_approves_may_give_other_arguments(era: Era) -> None:
     assert sink.records[-1].edited
 
 
+def _small(_caller: Caller, request: ApprovalRequest) -> bool:
+    amount = request.arguments["amount"]
+    assert isinstance(amount, int | float)
+    return amount <= 20
+
+
+@ERAS
+@given(given_amount=st.none() | st.integers(-50, 50) | st.floats(-50, 50))
+@settings(max_examples=15, deadline=None)
+async def test_who_may_approve_is_asked_about_the_arguments_that_run(
+    era: Era, given_amount: float | None
+) -> None:
+    """Also those that an answer leaves out, which are the author's defaults (1 here)."""
+    other = {"order": 8} if given_amount is None else {"order": 8, "amount": given_amount}
+    _, answer = answering("accept", answer="yes", arguments=json.dumps(other))
+    server, sink = serving(may_approve=_small)
+    async with Client(server.server, mode=era, elicitation_callback=answer) as client:
+        done = await client.call_tool("refund", {"order": 7, "amount": 2})
+    amount = 1 if given_amount is None else given_amount
+    record = sink.records[-1]
+    assert (record.edited, record.approved_by) == (True, "anonymous")
+    if amount <= 20:
+        assert RAN == [f"refund 8 {amount:g}"]
+        return
+    assert (code_of_last(done), record.status, RAN) == ("approval_required", "failed", [])
+    assert record.arguments == {"order": 7, "amount": 2}
+    assert "may not approve the arguments" in text_of(done)
+
+
+def code_of_last(result: types.CallToolResult) -> str:
+    assert result.is_error
+    return str(json.loads(text_of(result).splitlines()[-1])["error"]["code"])
+
+
+@ERAS
+@pytest.mark.parametrize("may", [_small, anything])
+async def test_a_yes_for_the_session_reaches_no_further_than_its_caller_may(
+    era: Era, may: MayApprove
+) -> None:
+    @tool(visible=ALL, requires_approval=True)
+    def send(amount: float = 1.0) -> str:
+        """Send money."""
+        return f"sent {amount:g}"
+
+    server, sink = serving(tools=[send], may_approve=may)
+    asked, answer = answering("accept", answer="yes, and to this tool for the session")
+    async with Client(server.server, mode=era, elicitation_callback=answer) as client:
+        told = [await client.call_tool("send", {"amount": amount}) for amount in (1, 1000)]
+    whole = may is anything
+    offers = asked[0].requested_schema["properties"]["answer"]["enum"]
+    assert ("yes, and to this tool for the session" in offers) is whole
+    assert [one.is_error for one in told] == ([False, False] if whole else [True, True])
+    assert len([one for one in sink.records if one.status == "completed"]) == (2 if whole else 0)
+
+
 @ERAS
 async def test_a_yes_for_the_session_is_not_asked_for_again(era: Era) -> None:
     @tool(visible=ALL, requires_approval=True)
@@ -664,6 +720,62 @@ async def test_with_a_log_a_yes_runs_once_in_whichever_process(tmp_path: Path) -
     assert RAN == ["refund 7 1"]
 
 
+NOT_YES: dict[str, types.ElicitResult] = {
+    "a no": types.ElicitResult(action="accept", content={"answer": "no"}),
+    "a decline": types.ElicitResult(action="decline"),
+    "what does not fit": types.ElicitResult(
+        action="accept", content={"answer": "yes", "arguments": '{"order": "x"}'}
+    ),
+    "what is no JSON": types.ElicitResult(
+        action="accept", content={"answer": "yes", "arguments": '{"order":'}
+    ),
+    "what its caller may not approve": types.ElicitResult(
+        action="accept", content={"answer": "yes", "arguments": '{"order": 7, "amount": 21}'}
+    ),
+}
+
+
+@pytest.mark.parametrize("first", NOT_YES.values(), ids=NOT_YES)
+@pytest.mark.parametrize("where", ["one process", "two processes with a log"])
+async def test_a_question_that_was_answered_is_used_up(
+    first: types.ElicitResult, where: str, tmp_path: Path
+) -> None:
+    RAN.clear()
+    logged = where != "one process"
+    told: list[str] = []
+    state: str | None = None
+    sink = MemorySink()
+
+    async def answered(runner: ToolRunner, answers: list[types.ElicitResult]) -> None:
+        nonlocal state
+        server = mcp_server(runner, state_key="k" * 32, may_approve=_small)
+        _, answer = answering("accept")
+        async with Client(server.server, mode="2026-07-28", elicitation_callback=answer) as client:
+            state = state or (await begin(client, "refund", {"order": 7})).request_state
+            for each in answers:
+                told.append(code_of_last(await retry(client, state, answers={"approval": each})))
+
+    answers = [first, *([YES["approval"]] * 2)]
+    if not logged:
+        await answered(ToolRunner(TOOLS, sinks=[sink]), answers)
+    for each in answers if logged else ():
+        async with AuditLog(f"sqlite:///{tmp_path / 'log.db'}") as log:
+            await answered(ToolRunner(TOOLS, sinks=[log, sink]), [each])
+    assert (len(set(told)), RAN) == (1, [])
+    assert {one.status for one in sink.records} == {"waiting", "failed"}
+
+
+async def test_who_has_not_answered_may_still_do_so() -> None:
+    """Somebody who dismissed the form, or gave up the call, has used up nothing."""
+    server, _ = serving(may_approve=_small)
+    _, answer = answering("accept")
+    async with Client(server.server, mode="2026-07-28", elicitation_callback=answer) as client:
+        state = (await begin(client, "refund", {"order": 7})).request_state
+        dismissed = types.ElicitResult(action="cancel")
+        assert (await retry(client, state, answers={"approval": dismissed})).is_error
+        assert text_of(await retry(client, state)) == "refunded 7"
+
+
 async def test_an_answer_counts_only_while_its_caller_may_give_it() -> None:
     may = {"grace"}
     who = "grace"
@@ -722,14 +834,17 @@ ANSWERS = st.sampled_from(["yes", "no", "YES", "yes ", *YES_ANSWERS]) | VALUES
     content=st.none()
     | st.fixed_dictionaries({}, optional={"answer": ANSWERS, "arguments": VALUES, "x": VALUES}),
     for_run=st.booleans(),
+    may=st.sampled_from([anything, lambda *_: True]),
 )
 def test_only_a_clear_yes_that_was_offered_approves(
-    action: Any, content: dict[str, Any] | None, for_run: bool
+    action: Any, content: dict[str, Any] | None, for_run: bool, may: MayApprove
 ) -> None:
     request = ApprovalRequest("apr_1", "refund", {}, "it is risky", 1.0, for_run=for_run)
     given_back = types.ElicitResult.model_construct(action=action, content=content)
-    answer = answer_of(given_back, request, "ada")
-    (form,) = (form_of(request).requested_schema["properties"]["answer"]["enum"],)
+    yes = offered(request, may)
+    answer = answer_of(given_back, yes, "ada")
+    form = form_of(request, yes).requested_schema["properties"]["answer"]["enum"]
+    assert (True in yes.values()) == (for_run and may is anything)
     said = (content or {}).get("answer")
     if isinstance(answer, Approve):
         assert action == "accept"

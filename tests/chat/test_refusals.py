@@ -16,7 +16,7 @@ from rows import each_row
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from toolcrib import ALL, Agent, Caller, ToolRunner, tool
+from toolcrib import ALL, Agent, ApprovalRequest, Caller, ToolRunner, tool
 from toolcrib.chat import ChatLimits, bearer, chat_app, openai_routes
 from toolcrib.chat.ag_ui import ag_ui_route
 from toolcrib.testing import ScriptedClient, call
@@ -217,6 +217,74 @@ async def test_who_may_not_approve_is_told_so(tmp_path: Path) -> None:
         path = f"/{page.thread}/approvals/{page.calls()[0]['approval']['id']}"
         status, told = await page.post(path, {"decision": "approve"})
         assert (status, told["error"]["code"], RAN) == (403, "may_not_approve", [])
+
+
+def _below(caller: Caller, asked: ApprovalRequest) -> bool:
+    return caller.id == "ada" and str(asked.arguments["path"]).startswith("/tmp/")
+
+
+async def test_who_may_approve_is_asked_about_the_arguments_that_will_run(tmp_path: Path) -> None:
+    RAN.clear()
+    agent = Agent(ScriptedClient([call("wipe", path="/tmp/a"), "Well."]), ToolRunner([wipe]))
+    store = f"sqlite:///{tmp_path}/chat.db"
+    app = chat_app(agent, store=store, authenticate=who, may_approve=_below)
+    async with page_of(app, headers=signed_in("ada")) as page:
+        await page.ask("Go.")
+        await page.ended("waiting")
+        path = f"/{page.thread}/approvals/{page.calls()[0]['approval']['id']}"
+        status, told = await page.post(path, YES | {"arguments": {"path": "/"}})
+        assert (status, told["error"]["code"], RAN) == (403, "may_not_approve", [])
+        assert (await page.post(path, YES | {"arguments": {"path": "/tmp/b"}}))[0] == 202
+        await page.ended()
+        assert RAN == ["/tmp/b"]
+
+
+@tool(visible=ALL, requires_approval=True)
+async def clean(path: str) -> str:
+    """Clean."""
+    RAN.append(path)
+    return "clean"
+
+
+async def test_who_may_approve_some_questions_approves_no_whole_tool(tmp_path: Path) -> None:
+    RAN.clear()
+    model = ScriptedClient([call("clean", path="/tmp/a"), call("clean", path="/"), "Well."])
+    store = f"sqlite:///{tmp_path}/chat.db"
+    app = chat_app(
+        Agent(model, ToolRunner([clean])), store=store, authenticate=who, may_approve=_below
+    )
+    async with page_of(app, headers=signed_in("ada")) as page:
+        await page.ask("Go.")
+        await page.ended("waiting")
+        asked = page.calls()[0]["approval"]
+        assert asked["for_run"]
+        path = f"/{page.thread}/approvals/{asked['id']}"
+        status, told = await page.post(path, YES | {"for_run": True})
+        assert (status, told["error"]["code"], RAN) == (403, "may_not_approve", [])
+        assert (await page.post(path, YES | {"for_run": "exactly"}))[0] == 202
+        await page.until(lambda s: len(s["turns"][-1]["parts"]) > 1)
+        await page.ended("waiting")
+        assert RAN == ["/tmp/a"]
+
+
+async def test_an_edit_of_what_an_agent_within_asks_is_held_to_what_one_may_approve(
+    tmp_path: Path,
+) -> None:
+    RAN.clear()
+    inner = Agent(ScriptedClient([call("wipe", path="/tmp/a"), "Well."]), [wipe])
+    outer = Agent(
+        ScriptedClient([call("clerk", prompt="Go."), "Done."]),
+        ToolRunner([inner.as_tool("clerk", "Wipes.", visible=ALL)]),
+    )
+    store = f"sqlite:///{tmp_path}/chat.db"
+    app = chat_app(outer, store=store, authenticate=who, may_approve=_below)
+    async with page_of(app, headers=signed_in("ada")) as page:
+        await page.ask("Go.")
+        await page.ended("waiting")
+        path = f"/{page.thread}/approvals/{page.calls()[0]['approval']['id']}"
+        assert (await page.post(path, YES | {"arguments": {"path": "/"}}))[0] == 202
+        await page.ended()
+        assert RAN == []
 
 
 def _fails(*_given: Any) -> bool:

@@ -1009,7 +1009,7 @@ async def test_how_a_call_came_is_in_its_record_whatever_the_answer(
         """Pay."""
         return f"{order}/{cents}"
 
-    answers = [
+    answers: list[Answer] = [
         Approve("ada"),
         Approve("ada", {"order": 7, "cents": 9}),
         Approve("ada", {"order": 7, "cents": "nine"}),

@@ -121,9 +121,10 @@ class OneCall:
             raise MCPError(INTERNAL_ERROR, _NOT_RECORDED) from None
         match outcome:
             case Waiting():
-                if self._approver.asked is None:  # nobody has answered in time
+                asked = self._approver.required()
+                if asked is None:  # nobody has answered in time
                     return refused(self.call, CallError.of(ErrorCode.APPROVAL_EXPIRED))
-                return self._approver.asked.required()
+                return asked
             case Failed(error=error) if error.code is ErrorCode.UNKNOWN_TOOL:
                 raise MCPError(INVALID_PARAMS, error.message)
             case Failed() if self.client.missing is not None and self.client.modern:
