@@ -387,7 +387,7 @@ async def test_who_may_approve_is_asked_about_the_arguments_that_run(
     record = sink.records[-1]
     assert (record.edited, record.approved_by) == (True, "anonymous")
     if amount <= 20:
-        assert RAN == [f"refund 8 {amount:g}"]
+        assert [f"refund 8 {amount:g}"] == RAN
         return
     assert (code_of_last(done), record.status, RAN) == ("approval_required", "failed", [])
     assert record.arguments == {"order": 7, "amount": 2}
@@ -746,7 +746,7 @@ async def test_a_question_that_was_answered_is_used_up(
     state: str | None = None
     sink = MemorySink()
 
-    async def answered(runner: ToolRunner, answers: list[types.ElicitResult]) -> None:
+    async def answered(runner: ToolRunner, answers: list[Any]) -> None:
         nonlocal state
         server = mcp_server(runner, state_key="k" * 32, may_approve=_small)
         _, answer = answering("accept")
@@ -755,7 +755,7 @@ async def test_a_question_that_was_answered_is_used_up(
             for each in answers:
                 told.append(code_of_last(await retry(client, state, answers={"approval": each})))
 
-    answers = [first, *([YES["approval"]] * 2)]
+    answers: list[Any] = [first, *([YES["approval"]] * 2)]
     if not logged:
         await answered(ToolRunner(TOOLS, sinks=[sink]), answers)
     for each in answers if logged else ():

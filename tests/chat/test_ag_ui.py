@@ -264,7 +264,7 @@ async def test_a_yes_may_be_for_the_rest_of_the_run(for_run: Any, sent: int, ask
 
 async def test_nobody_approves_beyond_what_they_may() -> None:
     def small(_caller: Caller, asked: Any) -> bool:
-        return asked.arguments["cents"] <= 5
+        return bool(asked.arguments["cents"] <= 5)
 
     model = ScriptedClient([call("send", cents=5), "Done."])
     async with client(Agent(model, [send]), may_approve=small) as page:

@@ -220,12 +220,12 @@ async def test_who_may_not_approve_is_told_so(tmp_path: Path) -> None:
 
 
 def _below(caller: Caller, asked: ApprovalRequest) -> bool:
-    return caller.id == "ada" and str(asked.arguments["path"]).startswith("/tmp/")
+    return caller.id == "ada" and str(asked.arguments["path"]).startswith("/own/")
 
 
 async def test_who_may_approve_is_asked_about_the_arguments_that_will_run(tmp_path: Path) -> None:
     RAN.clear()
-    agent = Agent(ScriptedClient([call("wipe", path="/tmp/a"), "Well."]), ToolRunner([wipe]))
+    agent = Agent(ScriptedClient([call("wipe", path="/own/a"), "Well."]), ToolRunner([wipe]))
     store = f"sqlite:///{tmp_path}/chat.db"
     app = chat_app(agent, store=store, authenticate=who, may_approve=_below)
     async with page_of(app, headers=signed_in("ada")) as page:
@@ -234,9 +234,9 @@ async def test_who_may_approve_is_asked_about_the_arguments_that_will_run(tmp_pa
         path = f"/{page.thread}/approvals/{page.calls()[0]['approval']['id']}"
         status, told = await page.post(path, YES | {"arguments": {"path": "/"}})
         assert (status, told["error"]["code"], RAN) == (403, "may_not_approve", [])
-        assert (await page.post(path, YES | {"arguments": {"path": "/tmp/b"}}))[0] == 202
+        assert (await page.post(path, YES | {"arguments": {"path": "/own/b"}}))[0] == 202
         await page.ended()
-        assert RAN == ["/tmp/b"]
+        assert RAN == ["/own/b"]
 
 
 @tool(visible=ALL, requires_approval=True)
@@ -248,7 +248,7 @@ async def clean(path: str) -> str:
 
 async def test_who_may_approve_some_questions_approves_no_whole_tool(tmp_path: Path) -> None:
     RAN.clear()
-    model = ScriptedClient([call("clean", path="/tmp/a"), call("clean", path="/"), "Well."])
+    model = ScriptedClient([call("clean", path="/own/a"), call("clean", path="/"), "Well."])
     store = f"sqlite:///{tmp_path}/chat.db"
     app = chat_app(
         Agent(model, ToolRunner([clean])), store=store, authenticate=who, may_approve=_below
@@ -264,14 +264,14 @@ async def test_who_may_approve_some_questions_approves_no_whole_tool(tmp_path: P
         assert (await page.post(path, YES | {"for_run": "exactly"}))[0] == 202
         await page.until(lambda s: len(s["turns"][-1]["parts"]) > 1)
         await page.ended("waiting")
-        assert RAN == ["/tmp/a"]
+        assert RAN == ["/own/a"]
 
 
 async def test_an_edit_of_what_an_agent_within_asks_is_held_to_what_one_may_approve(
     tmp_path: Path,
 ) -> None:
     RAN.clear()
-    inner = Agent(ScriptedClient([call("wipe", path="/tmp/a"), "Well."]), [wipe])
+    inner = Agent(ScriptedClient([call("wipe", path="/own/a"), "Well."]), [wipe])
     outer = Agent(
         ScriptedClient([call("clerk", prompt="Go."), "Done."]),
         ToolRunner([inner.as_tool("clerk", "Wipes.", visible=ALL)]),

@@ -215,8 +215,7 @@ class Call(Veiled, msgspec.Struct):
             facts.notes += stopped.notes
             outcome = facts.failed(stopped.error, stopped.told)
             body, late = stopped.body, stopped.late
-            if self.answered and self.state != "begun" and is_final(outcome.record):
-                self.setup.cache.keep_answered(facts.approval_id, stopped.error)
+            self._keep_answered(outcome)
         except GeneratorExit:  # the loop is gone: nothing can be awaited any more
             self._settle(facts.failed(CallError.of(ErrorCode.CANCELLED)))
             raise
@@ -653,8 +652,7 @@ class Call(Veiled, msgspec.Struct):
             raise Stopped(CallError.of(decision.code))
         request = self._request(hydrated, decision)
         facts.approval_id = request.id
-        if request.id in self.scope.answers:
-            await self._use_up(request)
+        await self._use_up(request)
         try:
             answer = await answer_to(
                 request,
@@ -689,14 +687,21 @@ class Call(Veiled, msgspec.Struct):
         return approved
 
     async def _use_up(self, request: ApprovalRequest) -> None:
-        """Take a question for answered. Raises Stopped where it was, and the call ended by that answer
-        before its tool began: another answer comes too late, and ends it in the same way."""
+        """Take a question that was answered beforehand for that. Raises Stopped where it had been, and
+        the call ended by that answer before its tool began: another answer comes too late."""
+        if request.id not in self.scope.answers:
+            return
         self.answered = True
         error = self.setup.cache.answered.get(request.id)
         if error is None:
             error = await self.setup.write_ahead.answered(request.id, self.facts)
         if error is not None:
             raise Stopped(error)
+
+    def _keep_answered(self, outcome: Failed) -> None:
+        """Remember how a call ended by an answer, before its tool began."""
+        if self.answered and self.state != "begun" and is_final(outcome.record):
+            self.setup.cache.keep_answered(outcome.record.approval_id, outcome.error)
 
     def _take_yes(self, hydrated: Hydrated, answer: Approve, request: ApprovalRequest) -> None:
         """Remember a yes: to the tool, or to exactly this call of it, for the rest of the run."""

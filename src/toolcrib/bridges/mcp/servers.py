@@ -11,12 +11,14 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
 
+from toolcrib.clients.server import secrets_of
 from toolcrib.errors import SourceError, no_such
 from toolcrib.values.json import Veiled
 from toolcrib.values.typed import Checked
@@ -44,6 +46,11 @@ class StdioServer(Checked, Veiled, msgspec.Struct, frozen=True):
     def name(self) -> str:
         return shlex.join([self.command, *self.args])
 
+    @property
+    def secrets(self) -> list[str]:
+        """What no error and no log shows."""
+        return list(self.env.values())
+
 
 class HttpServer(Checked, Veiled, msgspec.Struct, frozen=True):
     """A server that speaks MCP's streamable HTTP at `url`; `headers` go with every request.
@@ -62,6 +69,11 @@ class HttpServer(Checked, Veiled, msgspec.Struct, frozen=True):
         """The address without what may be a secret: who asks, and the query."""
         parts = urlsplit(self.url)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+
+    @property
+    def secrets(self) -> list[str]:
+        """What no error and no log shows; what `auth` adds to a request comes to these."""
+        return secrets_of(self.url, self.headers)
 
 
 Server: TypeAlias = StdioServer | HttpServer
@@ -93,12 +105,14 @@ def read_servers(path: str | Path) -> dict[str, Server]:
 
     An entry has `command`, and perhaps `args`, `env` and `cwd`; or `url`, and perhaps `headers`. In
     them `${NAME}` is the variable of the environment, `${NAME:-text}` with a text if it is not set.
-    One with `disabled: true` is left out; what other clients read besides is passed over. Raises
-    SourceError.
+    One with `disabled: true` is left out; what other clients read besides is passed over. What may be
+    meant in two ways is none: a name twice, a command and a url, `disabled` that is neither true nor
+    false. Raises SourceError.
     """
     path = Path(path)
     try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
+        found = json.loads(text, object_pairs_hook=partial(_once, path))
     except FileNotFoundError:
         raise SourceError(f"{path}: there is no such file") from None
     except OSError as error:
@@ -113,10 +127,23 @@ def read_servers(path: str | Path) -> dict[str, Server]:
         where = f"{path}: the server '{name}'"
         if not isinstance(entry, dict):
             raise SourceError(f"{where} is no object with a command or a url")
-        if entry.get("disabled") is not True:
+        disabled = entry.get("disabled", False)
+        if not isinstance(disabled, bool):
+            raise SourceError(f"{where}: disabled is true or false, without quotation marks")
+        if not disabled:
             made[name] = _server(entry, where)
     if not made:
         raise SourceError(f"{path}: each of its servers is disabled")
+    return made
+
+
+def _once(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises SourceError for a key that an object of the file has twice."""
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise SourceError(f"{path}: an object of it has '{twice}' twice: which one counts?")
     return made
 
 
@@ -131,6 +158,8 @@ def legal_name(name: str) -> str:
 
 
 def _server(entry: Mapping[str, Any], where: str) -> Server:
+    if "command" in entry and "url" in entry:
+        raise SourceError(f"{where} has a command and a url: leave one of them out")
     kind = entry.get("type", "stdio" if "command" in entry else "http")
     if kind == "sse":
         raise SourceError(f"{where} speaks HTTP with SSE, which MCP has replaced: use its http URL")
