@@ -12,7 +12,7 @@ import json
 import logging
 import secrets
 from contextlib import suppress
-from math import inf
+from math import inf, isfinite
 from typing import Any, TypeAlias, TypeGuard, assert_never
 
 import anyio
@@ -223,8 +223,8 @@ class Progress:
             part = await self._parts.get()
             try:
                 await self._send(part)
-            except (MCPError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                LOGGER.debug("a client took no progress")
+            except Exception as raised:  # noqa: BLE001  its result is still to come, whatever that was
+                LOGGER.debug("a client took no progress (%s)", type(raised).__name__)
             finally:
                 self._parts.task_done()
 
@@ -244,4 +244,8 @@ class Progress:
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Return whether a value is a number that MCP has: no infinity, and none that no float can be."""
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    except OverflowError:
+        return False
