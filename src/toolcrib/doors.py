@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import ipaddress
+import re
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -20,6 +21,7 @@ from toolcrib.values.typed import check_type
 
 MayApprove: TypeAlias = Callable[[Caller, ApprovalRequest], bool]
 SHORTEST_TOKEN = 16
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]*\]|[^\[\]:/?#@\s]*)(?::[0-9]{1,5})?")
 
 
 def check_token(token: str) -> None:
@@ -28,6 +30,13 @@ def check_token(token: str) -> None:
         raise ValueError(
             f"a token has at least {SHORTEST_TOKEN} characters: secrets.token_urlsafe() makes one"
         )
+
+
+def host_in(text: str) -> str | None:
+    """Return the name in `name` or `name:port`; None where what follows it is no port: what only begins
+    as an address of this machine does is somebody else's name."""
+    found = _HOST.fullmatch(text)
+    return None if found is None else found[1]
 
 
 def is_this_machine(host: str | None) -> bool:

@@ -6,13 +6,14 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import mcp_types as types
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp import Client, MCPError
+from mcp.server.session import ServerSession
 from pydantic import BaseModel
 
 from toolcrib import (
@@ -37,6 +38,7 @@ from toolcrib import (
 )
 from toolcrib.audit import AuditLog
 from toolcrib.bridges.mcp import McpClient, McpServer, calling_client, mcp_server
+from toolcrib.bridges.mcp.calls import Progress
 from toolcrib.bridges.mcp.elicitation import YES as YES_ANSWERS
 from toolcrib.bridges.mcp.elicitation import answer_of, form_of, offered
 from toolcrib.doors import MayApprove, anything
@@ -439,6 +441,18 @@ async def test_a_yes_for_the_session_is_not_asked_for_again(era: Era) -> None:
     ] * 3
 
 
+async def test_a_client_that_answers_wrongly_is_not_told_that_it_cannot_ask() -> None:
+    async def fails(_context: Any, _params: Any) -> Any:
+        return types.ErrorData(code=-32000, message="no")
+
+    server, _ = serving(may_approve=lambda *_: True)
+    async with Client(server.server, mode="legacy", elicitation_callback=fails) as client:
+        refused = await client.call_tool("refund", {"order": 7})
+    assert code_of(refused) == "approval_required"
+    assert "gave an error, or no answer" in text_of(refused)
+    assert RAN == []
+
+
 @ERAS
 async def test_a_client_that_cannot_ask_is_told_so(era: Era) -> None:
     server, _ = serving(may_approve=lambda *_: True)
@@ -493,6 +507,51 @@ async def test_progress_reaches_a_client_that_wants_it(era: Era) -> None:
         (40.0, 50.0, "nearly"),
         (41.0, None, "done"),
     ]
+
+
+@ERAS
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"progress": 10**400},
+        {"progress": 1, "total": 10**400},
+        {"progress": 2.5, "total": -(10**309)},
+        {"progress": -(10**309), "message": "x"},
+        {"progress": True},
+    ],
+)
+async def test_no_progress_keeps_a_result_from_its_client(era: Era, part: Any) -> None:
+    @tool(visible=ALL)
+    async def tells(context: CallContext) -> str:
+        """Tell a part."""
+        context.progress(part)
+        context.progress({"progress": 3})
+        return "done"
+
+    told: list[float] = []
+
+    async def tell(progress: float, total: float | None, message: str | None) -> None:
+        del total, message
+        told.append(progress)
+
+    server, _ = serving(tools=[tells])
+    async with asyncio.timeout(5), Client(server.server, mode=era) as client:
+        done = await client.call_tool("tells", {}, progress_callback=tell)
+    assert text_of(done) == "done"
+    assert told[-1] == 3
+
+
+async def test_whatever_a_client_does_with_progress_its_result_comes() -> None:
+    class Session:
+        async def report_progress(self, *_told: object) -> None:
+            raise RuntimeError("it went wrong")
+
+    progress = Progress(cast("ServerSession", Session()))
+    for part in range(3):
+        progress.progress("call_1", part)
+    async with asyncio.timeout(5):
+        await progress.told()
+    progress.stop()
 
 
 @ERAS
@@ -633,6 +692,18 @@ async def test_a_tool_asks_the_clients_user_and_runs_once(era: Era) -> None:
     assert [each.message for each in asked] == ["Which seat?", "Really?"]
     assert RAN == ["began monday"]
     assert [record.status for record in sink.records] == ["completed"]
+
+
+@ERAS
+@pytest.mark.parametrize("content", [{"seat": 7}, {"sea": "7a"}, {}])
+async def test_a_tool_gets_what_fits_its_form_or_nothing(era: Era, content: Any) -> None:
+    server, sink = booking()
+    _, answer = answering("accept", **content)
+    async with Client(server.server, mode=era, elicitation_callback=answer) as client:
+        failed = await client.call_tool("book", {"date": "monday"})
+    assert code_of(failed) == "tool_error"
+    assert "does not fit the form" in text_of(failed)
+    assert [record.error.code for record in sink.records if record.error] == ["tool_error"]
 
 
 @ERAS

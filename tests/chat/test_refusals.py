@@ -19,6 +19,7 @@ from starlette.routing import Mount
 from toolcrib import ALL, Agent, ApprovalRequest, Caller, ToolRunner, tool
 from toolcrib.chat import ChatLimits, bearer, chat_app, openai_routes
 from toolcrib.chat.ag_ui import ag_ui_route
+from toolcrib.doors import host_in
 from toolcrib.testing import ScriptedClient, call
 
 RAN: list[str] = []
@@ -319,6 +320,28 @@ async def test_an_authenticate_that_fails_is_nobody(tmp_path: Path) -> None:
         async with serving(app) as base, aiohttp.ClientSession() as session:
             status, told = await Page(base, session).post("")
             assert (status, told["error"]["code"]) == (500, "failed")
+
+
+@each_row(
+    ("text", "name"),
+    [
+        ("localhost", "localhost"),
+        ("127.0.0.1:80", "127.0.0.1"),
+        ("[::1]", "[::1]"),
+        ("[::1]:80", "[::1]"),
+        ("127.0.0.1:80.evil.com", None),
+        ("[::1].evil.com", None),
+        ("[::1]evil", None),
+        ("localhost:", None),
+        ("localhost:٣", None),
+        ("localhost:1:2", None),
+        ("a@localhost", None),
+        ("localhost:80\n", None),
+        ("", ""),
+    ],
+)
+def test_a_name_ends_where_its_port_does(text: str, name: str | None) -> None:
+    assert host_in(text) == name
 
 
 async def test_without_a_sign_in_only_this_machine_may_ask(tmp_path: Path) -> None:

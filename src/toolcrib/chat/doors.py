@@ -24,6 +24,7 @@ from toolcrib.doors import (
     MayApprove,
     anything,
     check_token,
+    host_in,
     is_this_machine,
     says_yes,
     yes_of,
@@ -208,7 +209,8 @@ class Doors:
 
     async def _who(self, request: Request) -> Caller | None:
         if self._authenticate is None:
-            host = request.headers.get("host", "").rsplit(":", 1)[0] or "localhost"
+            named = request.headers.get("host", "")
+            host = host_in(named) if named else "localhost"
             client = None if request.client is None else request.client.host
             if not is_this_machine(client) or host not in _HERE:
                 raise ChatError(403, "elsewhere", "only this machine may ask: there is no sign-in")

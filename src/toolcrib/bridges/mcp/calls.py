@@ -103,6 +103,14 @@ class OneCall:
                 self._progress.stop()
         return self.task.done()
 
+    @property
+    def unknown(self) -> Failed | None:
+        """The outcome of a call that was cancelled while its tool went on: nobody knows how it ends."""
+        outcome = self._progress.outcome
+        cancelled = self.task.done() and self.task.cancelled()
+        unknown = isinstance(outcome, Failed) and outcome.error.code is ErrorCode.OUTCOME_UNKNOWN
+        return outcome if cancelled and isinstance(outcome, Failed) and unknown else None
+
     def final(self) -> types.CallToolResult:
         """Return the result of a call that no request waits for. Raises MCPError."""
         result = self.result()
@@ -113,7 +121,7 @@ class OneCall:
     def result(self) -> Result:
         """Return what the request ends with. Raises MCPError."""
         try:
-            outcome = self.task.result()
+            outcome = self.unknown or self.task.result()
         except asyncio.CancelledError:
             raise MCPError(INVALID_PARAMS, GONE) from None
         except Exception as raised:  # noqa: BLE001  a sink may raise anything
@@ -198,6 +206,7 @@ class Progress:
         self._parts: asyncio.Queue[JsonValue] = asyncio.Queue(_MOST_PROGRESS)
         self._reached = -inf
         self._telling: asyncio.Task[None] | None = None
+        self.outcome: Outcome | None = None  # as it is recorded
 
     def progress(self, _call_id: str, part: JsonValue) -> None:
         if self._telling is None:
@@ -207,7 +216,8 @@ class Progress:
 
     def approval_requested(self, request: ApprovalRequest) -> None: ...
 
-    def finished(self, outcome: Outcome) -> None: ...
+    def finished(self, outcome: Outcome) -> None:
+        self.outcome = outcome
 
     async def told(self) -> None:
         """Wait until the client has been told all of it."""

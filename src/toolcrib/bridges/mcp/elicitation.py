@@ -19,7 +19,7 @@ import mcp_types as types
 import msgspec
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -52,6 +52,10 @@ YES: dict[str, ForRun] = {
 }
 CANNOT_ASK = (
     "The call needs an approval, and this client cannot ask its user for it (it has no elicitation). "
+    "It did not run."
+)
+NO_ANSWER = (
+    "The call needs an approval, and the client gave an error, or no answer, when it was asked for it. "
     "It did not run."
 )
 DISMISSED = "The call needs an approval, and the client's user has not answered. It did not run."
@@ -164,8 +168,11 @@ class ClientApprover:
             given = await self._session.elicit_form(
                 form.message, form.requested_schema, self._request_id
             )
-        except (MCPError, ValidationError):  # it cannot, after all, or has gone
-            raise self._unanswered(CANNOT_ASK) from None
+        except MCPError as error:  # it cannot, after all, or has gone
+            cannot = error.code == METHOD_NOT_FOUND
+            raise self._unanswered(CANNOT_ASK if cannot else NO_ANSWER) from None
+        except ValidationError:
+            raise self._unanswered(NO_ANSWER) from None
         if given.action == "cancel":
             raise self._unanswered(DISMISSED)
         return self._answer_of(given, request)
