@@ -258,7 +258,7 @@ async def test_who_may_approve_some_questions_approves_no_whole_tool(tmp_path: P
         await page.ask("Go.")
         await page.ended("waiting")
         asked = page.calls()[0]["approval"]
-        assert asked["for_run"]
+        assert (asked["for_run"], asked["for_tool"]) == (True, False)
         path = f"/{page.thread}/approvals/{asked['id']}"
         status, told = await page.post(path, YES | {"for_run": True})
         assert (status, told["error"]["code"], RAN) == (403, "may_not_approve", [])

@@ -199,7 +199,7 @@ def chat_app(
     runner = agent.runner.with_sinks(keeper)
     if runner.approver is None:
         runner = runner.with_approver(answer_later)
-    live = LiveThreads(agent.replace(tools=runner), kept, keeper)
+    live = LiveThreads(agent.replace(tools=runner), kept, keeper, limited=doors.limited)
     chat = _Chat(live, kept, doors)
     return chat.app(page_routes() if page else [])
 
