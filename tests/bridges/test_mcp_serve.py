@@ -442,7 +442,8 @@ async def test_a_yes_for_the_session_is_not_asked_for_again(era: Era) -> None:
 
 
 async def test_a_client_that_answers_wrongly_is_not_told_that_it_cannot_ask() -> None:
-    async def fails(_context: Any, _params: Any) -> Any:
+    async def fails(context: Any, params: Any) -> types.ErrorData:
+        del context, params
         return types.ErrorData(code=-32000, message="no")
 
     server, _ = serving(may_approve=lambda *_: True)
