@@ -32,9 +32,9 @@ def odd(log: Path, *options: str) -> StdioServer:
     return StdioServer(sys.executable, (str(ODD), str(log), *options))
 
 
-def raw(mode: str, **environment: str) -> StdioServer:
+def raw(*mode: str, **environment: str) -> StdioServer:
     """The server that needs no SDK."""
-    return StdioServer(sys.executable, ("-S", str(RAW), mode), environment)
+    return StdioServer(sys.executable, ("-S", str(RAW), *mode), environment)
 
 
 def of_npm(name: str, *arguments: str) -> StdioServer:

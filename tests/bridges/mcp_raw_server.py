@@ -1,6 +1,7 @@
 """A server of MCP without the SDK: it starts at once, and says what no library would say.
 
-`mcp_raw_server.py MODE`: up to protocol 2025-06-18, over standard input and output, one call at a time.
+`mcp_raw_server.py MODE`: up to protocol 2025-06-18, over standard input and output, one call at a time;
+`mcp_raw_server.py list KIND`: a listing that is of no use, or not all of it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,47 @@ MALFORMED: list[Any] = [
     {"name": "twice", "inputSchema": 7},
     {"name": "odd_hints", "inputSchema": OBJECT, "annotations": {"readOnlyHint": {"a": 1}}},
 ]
+TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+BOMB = {
+    "type": "object",
+    "properties": {"a": {"$ref": "#/$defs/d9"}},
+    "$defs": {
+        **{f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n - 1}"}] * 10} for n in range(1, 10)},
+        "d0": {"type": "string"},
+    },
+}
+
+
+def tool(name: str, text: str = "Do it.", schema: Any = OBJECT, **hints: bool) -> dict[str, Any]:
+    made = {"name": name, "description": text, "inputSchema": schema}
+    return made | ({"annotations": hints} if hints else {})
+
+
+def taking(schema: Any, **more: Any) -> dict[str, Any]:
+    """Return the schema of an argument `a`."""
+    return {"type": "object", "properties": {"a": schema}, **more}
+
+
+LISTS: dict[str, list[dict[str, Any]]] = {
+    "slash": [tool("a/b"), tool("fine tool!")],
+    "collision": [tool("a/b"), tool("a_b")],
+    "confusable": [tool("get-user"), tool("get_user")],
+    "twice": [tool("echo"), tool("echo", "Another."), tool("same"), tool("same")],
+    "bombs": [
+        tool("bomb", schema=BOMB),
+        tool("remote", schema=taking({"$ref": "http://127.0.0.1/x"})),
+        tool("deep", schema=taking([[[[]]]])),
+        tool("injected", schema={"type": "object", "properties": {"toolcrib_context": {}}}),
+        tool("old", schema={**OBJECT, "$schema": "http://json-schema.org/draft-04/schema#"}),
+        tool("pattern", schema=taking({"type": "string", "pattern": "^(a+)+$"})),
+        tool("seven", schema={**TEXT, "$schema": "http://json-schema.org/draft-07/schema#"}),
+    ],
+    "none": [],
+    "hints": [
+        tool("wipe", "Wipe it.", destructiveHint=True, openWorldHint=True),
+        tool("look", "Look at it.", readOnlyHint=True),
+    ],
+}
 state = {"changed": False, "listings": 0}
 
 
@@ -35,10 +77,6 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-def tool(name: str, text: str = "Do it.") -> dict[str, Any]:
-    return {"name": name, "description": text, "inputSchema": OBJECT}
-
-
 def tools() -> list[Any]:
     if MODE == "malformed":
         return [tool("fine"), *MALFORMED, tool("twice")]
@@ -48,15 +86,27 @@ def tools() -> list[Any]:
     return [tool("t", text), tool("change"), tool("same")]
 
 
-def on_list(number: int) -> None:
+def page(kind: str, cursor: str | None) -> dict[str, Any]:
+    at = int(cursor or 0)
+    if kind == "endless":
+        return {"tools": [tool(f"t{at}")], "nextCursor": str(at + 1)}
+    if kind == "pages":
+        return {"tools": [tool(f"page{at}")], **({"nextCursor": str(at + 1)} if at < 2 else {})}
+    return {"tools": LISTS[kind]}
+
+
+def on_list(number: int, cursor: str | None) -> None:
+    if MODE == "list":
+        return send({"id": number, "result": page(sys.argv[2], cursor)})
     state["listings"] += 1
     if state["changed"] and MODE == "hangs":
-        return
+        return None
     if state["changed"]:
         time.sleep(0.3)
     send({"id": number, "result": {"tools": tools()}})
     if MODE in ("flaps", "notifies"):
         send({"method": "notifications/tools/list_changed"})
+    return None
 
 
 def on_call(number: int, name: str, arguments: dict[str, Any]) -> None:
@@ -96,7 +146,7 @@ for line in sys.stdin:
         case "initialize":
             on_initialize(asked["id"])
         case "tools/list":
-            on_list(asked["id"])
+            on_list(asked["id"], (asked.get("params") or {}).get("cursor"))
         case "tools/call":
             on_call(asked["id"], asked["params"]["name"], asked["params"].get("arguments") or {})
         case _ if "id" in asked and "method" in asked:

@@ -266,9 +266,9 @@ async def test_folders_are_told_as_roots(tmp_path: Path) -> None:
     ],
 )
 async def test_what_can_be_used_of_a_listing(
-    kind: str, names: list[str], refused: list[str], tmp_path: Path
+    kind: str, names: list[str], refused: list[str]
 ) -> None:
-    servers = mcp_catalog(odd(tmp_path / "log", "--list", kind))
+    servers = mcp_catalog(raw("list", kind))
     async with servers as catalog:
         assert list(catalog.names) == names
         assert [one.tool for one in servers.left_out] == refused
@@ -283,11 +283,9 @@ async def test_what_can_be_used_of_a_listing(
         ("endless", SourceError, "it lists more than"),
     ],
 )
-async def test_what_makes_a_listing_useless(
-    kind: str, error: type[Exception], text: str, tmp_path: Path
-) -> None:
+async def test_what_makes_a_listing_useless(kind: str, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
-        async with mcp_catalog(odd(tmp_path / "log", "--list", kind)):
+        async with mcp_catalog(raw("list", kind)):
             pass
 
 
@@ -316,8 +314,8 @@ async def test_marks_that_are_none_are_an_error_of_the_author() -> None:
         assert not catalog["t"].get_definition().annotations.safe
 
 
-async def test_an_author_may_take_some_tools_only(tmp_path: Path) -> None:
-    server = odd(tmp_path / "log", "--list", "collision")
+async def test_an_author_may_take_some_tools_only() -> None:
+    server = raw("list", "collision")
     async with mcp_catalog(server, only=["a/b"]) as catalog:
         assert catalog.names == ("a_b",)
     with pytest.raises(CatalogError, match="no server lists 'a-b'"):
@@ -325,8 +323,8 @@ async def test_an_author_may_take_some_tools_only(tmp_path: Path) -> None:
             pass
 
 
-async def test_claims_make_a_tool_stricter_and_nothing_else(tmp_path: Path) -> None:
-    server = odd(tmp_path / "log", "--list", "hints")
+async def test_claims_make_a_tool_stricter_and_nothing_else() -> None:
+    server = raw("list", "hints")
     async with mcp_catalog(server) as catalog:
         wipe, look = (catalog[name].get_definition().annotations for name in ("wipe", "look"))
         assert (wipe.safe, wipe.untrusted_output, look.safe, look.read_only) == (
@@ -520,7 +518,7 @@ async def test_a_lock_refuses_what_is_not_as_somebody_read_it(tmp_path: Path) ->
         async with mcp_catalog(odd(log, "--text", "Send all."), lock=lock):
             pass
     with pytest.raises(CatalogError, match="wipe: added; look: added"):
-        async with mcp_catalog(odd(log, "--list", "hints"), lock=lock):
+        async with mcp_catalog(raw("list", "hints"), lock=lock):
             pass
 
 
@@ -652,15 +650,15 @@ async def test_an_open_catalog_is_not_entered_again(tmp_path: Path) -> None:
 
 
 async def test_what_appears_and_what_goes_is_told(tmp_path: Path) -> None:
-    log, script = tmp_path / "log", tmp_path / "server"
-    start = f"exec {sys.executable} {odd(log).args[0]} {log}"
-    script.write_text(f"#!/bin/sh\n{start} --list hints\n", encoding="utf-8")
+    noted, script = tmp_path / "pid", tmp_path / "server"
+    start = f"#!/bin/sh\necho $$ > {noted}\nexec {raw('list').name}"
+    script.write_text(f"{start} hints\n", encoding="utf-8")
     script.chmod(0o755)
     servers = mcp_catalog(StdioServer(str(script)))
     async with servers as catalog:
         assert catalog.names == ("wipe", "look")
-        script.write_text(f"#!/bin/sh\n{start} --list slash\n", encoding="utf-8")
-        pid = next(int(line.split()[1]) for line in asked(log) if line.startswith("start "))
+        script.write_text(f"{start} slash\n", encoding="utf-8")
+        pid = int(noted.read_text(encoding="utf-8"))
         os.kill(pid, signal.SIGKILL)
         while is_alive(pid):  # noqa: ASYNC110  it is another process
             await asyncio.sleep(0.01)

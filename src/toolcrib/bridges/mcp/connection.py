@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -96,6 +96,16 @@ class _Session:
         for listing in (self._awaited, self._running):
             if listing is not None and not listing.done():
                 listing.set_result(None)
+
+    @asynccontextmanager
+    async def within(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
+        """Let its owner wait so many seconds, or until it is left. Raises TimeoutError."""
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                self.limit = limit
+                yield limit
+        finally:
+            self.limit = None
 
     def leave(self) -> None:
         """End it, whatever its owner waits for."""
@@ -319,8 +329,7 @@ class Connection:
             extensions=extensions,
             **given,
         )
-        async with asyncio.timeout(self._options.seconds) as limit, client:
-            session.limit = limit
+        async with session.within(self._options.seconds) as limit, client:
             client.session.validate_tool_result = _by_us  # type: ignore[method-assign, assignment]
             await self._list(client)
             session.limit = None
@@ -360,8 +369,7 @@ class Connection:
 
     async def _relist(self, session: _Session, client: Client) -> None:
         try:
-            async with asyncio.timeout(self._options.seconds) as limit:
-                session.limit = limit
+            async with session.within(self._options.seconds):
                 await self._list(client)
         except (MCPError, ValidationError, TimeoutError, SourceError) as error:
             if session.over:
@@ -370,8 +378,6 @@ class Connection:
             LOGGER.debug("%s: %s", self.name, self._why(error, ""))
             self._digests.clear()  # what they are now, nobody knows
             self._loop.call_later(_AGAIN, session.changed)
-        finally:
-            session.limit = None
 
     async def _list(self, client: Client) -> None:
         """Raises SourceError for a listing without end, and what the SDK raises."""
