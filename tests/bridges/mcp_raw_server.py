@@ -59,6 +59,7 @@ LISTS: dict[str, list[dict[str, Any]]] = {
         tool("seven", schema={**TEXT, "$schema": "http://json-schema.org/draft-07/schema#"}),
     ],
     "none": [],
+    "rubbish": [{}] * 20_000,
     "hints": [
         tool("wipe", "Wipe it.", destructiveHint=True, openWorldHint=True),
         tool("look", "Look at it.", readOnlyHint=True),

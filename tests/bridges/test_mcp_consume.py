@@ -281,6 +281,7 @@ async def test_what_can_be_used_of_a_listing(
         ("collision", CatalogError, "'a/b' and 'a_b' of .* would both be called 'a_b'"),
         ("confusable", CatalogError, "differ only in case and underscores"),
         ("endless", SourceError, "it lists more than"),
+        ("rubbish", SourceError, "it lists more than"),
     ],
 )
 async def test_what_makes_a_listing_useless(kind: str, error: type[Exception], text: str) -> None:

@@ -138,9 +138,7 @@ class Connection:
         self.name = name
         self.tools: tuple[types.Tool, ...] = ()
         self.malformed: dict[str, str] = {}  # tools that are none, and why, by what they are called
-        self._sent: tuple[
-            str, ...
-        ] = ()  # secrets that were sent, besides those of the server's value
+        self._sent: tuple[str, ...] = ()  # secrets that `auth` and the headers have sent
         self._digests: dict[str, str] = {}
         self._as_tasks: frozenset[str] = frozenset()
         self._server = server
@@ -203,7 +201,7 @@ class Connection:
         if self.digest_of(tool) != read:
             raise ToolError(CHANGED, retryable=False)
         try:
-            return value_of(await self._answer(client, tool, context, arguments), self._shown)
+            return value_of(await self._answer(client, tool, context, arguments), self.shown)
         except MCPError as error:
             if error.code == SESSION_GONE and again:  # the server has forgotten it, and did nothing
                 session.end()
@@ -231,7 +229,7 @@ class Connection:
             return ToolError(UNUSABLE)
         if error.code == TOO_LARGE:
             return ToolError(f"The tool ran, but {error.message}.", retryable=False)
-        return reported_error(self._shown(error.message))
+        return reported_error(self.shown(error.message))
 
     async def _listed(self) -> tuple[_Session, Client]:
         """Return an open session whose tools are known as they are now. Raises ToolError."""
@@ -308,7 +306,7 @@ class Connection:
     def _remember(self, headers: Mapping[str, str]) -> None:
         self._sent = remembered(self._sent, "", headers)
 
-    def _shown(self, text: str) -> str:
+    def shown(self, text: str) -> str:
         """Return what a server says without the secrets that it was given."""
         return hidden(text, (*self._server.secrets, *self._sent))
 
@@ -389,9 +387,9 @@ class Connection:
             page = await _page(client, cursor, malformed)
             tools += page.tools
             cursor = page.next_cursor
-            if not cursor or len(tools) > MOST_TOOLS:
+            if not cursor or len(tools) + len(malformed) > MOST_TOOLS:
                 break
-        if cursor or len(tools) > MOST_TOOLS:
+        if cursor or len(tools) + len(malformed) > MOST_TOOLS:
             raise SourceError(f"{self.name}: it lists more than {MOST_TOOLS:,} tools")
         before, self._digests = self._digests, _digests(tools) | dict.fromkeys(malformed, "")
         self.tools, self.malformed = tuple(tools), malformed
@@ -423,7 +421,7 @@ class Connection:
                 why = "it ended"
             case _:
                 why = f"{type(raised).__name__}: {raised}"
-        text = self._shown(f"{why}: {told}" if told and told != why else why)
+        text = self.shown(f"{why}: {told}" if told and told != why else why)
         return text[:_LONGEST].replace("\n", " ")
 
 
@@ -439,18 +437,20 @@ async def _page(
     options: CallOptions = {}
     session._stamp(data, options)  # noqa: SLF001  its own way in would refuse the whole page
     sent = session._dispatcher.send_raw_request  # noqa: SLF001
-    raw = dict(await sent(data["method"], data.get("params"), options))
-    given = raw.get("tools")
-    kept = []
-    for at, tool in enumerate(given if isinstance(given, list) else ()):
+    raw = await sent(data["method"], data.get("params"), options)
+    given, kept = raw.get("tools"), []
+    for at, tool in enumerate(given[: MOST_TOOLS + 1] if isinstance(given, list) else ()):
         try:
             types.Tool.model_validate(tool, by_name=False)
         except ValidationError as error:
             malformed[_called(tool, at)] = _fault(error)
         else:
             kept.append(tool)
-    raw["tools"] = kept if isinstance(given, list) else given
-    page = types.ListToolsResult.model_validate(raw, by_name=False)
+    whole = {
+        "tools": kept if isinstance(given, list) else given,
+        "nextCursor": raw.get("nextCursor"),
+    }
+    page = types.ListToolsResult.model_validate(whole, by_name=False)
     named = [tool.name for tool in page.tools]
     complete = cursor is None and page.next_cursor is None
     page = session._absorb_tool_listing(page, complete=complete)  # noqa: SLF001  headers of its calls

@@ -196,7 +196,7 @@ class McpCatalog:
             for tool, why in server.malformed.items():
                 name = prefix_of(prefix) + legal_name(tool)
                 if only is None or name in only or tool in only:
-                    reason = f"tool '{name}': {why}"[:_LONGEST]
+                    reason = server.shown(f"tool '{name}': {why}")[:_LONGEST]
                     yield LeftOut(tool, server.name, reason), name
 
     def _check_listed(self, here: set[str], there: set[str]) -> None:
@@ -231,7 +231,7 @@ class McpCatalog:
             try:
                 tool = self._tool(one)
             except (DefinitionError, ValueError) as error:
-                reason = str(error)[:_LONGEST]
+                reason = one.connection.shown(str(error))[:_LONGEST]
                 left_out.append(LeftOut(one.tool.name, one.connection.name, reason))
             else:
                 tools.append(Catalog([tool], source=one.connection.name))

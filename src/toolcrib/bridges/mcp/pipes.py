@@ -96,9 +96,7 @@ class StandardInput:
                 continue
             LOGGER.warning("a line of the client was passed over: %s", fault.message)
             named = _named(line)
-            if (
-                "id" in named and "method" not in named
-            ):  # it answers what we asked: with nothing, then
+            if "id" in named and "method" not in named:  # an answer to what we asked: it is none
                 yield _error(named["id"], fault).model_dump_json()
                 continue
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
