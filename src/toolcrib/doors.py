@@ -1,21 +1,27 @@
 """Who may come in and who may approve, where tools are served: by the chat, and by the MCP server.
 
 Rule: a server that asks for no token answers this machine alone, and a token is too long to be guessed.
-Who asks may approve only what the application's own function says True to.
+Who asks may approve only what the application's own function says True to: it is asked about the
+question with the arguments that will run, so that no other arguments and no yes for a whole tool reach
+beyond it.
 """
 
 from __future__ import annotations
 
 import inspect
 import ipaddress
+import re
 from collections.abc import Callable
 from typing import TypeAlias
 
-from toolcrib.values.decision import ApprovalRequest, Caller
+from toolcrib.failures import log_raised
+from toolcrib.values.decision import ApprovalRequest, Approve, Caller, ForRun, LimitedApprove
+from toolcrib.values.json import JsonObject
 from toolcrib.values.typed import check_type
 
 MayApprove: TypeAlias = Callable[[Caller, ApprovalRequest], bool]
 SHORTEST_TOKEN = 16
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]*\]|[^\[\]:/?#@\s]*)(?::[0-9]{1,5})?")
 
 
 def check_token(token: str) -> None:
@@ -26,6 +32,13 @@ def check_token(token: str) -> None:
         )
 
 
+def host_in(text: str) -> str | None:
+    """Return the name in `name` or `name:port`; None where what follows it is no port: what only begins
+    as an address of this machine does is somebody else's name."""
+    found = _HOST.fullmatch(text)
+    return None if found is None else found[1]
+
+
 def is_this_machine(host: str | None) -> bool:
     """Return whether a client at this address is on this machine; one without an address is."""
     if host is None or host == "testclient":
@@ -34,6 +47,31 @@ def is_this_machine(host: str | None) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def anything(_caller: Caller, _request: ApprovalRequest) -> bool:
+    """Let whoever asks approve anything that they ask for. Then a yes may be to a whole tool, too."""
+    return True
+
+
+def yes_of(
+    may_approve: MayApprove,
+    caller: Caller,
+    arguments: JsonObject | None = None,
+    for_run: ForRun = False,
+) -> Approve:
+    """Return a caller's yes, which the runner holds to what the application lets them approve."""
+    if may_approve is anything:
+        return Approve(caller.id, arguments, for_run)
+
+    def may(request: ApprovalRequest) -> bool:
+        try:
+            return says_yes(may_approve, caller, request)
+        except Exception as raised:  # noqa: BLE001  of the application
+            log_raised("`may_approve`", raised)
+            return False
+
+    return LimitedApprove(caller.id, arguments, for_run, may=may)
 
 
 def says_yes(may_approve: MayApprove, caller: Caller, request: ApprovalRequest) -> bool:

@@ -22,6 +22,7 @@ from toolcrib.values.context import CallScope
 from toolcrib.values.record import Outcome
 
 ODD = Path(__file__).parent / "mcp_odd_server.py"
+RAW = Path(__file__).parent / "mcp_raw_server.py"
 NPM = ROOT / "tests" / "mcp" / "node_modules" / ".bin"
 MODES = ("legacy", "auto")  # the handshake of before 2026, and what follows it
 _started = iter(range(1_000_000))
@@ -29,6 +30,11 @@ _started = iter(range(1_000_000))
 
 def odd(log: Path, *options: str) -> StdioServer:
     return StdioServer(sys.executable, (str(ODD), str(log), *options))
+
+
+def raw(*mode: str, **environment: str) -> StdioServer:
+    """The server that needs no SDK."""
+    return StdioServer(sys.executable, ("-S", str(RAW), *mode), environment)
 
 
 def of_npm(name: str, *arguments: str) -> StdioServer:

@@ -1,6 +1,6 @@
 """A server of MCP that does what servers should not, and tells in a file what it was asked.
 
-`odd_server.py LOG [--http PORT] [--list KIND]`: the tools below, or a listing of one KIND.
+`odd_server.py LOG [--http PORT]`: the tools below.
 """
 
 from __future__ import annotations
@@ -40,14 +40,6 @@ COUNT: dict[str, Any] = {
 }
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEARKwAAIhYAQACABAAZGF0YQAAAAA="
-BOMB: dict[str, Any] = {
-    "type": "object",
-    "properties": {"a": {"$ref": "#/$defs/d9"}},
-    "$defs": {
-        **{f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n - 1}"}] * 10} for n in range(1, 10)},
-        "d0": {"type": "string"},
-    },
-}
 options: argparse.Namespace
 bus = InMemorySubscriptionBus()
 
@@ -156,59 +148,12 @@ INPUTS = {
 OUTPUTS = {"lie": COUNT, "keep_quiet": COUNT, "count": COUNT, "show": COUNT}
 
 
-def listed(name: str, schema: dict[str, Any] = OBJECT, text: str = "A tool.") -> types.Tool:
-    return types.Tool(name=name, description=text, input_schema=schema)
-
-
-DIGITS = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
-LISTS: dict[str, list[types.Tool]] = {
-    "slash": [listed("a/b"), listed("fine tool!")],
-    "collision": [listed("a/b"), listed("a_b")],
-    "confusable": [listed("get-user"), listed("get_user")],
-    "twice": [listed("echo"), listed("echo", text="Another."), listed("same"), listed("same")],
-    "bombs": [
-        listed("bomb", BOMB),
-        listed("remote", {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1/x"}}}),
-        listed("deep", {"type": "object", "properties": {"a": [[[[]]]]}}),
-        listed("injected", {"type": "object", "properties": {"toolcrib_context": {}}}),
-        listed("old", {"$schema": "http://json-schema.org/draft-04/schema#", "type": "object"}),
-        listed("pattern", DIGITS),
-        listed("seven", {"$schema": "http://json-schema.org/draft-07/schema#", **TEXT}),
-    ],
-    "none": [],
-    "hints": [
-        types.Tool(
-            name="wipe",
-            description="Wipe it.",
-            input_schema=OBJECT,
-            annotations=types.ToolAnnotations(destructive_hint=True, open_world_hint=True),
-        ),
-        types.Tool(
-            name="look",
-            description="Look at it.",
-            input_schema=OBJECT,
-            annotations=types.ToolAnnotations(read_only_hint=True),
-        ),
-    ],
-}
-
-
 async def on_list(
-    _ctx: Context, params: types.PaginatedRequestParams | None
+    _ctx: Context, _params: types.PaginatedRequestParams | None
 ) -> types.ListToolsResult:
     note("list")
     if options.log.with_suffix(".broken").exists():
         raise RuntimeError("it cannot be listed")
-    kind = options.list
-    if kind == "endless":
-        at = 0 if params is None or params.cursor is None else int(params.cursor)
-        return types.ListToolsResult(tools=[listed(f"t{at}")], next_cursor=str(at + 1))
-    if kind == "pages":
-        at = 0 if params is None or params.cursor is None else int(params.cursor)
-        more = str(at + 1) if at < 2 else None
-        return types.ListToolsResult(tools=[listed(f"page{at}")], next_cursor=more)
-    if kind is not None:
-        return types.ListToolsResult(tools=LISTS[kind])
     return types.ListToolsResult(
         tools=[
             types.Tool(
@@ -277,7 +222,6 @@ if __name__ == "__main__":
     parser.add_argument("--http", type=int)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--oauth", action="store_true")
-    parser.add_argument("--list")
     parser.add_argument("--text", default="Say it again.")
     options = parser.parse_args()
     note(f"start {os.getpid()}")

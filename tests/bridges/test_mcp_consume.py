@@ -9,10 +9,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import msgspec
 import pytest
 from anyio.from_thread import start_blocking_portal
@@ -25,6 +27,7 @@ from bridges.mcp_helpers import (
     is_alive,
     made,
     odd,
+    raw,
     until,
     value,
 )
@@ -44,9 +47,9 @@ from toolcrib import (
 )
 from toolcrib.agent.history import result_message
 from toolcrib.bridges.mcp import HttpServer, McpCatalog, StdioServer, connection, mcp_catalog
-from toolcrib.bridges.mcp.connection import CHANGED, LOST, NOT_REACHED
+from toolcrib.bridges.mcp.connection import CHANGED, LISTING, LOST, NOT_REACHED
 from toolcrib.bridges.mcp.results import FAILED
-from toolcrib.errors import CatalogError, SourceError
+from toolcrib.errors import CatalogError, DefinitionError, SourceError
 from toolcrib.testing import MemorySink
 from toolcrib.tools import tool_of
 from toolcrib.tools.lock import lock_catalog, write_lock
@@ -263,9 +266,9 @@ async def test_folders_are_told_as_roots(tmp_path: Path) -> None:
     ],
 )
 async def test_what_can_be_used_of_a_listing(
-    kind: str, names: list[str], refused: list[str], tmp_path: Path
+    kind: str, names: list[str], refused: list[str]
 ) -> None:
-    servers = mcp_catalog(odd(tmp_path / "log", "--list", kind))
+    servers = mcp_catalog(raw("list", kind))
     async with servers as catalog:
         assert list(catalog.names) == names
         assert [one.tool for one in servers.left_out] == refused
@@ -278,18 +281,42 @@ async def test_what_can_be_used_of_a_listing(
         ("collision", CatalogError, "'a/b' and 'a_b' of .* would both be called 'a_b'"),
         ("confusable", CatalogError, "differ only in case and underscores"),
         ("endless", SourceError, "it lists more than"),
+        ("rubbish", SourceError, "it lists more than"),
     ],
 )
-async def test_what_makes_a_listing_useless(
-    kind: str, error: type[Exception], text: str, tmp_path: Path
-) -> None:
+async def test_what_makes_a_listing_useless(kind: str, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
-        async with mcp_catalog(odd(tmp_path / "log", "--list", kind)):
+        async with mcp_catalog(raw("list", kind)):
             pass
 
 
-async def test_an_author_may_take_some_tools_only(tmp_path: Path) -> None:
-    server = odd(tmp_path / "log", "--list", "collision")
+async def test_a_malformed_definition_leaves_out_its_tool_alone() -> None:
+    servers = mcp_catalog(raw("malformed"))
+    async with servers as catalog:
+        assert await value(runner_of(catalog), "fine") == "fine ran with "
+        names = list(catalog.names)
+    assert names == ["fine"]
+    told = {one.tool: one.reason for one in servers.left_out}
+    assert set(told) == {
+        "no_schema", "odd_schema", "tool 4 of a page", "tool 5 of a page", "twice", "odd_hints",
+    }  # fmt: skip
+    assert "malformed (inputSchema: Field required)" in told["no_schema"]
+    assert "'twice'" in told["twice"]
+
+
+async def test_marks_that_are_none_are_an_error_of_the_author() -> None:
+    wrong: Any = {"t": {"require_approval": True}}
+    with pytest.raises(DefinitionError, match="did you mean 'requires_approval'"):
+        mcp_catalog(raw("slow"), marks=wrong)
+    with pytest.raises(CatalogError, match="marks for no tool: 'tt'"):
+        async with mcp_catalog(raw("slow"), marks={"tt": {"requires_approval": True}}):
+            pass
+    async with mcp_catalog(raw("slow"), marks={"t": {"safe": False}}) as catalog:
+        assert not catalog["t"].get_definition().annotations.safe
+
+
+async def test_an_author_may_take_some_tools_only() -> None:
+    server = raw("list", "collision")
     async with mcp_catalog(server, only=["a/b"]) as catalog:
         assert catalog.names == ("a_b",)
     with pytest.raises(CatalogError, match="no server lists 'a-b'"):
@@ -297,8 +324,8 @@ async def test_an_author_may_take_some_tools_only(tmp_path: Path) -> None:
             pass
 
 
-async def test_claims_make_a_tool_stricter_and_nothing_else(tmp_path: Path) -> None:
-    server = odd(tmp_path / "log", "--list", "hints")
+async def test_claims_make_a_tool_stricter_and_nothing_else() -> None:
+    server = raw("list", "hints")
     async with mcp_catalog(server) as catalog:
         wipe, look = (catalog[name].get_definition().annotations for name in ("wipe", "look"))
         assert (wipe.safe, wipe.untrusted_output, look.safe, look.read_only) == (
@@ -377,6 +404,98 @@ async def test_tools_that_cannot_be_listed_any_more_are_not_called_until_they_ca
     assert "its tools have changed, and cannot be listed" in caplog.text
 
 
+async def test_no_call_is_sent_until_a_server_that_has_changed_is_listed_anew() -> None:
+    """It says that it has changed while a call runs; the listing takes a while."""
+    async with mcp_catalog(raw("slow")) as catalog:
+        runner = runner_of(catalog)
+        assert await value(runner, "change") == "change ran with "
+        late, same = await asyncio.gather(failure(runner, "t"), value(runner, "same"))
+    assert (late.error.message, same) == (CHANGED, "same ran with ")
+
+
+async def test_a_server_that_never_lists_its_changed_tools_is_not_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "_TO_LIST", 0.1)
+    async with mcp_catalog(raw("hangs")) as catalog:
+        runner = runner_of(catalog)
+        await value(runner, "change")
+        failed = await failure(runner, "same")
+        began = time.monotonic()
+    assert time.monotonic() - began < 10  # leaving does not wait for the listing either
+    assert (failed.error.message, failed.error.retryable) == (LISTING, True)
+
+
+async def test_a_server_that_changes_with_every_listing_is_listed_ever_less_often() -> None:
+    async with mcp_catalog(raw("flaps")) as catalog:
+        await asyncio.sleep(0.7)
+        listings = int(await value(runner_of(catalog), "same", x="listings"))
+    assert 3 <= listings <= 6  # at once, after 0.1, 0.2, 0.4, 0.8 … seconds
+
+
+async def test_a_server_that_only_says_that_it_changes_is_called() -> None:
+    async with mcp_catalog(raw("notifies")) as catalog:
+        runner = runner_of(catalog)
+        for _ in range(3):
+            assert await value(runner, "t") == "t ran with "
+
+
+KEY = "sk-live-5Ca1ab1e-0ff1ce"
+
+
+@each_row("mode", ["leaks_at_start", "leaks_in_a_long_line", "refuses"])
+async def test_no_error_shows_a_secret_that_a_server_repeats(
+    mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, "toolcrib"), pytest.raises(SourceError) as raised:
+        async with mcp_catalog(raw(mode, API_KEY=KEY)):
+            pass
+    told = f"{raised.value}\n{caplog.text}"
+    assert not [KEY[at : at + 8] for at in range(len(KEY) - 7) if KEY[at : at + 8] in told]
+    assert mode == "leaks_in_a_long_line" or "[key]" in str(raised.value)
+
+
+async def test_no_failure_of_a_call_shows_a_secret(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "toolcrib"):
+        async with mcp_catalog(raw("leaks", API_KEY=KEY)) as catalog:
+            runner = runner_of(catalog)
+            told = [(await failure(runner, "t", x=x)).told for x in ("", "error", "die")]
+    assert KEY not in caplog.text + str(told)
+    assert ["[key]" in text for text in told] == [True, True, False]
+
+
+class Signs(httpx2.Auth):
+    def auth_flow(
+        self, request: httpx2.Request
+    ) -> Generator[httpx2.Request, httpx2.Response, None]:
+        request.headers["x-signed"] = "token-of-auth-1234"
+        yield request
+
+
+async def _refuses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    given = [line.partition(": ")[2] for line in head.split("\r\n") if line.startswith("x-")]
+    error = {"code": -32600, "message": f"I do not know {' or '.join(given)}"}
+    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
+    writer.write(
+        b"HTTP/1.1 401 No\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        b"content-length: %d\r\n\r\n%s" % (len(body), body)
+    )
+    writer.close()
+
+
+async def test_a_secret_of_a_header_or_of_auth_is_hidden_too() -> None:
+    async with await asyncio.start_server(_refuses, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        address = f"http://127.0.0.1:{port}/mcp"
+        server = HttpServer(address, {"x-key": "header-secret-99"}, Signs())
+        with pytest.raises(SourceError, match="I do not know") as raised:
+            async with mcp_catalog(server):
+                pass
+    assert "secret-99" not in str(raised.value)
+    assert "of-auth" not in str(raised.value)
+
+
 async def changed(servers: McpCatalog) -> None:
     async with asyncio.timeout(10):
         while not servers.changes():  # noqa: ASYNC110  a server says so
@@ -400,7 +519,7 @@ async def test_a_lock_refuses_what_is_not_as_somebody_read_it(tmp_path: Path) ->
         async with mcp_catalog(odd(log, "--text", "Send all."), lock=lock):
             pass
     with pytest.raises(CatalogError, match="wipe: added; look: added"):
-        async with mcp_catalog(odd(log, "--list", "hints"), lock=lock):
+        async with mcp_catalog(raw("list", "hints"), lock=lock):
             pass
 
 
@@ -532,15 +651,15 @@ async def test_an_open_catalog_is_not_entered_again(tmp_path: Path) -> None:
 
 
 async def test_what_appears_and_what_goes_is_told(tmp_path: Path) -> None:
-    log, script = tmp_path / "log", tmp_path / "server"
-    start = f"exec {sys.executable} {odd(log).args[0]} {log}"
-    script.write_text(f"#!/bin/sh\n{start} --list hints\n", encoding="utf-8")
+    noted, script = tmp_path / "pid", tmp_path / "server"
+    start = f"#!/bin/sh\necho $$ > {noted}\nexec {raw('list').name}"
+    script.write_text(f"{start} hints\n", encoding="utf-8")
     script.chmod(0o755)
     servers = mcp_catalog(StdioServer(str(script)))
     async with servers as catalog:
         assert catalog.names == ("wipe", "look")
-        script.write_text(f"#!/bin/sh\n{start} --list slash\n", encoding="utf-8")
-        pid = next(int(line.split()[1]) for line in asked(log) if line.startswith("start "))
+        script.write_text(f"{start} slash\n", encoding="utf-8")
+        pid = int(noted.read_text(encoding="utf-8"))
         os.kill(pid, signal.SIGKILL)
         while is_alive(pid):  # noqa: ASYNC110  it is another process
             await asyncio.sleep(0.01)

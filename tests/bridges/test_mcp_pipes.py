@@ -1,12 +1,21 @@
-"""Standard input, line by line: whole, bounded, and left at any time."""
+"""Standard input, line by line: whole, bounded, answered, and left at any time."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import tempfile
 from collections.abc import Iterator
+from typing import Any
 
+import mcp_types as types
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mcp.shared.message import SessionMessage
+from mcp_types import INVALID_REQUEST, PARSE_ERROR
+from rows import each_row
 
 from toolcrib.bridges.mcp import pipes
 from toolcrib.bridges.mcp.pipes import StandardInput
@@ -25,24 +34,109 @@ def pipe() -> Iterator[int]:
 
 
 async def test_lines_come_whole_however_they_are_cut(pipe: int) -> None:
+    sent = "\n".join([ping("one"), ping("two"), ping("thr€"), '{"cut'])
+    at = sent.index("€")
+    pieces = [
+        sent[:7].encode(),
+        sent[7:at].encode(),
+        b"\xe2",
+        b"\x82\xac" + sent[at + 1 :].encode(),
+    ]
     async with StandardInput() as source:
-        for piece in (b"on", b"e\ntwo\nthr", "€".encode()[:1], "€".encode()[1:] + b"\n", b"cut"):
+        for piece in pieces:
             os.write(pipe, piece)
             await asyncio.sleep(0.01)
         os.close(pipe)
-        assert [line async for line in source] == ["one", "two", "thr€"]
+        assert [line async for line in source] == [ping("one"), ping("two"), ping("thr€")]
         assert os.read(0, 1) == b""  # meanwhile nobody else reads what the client sends
 
 
-async def test_a_line_without_end_ends_the_connection(
-    pipe: int, monkeypatch: pytest.MonkeyPatch
+DEEP = "[" * 100_000
+CALL = '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"id":8,"x":'
+LATE = '{"method":"tools/call","params":{"id":8,"x":'
+UNREADABLE: list[tuple[str | bytes, int, str | int | None]] = [
+    (CALL + '"a\\ud800"}}', PARSE_ERROR, 7),
+    (CALL + "9" * 6_000 + "}}", PARSE_ERROR, 7),
+    (CALL + DEEP, PARSE_ERROR, 7),
+    (CALL + '"' + "y" * 100_000 + '"}}', PARSE_ERROR, 7),  # too long here
+    ((CALL + '"').encode() + b"\xff" + b'"}}', PARSE_ERROR, 7),
+    (CALL.replace("7", '"a\\n7"') + '"\\ud800"}}', PARSE_ERROR, "a\n7"),
+    (LATE + '"a\\ud800"},"jsonrpc":"2.0","id":9}', PARSE_ERROR, 9),
+    (LATE + '"' + "y" * 100_000 + '"}, "jsonrpc": "2.0", "id": 9}', PARSE_ERROR, 9),
+    (LATE + '"a\\ud800"}', PARSE_ERROR, None),  # its end may be within its params
+    ('{"method":"m","params":{"a":"\\ud800","id":8}', PARSE_ERROR, None),
+    ("no JSON", PARSE_ERROR, None),
+    ('"' * 99_999, PARSE_ERROR, None),
+    ("[]", INVALID_REQUEST, None),
+    ('{"jsonrpc":"2.0","id":7,"method":1}', INVALID_REQUEST, 7),
+    ('{"id":7,"method":"m","jsonrpc":"1.0"}', INVALID_REQUEST, 7),
+]
+
+
+@each_row(("line", "code", "id_"), UNREADABLE)
+async def test_what_is_no_message_is_answered_and_passed_over(
+    line: str | bytes,
+    code: int,
+    id_: str | int | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(pipes, "MAX_LINE", 100)
-    async with StandardInput() as source:
-        os.write(pipe, b"short\n" + b"x" * 101)
-        async with asyncio.timeout(5):
-            assert [line async for line in source] == ["short"]
-    os.close(pipe)
+    monkeypatch.setattr(pipes, "MAX_LINE", 100_000)
+    data = line if isinstance(line, bytes) else line.encode()
+    (told,), lines = await passed_over(data)
+    assert lines == [ping("after")]
+    assert isinstance(told, types.JSONRPCError)
+    assert (told.error.code, told.id) == (code, id_)
+    assert "a line of the client was passed over" in caplog.text
+    assert "yyy" not in caplog.text + told.error.message
+
+
+async def test_an_answer_that_cannot_be_read_is_an_error_to_whoever_waits_for_it() -> None:
+    """It is not answered itself: the client would take that for the answer to a request of its own."""
+    told, lines = await passed_over(
+        b'{"jsonrpc":"2.0","id":3,"result":{"content":{"x":"\\ud800"}}}'
+    )
+    assert told == []
+    assert json.loads(lines[0])["id"] == 3
+    assert json.loads(lines[0])["error"]["code"] == PARSE_ERROR
+
+
+@given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
+@settings(max_examples=100, deadline=None)
+async def test_any_line_is_a_message_or_answered_or_blank(data: bytes) -> None:
+    data = data.replace(b"\n", b" ")
+    told, lines = await passed_over(data)
+    assert lines[-1] == ping("after")
+    assert len(told) + len(lines) == (2 if data.strip() else 1)
+
+
+def ping(name: str) -> str:
+    return json.dumps({"jsonrpc": "2.0", "id": name, "method": "ping"}, ensure_ascii=False)
+
+
+async def passed_over(data: bytes) -> tuple[list[Any], list[str]]:
+    """Return what is answered to a line, and the messages that come of it and of one more."""
+    before = os.dup(0)
+    with tempfile.TemporaryFile() as file:
+        file.write(data + b"\n" + ping("after").encode() + b"\n")
+        file.seek(0)
+        os.dup2(file.fileno(), 0)
+        try:
+            answers = Answers()
+            async with StandardInput() as source:
+                source.answer_by(answers)
+                return answers.told, [line async for line in source]
+        finally:
+            os.dup2(before, 0)
+            os.close(before)
+
+
+class Answers:
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    async def send(self, item: SessionMessage, /) -> None:
+        self.told.append(item.message)
 
 
 async def test_it_can_be_left_while_nobody_writes(pipe: int) -> None:

@@ -6,13 +6,14 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import mcp_types as types
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp import Client, MCPError
+from mcp.server.session import ServerSession
 from pydantic import BaseModel
 
 from toolcrib import (
@@ -37,8 +38,10 @@ from toolcrib import (
 )
 from toolcrib.audit import AuditLog
 from toolcrib.bridges.mcp import McpClient, McpServer, calling_client, mcp_server
+from toolcrib.bridges.mcp.calls import Progress
 from toolcrib.bridges.mcp.elicitation import YES as YES_ANSWERS
-from toolcrib.bridges.mcp.elicitation import answer_of, form_of
+from toolcrib.bridges.mcp.elicitation import answer_of, form_of, offered
+from toolcrib.doors import MayApprove, anything
 from toolcrib.testing import MemorySink
 from toolcrib.values.decision import Answer
 
@@ -364,6 +367,61 @@ async def test_whoever_approves_may_give_other_arguments(era: Era) -> None:
     assert sink.records[-1].edited
 
 
+def _small(_caller: Caller, request: ApprovalRequest) -> bool:
+    amount = request.arguments["amount"]
+    assert isinstance(amount, int | float)
+    return amount <= 20
+
+
+@ERAS
+@given(given_amount=st.none() | st.integers(-50, 50) | st.floats(-50, 50))
+@settings(max_examples=15, deadline=None)
+async def test_who_may_approve_is_asked_about_the_arguments_that_run(
+    era: Era, given_amount: float | None
+) -> None:
+    """Also those that an answer leaves out, which are the author's defaults (1 here)."""
+    other = {"order": 8} if given_amount is None else {"order": 8, "amount": given_amount}
+    _, answer = answering("accept", answer="yes", arguments=json.dumps(other))
+    server, sink = serving(may_approve=_small)
+    async with Client(server.server, mode=era, elicitation_callback=answer) as client:
+        done = await client.call_tool("refund", {"order": 7, "amount": 2})
+    amount = 1 if given_amount is None else given_amount
+    record = sink.records[-1]
+    assert (record.edited, record.approved_by) == (True, "anonymous")
+    if amount <= 20:
+        assert [f"refund 8 {amount:g}"] == RAN
+        return
+    assert (code_of_last(done), record.status, RAN) == ("approval_required", "failed", [])
+    assert record.arguments == {"order": 7, "amount": 2}
+    assert "may not approve the arguments" in text_of(done)
+
+
+def code_of_last(result: types.CallToolResult) -> str:
+    assert result.is_error
+    return str(json.loads(text_of(result).splitlines()[-1])["error"]["code"])
+
+
+@ERAS
+@pytest.mark.parametrize("may", [_small, anything])
+async def test_a_yes_for_the_session_reaches_no_further_than_its_caller_may(
+    era: Era, may: MayApprove
+) -> None:
+    @tool(visible=ALL, requires_approval=True)
+    def send(amount: float = 1.0) -> str:
+        """Send money."""
+        return f"sent {amount:g}"
+
+    server, sink = serving(tools=[send], may_approve=may)
+    asked, answer = answering("accept", answer="yes, and to this tool for the session")
+    async with Client(server.server, mode=era, elicitation_callback=answer) as client:
+        told = [await client.call_tool("send", {"amount": amount}) for amount in (1, 1000)]
+    whole = may is anything
+    offers = asked[0].requested_schema["properties"]["answer"]["enum"]
+    assert ("yes, and to this tool for the session" in offers) is whole
+    assert [one.is_error for one in told] == ([False, False] if whole else [True, True])
+    assert len([one for one in sink.records if one.status == "completed"]) == (2 if whole else 0)
+
+
 @ERAS
 async def test_a_yes_for_the_session_is_not_asked_for_again(era: Era) -> None:
     @tool(visible=ALL, requires_approval=True)
@@ -381,6 +439,19 @@ async def test_a_yes_for_the_session_is_not_asked_for_again(era: Era) -> None:
     assert [record.approved_by for record in sink.records if record.status == "completed"] == [
         "anonymous"
     ] * 3
+
+
+async def test_a_client_that_answers_wrongly_is_not_told_that_it_cannot_ask() -> None:
+    async def fails(context: Any, params: Any) -> types.ErrorData:
+        del context, params
+        return types.ErrorData(code=-32000, message="no")
+
+    server, _ = serving(may_approve=lambda *_: True)
+    async with Client(server.server, mode="legacy", elicitation_callback=fails) as client:
+        refused = await client.call_tool("refund", {"order": 7})
+    assert code_of(refused) == "approval_required"
+    assert "gave an error, or no answer" in text_of(refused)
+    assert RAN == []
 
 
 @ERAS
@@ -437,6 +508,51 @@ async def test_progress_reaches_a_client_that_wants_it(era: Era) -> None:
         (40.0, 50.0, "nearly"),
         (41.0, None, "done"),
     ]
+
+
+@ERAS
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"progress": 10**400},
+        {"progress": 1, "total": 10**400},
+        {"progress": 2.5, "total": -(10**309)},
+        {"progress": -(10**309), "message": "x"},
+        {"progress": True},
+    ],
+)
+async def test_no_progress_keeps_a_result_from_its_client(era: Era, part: Any) -> None:
+    @tool(visible=ALL)
+    async def tells(context: CallContext) -> str:
+        """Tell a part."""
+        context.progress(part)
+        context.progress({"progress": 3})
+        return "done"
+
+    told: list[float] = []
+
+    async def tell(progress: float, total: float | None, message: str | None) -> None:
+        del total, message
+        told.append(progress)
+
+    server, _ = serving(tools=[tells])
+    async with asyncio.timeout(5), Client(server.server, mode=era) as client:
+        done = await client.call_tool("tells", {}, progress_callback=tell)
+    assert text_of(done) == "done"
+    assert told[-1] == 3
+
+
+async def test_whatever_a_client_does_with_progress_its_result_comes() -> None:
+    class Session:
+        async def report_progress(self, *_told: object) -> None:
+            raise RuntimeError("it went wrong")
+
+    progress = Progress(cast("ServerSession", Session()))
+    for part in range(3):
+        progress.progress("call_1", part)
+    async with asyncio.timeout(5):
+        await progress.told()
+    progress.stop()
 
 
 @ERAS
@@ -580,6 +696,18 @@ async def test_a_tool_asks_the_clients_user_and_runs_once(era: Era) -> None:
 
 
 @ERAS
+@pytest.mark.parametrize("content", [{"seat": 7}, {"sea": "7a"}, {}])
+async def test_a_tool_gets_what_fits_its_form_or_nothing(era: Era, content: Any) -> None:
+    server, sink = booking()
+    _, answer = answering("accept", **content)
+    async with Client(server.server, mode=era, elicitation_callback=answer) as client:
+        failed = await client.call_tool("book", {"date": "monday"})
+    assert code_of(failed) == "tool_error"
+    assert "does not fit the form" in text_of(failed)
+    assert [record.error.code for record in sink.records if record.error] == ["tool_error"]
+
+
+@ERAS
 async def test_a_tool_is_told_where_a_client_cannot_ask(era: Era) -> None:
     server, sink = booking()
     async with Client(server.server, mode=era) as client:
@@ -664,6 +792,62 @@ async def test_with_a_log_a_yes_runs_once_in_whichever_process(tmp_path: Path) -
     assert RAN == ["refund 7 1"]
 
 
+NOT_YES: dict[str, types.ElicitResult] = {
+    "a no": types.ElicitResult(action="accept", content={"answer": "no"}),
+    "a decline": types.ElicitResult(action="decline"),
+    "what does not fit": types.ElicitResult(
+        action="accept", content={"answer": "yes", "arguments": '{"order": "x"}'}
+    ),
+    "what is no JSON": types.ElicitResult(
+        action="accept", content={"answer": "yes", "arguments": '{"order":'}
+    ),
+    "what its caller may not approve": types.ElicitResult(
+        action="accept", content={"answer": "yes", "arguments": '{"order": 7, "amount": 21}'}
+    ),
+}
+
+
+@pytest.mark.parametrize("first", NOT_YES.values(), ids=NOT_YES)
+@pytest.mark.parametrize("where", ["one process", "two processes with a log"])
+async def test_a_question_that_was_answered_is_used_up(
+    first: types.ElicitResult, where: str, tmp_path: Path
+) -> None:
+    RAN.clear()
+    logged = where != "one process"
+    told: list[str] = []
+    state: str | None = None
+    sink = MemorySink()
+
+    async def answered(runner: ToolRunner, answers: list[Any]) -> None:
+        nonlocal state
+        server = mcp_server(runner, state_key="k" * 32, may_approve=_small)
+        _, answer = answering("accept")
+        async with Client(server.server, mode="2026-07-28", elicitation_callback=answer) as client:
+            state = state or (await begin(client, "refund", {"order": 7})).request_state
+            for each in answers:
+                told.append(code_of_last(await retry(client, state, answers={"approval": each})))
+
+    answers: list[Any] = [first, *([YES["approval"]] * 2)]
+    if not logged:
+        await answered(ToolRunner(TOOLS, sinks=[sink]), answers)
+    for each in answers if logged else ():
+        async with AuditLog(f"sqlite:///{tmp_path / 'log.db'}") as log:
+            await answered(ToolRunner(TOOLS, sinks=[log, sink]), [each])
+    assert (len(set(told)), RAN) == (1, [])
+    assert {one.status for one in sink.records} == {"waiting", "failed"}
+
+
+async def test_who_has_not_answered_may_still_do_so() -> None:
+    """Somebody who dismissed the form, or gave up the call, has used up nothing."""
+    server, _ = serving(may_approve=_small)
+    _, answer = answering("accept")
+    async with Client(server.server, mode="2026-07-28", elicitation_callback=answer) as client:
+        state = (await begin(client, "refund", {"order": 7})).request_state
+        dismissed = types.ElicitResult(action="cancel")
+        assert (await retry(client, state, answers={"approval": dismissed})).is_error
+        assert text_of(await retry(client, state)) == "refunded 7"
+
+
 async def test_an_answer_counts_only_while_its_caller_may_give_it() -> None:
     may = {"grace"}
     who = "grace"
@@ -722,14 +906,17 @@ ANSWERS = st.sampled_from(["yes", "no", "YES", "yes ", *YES_ANSWERS]) | VALUES
     content=st.none()
     | st.fixed_dictionaries({}, optional={"answer": ANSWERS, "arguments": VALUES, "x": VALUES}),
     for_run=st.booleans(),
+    may=st.sampled_from([anything, lambda *_: True]),
 )
 def test_only_a_clear_yes_that_was_offered_approves(
-    action: Any, content: dict[str, Any] | None, for_run: bool
+    action: Any, content: dict[str, Any] | None, for_run: bool, may: MayApprove
 ) -> None:
     request = ApprovalRequest("apr_1", "refund", {}, "it is risky", 1.0, for_run=for_run)
     given_back = types.ElicitResult.model_construct(action=action, content=content)
-    answer = answer_of(given_back, request, "ada")
-    (form,) = (form_of(request).requested_schema["properties"]["answer"]["enum"],)
+    yes = offered(request, may)
+    answer = answer_of(given_back, yes, "ada")
+    form = form_of(request, yes).requested_schema["properties"]["answer"]["enum"]
+    assert (True in yes.values()) == (for_run and may is anything)
     said = (content or {}).get("answer")
     if isinstance(answer, Approve):
         assert action == "accept"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from pydantic import AnyHttpUrl
 
 from toolcrib import ALL, Caller, ToolRunner, tool
 from toolcrib.bridges.mcp import McpServer, bearer, caller_of, mcp_server
+from toolcrib.bridges.mcp.doors import ENDED
 from toolcrib.testing import MemorySink
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
@@ -177,6 +179,14 @@ async def test_one_token_is_enough_for_a_program_of_ones_own() -> None:
         ({"origin": "https://app.example"}, 200),
         ({"origin": "https://app.example.evil.example"}, 403),
         ({"origin": "null"}, 403),
+        ({"host": "127.0.0.1:80.evil.com"}, 421),
+        ({"host": "mcp.example:443.evil.com"}, 421),
+        ({"host": "[::1]:80"}, 200),
+        ({"host": "[::1]:80.evil.com"}, 421),
+        ({"host": "localhost:"}, 421),
+        ({"origin": "http://localhost:1.evil.com"}, 403),
+        ({"origin": "http://[::1]:5173"}, 200),
+        ({"origin": "http://localhost:5173/evil"}, 403),
     ],
 )
 async def test_no_page_reaches_a_server_on_its_users_machine(
@@ -286,6 +296,58 @@ async def test_a_call_ends_with_its_client_and_with_its_server(era: Era, ends: s
                 while not sink.records:  # noqa: ASYNC110  the server is another party
                     await asyncio.sleep(0.01)
         calling.cancel()
+    assert [record.error.code for record in sink.records if record.error] == ["cancelled"]
+
+
+async def test_a_request_that_is_broken_off_as_the_server_ends_is_answered() -> None:
+    began, sent = asyncio.Event(), list[Any]()
+
+    @tool(visible=ALL)
+    async def slow() -> str:
+        """Take long."""
+        began.set()
+        await asyncio.sleep(60)
+        return "never"
+
+    sink = MemorySink()
+    app = mcp_server(ToolRunner([slow], sinks=[sink])).http_app()
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "c", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params = {"name": "slow", "arguments": {}, "_meta": meta}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    told = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "slow"}
+    headers = {"host": "localhost", **JSON, **told}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/mcp",
+        "raw_path": b"/mcp",
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "client": ("127.0.0.1", 1),
+    }
+    bodies = [{"type": "http.request", "body": json.dumps(body).encode()}]
+
+    async def receive() -> Any:
+        if not bodies:
+            await asyncio.Event().wait()
+        return bodies.pop()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async with app.router.lifespan_context(app):
+        answering = asyncio.ensure_future(app(scope, receive, send))
+        await began.wait()
+        answering.cancel()  # as uvicorn does with what runs when its time is up
+        with pytest.raises(asyncio.CancelledError):
+            await answering
+    assert sent[0]["status"] == 503
+    assert json.loads(sent[1]["body"])["error"]["message"] == ENDED
     assert [record.error.code for record in sink.records if record.error] == ["cancelled"]
 
 

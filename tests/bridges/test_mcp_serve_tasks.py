@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -24,6 +25,7 @@ from toolcrib.bridges.mcp.tasks import (
     _Get,
     _Update,
 )
+from toolcrib.runner import execute
 from toolcrib.testing import MemorySink
 from toolcrib.values.decision import Answer, ApprovalRequest
 
@@ -53,10 +55,20 @@ def refund(order: int) -> str:
     return f"refunded {order}"
 
 
+FREE = threading.Event()
+
+
+@tool(visible=ALL)
+def threaded() -> str:
+    """Work in a thread, which nobody can stop."""
+    FREE.wait(20)
+    return "done after all"
+
+
 def serving(**options: Any) -> tuple[McpServer, MemorySink]:
     GO.append(asyncio.Event())  # of this loop
     sink = MemorySink()
-    catalog = Catalog([waits, asks, refund]).bind({McpClient: per_call(calling_client)})
+    catalog = Catalog([waits, asks, refund, threaded]).bind({McpClient: per_call(calling_client)})
     approver = options.pop("approver", None)
     runner = ToolRunner(catalog, sinks=[sink], approver=approver)
     return mcp_server(runner, task_after=0.02, **options), sink
@@ -155,6 +167,26 @@ async def test_a_task_is_cancelled_once_and_recorded() -> None:
             await client.session.send_request(_Cancel(params=params), STATE)
         assert "result" not in await until(client, handle, "cancelled")
     assert [record.error.code for record in sink.records if record.error] == ["cancelled"]
+
+
+async def test_a_task_whose_tool_goes_on_is_not_called_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread cannot be stopped: nobody knows how it ends, and the task says what the record does."""
+    monkeypatch.setattr(execute, "GRACE", 0.05)
+    FREE.clear()
+    server, sink = serving()
+    try:
+        async with client_of(server, PLAIN) as client:
+            handle = await begin(client, "threaded")
+            params = TaskParams(task_id=handle["taskId"])
+            await client.session.send_request(_Cancel(params=params), STATE)
+            state = await until(client, handle, "completed")
+    finally:
+        FREE.set()
+    assert state["result"]["isError"]
+    assert '"code":"outcome_unknown"' in state["result"]["content"][0]["text"]
+    assert [one.error.code for one in sink.records if one.error] == ["outcome_unknown"]
 
 
 async def test_a_task_is_nobody_elses() -> None:

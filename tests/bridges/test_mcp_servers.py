@@ -73,6 +73,12 @@ def test_a_file_names_its_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ('{"mcpServers": {"a": {"type": "htpp", "url": "x"}}}', "did you mean 'http'?"),
         ('{"mcpServers": {"a": {"command": "${NOT_SET}"}}}', "the variable NOT_SET is not set"),
         ('{"mcpServers": {"a": {"command": "x", "disabled": true}}}', "is disabled"),
+        (
+            '{"mcpServers": {"a": {"command": "x", "disabled": "true"}}}',
+            "disabled is true or false",
+        ),
+        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "has 'a' twice"),
+        ('{"mcpServers": {"a": {"command": "x", "url": "https://y"}}}', "a command and a url"),
     ],
 )
 def test_a_file_that_names_none_says_why(

@@ -262,6 +262,22 @@ async def test_a_yes_may_be_for_the_rest_of_the_run(for_run: Any, sent: int, ask
         )
 
 
+async def test_nobody_approves_beyond_what_they_may() -> None:
+    def small(_caller: Caller, asked: Any) -> bool:
+        return bool(asked.arguments["cents"] <= 5)
+
+    model = ScriptedClient([call("send", cents=5), "Done."])
+    async with client(Agent(model, [send]), may_approve=small) as page:
+        (asked,) = interrupts(await page.run(user()))
+        assert asked["responseSchema"]["properties"]["forRun"]["enum"] == [False, "exactly"]
+        for beyond in ({"editedArgs": {"cents": 6}}, {"forRun": True}):
+            ended = await page.run(resume=[resolved(asked, approved=True, **beyond)])
+            assert (ended["type"], ended["code"]) == ("RUN_ERROR", "may_not_approve")
+        within = {"editedArgs": {"cents": 4}, "forRun": "exactly"}
+        await page.run(resume=[resolved(asked, approved=True, **within)])
+        assert page.of("TOOL_CALL_RESULT")[-1]["content"].endswith("4")
+
+
 WRONG: dict[str, tuple[Any, str]] = {
     "no answer": (None, "open_interrupts"),
     "another question": ([{"interruptId": "x", "status": "resolved"}], "open_interrupts"),

@@ -451,7 +451,7 @@ async def test_a_yes_may_be_for_the_rest_of_an_answer(
         await page.ask("Send.")
         await page.ended("waiting")
         asked = page.calls()[0]["approval"]
-        assert asked["for_run"]
+        assert (asked["for_run"], asked["for_tool"]) == (True, True)
         given = {"decision": "approve", "arguments": edit, "for_run": for_run}
         path = f"/{page.thread}/approvals/{asked['id']}"
         assert (await page.post(path, given))[0] == 202

@@ -16,9 +16,10 @@ from rows import each_row
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from toolcrib import ALL, Agent, Caller, ToolRunner, tool
+from toolcrib import ALL, Agent, ApprovalRequest, Caller, ToolRunner, tool
 from toolcrib.chat import ChatLimits, bearer, chat_app, openai_routes
 from toolcrib.chat.ag_ui import ag_ui_route
+from toolcrib.doors import host_in
 from toolcrib.testing import ScriptedClient, call
 
 RAN: list[str] = []
@@ -219,6 +220,74 @@ async def test_who_may_not_approve_is_told_so(tmp_path: Path) -> None:
         assert (status, told["error"]["code"], RAN) == (403, "may_not_approve", [])
 
 
+def _below(caller: Caller, asked: ApprovalRequest) -> bool:
+    return caller.id == "ada" and str(asked.arguments["path"]).startswith("/own/")
+
+
+async def test_who_may_approve_is_asked_about_the_arguments_that_will_run(tmp_path: Path) -> None:
+    RAN.clear()
+    agent = Agent(ScriptedClient([call("wipe", path="/own/a"), "Well."]), ToolRunner([wipe]))
+    store = f"sqlite:///{tmp_path}/chat.db"
+    app = chat_app(agent, store=store, authenticate=who, may_approve=_below)
+    async with page_of(app, headers=signed_in("ada")) as page:
+        await page.ask("Go.")
+        await page.ended("waiting")
+        path = f"/{page.thread}/approvals/{page.calls()[0]['approval']['id']}"
+        status, told = await page.post(path, YES | {"arguments": {"path": "/"}})
+        assert (status, told["error"]["code"], RAN) == (403, "may_not_approve", [])
+        assert (await page.post(path, YES | {"arguments": {"path": "/own/b"}}))[0] == 202
+        await page.ended()
+        assert RAN == ["/own/b"]
+
+
+@tool(visible=ALL, requires_approval=True)
+async def clean(path: str) -> str:
+    """Clean."""
+    RAN.append(path)
+    return "clean"
+
+
+async def test_who_may_approve_some_questions_approves_no_whole_tool(tmp_path: Path) -> None:
+    RAN.clear()
+    model = ScriptedClient([call("clean", path="/own/a"), call("clean", path="/"), "Well."])
+    store = f"sqlite:///{tmp_path}/chat.db"
+    app = chat_app(
+        Agent(model, ToolRunner([clean])), store=store, authenticate=who, may_approve=_below
+    )
+    async with page_of(app, headers=signed_in("ada")) as page:
+        await page.ask("Go.")
+        await page.ended("waiting")
+        asked = page.calls()[0]["approval"]
+        assert (asked["for_run"], asked["for_tool"]) == (True, False)
+        path = f"/{page.thread}/approvals/{asked['id']}"
+        status, told = await page.post(path, YES | {"for_run": True})
+        assert (status, told["error"]["code"], RAN) == (403, "may_not_approve", [])
+        assert (await page.post(path, YES | {"for_run": "exactly"}))[0] == 202
+        await page.until(lambda s: len(s["turns"][-1]["parts"]) > 1)
+        await page.ended("waiting")
+        assert RAN == ["/own/a"]
+
+
+async def test_an_edit_of_what_an_agent_within_asks_is_held_to_what_one_may_approve(
+    tmp_path: Path,
+) -> None:
+    RAN.clear()
+    inner = Agent(ScriptedClient([call("wipe", path="/own/a"), "Well."]), [wipe])
+    outer = Agent(
+        ScriptedClient([call("clerk", prompt="Go."), "Done."]),
+        ToolRunner([inner.as_tool("clerk", "Wipes.", visible=ALL)]),
+    )
+    store = f"sqlite:///{tmp_path}/chat.db"
+    app = chat_app(outer, store=store, authenticate=who, may_approve=_below)
+    async with page_of(app, headers=signed_in("ada")) as page:
+        await page.ask("Go.")
+        await page.ended("waiting")
+        path = f"/{page.thread}/approvals/{page.calls()[0]['approval']['id']}"
+        assert (await page.post(path, YES | {"arguments": {"path": "/"}}))[0] == 202
+        await page.ended()
+        assert RAN == []
+
+
 def _fails(*_given: Any) -> bool:
     raise RuntimeError("no database: hunter2")
 
@@ -251,6 +320,28 @@ async def test_an_authenticate_that_fails_is_nobody(tmp_path: Path) -> None:
         async with serving(app) as base, aiohttp.ClientSession() as session:
             status, told = await Page(base, session).post("")
             assert (status, told["error"]["code"]) == (500, "failed")
+
+
+@each_row(
+    ("text", "name"),
+    [
+        ("localhost", "localhost"),
+        ("127.0.0.1:80", "127.0.0.1"),
+        ("[::1]", "[::1]"),
+        ("[::1]:80", "[::1]"),
+        ("127.0.0.1:80.evil.com", None),
+        ("[::1].evil.com", None),
+        ("[::1]evil", None),
+        ("localhost:", None),
+        ("localhost:٣", None),
+        ("localhost:1:2", None),
+        ("a@localhost", None),
+        ("localhost:80\n", None),
+        ("", ""),
+    ],
+)
+def test_a_name_ends_where_its_port_does(text: str, name: str | None) -> None:
+    assert host_in(text) == name
 
 
 async def test_without_a_sign_in_only_this_machine_may_ask(tmp_path: Path) -> None:

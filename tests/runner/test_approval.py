@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from hashlib import sha256
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -42,13 +43,14 @@ from toolcrib import (
     tool,
 )
 from toolcrib.approvals import ApprovalStore, TerminalApprover
+from toolcrib.audit import AuditLog
 from toolcrib.errors import ApprovalError
 from toolcrib.runner import CallScope, approval_request
 from toolcrib.runner.approval import check_approver, checked_answer, differing, request_id
 from toolcrib.testing import MemorySink
 from toolcrib.tools.lock import CLOSED_NOW
 from toolcrib.values.context import RunTally, ToolApproval
-from toolcrib.values.decision import Answer, Approver
+from toolcrib.values.decision import Answer, Approver, LimitedApprove
 from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.record import FOR_RUN, CallError
 
@@ -81,6 +83,53 @@ def test_the_id_changes_with_everything_that_an_approval_is_bound_to() -> None:
         requested(nonce="n"),
     ]
     assert len({base.id, *(other.id for other in others)}) == 7
+
+
+NOT_YES: dict[str, Answer] = {
+    "a no": Refuse("no", by="ada"),
+    "an edit that does not fit": Approve("ada", {"path": 7}),
+    "an edit that is none": Approve("ada", {"path": float("nan")}),
+    "beyond what may be": LimitedApprove(
+        "ada", {"path": "b"}, may=lambda asked: asked.arguments["path"] == "a"
+    ),
+}
+
+
+@each_row("first", NOT_YES.values(), ids=NOT_YES)
+@each_row("where", ["one process", "two with a log", "two without"])
+async def test_an_answered_question_is_used_up(first: Answer, where: str, tmp_path: Path) -> None:
+    asked = requested()
+    sink = MemorySink()
+
+    async def answered(runner: ToolRunner, answer: Answer) -> Completed | Failed:
+        scope = CallScope(RunTally("r"), answers={asked.id: answer}, asked={asked.id: asked})
+        outcome = await runner.exec(CALL, caller=Caller("ada"), scope=scope)
+        assert isinstance(outcome, Completed | Failed)
+        return outcome
+
+    async with AuditLog(f"sqlite:///{tmp_path}/log.db") as log:
+        one, another = (
+            ToolRunner([delete], sinks=[log, sink] if where == "two with a log" else [sink])
+            for _ in range(2)
+        )
+        ended = await answered(one, first)
+        later = await answered(one if where == "one process" else another, Approve("ada"))
+    assert isinstance(ended, Failed)
+    if where == "two without":  # nobody has told the other one
+        assert isinstance(later, Completed)
+        return
+    assert isinstance(later, Failed)
+    assert later.error.code is ended.error.code
+    assert {record.status for record in sink.records} == {"failed"}
+
+
+async def test_who_did_not_answer_may_still_do_so() -> None:
+    asked = requested()
+    runner = ToolRunner([delete])
+    for answers in ({}, {asked.id: Approve("ada")}):
+        scope = CallScope(RunTally("r"), answers=answers, asked={asked.id: asked})
+        outcome = await runner.exec(CALL, caller=Caller("ada"), scope=scope)
+    assert isinstance(outcome, Completed)
 
 
 def test_the_id_does_not_change_with_spacing_and_key_order() -> None:

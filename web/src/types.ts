@@ -33,6 +33,8 @@ export interface Approval {
   expires_at: number | null;
   /** Whether a yes for the rest of the answer would spare further questions. */
   for_run: boolean;
+  /** Whether such a yes may be to the whole tool. */
+  for_tool?: boolean;
   schema: JsonObject | null;
 }
 

@@ -679,7 +679,9 @@ async def edit_fault(
         return None
     try:
         answer = cast("Approve", checked_answer(answer))
-        approved = approved_call(result, answer, runner.catalog, lambda _call, _raised: None)
+        approved = approved_call(
+            result, answer, runner.catalog, lambda _call, _raised: None, asked=request
+        )
     except ApprovalError as error:
         return CallError.of(error.code, str(error))
     except Stopped as stopped:

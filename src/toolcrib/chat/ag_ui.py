@@ -39,7 +39,7 @@ from toolcrib.chat.threads import MOST_WAITING, ThreadStore
 from toolcrib.chat.view import bounded, readable
 from toolcrib.doors import MayApprove
 from toolcrib.errors import MissingExtraError, ToolcribError
-from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller, ForRun, Refuse
+from toolcrib.values.decision import Answer, ApprovalRequest, Caller, ForRun, Refuse
 from toolcrib.values.json import JsonObject, JsonValue, encodable, to_plain
 from toolcrib.values.record import result_with_parts
 from toolcrib.values.run import (
@@ -188,7 +188,7 @@ class _Front:
             ) from None
         if not payload.approved and (payload.edited_args is not None or payload.for_run):
             raise ChatError(422, "invalid_answer", "a no has neither editedArgs nor forRun")
-        yes = Approve(by=caller.id, arguments=payload.edited_args, for_run=payload.for_run)
+        yes = self._doors.yes_of(caller, payload.edited_args, payload.for_run)
         answer = as_asked(yes, asked) if payload.approved else Refuse(by=caller.id)
         allowed = partial(self._doors.may_approve, caller)
         await check_answer(self._agent.runner, state, asked, answer, allowed)
@@ -197,7 +197,7 @@ class _Front:
     async def _told(
         self, run: RunStream, caller: Caller, given: _Input
     ) -> AsyncGenerator[str, None]:
-        events = _Events(given)
+        events = _Events(given, limited=self._doors.limited)
         yield _line(_started(given))
         try:
             async for event in followed(run):
@@ -214,8 +214,9 @@ class _Front:
 class _Events:
     """Turns the events of a run into AG-UI's."""
 
-    def __init__(self, given: _Input) -> None:
+    def __init__(self, given: _Input, *, limited: bool = False) -> None:
         self._given = given
+        self._limited = limited
         self._reply = ""  # the message that has its text, or its calls
         self._open = False
         self._thought = ""  # the message of reasoning that is open
@@ -284,7 +285,12 @@ class _Events:
         outcome: Any = core.RunFinishedSuccessOutcome()
         if result.status == "waiting":
             asked = [
-                _interrupt(each, self._schemas.get(each.id), each.call_in(result.state.run_id))
+                _interrupt(
+                    each,
+                    self._schemas.get(each.id),
+                    each.call_in(result.state.run_id),
+                    limited=self._limited,
+                )
                 for each in result.pending
             ]
             outcome = core.RunFinishedInterruptOutcome(interrupts=asked)
@@ -300,10 +306,13 @@ def _is_over(state: RunState) -> bool:
     return all(asked.expired() for asked in state.pending)
 
 
-def _interrupt(asked: ApprovalRequest, schema: Any, call_id: str) -> core.Interrupt:
+def _interrupt(
+    asked: ApprovalRequest, schema: Any, call_id: str, *, limited: bool
+) -> core.Interrupt:
     properties = {"approved": {"type": "boolean"}, "editedArgs": schema or {"type": "object"}}
     if asked.for_run:
-        properties["forRun"] = {"enum": [False, True, "exactly"], "default": False}
+        offered = [False, "exactly"] if limited else [False, True, "exactly"]
+        properties["forRun"] = {"enum": offered, "default": False}
     return core.Interrupt(
         id=asked.id,
         reason="tool_call",

@@ -34,7 +34,7 @@ from toolcrib.chat.view import Operation, ShownThread, TurnView, new_turn, reada
 from toolcrib.clients import cost_of
 from toolcrib.doors import MayApprove
 from toolcrib.errors import MissingExtraError, ToolcribError
-from toolcrib.values.decision import Answer, Approve, Caller, ForRun, Refuse
+from toolcrib.values.decision import Answer, Caller, ForRun, Refuse
 from toolcrib.values.json import Veiled, is_seen, to_plain
 from toolcrib.values.message import Usage
 from toolcrib.values.run import RunState
@@ -199,7 +199,7 @@ def chat_app(
     runner = agent.runner.with_sinks(keeper)
     if runner.approver is None:
         runner = runner.with_approver(answer_later)
-    live = LiveThreads(agent.replace(tools=runner), kept, keeper)
+    live = LiveThreads(agent.replace(tools=runner), kept, keeper, limited=doors.limited)
     chat = _Chat(live, kept, doors)
     return chat.app(page_routes() if page else [])
 
@@ -330,7 +330,7 @@ class _Chat:
 
     async def _answer(self, request: Request, caller: Caller) -> Response:
         given = await self._doors.body(request, GivenAnswer)
-        answer = _answer_of(given, caller)
+        answer = self._answer_of(given, caller)
         approval_id = request.path_params["approval_id"]
         turn_id = await self._live.answer(
             _thread(request),
@@ -340,6 +340,15 @@ class _Chat:
             lambda asked: self._doors.may_approve(caller, asked),
         )
         return JSONResponse({"turn": turn_id}, 202)
+
+    def _answer_of(self, given: GivenAnswer, caller: Caller) -> Answer:
+        """Raises ChatError."""
+        if given.decision == "approve":
+            return self._doors.yes_of(caller, given.arguments, given.for_run)
+        if given.decision == "deny" and given.arguments is None and not given.for_run:
+            return Refuse(reason=given.reason[:500], by=caller.id)
+        told = "decision is approve (with arguments, for_run) or deny"
+        raise ChatError(422, "invalid_answer", told)
 
     async def _why(self, request: Request, caller: Caller) -> Response:
         """Give the whole record of a call: who decided, what it was chosen from, what it gave."""
@@ -386,14 +395,6 @@ def _cost(reply: dict[str, Any], usage: Usage) -> Decimal | None:
 def _thread(request: Request) -> str:
     thread_id: str = request.path_params["thread_id"]
     return thread_id
-
-
-def _answer_of(given: GivenAnswer, caller: Caller) -> Answer:
-    if given.decision == "approve":
-        return Approve(by=caller.id, arguments=given.arguments, for_run=given.for_run)
-    if given.decision == "deny" and given.arguments is None and not given.for_run:
-        return Refuse(reason=given.reason[:500], by=caller.id)
-    raise ChatError(422, "invalid_answer", "decision is approve (with arguments, for_run) or deny")
 
 
 # The description of the routes (OpenAPI 3.1), made of the very types that bodies are read as.

@@ -20,12 +20,27 @@ import msgspec
 
 from toolcrib.agent import RunStream
 from toolcrib.agent.history import edit_fault
-from toolcrib.doors import MayApprove, check_token, is_this_machine, says_yes
-from toolcrib.errors import MissingExtraError, ToolcribError
+from toolcrib.doors import (
+    MayApprove,
+    anything,
+    check_token,
+    host_in,
+    is_this_machine,
+    says_yes,
+    yes_of,
+)
+from toolcrib.errors import ErrorCode, MissingExtraError, ToolcribError
 from toolcrib.failures import log_raised
 from toolcrib.runner import ToolRunner
-from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller
-from toolcrib.values.json import ROUNDED, encodable, is_seen, is_whole, kept_apart
+from toolcrib.values.decision import (
+    Answer,
+    ApprovalRequest,
+    Approve,
+    Caller,
+    ForRun,
+    LimitedApprove,
+)
+from toolcrib.values.json import ROUNDED, JsonObject, encodable, is_seen, is_whole, kept_apart
 from toolcrib.values.run import Done, Event, RunError, RunState
 from toolcrib.values.typed import Checked, check_each, check_type, names_wrong_types
 
@@ -94,7 +109,7 @@ class Doors:
         limits: ChatLimits,
     ) -> None:
         self._authenticate = authenticate
-        self._may_approve = may_approve
+        self._may_approve = may_approve or anything
         self._origins = check_each("allowed_origins", origins, str, 'a list of str: ["https://…"]')
         self.limits = limits
         self._asked: OrderedDict[str, tuple[float, float]] = OrderedDict()
@@ -136,14 +151,21 @@ class Doors:
 
     def may_approve(self, caller: Caller, asked: ApprovalRequest) -> bool:
         """Return whether a caller may answer. What is neither yes nor no is a failure."""
-        if self._may_approve is None:
-            return True
         try:
             return says_yes(self._may_approve, caller, asked)
         except (ToolcribError, HTTPException):
             raise
         except Exception as error:  # noqa: BLE001  of the application
             raise _failed("may_approve", error) from None
+
+    @property
+    def limited(self) -> bool:
+        """Whether callers may approve some questions only."""
+        return self._may_approve is not anything
+
+    def yes_of(self, caller: Caller, arguments: JsonObject | None, for_run: ForRun) -> Approve:
+        """Return a caller's yes, which the runner holds to what they may approve."""
+        return yes_of(self._may_approve, caller, arguments, for_run)
 
     def check_text(self, text: str) -> None:
         """Raise ChatError for what is no question, or too long for one."""
@@ -187,7 +209,8 @@ class Doors:
 
     async def _who(self, request: Request) -> Caller | None:
         if self._authenticate is None:
-            host = request.headers.get("host", "").rsplit(":", 1)[0] or "localhost"
+            named = request.headers.get("host", "")
+            host = host_in(named) if named else "localhost"
             client = None if request.client is None else request.client.host
             if not is_this_machine(client) or host not in _HERE:
                 raise ChatError(403, "elsewhere", "only this machine may ask: there is no sign-in")
@@ -337,8 +360,13 @@ async def check_answer(
         raise ChatError(403, "may_not_approve", "you may not answer for this call")
     if isinstance(answer, Approve) and answer.for_run and not asked.for_run:
         raise ChatError(422, "invalid_answer", "this question is about its call alone, not the run")
+    if isinstance(answer, LimitedApprove) and answer.for_run is True:
+        told = "you may approve exactly this call for the run, not the tool whatever its arguments"
+        raise ChatError(403, "may_not_approve", told)
     if isinstance(answer, Approve) and answer.arguments is not None:
         fault = await edit_fault(runner, state, asked, answer)
+        if fault is not None and fault.code is ErrorCode.APPROVAL_REQUIRED:
+            raise ChatError(403, "may_not_approve", "you may not answer with these arguments")
         if fault is not None:
             places = [f"{each.path or 'the arguments'}: {each.message}" for each in fault.details]
             raise ChatError(422, str(fault.code), "; ".join(places) or fault.message)

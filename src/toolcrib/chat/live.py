@@ -159,11 +159,15 @@ class _OpenThread:
 class LiveThreads:
     """Runs an agent for the threads of a store, and tells whoever watches.
 
-    `agent` is one whose calls a `CallKeeper` of that store keeps.
+    `agent` is one whose calls a `CallKeeper` of that store keeps. Whoever asks is `limited` if they
+    may approve some questions only.
     """
 
-    def __init__(self, agent: Agent, store: ThreadStore, keeper: CallKeeper) -> None:
+    def __init__(
+        self, agent: Agent, store: ThreadStore, keeper: CallKeeper, *, limited: bool
+    ) -> None:
         self._agent = agent
+        self._limited = limited
         self._store = store
         self._keeper = keeper
         self._open: dict[str, _OpenThread] = {}
@@ -178,7 +182,7 @@ class LiveThreads:
             return stored
         for turn in stored.turns:
             if self._is_lost(thread_id, turn):
-                shown = TurnView(turn.view, self._definition)
+                shown = TurnView(turn.view, self._definition, limited=self._limited)
                 await self._break_off(stored, shown, "interrupted")
         return await self.load(thread_id, owner)
 
@@ -224,7 +228,7 @@ class LiveThreads:
             raise no_thread()
         stored = await self.load(thread_id, caller.id)
         await self.renamed(thread_id, stored.title)
-        shown = TurnView(turn.view, self._definition)
+        shown = TurnView(turn.view, self._definition, limited=self._limited)
         try:
             await self._start(stored, shown, lambda session: session.stream(text, caller=caller))
         except Exception as error:  # such as a conversation that was saved with another key
@@ -247,7 +251,7 @@ class LiveThreads:
         turn, state, request = _asked(stored, approval_id)
         answer = as_asked(answer, request)
         await check_answer(self._agent.runner, state, request, answer, allowed)
-        shown = TurnView(turn.view, self._definition)
+        shown = TurnView(turn.view, self._definition, limited=self._limited)
         waiting = shown.snapshot()
         shown.answered(
             request.call_in(state.run_id), caller.id if isinstance(answer, Approve) else ""

@@ -87,7 +87,8 @@ class ShownReasoning(Veiled, msgspec.Struct, tag_field="kind", tag="reasoning"):
 
 
 class ShownQuestion(Veiled, msgspec.Struct):
-    """What a person is asked; `texts` has each argument as JSON, with all its digits."""
+    """What a person is asked; `texts` has each argument as JSON, with all its digits. With `for_run` a
+    yes may be to exactly this call for the rest of the run, with `for_tool` also to the whole tool."""
 
     veiled: ClassVar[tuple[str, ...]] = ("arguments",)
 
@@ -99,6 +100,7 @@ class ShownQuestion(Veiled, msgspec.Struct):
     asked_at: float
     expires_at: float
     for_run: bool
+    for_tool: bool
     schema: Json | None
 
 
@@ -203,16 +205,21 @@ class TurnView:
     """Follows the events of one run, and keeps the view of its turn.
 
     `operations` are relative to the turn. `definitions` gives a tool's definition by its name, or None.
+    Who is `limited` may approve some questions only, and so no whole tool.
     """
 
-    def __init__(self, turn: Json, definitions: Definitions) -> None:
+    def __init__(self, turn: Json, definitions: Definitions, *, limited: bool = False) -> None:
         self.turn = turn
         self._definitions = definitions
+        self._limited = limited
         self._parts: list[Json] = turn["parts"]
         self._calls = {p["id"]: at for at, p in enumerate(self._parts) if p["kind"] == "call"}
         self._pieces: list[str] = []  # of the last part's text, which has not got them yet
         self._speaks = False  # the last part is a text of a reply that has not ended
         self._questions: dict[str, Json] = {}  # by call, as long as the turn runs
+
+    def _question(self, request: ApprovalRequest, schema: JsonValue) -> Json:
+        return _question(request, schema, for_tool=request.for_run and not self._limited)
 
     def snapshot(self) -> Json:
         """Return the turn as it is now, shared with nobody."""
@@ -221,7 +228,7 @@ class TurnView:
 
     def ended(self, result: RunResult) -> tuple[TurnView, list[Operation]]:
         """Return the view as it is once the run is over, and what changes: this one stays as it is."""
-        later = TurnView(self.snapshot(), self._definitions)
+        later = TurnView(self.snapshot(), self._definitions, limited=self._limited)
         later._questions = dict(self._questions)
         return later, later.take(Done(result))
 
@@ -263,7 +270,7 @@ class TurnView:
                 return [*self._call(call_id, name), *self._change(call_id, changes)]
             case ApprovalRequested(request=asked, schema=schema):
                 call_id = asked.call_in(self.turn["run_id"])
-                self._questions[call_id] = _question(asked, schema)
+                self._questions[call_id] = self._question(asked, schema)
                 begun = self._call(call_id, asked.tool)
                 return [*begun, *self._change(call_id, {"state": "waiting"})]
             case ToolCallProgress(id=call_id, part=part):
@@ -434,7 +441,7 @@ class TurnView:
         for call_id, request in asked.items():  # of those that an agent asks, one after the other
             question = self._questions.get(call_id)
             if question is None or question["id"] != request.id:
-                question = _question(request, None)
+                question = self._question(request, None)
             if call_id in self._calls:
                 made += self._change(call_id, {"state": "waiting", "approval": question})
         return made
@@ -565,7 +572,7 @@ def _rounded(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _question(request: ApprovalRequest, schema: JsonValue) -> Json:
+def _question(request: ApprovalRequest, schema: JsonValue, *, for_tool: bool) -> Json:
     """Return what a person needs to answer a question. Its arguments are never cut: they are what the
     answer is about."""
     return {
@@ -577,6 +584,7 @@ def _question(request: ApprovalRequest, schema: JsonValue) -> Json:
         "asked_at": request.asked_at,
         "expires_at": request.expires_at,
         "for_run": request.for_run,
+        "for_tool": for_tool,
         "schema": schema,
     }
 

@@ -27,8 +27,9 @@ from toolcrib.cli.options import (
     log_to_write,
 )
 from toolcrib.cli.render import err, printable
+from toolcrib.doors import anything
 from toolcrib.runner import ToolRunner
-from toolcrib.values.decision import ApprovalRequest, Caller
+from toolcrib.values.decision import Caller
 from toolcrib.values.json import keyed_digest
 
 _EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104  no name under which anybody is reached
@@ -110,7 +111,7 @@ def serve(  # noqa: PLR0913  the options of a command
     given = os.environ.get(TOKEN)
     server = mcp.mcp_server(
         runner,
-        may_approve=_everybody if elicit else None,
+        may_approve=anything if elicit else None,
         caller=lambda token: Caller("mcp") if token is None else mcp.caller_of(token),
         state_key=None if given is None else keyed_digest(given.encode(), "state of MCP requests"),
     )
@@ -135,10 +136,6 @@ def serve(  # noqa: PLR0913  the options of a command
     )
     asyncio.run(_serve_http(served, listening, log))
     return 0
-
-
-def _everybody(_caller: Caller, _request: ApprovalRequest) -> bool:
-    return True
 
 
 def _listening(given: str) -> tuple[socket.socket, str]:

@@ -6,7 +6,8 @@ under that id, so that it can be an answer to nothing else.
 Only an answer is an answer: a yes is an `Approve` with a name, a no is a `Refuse`, and all else, an
 exception included, is `approval_failed`, and the approver's author is told. Only while its store cannot
 be used, the call waits. Nothing is recorded as a person's no that no person said, and nothing but a
-clear yes to this very question lets a call run.
+clear yes to this very question lets a call run. Who may approve some questions only is held to that by
+the arguments that will run, whichever were asked about.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from toolcrib.values.decision import (
     Ask,
     Caller,
     KeepingApprover,
+    LimitedApprove,
     OuterCall,
     Refuse,
 )
@@ -82,6 +84,9 @@ _ANEW = (
     " asked about: it has no JSON that gives it back."
 )
 
+_BEYOND = (
+    "Whoever answered may not approve the arguments that they gave instead. The call did not run."
+)
 _MASKED_PART = (
     f"The edit has {MASK} within a secret argument. That stands for such an argument as a whole, not"
     " for a part of it: nothing of a secret was shown. The call did not run."
@@ -224,7 +229,10 @@ def checked_answer(answer: object) -> Answer:
     arguments, for_run = answer.arguments, answer.for_run
     if not isinstance(for_run, bool) and (not isinstance(for_run, str) or for_run != "exactly"):
         raise NotAnAnswer('Approve(for_run=…) is True, False or "exactly"')
-    return Approve(by, None if arguments is None else _checked_arguments(arguments, by), for_run)
+    if isinstance(answer, LimitedApprove) and for_run is True:
+        raise NotAnAnswer("who may approve some questions only approves no whole tool for a run")
+    arguments = None if arguments is None else _checked_arguments(arguments, by)
+    return msgspec.structs.replace(answer, by=by, arguments=arguments, for_run=for_run)
 
 
 def _checked_arguments(arguments: object, by: str) -> JsonObject:
@@ -315,11 +323,16 @@ def edit_of(hydrated: Hydrated, answer: Answer) -> JsonObject | None:
 
 
 def approved_call(
-    hydrated: Hydrated, answer: Answer, catalog: Catalog, hook: ExceptionHook
+    hydrated: Hydrated,
+    answer: Answer,
+    catalog: Catalog,
+    hook: ExceptionHook,
+    *,
+    asked: ApprovalRequest,
 ) -> HydrationResult:
     """Return the call that may run: `hydrated` itself, or, hydrated anew, with the other
-    arguments that somebody put in place of its own; Rejected if these do not fit. `hook` is given
-    what the author's code raises then. Raises Stopped."""
+    arguments that somebody put in place of its own; Rejected if these do not fit. `asked` is the
+    question; `hook` is given what the author's code raises then. Raises Stopped."""
     if isinstance(answer, Refuse):
         raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
     made = hydrated.building.made
@@ -328,7 +341,27 @@ def approved_call(
     edit = edit_of(hydrated, answer)
     if answer.arguments is not None and masks_a_part(hydrated.definition, answer.arguments):
         raise Stopped(CallError.of(ErrorCode.INVALID_ARGUMENTS, _MASKED_PART))
-    return hydrated if edit is None else edited_call(edit, hydrated, catalog, hook)
+    if edit is None:
+        return hydrated
+    approved = edited_call(edit, hydrated, catalog, hook)
+    if (
+        isinstance(answer, LimitedApprove)
+        and isinstance(approved, Hydrated)
+        and not answer.may(_asked_about(approved, asked))
+    ):
+        raise Stopped(CallError.of(ErrorCode.APPROVAL_REQUIRED, _BEYOND))
+    return approved
+
+
+def _asked_about(approved: Hydrated, asked: ApprovalRequest) -> ApprovalRequest:
+    """Return the question as if it had been about the arguments that an edit made of it."""
+    definition = approved.definition
+    return msgspec.structs.replace(
+        asked,
+        arguments=masked_arguments(definition, approved.arguments),
+        defaults=masked_places(definition, approved.defaults),
+        arguments_digest="" if definition.secret else f"sha256:{sha256_hex(approved.canonical)}",
+    )
 
 
 def _own_request(request: ApprovalRequest) -> ApprovalRequest:

@@ -113,6 +113,7 @@ from toolcrib.values.record import (
     SuspendedCall,
     ToolInvocationRecord,
     Waiting,
+    is_final,
 )
 
 State: TypeAlias = Literal[
@@ -202,6 +203,7 @@ class Call(Veiled, msgspec.Struct):
     value_json: bytes | None = None  # of the tool's value, when it has run
     mark: Fingerprint = ("", "", None, "")  # with which it has claimed its key
     approval: tuple[ApprovalRequest, Approve] | None = None  # with which it may begin
+    answered: bool = False  # its question was, beforehand
     late: Completed | Failed | None = None  # how its tool ended that was left behind
     ended_late: bool = False
 
@@ -221,6 +223,7 @@ class Call(Veiled, msgspec.Struct):
             facts.notes += stopped.notes
             outcome = self.ended(stopped.error, stopped.told)
             body, late = stopped.body, stopped.late
+            self._keep_answered(outcome)
         except GeneratorExit:  # the loop is gone: nothing can be awaited any more
             self._settle(facts.failed(CallError.of(ErrorCode.CANCELLED)))
             raise
@@ -668,6 +671,7 @@ class Call(Veiled, msgspec.Struct):
             raise Stopped(CallError.of(decision.code))
         request = self._request(hydrated, decision)
         facts.approval_id = request.id
+        await self._use_up(request)
         try:
             answer = await answer_to(
                 request,
@@ -684,7 +688,9 @@ class Call(Veiled, msgspec.Struct):
         facts.approved_by = answer.by
         facts.refusal = answer.reason if isinstance(answer, Refuse) else ""
         facts.edit = "none" if edit_of(hydrated, answer) is None else "unfit"  # until it is taken
-        approved = approved_call(hydrated, answer, setup.catalog, setup.reporter.debug)
+        approved = approved_call(
+            hydrated, answer, setup.catalog, setup.reporter.debug, asked=request
+        )
         if approved is not hydrated:
             facts.take_edit(approved)
         if isinstance(approved, Rejected):
@@ -699,9 +705,26 @@ class Call(Veiled, msgspec.Struct):
             self._take_yes(approved, answer, request)
         return approved
 
+    async def _use_up(self, request: ApprovalRequest) -> None:
+        """Take a question that was answered beforehand for that. Raises Stopped where it had been, and
+        the call ended by that answer before its tool began: another answer comes too late."""
+        if request.id not in self.scope.answers:
+            return
+        self.answered = True
+        error = self.setup.cache.answered.get(request.id)
+        if error is None:
+            error = await self.setup.write_ahead.answered(request.id, self.facts)
+        if error is not None:
+            raise Stopped(error)
+
+    def _keep_answered(self, outcome: Failed) -> None:
+        """Remember how a call ended by an answer, before its tool began."""
+        if self.answered and self.state != "begun" and is_final(outcome.record):
+            self.setup.cache.keep_answered(outcome.record.approval_id, outcome.error)
+
     def _take_yes(self, hydrated: Hydrated, answer: Approve, request: ApprovalRequest) -> None:
         """Remember a yes: to the tool, or to exactly this call of it, for the rest of the run."""
-        self.approval = request, answer
+        self.approval = request, Approve(answer.by, answer.arguments, answer.for_run)
         if not answer.for_run:
             return
         tally, digest, caller = self.scope.tally, hydrated.definition.digest, self.context.caller.id

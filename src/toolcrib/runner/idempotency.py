@@ -165,6 +165,7 @@ class IdempotencyCache:
         self._unwritten: set[str] = set()
         self._lock = threading.Lock()
         self.pins: dict[str, tuple[ToolCall, str, FactoryValues]] = {}
+        self.answered: dict[str, CallError] = {}
 
     def pin(self, key: str, call: ToolCall, caller: str, pinned: FactoryMade | None) -> None:
         """Keep the values of default factories of a call that waits: they run once a call."""
@@ -174,6 +175,14 @@ class IdempotencyCache:
         with self._lock:
             while len(self.pins) > self._limit:
                 del self.pins[next(iter(self.pins))]
+
+    def keep_answered(self, request_id: str, error: CallError) -> None:
+        """Keep how a call ended by the answer to its question, before its tool began: a question that
+        was answered is used up."""
+        self.answered[request_id] = error
+        with self._lock:
+            while len(self.answered) > MAX_EVICTED:
+                del self.answered[next(iter(self.answered))]
 
     def pinned(self, run_id: str, call: ToolCall, caller: str) -> FactoryValues | None:
         """Return the values that were pinned for this very call, if it waited here before."""
@@ -314,6 +323,26 @@ class WriteAhead:
                 raise
             raise NotRecorded(as_failure(raised)) from None
         return _judged(known, key, facts, hydrated)
+
+    async def answered(self, request_id: str, facts: CallFacts) -> CallError | None:
+        """Return how a call ended by an answer to this question, if a log that can be searched for its
+        calls knows of one. Raises NotRecorded."""
+        last = getattr(self.ledger, "last", None)
+        if last is None:
+            return None
+        asked, cancels = facts.record("started"), cancel_requests()
+        try:
+            found = await last(asked.id, run_id=asked.run_id)
+        except NOT_ITS_OWN:
+            raise
+        except BaseException as raised:  # a ledger may raise anything
+            if is_stop(raised, cancels):
+                raise
+            raise NotRecorded(as_failure(raised)) from None
+        known = None if found is None else found.record
+        if known is None or known.approval_id != request_id or known.approved_by is None:
+            return None
+        return known.error if is_final(known) else None
 
     async def begin(
         self, key: str, facts: CallFacts, hydrated: Hydrated, recorder: Recorder

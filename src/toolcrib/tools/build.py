@@ -373,7 +373,7 @@ def build_definition(
         )
     if options.no_schema_mode is not None and options.no_schema_mode not in MODES:
         raise DefinitionError(f"tool '{name}': no_schema_mode is one of {', '.join(MODES)}")
-    said = _annotations(name, options.annotations) if options.annotations else _NOTHING_SAID
+    said = annotations_said(name, options.annotations) if options.annotations else _NOTHING_SAID
     output_schema = None if output is None else output.schema
     described = _description(name, options.description or description)
     if options.is_own and not described.strip():
@@ -494,7 +494,8 @@ class _Said(NamedTuple):
 _NOTHING_SAID = _Said(Annotations(), (), None)
 
 
-def _annotations(name: str, given: AnnotationOptions) -> _Said:
+def annotations_said(name: str, given: AnnotationOptions) -> _Said:
+    """Return the annotations that an author gives to a tool. Raises DefinitionError."""
     apart = ("tags", "strict", "marks")
     rest: dict[str, Any] = {key: value for key, value in given.items() if key not in apart}
     unknown = rest.keys() - (set(Annotations.__struct_fields__) - {"marks_json"})

@@ -144,6 +144,16 @@ class Approve(Checked, Veiled, msgspec.Struct, frozen=True, tag="approve"):
     for_run: ForRun = False
 
 
+class LimitedApprove(Approve, frozen=True, kw_only=True):
+    """A yes of somebody who may approve some questions only: those that `may` says True to.
+
+    It is asked about the question with the arguments that will run, where the yes has others than were
+    asked about. Such a yes is never to a whole tool, whose further calls nobody has asked about.
+    """
+
+    may: Callable[[ApprovalRequest], bool]
+
+
 class Refuse(Checked, msgspec.Struct, frozen=True, tag="refuse"):
     """Says no. The reason is for the record; the model learns that it was refused, not why."""
 

@@ -500,7 +500,9 @@ class Ledger(Protocol):
     """A sink that also keeps calls from running twice, in whichever process: an audit log is one.
 
     A ledger may have a method `mac(*parts: str) -> str`, a digest of texts made with a key of its own:
-    it tells two calls with different secrets under one key apart, in whichever process.
+    it tells two calls with different secrets under one key apart, in whichever process. It may have an
+    `async` method `last(call_id, *, run_id)`, which gives what tells what became of a call, with its
+    `record`, or None: so a call that ended by an answer is known, which had no key.
 
     A final outcome is final: what is written under its key later adds to it (see `standing`).
     """

@@ -34,7 +34,9 @@ export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval 
     setReason(null);
     card.current?.focus();
   };
-  const covers = asked.for_run && <Covers tool={call.name} value={forRun} onChange={setForRun} />;
+  const covers = asked.for_run && (
+    <Covers tool={call.name} whole={asked.for_tool !== false} value={forRun} onChange={setForRun} />
+  );
   const expires = asked.expires_at === null ? null : new Date(asked.expires_at * 1000);
   return (
     <section className="approval" aria-label={`Approval of ${call.name}`} ref={card} tabIndex={-1}>
@@ -115,12 +117,14 @@ export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval 
 
 interface CoversProps {
   tool: string;
+  /** Whether it may be the whole tool. */
+  whole: boolean;
   value: ForRun;
   onChange: (value: ForRun) => void;
 }
 
 /** What a yes covers: this call, or further ones for the rest of the answer, too. */
-function Covers({ tool, value, onChange }: CoversProps) {
+function Covers({ tool, whole, value, onChange }: CoversProps) {
   const id = useId();
   const choice = (each: ForRun) => ({
     type: "radio",
@@ -139,12 +143,14 @@ function Covers({ tool, value, onChange }: CoversProps) {
         <input {...choice("exactly")} />
         <span>exactly this call, for the rest of this answer</span>
       </label>
-      <label>
-        <input {...choice(true)} />
-        <span>
-          any call of <Visible text={tool} />, for the rest of this answer, whatever its arguments
-        </span>
-      </label>
+      {whole && (
+        <label>
+          <input {...choice(true)} />
+          <span>
+            any call of <Visible text={tool} />, for the rest of this answer, whatever its arguments
+          </span>
+        </label>
+      )}
       <p className="note" id={`${id}-note`}>
         What asks for another reason asks all the same.
       </p>

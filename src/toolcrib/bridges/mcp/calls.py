@@ -12,7 +12,7 @@ import json
 import logging
 import secrets
 from contextlib import suppress
-from math import inf
+from math import inf, isfinite
 from typing import Any, TypeAlias, TypeGuard, assert_never
 
 import anyio
@@ -104,6 +104,14 @@ class OneCall:
                 self._progress.stop()
         return self.task.done()
 
+    @property
+    def unknown(self) -> Failed | None:
+        """The outcome of a call that was cancelled while its tool went on: nobody knows how it ends."""
+        outcome = self._progress.outcome
+        cancelled = self.task.done() and self.task.cancelled()
+        unknown = isinstance(outcome, Failed) and outcome.error.code is ErrorCode.OUTCOME_UNKNOWN
+        return outcome if cancelled and isinstance(outcome, Failed) and unknown else None
+
     def final(self) -> types.CallToolResult:
         """Return the result of a call that no request waits for. Raises MCPError."""
         result = self.result()
@@ -114,7 +122,7 @@ class OneCall:
     def result(self) -> Result:
         """Return what the request ends with. Raises MCPError."""
         try:
-            outcome = self.task.result()
+            outcome = self.unknown or self.task.result()
         except asyncio.CancelledError:
             raise MCPError(INVALID_PARAMS, GONE) from None
         except Exception as raised:  # noqa: BLE001  a sink may raise anything
@@ -122,9 +130,10 @@ class OneCall:
             raise MCPError(INTERNAL_ERROR, _NOT_RECORDED) from None
         match outcome:
             case Waiting():
-                if self._approver.asked is None:  # nobody has answered in time
+                asked = self._approver.required()
+                if asked is None:  # nobody has answered in time
                     return refused(self.call, CallError.of(ErrorCode.APPROVAL_EXPIRED))
-                return self._approver.asked.required()
+                return asked
             case Failed(error=error) if error.code is ErrorCode.UNKNOWN_TOOL:
                 raise MCPError(INVALID_PARAMS, error.message)
             case Failed() if self.questions.missing is not None and self._client.modern:
@@ -198,6 +207,7 @@ class Progress:
         self._parts: asyncio.Queue[JsonValue] = asyncio.Queue(_MOST_PROGRESS)
         self._reached = -inf
         self._telling: asyncio.Task[None] | None = None
+        self.outcome: Outcome | None = None  # as it is recorded
 
     def progress(self, _call_id: str, part: JsonValue) -> None:
         if self._telling is None:
@@ -207,7 +217,8 @@ class Progress:
 
     def approval_requested(self, request: ApprovalRequest) -> None: ...
 
-    def finished(self, outcome: Outcome) -> None: ...
+    def finished(self, outcome: Outcome) -> None:
+        self.outcome = outcome
 
     async def told(self) -> None:
         """Wait until the client has been told all of it."""
@@ -223,8 +234,8 @@ class Progress:
             part = await self._parts.get()
             try:
                 await self._send(part)
-            except (MCPError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                LOGGER.debug("a client took no progress")
+            except Exception as raised:  # noqa: BLE001  its result is still to come, whatever that was
+                LOGGER.debug("a client took no progress (%s)", type(raised).__name__)
             finally:
                 self._parts.task_done()
 
@@ -244,4 +255,8 @@ class Progress:
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Return whether a value is a number that MCP has: no infinity, and none that no float can be."""
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    except OverflowError:
+        return False

@@ -21,12 +21,14 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from toolcrib.errors import ToolError
+from toolcrib.schema import compile_validator
 from toolcrib.tools import capability
 from toolcrib.values.context import CallContext
 
 PATIENCE = 600.0  # seconds that a user has to answer, where the tool's own time limit gives as many
 _CANNOT = "This client cannot do that: it has not declared {}."
 _NOBODY = "The client has not answered."
+_UNFIT = "What the client's user filled in does not fit the form."
 _NO_CLIENT = "The call comes from no MCP client, so nobody can be asked."
 
 AnswerT = TypeVar("AnswerT", types.ElicitResult, types.CreateMessageResult, types.ListRootsResult)
@@ -108,12 +110,17 @@ class McpClient:
         """Ask the client's user to fill in a form.
 
         `schema` is the JSON Schema of an object whose properties are texts, numbers, booleans and
-        choices. The answer's `action` says whether the user accepted; then `content` has the object.
+        choices. The answer's `action` says whether the user accepted; then `content` has the object,
+        which fits the schema. Raises ToolError where what the client gave does not.
         """
+        validator = compile_validator(dict(schema))
         if not has_forms(self.session):
             self._cannot(types.ClientCapabilities(elicitation=types.ElicitationCapability()))
         form = types.ElicitRequestFormParams(message=message, requested_schema=dict(schema))
-        return await self._ask(types.ElicitRequest(params=form), types.ElicitResult, key)
+        answer = await self._ask(types.ElicitRequest(params=form), types.ElicitResult, key)
+        if answer.action == "accept" and not validator.is_valid(answer.content or {}):
+            raise ToolError(_UNFIT)
+        return answer
 
     async def sample(
         self, wanted: types.CreateMessageRequestParams, *, key: str = ""

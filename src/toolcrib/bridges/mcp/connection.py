@@ -2,16 +2,18 @@
 
 Rule: the SDK's client is entered and left in one task, which this owns; whoever calls waits for it, in
 this event loop or in another one. What a call cannot know it does not say: if a session ends between a
-request and its answer, the outcome is unknown; it is sent again only where nothing was sent.
+request and its answer, the outcome is unknown; it is sent again only where nothing was sent. Once a
+server has said that its tools changed, no call is sent until they were listed anew. A secret that a
+server was given is hidden in what is told of it, whatever it says.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import suppress
-from math import isfinite
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,7 +21,7 @@ import mcp_types as types
 from mcp import Client, MCPError
 from mcp.client.session import ClientRequestContext, IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost
-from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp_types import CONNECTION_CLOSED
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import FileUrl, ValidationError
@@ -35,6 +37,7 @@ from toolcrib.bridges.mcp.transport import (
     HttpTransport,
     StdioTransport,
 )
+from toolcrib.clients.server import hidden, remembered
 from toolcrib.errors import OutcomeUnknown, SourceError, ToolError
 from toolcrib.runner.execute import until_done
 from toolcrib.values.context import CallContext
@@ -45,6 +48,8 @@ LOGGER = logging.getLogger("toolcrib.mcp")
 MOST_TOOLS = 10_000
 _MOST_PAGES = 1_000
 _AGAIN = 5.0  # seconds until a stream of changes is opened again, or tools are listed again
+_TO_LIST = 10.0  # seconds that a call waits for tools to be listed anew
+_FIRST_PAUSE = 0.1  # seconds until a server that changes at once is listed again; they double
 _LONGEST = 300  # characters of what a server said of itself, in an error
 _LONGEST_MESSAGE = 500  # characters of a message of progress
 _READ = {"name", "description", "input_schema", "output_schema", "annotations", "execution"}
@@ -53,6 +58,7 @@ CHANGED = (
     "The server has changed this tool since its definition was read here, so it was not called: a new "
     "snapshot of the catalog has the new definition."
 )
+LISTING = "The server says that its tools have changed, and does not list them. Nothing was called."
 LOST = "The server broke off during the call: nobody knows whether it did what was asked."
 NOT_REACHED = "The server cannot be reached. Nothing was sent to it."
 
@@ -70,18 +76,59 @@ class _Session:
     """Holds the state of one session: its client once it is open, and whether it has ended."""
 
     def __init__(self) -> None:
-        self.client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self.client: asyncio.Future[Client] = self._loop.create_future()
         self.over = False
-        self.stale = False  # its list of tools has changed
         self.news = asyncio.Event()
+        self.changed_at = 0.0
+        self.limit: asyncio.Timeout | None = None  # of what its owner waits for now
+        self._awaited: asyncio.Future[None] | None = None  # a listing that has to begin
+        self._running: asyncio.Future[None] | None = None  # one that has begun
+
+    @property
+    def listing(self) -> asyncio.Future[None] | None:
+        """The listing that says what the tools are now; None where the last one does."""
+        return self._awaited or self._running
 
     def end(self) -> None:
         self.over = True
         self.news.set()
+        for listing in (self._awaited, self._running):
+            if listing is not None and not listing.done():
+                listing.set_result(None)
+
+    @asynccontextmanager
+    async def within(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
+        """Let its owner wait so many seconds, or until it is left. Raises TimeoutError."""
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                self.limit = limit
+                yield limit
+        finally:
+            self.limit = None
+
+    def leave(self) -> None:
+        """End it, whatever its owner waits for."""
+        self.end()
+        if self.limit is not None:
+            self.limit.reschedule(self._loop.time())
+            self.limit = None
 
     def changed(self) -> None:
-        self.stale = True
+        if self._awaited is None:
+            self._awaited, self.changed_at = self._loop.create_future(), self._loop.time()
         self.news.set()
+
+    @contextmanager
+    def relisted(self) -> Iterator[None]:
+        """List the tools within this block: what has changed before it is known after it."""
+        self._running, self._awaited = self._awaited, None
+        try:
+            yield
+        finally:
+            if self._running is not None and not self._running.done():
+                self._running.set_result(None)
+            self._running = None
 
 
 class Connection:
@@ -90,6 +137,8 @@ class Connection:
     def __init__(self, server: Server, options: SessionOptions, *, name: str) -> None:
         self.name = name
         self.tools: tuple[types.Tool, ...] = ()
+        self.malformed: dict[str, str] = {}  # tools that are none, and why, by what they are called
+        self._sent: tuple[str, ...] = ()  # secrets that `auth` and the headers have sent
         self._digests: dict[str, str] = {}
         self._as_tasks: frozenset[str] = frozenset()
         self._server = server
@@ -110,7 +159,7 @@ class Connection:
         self._closed = True
         self._wanted.set()
         if self._session is not None:
-            self._session.end()
+            self._session.leave()
         if self._owner is not None:
             cancelled = await until_done(self._owner)
             if cancelled is not None:
@@ -148,11 +197,11 @@ class Connection:
         *,
         again: bool = True,
     ) -> Any:
-        session, client = await self._reached()
+        session, client = await self._listed()
         if self.digest_of(tool) != read:
             raise ToolError(CHANGED, retryable=False)
         try:
-            return value_of(await self._sent(client, tool, context, arguments))
+            return value_of(await self._answer(client, tool, context, arguments), self.shown)
         except MCPError as error:
             if error.code == SESSION_GONE and again:  # the server has forgotten it, and did nothing
                 session.end()
@@ -161,7 +210,7 @@ class Connection:
         except (ValidationError, RuntimeError):
             raise ToolError(UNUSABLE) from None
 
-    async def _sent(
+    async def _answer(
         self, client: Client, tool: str, context: CallContext, arguments: dict[str, Any]
     ) -> types.CallToolResult:
         """Raises what the SDK raises."""
@@ -180,7 +229,19 @@ class Connection:
             return ToolError(UNUSABLE)
         if error.code == TOO_LARGE:
             return ToolError(f"The tool ran, but {error.message}.", retryable=False)
-        return reported_error(error.message)
+        return reported_error(self.shown(error.message))
+
+    async def _listed(self) -> tuple[_Session, Client]:
+        """Return an open session whose tools are known as they are now. Raises ToolError."""
+        session, client = await self._reached()
+        listing = session.listing
+        if listing is None:
+            return session, client
+        try:
+            await asyncio.wait_for(asyncio.shield(listing), _TO_LIST)
+        except TimeoutError:
+            raise ToolError(LISTING, retryable=True) from None
+        return await self._reached()
 
     async def _reached(self) -> tuple[_Session, Client]:
         """Return an open session, for a call. Raises ToolError."""
@@ -227,9 +288,9 @@ class Connection:
                 await self._hold(session, transport.connect())
             except asyncio.CancelledError:
                 raise
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  it is told to whoever waits
                 raised = error
-                LOGGER.debug("the session with %s ended", self.name, exc_info=error)
+                LOGGER.debug("the session with %s ended: %s", self.name, self._why(error, ""))
             finally:
                 session.end()
                 if not session.client.done():
@@ -240,7 +301,14 @@ class Connection:
     def _transport(self, session: _Session) -> StdioTransport | HttpTransport:
         if isinstance(self._server, StdioServer):
             return StdioTransport(self._server, session.end)
-        return HttpTransport(self._server)
+        return HttpTransport(self._server, self._remember)
+
+    def _remember(self, headers: Mapping[str, str]) -> None:
+        self._sent = remembered(self._sent, "", headers)
+
+    def shown(self, text: str) -> str:
+        """Return what a server says without the secrets that it was given."""
+        return hidden(text, (*self._server.secrets, *self._sent))
 
     async def _hold(self, session: _Session, streams: Any) -> None:
         """Open a session, list the tools, give it to whoever waits, and leave it when it is over."""
@@ -259,9 +327,10 @@ class Connection:
             extensions=extensions,
             **given,
         )
-        async with asyncio.timeout(self._options.seconds) as limit, client:
+        async with session.within(self._options.seconds) as limit, client:
             client.session.validate_tool_result = _by_us  # type: ignore[method-assign, assignment]
             await self._list(client)
+            session.limit = None
             limit.reschedule(None)
             session.client.set_result(client)
             listening = asyncio.ensure_future(_listen(client, session))
@@ -272,36 +341,58 @@ class Connection:
                 await asyncio.gather(listening, return_exceptions=True)
 
     async def _watch(self, session: _Session, client: Client) -> None:
-        """Wait until a session is over; list its tools anew whenever they have changed."""
+        """Wait until a session is over; list its tools anew whenever they have changed. A server that
+        changes as soon as it was listed is listed ever less often."""
+        listed, pause = -inf, 0.0
         while not session.over:
             await session.news.wait()
             session.news.clear()
-            if session.stale and not session.over:
-                session.stale = False
-                try:
-                    async with asyncio.timeout(self._options.seconds):
-                        await self._list(client)
-                except (MCPError, ValidationError, TimeoutError, SourceError) as error:
-                    LOGGER.warning("%s: its tools have changed, and cannot be listed", self.name)
-                    LOGGER.debug("%s", self.name, exc_info=error)
-                    self._digests.clear()  # what they are now, nobody knows
-                    self._loop.call_later(_AGAIN, session.changed)
+            if session.over or session.listing is None:
+                continue
+            at_once = session.changed_at - listed < _AGAIN
+            pause = min(max(2 * pause, _FIRST_PAUSE), _AGAIN) if at_once else 0.0
+            await self._pause(session, pause)
+            if not session.over:
+                with session.relisted():
+                    await self._relist(session, client)
+            listed = self._loop.time()
+
+    async def _pause(self, session: _Session, seconds: float) -> None:
+        """Wait, unless the session ends meanwhile."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not session.over:
+                    await session.news.wait()
+                    session.news.clear()
+
+    async def _relist(self, session: _Session, client: Client) -> None:
+        try:
+            async with session.within(self._options.seconds):
+                await self._list(client)
+        except (MCPError, ValidationError, TimeoutError, SourceError) as error:
+            if session.over:
+                return
+            LOGGER.warning("%s: its tools have changed, and cannot be listed", self.name)
+            LOGGER.debug("%s: %s", self.name, self._why(error, ""))
+            self._digests.clear()  # what they are now, nobody knows
+            self._loop.call_later(_AGAIN, session.changed)
 
     async def _list(self, client: Client) -> None:
         """Raises SourceError for a listing without end, and what the SDK raises."""
         tools: list[types.Tool] = []
         cursor: str | None = None
         pages = _MOST_PAGES if client.server_capabilities.tools is not None else 0
+        malformed: dict[str, str] = {}
         for _ in range(pages):
-            page = await client.list_tools(cursor=cursor)
+            page = await _page(client, cursor, malformed)
             tools += page.tools
             cursor = page.next_cursor
-            if not cursor or len(tools) > MOST_TOOLS:
+            if not cursor or len(tools) + len(malformed) > MOST_TOOLS:
                 break
-        if cursor or len(tools) > MOST_TOOLS:
+        if cursor or len(tools) + len(malformed) > MOST_TOOLS:
             raise SourceError(f"{self.name}: it lists more than {MOST_TOOLS:,} tools")
-        before, self._digests = self._digests, _digests(tools)
-        self.tools = tuple(tools)
+        before, self._digests = self._digests, _digests(tools) | dict.fromkeys(malformed, "")
+        self.tools, self.malformed = tuple(tools), malformed
         self._as_tasks = _called_as_tasks(client, tools)
         for name in before:
             if self.digest_of(name) != before[name]:
@@ -330,8 +421,54 @@ class Connection:
                 why = "it ended"
             case _:
                 why = f"{type(raised).__name__}: {raised}"
-        text = f"{why}: {told}" if told and told != why else why
+        text = self.shown(f"{why}: {told}" if told and told != why else why)
         return text[:_LONGEST].replace("\n", " ")
+
+
+async def _page(
+    client: Client, cursor: str | None, malformed: dict[str, str]
+) -> types.ListToolsResult:
+    """Return a page of a listing. What is no tool in it is left out, and why is told in `malformed`: to
+    the SDK it would make the whole page useless. Raises what the SDK raises."""
+    session = client.session
+    params = types.PaginatedRequestParams(cursor=cursor)
+    request = types.ListToolsRequest(params=params)
+    data: dict[str, Any] = request.model_dump(by_alias=True, mode="json", exclude_none=True)
+    options: CallOptions = {}
+    session._stamp(data, options)  # noqa: SLF001  its own way in would refuse the whole page
+    sent = session._dispatcher.send_raw_request  # noqa: SLF001
+    raw = await sent(data["method"], data.get("params"), options)
+    given, kept = raw.get("tools"), []
+    for at, tool in enumerate(given[: MOST_TOOLS + 1] if isinstance(given, list) else ()):
+        try:
+            types.Tool.model_validate(tool, by_name=False)
+        except ValidationError as error:
+            malformed[_called(tool, at)] = _fault(error)
+        else:
+            kept.append(tool)
+    whole = {
+        "tools": kept if isinstance(given, list) else given,
+        "nextCursor": raw.get("nextCursor"),
+    }
+    page = types.ListToolsResult.model_validate(whole, by_name=False)
+    named = [tool.name for tool in page.tools]
+    complete = cursor is None and page.next_cursor is None
+    page = session._absorb_tool_listing(page, complete=complete)  # noqa: SLF001  headers of its calls
+    for name in set(named) - {tool.name for tool in page.tools}:
+        malformed[name] = "an argument of it cannot be sent as the header that it names"
+    return page
+
+
+def _called(tool: object, at: int) -> str:
+    name = tool.get("name") if isinstance(tool, dict) else None
+    return encodable(name) if isinstance(name, str) and name else f"tool {at + 1} of a page"
+
+
+def _fault(error: ValidationError) -> str:
+    """Return where a definition is malformed, and nothing of what it says."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = "/".join(map(str, first["loc"]))
+    return f"its definition is malformed ({place}: {first['msg']})" if place else first["msg"]
 
 
 async def _listen(client: Client, session: _Session) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -22,13 +22,14 @@ from toolcrib.bridges.mcp.connection import Connection, SessionOptions
 from toolcrib.bridges.mcp.servers import Server, legal_name, named_servers, prefix_of
 from toolcrib.errors import CatalogError, DefinitionError, SourceError, did_you_mean
 from toolcrib.tools import Catalog
+from toolcrib.tools.build import annotations_said
 from toolcrib.tools.component import Tool
 from toolcrib.tools.decorator import tool_from_dict
 from toolcrib.tools.lock import Change, Lock, lock_catalog, read_lock, refuse_changes
 from toolcrib.tools.trust import Trusts
 from toolcrib.values.context import CallContext
 from toolcrib.values.definition import All, AnnotationOptions, ImportedForm
-from toolcrib.values.typed import check_each, names_wrong_types
+from toolcrib.values.typed import check_each, check_type, names_wrong_types
 
 LOGGER = logging.getLogger("toolcrib.mcp")
 _LONGEST = 500  # characters of why a tool was left out
@@ -82,12 +83,14 @@ def mcp_catalog(
 
     A server is a command, a URL, a `StdioServer`, an `HttpServer`, or the path of a file with
     `mcpServers`; a tool of such a file is called `server_tool`, by the server's name in it. The servers
-    are started when the block is entered, not before. Raises SourceError for what names no server.
+    are started when the block is entered, not before. Raises SourceError for what names no server, and
+    DefinitionError for marks that are none.
 
     `only` names the tools that are taken, by their names in the catalog or at the server. `visible` is
     what others than the model may see of results, for all tools or by name; left out, they see
-    nothing. `marks` and `trust` are those of `Catalog.from_definitions`. `lock` is the path of a lock
-    file: a tool whose definition differs from the locked one is refused.
+    nothing. `marks` and `trust` are those of `Catalog.from_definitions`, by the names that tools have
+    in the catalog. `lock` is the path of a lock file: a tool whose definition differs from the locked
+    one is refused.
 
     `roots` are folders that servers are told they may work in, `connect_seconds` is how long opening a
     session may take, and `client` has further keywords of the SDK's `Client`, such as
@@ -97,6 +100,9 @@ def mcp_catalog(
         raise SourceError("name a server: mcp_catalog('mcp-server-time')")
     if only is not None:
         check_each("only", only, str, "a list of names, such as ['read_file']")
+    for name, said in (marks or {}).items():
+        check_type("marks", said, Mapping, "a dictionary {name: {'requires_approval': True}}")
+        annotations_said(name, said)
     found: list[tuple[str, Server]] = []
     for each in servers:
         found += named_servers(each).items()
@@ -194,16 +200,34 @@ class McpCatalog:
             return listed
         return [one for one in listed if one.name in only or one.tool.name in only]
 
+    def _malformed(self) -> Iterator[tuple[LeftOut, str]]:
+        """Yield what is listed that is no tool, as far as the author takes it, and its name here."""
+        only = self._wishes.only
+        for prefix, server in self._connections:
+            for tool, why in server.malformed.items():
+                name = prefix_of(prefix) + legal_name(tool)
+                if only is None or name in only or tool in only:
+                    reason = server.shown(f"tool '{name}': {why}")[:_LONGEST]
+                    yield LeftOut(tool, server.name, reason), name
+
+    def _check_listed(self, here: set[str], there: set[str]) -> None:
+        """Raise CatalogError for a name of the author's that no tool has, here or at its server."""
+        for name in self._wishes.only or ():
+            if name not in here | there:
+                listed = [tool.name for _, server in self._connections for tool in server.tools]
+                raise CatalogError(f"no server lists '{name}'{did_you_mean(name, listed)}")
+        for name in self._wishes.marks.keys() - here:
+            raise CatalogError(f"marks for no tool: '{name}'{did_you_mean(name, sorted(here))}")
+
     def _taken(self) -> Catalog:
         """Return a catalog of what the servers list now. Raises CatalogError."""
         wishes, wanted = self._wishes, self._wanted()
-        known = {each for one in wanted for each in (one.name, one.tool.name)}
-        for name in wishes.only or ():
-            if name not in known:
-                listed = [tool.name for _, server in self._connections for tool in server.tools]
-                raise CatalogError(f"no server lists '{name}'{did_you_mean(name, listed)}")
+        malformed = list(self._malformed())
+        here = {*(one.name for one in wanted), *(name for _, name in malformed)}
+        there = {*(one.tool.name for one in wanted), *(one.tool for one, _ in malformed)}
+        self._check_listed(here, there)
         tools: list[Catalog] = []
-        left_out: list[LeftOut] = []
+        left_out = [one for one, _ in malformed]
         taken: dict[str, _Listed] = {}
         for one in wanted:
             other = taken.get(one.name)
@@ -218,9 +242,8 @@ class McpCatalog:
             try:
                 tool = self._tool(one)
             except (DefinitionError, ValueError) as error:
-                reason = str(error)[:_LONGEST]
+                reason = one.connection.shown(str(error))[:_LONGEST]
                 left_out.append(LeftOut(one.tool.name, one.connection.name, reason))
-                LOGGER.warning("%s: left out: %s", one.connection.name, reason)
             else:
                 tools.append(Catalog([tool], source=one.connection.name))
         catalog = Catalog(tools)
@@ -230,6 +253,8 @@ class McpCatalog:
             refuse_changes(_unread(catalog, lock), wishes.lock)
         if wishes.trust:
             catalog = catalog.trusting(wishes.trust, lock=lock)
+        for each in left_out:
+            LOGGER.warning("%s: left out: %s", each.server, each.reason)
         self.left_out = tuple(left_out)
         self._snapshot = taken
         self._read = {name: one.digest for name, one in taken.items()}

@@ -6,24 +6,29 @@ any case, so that no page in a browser reaches a server on its user's machine (D
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from mcp.server.auth.provider import AccessToken, TokenVerifier, principal_components
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.lowlevel import Server
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp_types import INTERNAL_ERROR
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from toolcrib.doors import check_token, is_this_machine
+from toolcrib.doors import check_token, host_in, is_this_machine
 from toolcrib.values.decision import ANONYMOUS, Caller
 from toolcrib.values.typed import check_each, names_wrong_types
 
+ENDED = "The server ends: the call was broken off, and its record says how."
 _HERE = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -89,9 +94,54 @@ def http_app(
         auth=auth,
         token_verifier=token_verifier,
     )
+    app.user_middleware.append(Middleware(_Named))
     if token_verifier is None:
         app.user_middleware.append(Middleware(_OnlyHere))
+    app.user_middleware.insert(0, Middleware(_Answered))
     return app
+
+
+class _Named:
+    """Refuses a name whose port is none: the SDK's `host:*` is any text that begins with `host:`."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        host, origin = headers.get("host", ""), headers.get("origin", "")
+        app = self._app
+        if host_in(host) is None:
+            app = PlainTextResponse("Invalid Host header", 421)
+        elif host_in(origin.partition("://")[2]) is None:
+            app = PlainTextResponse("Invalid Origin header", 403)
+        await app(scope, receive, send)
+
+
+class _Answered:
+    """Answers a request that is broken off as the process ends with an error of JSON-RPC: what serves
+    ASGI would say that the server has failed."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = False
+
+        async def note(message: Message) -> None:
+            nonlocal began
+            began = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, note)
+        except asyncio.CancelledError:
+            if scope["type"] == "http" and not began:
+                error = {"code": INTERNAL_ERROR, "message": ENDED}
+                told = {"jsonrpc": "2.0", "id": None, "error": error}
+                with suppress(OSError):
+                    await JSONResponse(told, 503)(scope, receive, send)
+            raise
 
 
 class _OnlyHere:

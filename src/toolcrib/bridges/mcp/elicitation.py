@@ -1,6 +1,7 @@
 """Approvals by elicitation: the client's own user is asked, where the author lets that client approve.
 
-Rule: who makes a call approves it only if `may_approve` says so, of this caller and of this question.
+Rule: who makes a call approves it only if `may_approve` says so, of this caller and of this question
+with the arguments that will run: of those that an answer puts in place of others, too.
 Anything but a clear yes is a no, and who dismisses the question has not answered. The answer is one to
 exactly what was asked: the runner holds it against the call once more before the tool runs. Up to
 protocol 2025-11-25 the client is asked within the call; from 2026-07-28 on a call that needs an answer
@@ -11,19 +12,20 @@ sealed: a client can neither read nor change it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, ClassVar, TypeAlias
 
 import mcp_types as types
 import msgspec
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from toolcrib.approvals import shown_request
 from toolcrib.bridges.mcp.client import has_forms
-from toolcrib.doors import MayApprove, says_yes
+from toolcrib.doors import MayApprove, anything, says_yes, yes_of
 from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.failures import log_raised
 from toolcrib.hydration import parse_arguments
@@ -52,6 +54,10 @@ CANNOT_ASK = (
     "The call needs an approval, and this client cannot ask its user for it (it has no elicitation). "
     "It did not run."
 )
+NO_ANSWER = (
+    "The call needs an approval, and the client gave an error, or no answer, when it was asked for it. "
+    "It did not run."
+)
 DISMISSED = "The call needs an approval, and the client's user has not answered. It did not run."
 _AGAIN = 1.0  # seconds after which whoever answers later is asked once more
 
@@ -70,11 +76,6 @@ class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
     def tally(self) -> RunTally:
         """A tally of its run, for a process that does not know it."""
         return RunTally(self.request.run_id, self.nonce)
-
-    def required(self) -> types.InputRequiredResult:
-        """Return what the call ends with."""
-        asked: types.InputRequests = {KEY: types.ElicitRequest(params=form_of(self.request))}
-        return types.InputRequiredResult(input_requests=asked, request_state=written(self))
 
     @staticmethod
     def said(responses: types.InputResponses | None) -> types.ElicitResult | None:
@@ -125,7 +126,7 @@ class ClientApprover:
         self._request_id = context.request_id
         self._caller = caller
         self._tally = tally
-        self._may_approve = may_approve
+        self._may_approve = may_approve or _nothing
         self._other = other
         self._pinned = pinned
         self.asked: Asked | None = None
@@ -140,7 +141,7 @@ class ClientApprover:
         self._dismissed = given is not None and given.action == "cancel"
         if given is None or self._dismissed or not self.allows(request):
             return {}
-        return {request.id: answer_of(given, request, self._caller.id)}
+        return {request.id: self._answer_of(given, request)}
 
     async def __call__(self, request: ApprovalRequest) -> Answer | None:
         """Raises ApprovalError where nobody can be asked."""
@@ -162,16 +163,38 @@ class ClientApprover:
         if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
             self.asked = Asked(request, self._tally.nonce, pinned)
             return None
-        form = form_of(request)
+        form = self._form_of(request)
         try:
             given = await self._session.elicit_form(
                 form.message, form.requested_schema, self._request_id
             )
-        except (MCPError, ValidationError):  # it cannot, after all, or has gone
-            raise self._unanswered(CANNOT_ASK) from None
+        except MCPError as error:  # it cannot, after all, or has gone
+            cannot = error.code == METHOD_NOT_FOUND
+            raise self._unanswered(CANNOT_ASK if cannot else NO_ANSWER) from None
+        except ValidationError:
+            raise self._unanswered(NO_ANSWER) from None
         if given.action == "cancel":
             raise self._unanswered(DISMISSED)
-        return answer_of(given, request, self._caller.id)
+        return self._answer_of(given, request)
+
+    def required(self) -> types.InputRequiredResult | None:
+        """Return the question that the call ends with, None without one."""
+        if self.asked is None:
+            return None
+        form = types.ElicitRequest(params=self._form_of(self.asked.request))
+        return types.InputRequiredResult(
+            input_requests={KEY: form}, request_state=written(self.asked)
+        )
+
+    def _form_of(self, request: ApprovalRequest) -> types.ElicitRequestFormParams:
+        return form_of(request, offered(request, self._may_approve))
+
+    def _answer_of(self, given: types.ElicitResult, request: ApprovalRequest) -> Answer:
+        """Return what an answered form says, as far as this caller may say it."""
+        answer = answer_of(given, offered(request, self._may_approve), self._caller.id)
+        if isinstance(answer, Refuse):
+            return answer
+        return yes_of(self._may_approve, self._caller, answer.arguments, answer.for_run)
 
     def _unanswered(self, why: str) -> ApprovalError:
         self.why_not = why
@@ -179,8 +202,6 @@ class ClientApprover:
 
     def allows(self, request: ApprovalRequest) -> bool:
         """Return whether the author lets this caller answer this question; no where that fails."""
-        if self._may_approve is None:
-            return False
         try:
             return says_yes(self._may_approve, self._caller, request)
         except Exception as raised:  # noqa: BLE001  of the author
@@ -199,9 +220,25 @@ class ClientApprover:
             await asyncio.sleep(_AGAIN)
 
 
-def form_of(request: ApprovalRequest) -> types.ElicitRequestFormParams:
-    """Return the question as a client shows it: what would run, in ASCII, and why it is asked."""
-    answers = [NO, *(YES if request.for_run else ["yes"])]
+def _nothing(_caller: Caller, _request: ApprovalRequest) -> bool:
+    return False
+
+
+def offered(request: ApprovalRequest, may_approve: MayApprove) -> dict[str, ForRun]:
+    """Return what may be answered besides no. Who may approve some questions only is offered no yes to
+    a whole tool: nobody has asked about its further calls."""
+    whole = may_approve is anything
+    return {
+        text: for_run
+        for text, for_run in YES.items()
+        if for_run is False or (request.for_run and (whole or for_run is not True))
+    }
+
+
+def form_of(request: ApprovalRequest, yes: Mapping[str, ForRun]) -> types.ElicitRequestFormParams:
+    """Return the question as a client shows it: what would run, in ASCII, and why it is asked; `yes`
+    are the answers to offer besides no."""
+    answers = [NO, *yes]
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {
@@ -218,15 +255,16 @@ def form_of(request: ApprovalRequest) -> types.ElicitRequestFormParams:
     return types.ElicitRequestFormParams(message=message, requested_schema=schema)
 
 
-def answer_of(given: types.ElicitResult, request: ApprovalRequest, by: str) -> Answer:
-    """Return what an answered form says. Arguments that are no JSON object make it a no."""
+def answer_of(given: types.ElicitResult, yes: Mapping[str, ForRun], by: str) -> Answer:
+    """Return what an answered form says, where `yes` was offered besides no. Arguments that are no JSON
+    object make it a no."""
     content = given.content or {}
     said = content.get("answer")
     if given.action != "accept" or not isinstance(said, str) or said not in YES:
         return Refuse(f"the client's user said no ({given.action})", by=by)
-    for_run = YES[said]
-    if for_run and not request.for_run:
+    if said not in yes:
         return Refuse("the answer was none of those that were offered", by=by)
+    for_run = yes[said]
     other = content.get("arguments")
     if other is None or (isinstance(other, str) and not other.strip()):
         return Approve(by, for_run=for_run)

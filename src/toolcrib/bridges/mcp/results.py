@@ -7,6 +7,7 @@ else: the model reads it, to correct itself, and no record has it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, assert_never
 
 import mcp_types as types
@@ -21,11 +22,12 @@ _LONGEST = 20_000  # characters of an error that a model is told
 _ANY = "application/octet-stream"
 
 
-def value_of(result: types.CallToolResult) -> Any:
-    """Return what the tool gives. Raises ToolError for what the server calls an error."""
+def value_of(result: types.CallToolResult, shown: Callable[[str], str]) -> Any:
+    """Return what the tool gives. Raises ToolError for what the server calls an error, `shown` without
+    the secrets that the server was given."""
     if result.is_error:
         texts = [one.text for one in result.content if isinstance(one, types.TextContent)]
-        raise reported_error("\n".join(texts))
+        raise reported_error(shown("\n".join(texts)))
     try:
         parts = [_part(one) for one in result.content]
     except ValueError:

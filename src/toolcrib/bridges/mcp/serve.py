@@ -290,6 +290,7 @@ class McpServer:
         options = self.server.create_initialization_options()
         try:
             async with StandardInput(stop) as lines, stdio_server(lines) as (read, write):  # type: ignore[arg-type]
+                lines.answer_by(write)
                 with redirect_stdout(sys.stderr):
                     await self.server.run(read, write, options)
         except* (BrokenPipeError, ConnectionError):

@@ -52,7 +52,7 @@ class _Task:
         task = self.call.task
         if not task.done():
             return "input_required" if self.call.questions.open else "working"
-        if task.cancelled():
+        if task.cancelled() and self.call.unknown is None:
             return "cancelled"
         return "completed"
 

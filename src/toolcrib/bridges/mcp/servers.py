@@ -11,12 +11,14 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
 
+from toolcrib.clients.server import secrets_of
 from toolcrib.errors import SourceError, no_such
 from toolcrib.values.json import Veiled
 from toolcrib.values.typed import Checked
@@ -45,6 +47,11 @@ class StdioServer(Checked, Veiled, msgspec.Struct, frozen=True):
         """The command line, as messages name the server."""
         return shlex.join([self.command, *self.args])
 
+    @property
+    def secrets(self) -> list[str]:
+        """What no error and no log shows."""
+        return list(self.env.values())
+
 
 class HttpServer(Checked, Veiled, msgspec.Struct, frozen=True):
     """A server that speaks MCP's streamable HTTP at `url`; `headers` go with every request.
@@ -64,6 +71,11 @@ class HttpServer(Checked, Veiled, msgspec.Struct, frozen=True):
         secret."""
         parts = urlsplit(self.url)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+
+    @property
+    def secrets(self) -> list[str]:
+        """What no error and no log shows; what `auth` adds to a request comes to these."""
+        return secrets_of(self.url, self.headers)
 
 
 Server: TypeAlias = StdioServer | HttpServer
@@ -96,11 +108,13 @@ def read_servers(path: str | Path) -> dict[str, Server]:
     An entry has `command`, and perhaps `args`, `env` and `cwd`; or `url`, and perhaps `headers`. In
     them `${NAME}` is a variable of the environment, and `${NAME:-text}` is `text` if it is not set. An
     entry with `disabled: true` is left out, and further members are ignored. Raises SourceError for a
-    file that cannot be read or has no servers, and for an entry that names none.
+    file that cannot be read or has no servers, for an entry that names none, and for what may be meant
+    in two ways: a name twice, a command and a url, `disabled` that is neither true nor false.
     """
     path = Path(path)
     try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
+        found = json.loads(text, object_pairs_hook=partial(_once, path))
     except FileNotFoundError:
         raise SourceError(f"{path}: there is no such file") from None
     except OSError as error:
@@ -115,10 +129,23 @@ def read_servers(path: str | Path) -> dict[str, Server]:
         where = f"{path}: the server '{name}'"
         if not isinstance(entry, dict):
             raise SourceError(f"{where} is no object with a command or a url")
-        if entry.get("disabled") is not True:
+        disabled = entry.get("disabled", False)
+        if not isinstance(disabled, bool):
+            raise SourceError(f"{where}: disabled is true or false, without quotation marks")
+        if not disabled:
             made[name] = _server(entry, where)
     if not made:
         raise SourceError(f"{path}: each of its servers is disabled")
+    return made
+
+
+def _once(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises SourceError for a key that an object of the file has twice."""
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise SourceError(f"{path}: an object of it has '{twice}' twice: which one counts?")
     return made
 
 
@@ -133,6 +160,8 @@ def legal_name(name: str) -> str:
 
 
 def _server(entry: Mapping[str, Any], where: str) -> Server:
+    if "command" in entry and "url" in entry:
+        raise SourceError(f"{where} has a command and a url: leave one of them out")
     kind = entry.get("type", "stdio" if "command" in entry else "http")
     if kind == "sse":
         raise SourceError(f"{where} speaks HTTP with SSE, which MCP has replaced: use its http URL")

@@ -14,7 +14,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Any
@@ -63,7 +63,11 @@ class StdioTransport:
     def told(self) -> str:
         """The last line of what the program wrote to its standard error."""
         lines = self._said.decode("utf-8", "replace").strip().splitlines()
-        return lines[-1].strip() if lines else ""
+        last = lines[-1].strip() if lines else ""
+        cut = (
+            len(lines) == 1 and len(self._said) == _TAIL
+        )  # its first word may be a part of a secret
+        return last.partition(" ")[2] if cut else last
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:
@@ -236,10 +240,12 @@ def _close_pipes(process: asyncio.subprocess.Process) -> None:
 
 
 class HttpTransport:
-    """Reaches a server by HTTP; `told` is what went wrong with the last request, if something did."""
+    """Reaches a server by HTTP; `told` is what went wrong with the last request, if something did.
+    `sent` is given the headers of what was sent, to which `auth` may have added a secret."""
 
-    def __init__(self, server: HttpServer) -> None:
+    def __init__(self, server: HttpServer, sent: Callable[[Mapping[str, str]], None]) -> None:
         self._server = server
+        self._sent = sent
         self.told = ""
 
     @asynccontextmanager
@@ -251,7 +257,7 @@ class HttpTransport:
             auth=server.auth,
             timeout=httpx2.Timeout(_TO_CONNECT, read=None),  # a call has a time limit of its own
         )
-        client.tell = self._tell
+        client.tell, client.sent = self._tell, self._sent
         streams = streamable_http_client(
             server.url, http_client=client, max_sse_event_size=MAX_MESSAGE
         )
@@ -267,14 +273,20 @@ class _Client(httpx2.AsyncClient):
     `send` raises would end the whole session."""
 
     tell: Callable[[str], None]
+    sent: Callable[[Mapping[str, str]], None]
+
+    async def _send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        response = await super().send(request, **options)
+        self.sent(response.request.headers)
+        return response
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "DELETE":
             return await self._left(request, **options)
         if request.method != "POST":
-            return await super().send(request, **options)
+            return await self._send(request, **options)
         try:
-            response = await super().send(request, **options)
+            response = await self._send(request, **options)
             if response.status_code >= HTTPStatus.BAD_REQUEST:
                 return await self._refused(request, response)
             if response.headers.get("content-type", "").lower().startswith("application/json"):
@@ -288,7 +300,7 @@ class _Client(httpx2.AsyncClient):
     async def _left(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Leave a session, which the server may have forgotten."""
         with suppress(httpx2.TransportError):
-            response = await super().send(request, **options)
+            response = await self._send(request, **options)
             if response.status_code != HTTPStatus.NOT_FOUND:
                 return response
         return httpx2.Response(HTTPStatus.NO_CONTENT, request=request)
