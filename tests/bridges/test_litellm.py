@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from clients.exchanges import ADD, HI, answered, both, reply_of
 from rows import each_row
+from samples import sample
 from servers.anthropic import anthropic_server
 from servers.bedrock import bedrock_server
 from servers.gemini import gemini_server
@@ -178,7 +179,7 @@ async def test_a_stream_that_stops_before_its_reason_is_the_usual_error(
     async with serving([]) as server:
         whole = server.answer(TURN, number=1, stream=True)
     said = whole.body.index(_REASON[model])
-    stops = [*range(0, said, max(1, said // 60)), said]
+    stops = [*range(0, said, max(1, said // sample(60))), said]
     turns = [
         raw(whole.body[:at], content_type=whole.content_type) if clean else die_after(at, whole)
         for at in stops
@@ -642,6 +643,7 @@ async def test_a_reply_without_calls_and_a_cached_one(monkeypatch: pytest.Monkey
     assert (reply.text, reply.finish) == ("Hello.", "stop")
 
 
+@pytest.mark.exhaustive
 def test_it_asks_the_network_nothing_on_its_own() -> None:
     """LiteLLM fetches price lists and more in its import and its first requests, unless told not to."""
     code = (

@@ -222,6 +222,7 @@ def digest_of(catalog: Catalog, name: str) -> str:
     return imported.origin
 
 
+@pytest.mark.exhaustive
 @each_row("options", [(), ("--json",)])
 @each_row("mode", MODES)
 async def test_a_server_behind_http_that_dies_and_is_back(
@@ -502,6 +503,7 @@ async def changed(servers: McpCatalog) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.exhaustive
 async def test_a_lock_refuses_what_is_not_as_somebody_read_it(tmp_path: Path) -> None:
     lock, log = tmp_path / "toolcrib.lock", tmp_path / "log"
     async with mcp_catalog(odd(log)) as catalog:
@@ -523,6 +525,7 @@ async def test_a_lock_refuses_what_is_not_as_somebody_read_it(tmp_path: Path) ->
             pass
 
 
+@pytest.mark.exhaustive
 async def test_trust_in_a_changed_tool_has_lapsed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -536,6 +539,7 @@ async def test_trust_in_a_changed_tool_has_lapsed(
     assert "trust in 'echo' has lapsed" in caplog.text
 
 
+@pytest.mark.exhaustive
 async def test_a_server_that_is_another_one_after_it_died(tmp_path: Path) -> None:
     """What it has become is found when it is started again, and not called."""
     log, script = tmp_path / "log", tmp_path / "server"
@@ -604,6 +608,7 @@ async def test_one_server_that_cannot_be_reached_ends_the_others(tmp_path: Path)
     assert not any(map(is_alive, pids))
 
 
+@pytest.mark.exhaustive
 async def test_a_catalog_is_left_in_another_task_than_it_was_entered_in(tmp_path: Path) -> None:
     servers = mcp_catalog(odd(tmp_path / "log"))
     catalog = await asyncio.create_task(servers.__aenter__())
@@ -640,6 +645,7 @@ async def test_a_call_when_the_servers_event_loop_is_gone(tmp_path: Path) -> Non
     assert (failed.error.code, failed.error.message) == (ErrorCode.TOOL_ERROR, NOT_REACHED)
 
 
+@pytest.mark.exhaustive
 async def test_an_open_catalog_is_not_entered_again(tmp_path: Path) -> None:
     servers = mcp_catalog(odd(tmp_path / "log"))
     async with servers as catalog:

@@ -32,6 +32,7 @@ def toolcrib(
     return command
 
 
+@pytest.mark.exhaustive
 def test_a_server_is_listed_checked_locked_picked_from_and_called(
     toolcrib: Toolcrib, tmp_path: Path
 ) -> None:
@@ -57,6 +58,7 @@ def test_a_server_is_listed_checked_locked_picked_from_and_called(
     assert (code, "approval_required" in err) == (1, True)
 
 
+@pytest.mark.exhaustive
 def test_the_embedded_model_chats_with_a_servers_tools(
     toolcrib: Toolcrib, embedded_model: Path
 ) -> None:
@@ -69,6 +71,7 @@ def test_the_embedded_model_chats_with_a_servers_tools(
     assert "Asia/Tokyo" in told["text"]
 
 
+@pytest.mark.exhaustive
 def test_a_server_ends_with_its_command(toolcrib: Toolcrib, tmp_path: Path) -> None:
     log = tmp_path / "log"
     tools = f"mcp:{odd(log).name}"

@@ -100,6 +100,7 @@ async def test_what_tools_print_is_not_the_protocols(folder: Path) -> None:
             assert done.structured_content == {"nut": 0}  # nor has a tool read what is its
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -125,6 +126,7 @@ async def test_who_approves_is_said_on_the_command_line(
     assert record.get("approved_by") == (approved[options[0]] if options else None)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGINT", "end of input"])
 async def test_a_call_that_runs_when_it_ends_is_recorded(
     end: str, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -160,6 +162,7 @@ async def test_a_call_that_runs_when_it_ends_is_recorded(
     assert '"cancelled"' in capsys.readouterr().out
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_it_serves_by_http_whoever_has_the_token(
     number: signal.Signals, folder: Path
