@@ -234,6 +234,7 @@ class ApprovalError(ToolcribError):
     """
 
     asked_digest: str = ""
+    code: ErrorCode = ErrorCode.APPROVAL_FAILED
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.APPROVAL_FAILED) -> None:
         super().__init__(message)
@@ -262,6 +263,10 @@ class MissingExtraError(ToolcribError, ImportError):
     may have its name, or a library of the system may be missing.
     """
 
+    extra: str = ""
+    feature: str = ""
+    _why: str = ""
+
     def __init__(self, extra: str, feature: str) -> None:
         super().__init__(extra, feature)
         self.extra = extra
@@ -271,6 +276,8 @@ class MissingExtraError(ToolcribError, ImportError):
     @property
     def advice(self) -> str:
         """The sentence without anything of the machine, which models may read."""
+        if not self.extra:
+            return "An optional dependency is not installed."
         return f"{self.feature} needs an extra: pip install 'toolcrib[{self.extra}]'"
 
     def __str__(self) -> str:
@@ -353,8 +360,13 @@ class ToolError(Exception):
     Any other exception reaches neither: its text may hold secrets. `retryable` says whether the same
     call may be made again; left out, it may if its tool is marked `idempotent` or `read_only`. With a
     `model_text` the model reads that in place of `safe_text`, and no record has it: the words of a
-    server, which help the model and are nobody's here.
+    server, which help the model and are nobody's here. A class of the author's own that does not call
+    this constructor says nothing: its errors are told as any other exception is.
     """
+
+    safe_text: str = ""
+    retryable: bool | None = None
+    model_text: str = ""
 
     def __init__(
         self, safe_text: str, *, retryable: bool | None = None, model_text: str = ""

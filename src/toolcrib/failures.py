@@ -14,6 +14,7 @@ import logging
 import sysconfig
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 from toolcrib.errors import MissingExtraError, SchemaError, ToolError
 
@@ -27,9 +28,33 @@ class Explained(Exception):  # noqa: N818  a base: what happened is in the name 
     """An exception of toolcrib's own whose text holds no value, so that the log may say it."""
 
 
+class Words(NamedTuple):
+    """Holds what an author's error says, which a class of the author's own may have lost."""
+
+    text: str = ""
+    model_text: str = ""
+    retryable: bool | None = None
+
+
+def words_of(raised: BaseException) -> Words:
+    """Return what an error says of itself to the model: nothing where it is no ToolError, and of one
+    what is of the type that it has to be."""
+    if not isinstance(raised, ToolError):
+        return Words()
+    try:
+        text, told, again = raised.safe_text, raised.model_text, raised.retryable
+    except Exception:  # noqa: BLE001  properties of an author's class
+        return Words()
+    return Words(
+        text if isinstance(text, str) else "",
+        told if isinstance(told, str) else "",
+        again if isinstance(again, bool) else None,
+    )
+
+
 def log_raised(what: str, raised: BaseException) -> None:
     """Log that `what` (`tool 'pay'`) raised. An error with a text for the model says it elsewhere."""
-    if isinstance(raised, ToolError | MissingExtraError):
+    if isinstance(raised, MissingExtraError) or words_of(raised).text:
         return
     if isinstance(raised, Explained | SchemaError):
         LOGGER.warning("%s failed: %s", what, raised)

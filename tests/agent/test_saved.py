@@ -173,6 +173,12 @@ async def test_a_member_that_nobody_reads_is_refused_wherever_it_stands(key: byt
     twice = '{"run_id": "other", ' + json.dumps(state)[1:]
     with pytest.raises(SourceError, match="uplicate"):
         RunState.from_json(twice)
+    for record in state["records"]:  # within what is kept as it was written
+        assert record["arguments"]
+        text = json.dumps(state)
+        inner = json.dumps(record["arguments"])
+        with pytest.raises(SourceError, match="uplicate"):
+            RunState.from_json(text.replace(inner, '{"order": 1, "order": 2}'))
     session = agent(key=key).session()
     more = json.dumps({"messages": [], "offered": None, "turns": [], "signature": "", "more": 1})
     with pytest.raises(SourceError, match="not a saved session"):

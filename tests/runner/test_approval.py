@@ -805,6 +805,21 @@ async def test_a_mask_stands_for_a_whole_secret_argument_and_not_for_a_part(
     assert outcome.error.message.startswith("The edit has *** within a secret argument.")
 
 
+@each_row("user", ["ada", "bob"])
+async def test_a_mask_that_the_model_sent_and_a_person_wrote_again_is_a_persons_edit(
+    user: str,
+) -> None:
+    async def editor(_request: ApprovalRequest) -> Answer:
+        return Approve("grace", {"login": {"user": user, "keys": ["***"]}})
+
+    sink = MemorySink()
+    asked = ToolCall("1", "enter", '{"login": {"user": "ada", "keys": ["***"]}}')
+    outcome = await ToolRunner([enter], approver=editor, sinks=[sink]).exec(asked)
+    assert isinstance(outcome, Failed)
+    assert (sink.finished()[0].edited, outcome.error.retryable) == (True, False)
+    assert outcome.notice.startswith("Whoever approved this call changed its arguments")
+
+
 def no_longer(path: str) -> str:
     if path == "raises":
         raise KeyError(path)

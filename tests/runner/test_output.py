@@ -40,7 +40,6 @@ from toolcrib.runner.output import (
     own_copy,
     project,
     public_arguments,
-    public_bytes,
     public_places,
     redaction_missing,
     unmasked,
@@ -418,7 +417,6 @@ def test_the_text_of_public_arguments_holds_no_more_than_they_do(
     properties: dict[str, Any] = {"a": {}, "b": {}} if closed else {"a": {}}
     schema = json.dumps({"type": "object", "properties": properties, **rest})
     definition = ToolDefinition(name="t", description="", input_schema_json=schema, secret=secret)
-    assert orjson.loads(public_bytes(definition, b'{"a":1,"b":2}')) == shown
     assert public_arguments(definition, {"a": 1, "b": 2}) == shown
 
 

@@ -257,3 +257,40 @@ def test_no_name_gets_through_that_no_part_of_a_schema_says(draft: dict[str, str
             result = hydrate(ToolCall("c", "anything", json.dumps(sent)), thing)
             if not sent.keys() <= named(schema):
                 assert isinstance(result, Rejected), (schema, sent)
+
+
+@each_row("rest", [{}, {"additionalProperties": False}, {"unevaluatedProperties": False}])
+async def test_a_default_that_no_schema_names_is_seen_by_approvers_alone(
+    rest: dict[str, Any],
+) -> None:
+    """Not by records, nor by the model that is told which arguments a person wrote."""
+    asked = []
+
+    async def approver(request: ApprovalRequest) -> Approve:
+        asked.append(request.arguments)
+        return Approve(by="grace", arguments={**request.arguments, "cents": 5})
+
+    thing = tool(visible=ALL, input_schema=PLAIN | rest, requires_approval=True)(refund)
+    sink = MemorySink()
+    outcome = await ran(thing, {"order": 7, "cents": 1}, approver=approver, sinks=[sink])
+    assert isinstance(outcome, Completed)
+    assert asked == [{"order": 7, "cents": 1, "dry_run": True, "account": "shop"}]
+    assert RAN == [{"order": 7, "cents": 5, "dry_run": True, "account": "shop"}]
+    for record in sink.records:
+        assert record.arguments in ({"order": 7, "cents": 1}, {"order": 7, "cents": 5})
+        assert record.defaulted == ()
+    assert '{"cents":5,"order":7}' in outcome.notice
+    assert "shop" not in outcome.notice + msgspec.json.encode(outcome.record).decode()
+
+
+@each_row("combined", [{"anyOf": [{"required": ["order"]}, {"required": ["cents"]}]}, {"if": {}}])
+async def test_what_the_signature_needs_and_combined_schemas_may_leave_out(
+    combined: dict[str, Any],
+) -> None:
+    schema = {key: value for key, value in PLAIN.items() if key != "required"} | combined
+    outcome = await ran(tool(visible=ALL, input_schema=schema)(refund), {"cents": 1})
+    assert isinstance(outcome, Failed)
+    assert (outcome.error.code, RAN) == (ErrorCode.INVALID_ARGUMENTS, [])
+    assert [(each.path, each.message) for each in outcome.error.details] == [
+        ("", "the tool needs the property 'order'")
+    ]

@@ -445,8 +445,13 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
     recorded = Counter(record.name for record in state.records)
     missing = any(number > recorded[name] for name, number in tally.per_tool.items())
     yield "tally.per_tool", "not all calls that were made have a record", missing
-    inner = sum(tally.inner.per_tool.values()) != tally.inner.calls
-    yield "tally.inner", "it is not the number of the calls that were made", inner
+    inner = tally.inner
+    miscounted = sum(inner.per_tool.values()) != inner.calls
+    yield "tally.inner", "it is not the number of the calls that were made", miscounted
+    costs = sum(inner.cost_per_tool.values())
+    mistold = not math.isclose(inner.cost, costs, abs_tol=_ROUNDED)
+    uncalled = not inner.cost_per_tool.keys() <= inner.per_tool.keys()
+    yield "tally.inner", "it is not the cost of the calls that were made", mistold or uncalled
     completed = Counter(record.name for record in state.records if record.status == "completed")
     own = tally.calls - tally.inner.calls
     miscounted = own != sum(tally.per_tool.values()) or own < completed.total()

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from toolcrib.errors import ErrorCode, MissingExtraError, Stage, ToolError
-from toolcrib.failures import Explained, log_raised, log_refused
+from toolcrib.failures import Explained, log_raised, log_refused, words_of
 from toolcrib.hydration.parse import Parsed, ParseFailure, parse_arguments, read_short
 from toolcrib.schema.derive.factories import AddedDefaults, FactoryFailed, FactoryValues, Pinned
 from toolcrib.schema.derive.roundtrip import A_VALIDATOR, Noted, TooMuchWorkError
@@ -292,7 +292,7 @@ def built(
         raise
     except BaseException as raised:  # noqa: BLE001  an author's code, or a panic in Rust
         cause = raised.__cause__ if isinstance(raised, FactoryFailed) else raised
-        retryable = cause.retryable if isinstance(cause, ToolError) else None
+        retryable = words_of(cause or raised).retryable
         if stage is Stage.VALIDATE or not isinstance(raised, _REFUSALS):
             return None, _failed(raised, stage, failed), retryable
         return None, _refused(raised, tool, fresh(parsed.data), failed), retryable
@@ -327,15 +327,8 @@ def _failed(raised: BaseException, stage: Stage, failed: Failed) -> tuple[Hydrat
     failed(what, raised)
     if isinstance(raised, MissingExtraError):
         said = raised.advice
-    elif isinstance(raised, ToolError):
-        said = _text_of(raised) or said
+    said = sentence(words_of(raised).text) or said
     return (HydrationError(stage, ErrorCode.UNUSABLE_TOOL, said),)
-
-
-def _text_of(raised: ToolError) -> str:
-    """Return what an author says to the model; nothing where it is no text."""
-    said: object = raised.safe_text
-    return sentence(said) if isinstance(said, str) else ""
 
 
 def _violations(
@@ -429,7 +422,7 @@ def _refused(
     if isinstance(raised, TooMuchWorkError):
         return (_error(ErrorCode.TOO_LARGE, raised.text),)
     if isinstance(raised, ToolError):
-        said = _text_of(raised) or ErrorCode.INVALID_ARGUMENTS.info.text
+        said = sentence(words_of(raised).text) or ErrorCode.INVALID_ARGUMENTS.info.text
         return (HydrationError(Stage.INSTANTIATE, ErrorCode.INVALID_ARGUMENTS, said),)
     faults = raised.faults if isinstance(raised, NotAcceptedError) else value_faults(raised)
     places = [_path(where, arguments, tool.definition) for where, _ in faults]

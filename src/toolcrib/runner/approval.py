@@ -319,7 +319,7 @@ def edit_of(hydrated: Hydrated, answer: Answer) -> JsonObject | None:
         return None
     whole = unmasked(hydrated.definition, answer.arguments, hydrated.arguments)
     same = canonical_bytes(whole) == hydrated.canonical and not has_rounded(whole)
-    return None if same else whole
+    return None if same and not masks_a_part(hydrated.definition, answer.arguments) else whole
 
 
 def approved_call(
@@ -340,7 +340,7 @@ def approved_call(
         raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _ANEW))
     edit = edit_of(hydrated, answer)
     if answer.arguments is not None and masks_a_part(hydrated.definition, answer.arguments):
-        raise Stopped(CallError.of(ErrorCode.INVALID_ARGUMENTS, _MASKED_PART))
+        raise Stopped(CallError.of(ErrorCode.INVALID_ARGUMENTS, _MASKED_PART, retryable=False))
     if edit is None:
         return hydrated
     approved = edited_call(edit, hydrated, catalog, hook)

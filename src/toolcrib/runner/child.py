@@ -28,7 +28,7 @@ from toolcrib.errors import (
     ToolcribError,
     ToolError,
 )
-from toolcrib.failures import own_places
+from toolcrib.failures import own_places, words_of
 from toolcrib.runner import process
 from toolcrib.runner.output import NO_JSON, Unusable, json_text, not_json, too_large
 from toolcrib.runner.process import (
@@ -46,7 +46,6 @@ from toolcrib.runner.process import (
     Unguarded,
     frame,
 )
-from toolcrib.runner.stopped import model_text
 from toolcrib.schema.derive.factories import FactoryFailed, FactoryValues
 from toolcrib.tools import Tool
 from toolcrib.tools.build import ToolOptions
@@ -148,11 +147,11 @@ def _with_parts(text: bytes, content: ToolContent[Any], request: ProcessRequest)
 def _ending(raised: BaseException) -> Ending:
     if isinstance(raised, FactoryFailed) and raised.__cause__ is not None:
         raised = raised.__cause__
+    words = words_of(raised)
     match raised:
-        case ToolError() if isinstance(raised.safe_text, str):
-            own = raised.retryable
-            again = None if own is None else bool(own)
-            return SafeText(sentence(raised.safe_text), again, _kind_of(raised), model_text(raised))
+        case ToolError() if words.text or isinstance(raised, CapabilityError | OutcomeUnknown):
+            said = sentence(words.text)
+            return SafeText(said, words.retryable, _kind_of(raised), sentence(words.model_text))
         case MissingExtraError():
             return ExtraMissing(str(raised.extra), str(raised.feature))
         case Unusable():

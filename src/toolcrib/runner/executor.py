@@ -32,6 +32,7 @@ from toolcrib.errors import (
     OutcomeUnknown,
     ToolError,
 )
+from toolcrib.failures import words_of
 from toolcrib.hydration import OtherArguments, instance_of
 from toolcrib.runner.execute import (
     StillRunning,
@@ -291,10 +292,11 @@ class CapabilityFailed(Exception):  # noqa: N818  an outcome; it never leaves th
         again = again or not self._begun
         if isinstance(self.raised, MissingExtraError):
             return safe_error(self.raised, again=again)
-        if isinstance(self.raised, ToolError) and isinstance(self.raised.safe_text, str):
+        if isinstance(self.raised, ToolError):
             unknown = self._begun and isinstance(self.raised, OutcomeUnknown)
             kind = OutcomeUnknown if unknown else CapabilityError
-            told = kind(self.raised.safe_text, retryable=self.raised.retryable and again)
+            words = words_of(self.raised)
+            told = kind(words.text, retryable=words.retryable and again)
             return safe_error(told, again=again)
         return CallError.of(ErrorCode.CAPABILITY_ERROR, retryable=again)
 

@@ -349,19 +349,18 @@ def public_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonO
 
 
 def public_view(hydrated: Hydrated) -> tuple[bytes, tuple[str, ...]]:
-    """Return the public part of effective arguments as canonical JSON, and where defaults are in it."""
-    definition = hydrated.definition
-    if not definition.secret and definition.closed:
-        return hydrated.canonical, hydrated.defaults
-    shown = public_bytes(definition, hydrated.canonical)
-    return shown, public_places(definition, hydrated.defaults)
+    """Return the public part of effective arguments as canonical JSON, and where defaults are in it.
 
-
-def public_bytes(definition: ToolDefinition, canonical: bytes) -> bytes:
-    """Return the public part of effective arguments as canonical JSON."""
-    if not definition.secret and definition.closed:
-        return canonical
-    return canonical_bytes(public_arguments(definition, fresh(canonical)))
+    Of a schema that is closed nothing undeclared can be sent; defaults of the author's may be.
+    """
+    definition, defaults = hydrated.definition, hydrated.defaults
+    is_plain = not definition.secret and definition.closed
+    if is_plain and definition.pointers.issuperset(defaults):
+        return hydrated.canonical, defaults
+    places = public_places(definition, defaults)
+    if is_plain and len(places) == len(defaults):
+        return hydrated.canonical, defaults
+    return canonical_bytes(public_arguments(definition, fresh(hydrated.canonical))), places
 
 
 def public_places(definition: ToolDefinition | None, places: tuple[str, ...]) -> tuple[str, ...]:

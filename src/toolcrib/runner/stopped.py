@@ -14,7 +14,7 @@ from toolcrib.errors import (
     ToolcribError,
     ToolError,
 )
-from toolcrib.failures import log_raised
+from toolcrib.failures import log_raised, words_of
 from toolcrib.threads import Work, cancel_requests
 from toolcrib.values.call import Rejected, ToolCall
 from toolcrib.values.decision import ApprovalRequest
@@ -144,8 +144,7 @@ def rejection(rejected: Rejected) -> CallError:
 
 def model_text(raised: BaseException) -> str:
     """Return what the model alone is told of an exception, if its author says something."""
-    text = getattr(raised, "model_text", "") if isinstance(raised, ToolError) else ""
-    return sentence(text) if isinstance(text, str) else ""
+    return sentence(words_of(raised).model_text)
 
 
 def safe_error(raised: BaseException, *, again: bool) -> CallError:
@@ -153,15 +152,14 @@ def safe_error(raised: BaseException, *, again: bool) -> CallError:
 
     `again` says that the call may be made again, if the author does not say whether it may.
     """
-    if isinstance(raised, ToolError) and isinstance(raised.safe_text, str):
-        code = ErrorCode.TOOL_ERROR
+    if isinstance(raised, ToolError):
+        words, code = words_of(raised), ErrorCode.TOOL_ERROR
         if isinstance(raised, CapabilityError):
             code = ErrorCode.CAPABILITY_ERROR
         elif isinstance(raised, OutcomeUnknown):
             code = ErrorCode.OUTCOME_UNKNOWN
-        own = raised.retryable
-        retryable = again if own is None else bool(own)
-        return CallError.of(code, sentence(raised.safe_text), retryable=retryable)
+        retryable = again if words.retryable is None else words.retryable
+        return CallError.of(code, sentence(words.text) or None, retryable=retryable)
     if isinstance(raised, MissingExtraError):
         return CallError.of(ErrorCode.NOT_RUNNABLE, raised.advice)
     return CallError.of(ErrorCode.TOOL_ERROR, retryable=again)

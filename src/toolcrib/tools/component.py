@@ -279,8 +279,8 @@ class Tool(Generic[P, R]):
     thread or, with `subprocess`, in a process of its own. `streaming` is True for what yields parts.
     `runnable` is False for a tool of which only the definition is known. `accepts` names what it takes
     where the schema was given and may let other properties through, `accepts_matching` judges the
-    names of others. `defaults` has what
-    the target gets for each parameter that is not sent; those in the fields of classes are theirs.
+    names of others; `requires` names what it needs and such a schema may not ask for. `defaults` has
+    what the target gets for each parameter that is not sent; those in the fields of classes are theirs.
     `imported` is what it was before anybody trusted it, None for an author's own.
     """
 
@@ -303,6 +303,7 @@ class Tool(Generic[P, R]):
         "is_class",
         "needs",
         "output_validator",
+        "requires",
         "streaming",
         "subprocess",
         "takes_object",
@@ -322,6 +323,7 @@ class Tool(Generic[P, R]):
         takes_object: TypedReader | None = None,
         accepts: frozenset[str] | None = None,
         accepts_matching: Validator | None = None,
+        requires: frozenset[str] = frozenset(),
         needs: tuple[Need, ...] = (),
         context_parameter: str | None = None,
         imported: Imported | None = None,
@@ -347,6 +349,7 @@ class Tool(Generic[P, R]):
         ) or any(default.factory is not None for default in self.defaults.values())
         self.accepts = accepts
         self.accepts_matching = accepts_matching
+        self.requires = requires
         self.needs = needs
         self.context_parameter = context_parameter
         self.imported = imported
@@ -453,6 +456,11 @@ class Tool(Generic[P, R]):
             return BuiltArguments(None, canonical_bytes(arguments))
         if self.accepts is not None and not self.accepts.issuperset(arguments):
             self._refuse_strangers(arguments, self.accepts)
+        if self.requires and not self.requires <= arguments.keys():
+            lacking = sorted(self.requires - arguments.keys())
+            raise NotAcceptedError(
+                tuple(((name,), f"the tool needs the property '{name}'") for name in lacking)
+            )
         if self._fixed is not None and self._kept(arguments):
             places: tuple[str, ...] = ()
             for fixed in self._fixed:

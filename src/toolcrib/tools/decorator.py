@@ -396,6 +396,7 @@ def _input(
             "converters": converters_for(parameters),
             "defaults": _derived(name, defaults_of, parameters),
         }
+        checks["requires"] = _needed(signature) - _listed(given.schema)
         return given, checks | _accepted(signature, given.schema, imported=options.imported)
     if sole is not None:
         made = _derived(name, derive_object, sole)
@@ -435,12 +436,23 @@ def _accepted(signature: Signature, schema: JsonObject, *, imported: bool) -> di
     return {"accepts": own - {one for one in others if not (matching and matching.is_valid(one))}}
 
 
+def _needed(signature: Signature) -> frozenset[str]:
+    return frozenset(p.name for p in signature.parameters if p.default is NO_DEFAULT)
+
+
+def _listed(schema: JsonObject) -> frozenset[str]:
+    """Return the properties that a schema itself requires."""
+    required = schema.get("required", [])
+    listed = required if isinstance(required, list | tuple) else ()
+    return frozenset(each for each in listed if isinstance(each, str))
+
+
 def _check_accepts(name: str, signature: Signature, schema: JsonObject) -> None:
     """Check that a given schema and the signature name, and require, the same parameters.
 
     What combined schemas declare and require is not looked for.
     """
-    properties, required = schema.get("properties", {}), schema.get("required", [])
+    properties = schema.get("properties", {})
     declared = set(properties) if isinstance(properties, dict) else set()
     given = {need.parameter for need in signature.needs} | {signature.context_parameter}
     if declared & given:
@@ -449,7 +461,7 @@ def _check_accepts(name: str, signature: Signature, schema: JsonObject) -> None:
             "the parameter of that name is injected; call it something else"
         )
     accepted = declared if signature.takes_any else {p.name for p in signature.parameters}
-    needed = {p.name for p in signature.parameters if p.default is NO_DEFAULT}
+    needed = set(_needed(signature))
     if any(keyword in schema for keyword in _COMBINERS):
         needed = set()
     strangers = sorted(declared - accepted) + sorted(needed - declared)
@@ -457,8 +469,7 @@ def _check_accepts(name: str, signature: Signature, schema: JsonObject) -> None:
         raise DefinitionError(
             f"tool '{name}': input_schema and signature differ in {', '.join(strangers)}"
         )
-    listed = required if isinstance(required, list | tuple) else ()
-    optional = sorted(needed - {each for each in listed if isinstance(each, str)})
+    optional = sorted(needed - _listed(schema))
     if optional:
         raise DefinitionError(
             f"tool '{name}': input_schema does not require {', '.join(optional)}, which the "

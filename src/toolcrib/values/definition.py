@@ -208,6 +208,12 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
         return frozenset(told) if isinstance(told, dict) else frozenset()
 
     @cached_property
+    def pointers(self) -> frozenset[str]:
+        """The JSON Pointers of those parameters."""
+        escaped = (name.replace("~", "~0").replace("/", "~1") for name in self.properties)
+        return frozenset(f"/{name}" for name in escaped)
+
+    @cached_property
     def closed(self) -> bool:
         """Whether valid arguments hold nothing but what `properties` names."""
         schema = self.input_schema or {}

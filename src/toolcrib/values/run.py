@@ -135,10 +135,10 @@ def check_all_read(text: str | bytes, made: object) -> None:
     not known, or that is there twice. A signature is over what was read; another reader may take more.
     """
     data = text.encode() if isinstance(text, str) else text
+    given = jiter.from_json(data, catch_duplicate_keys=True)
     again = msgspec.json.encode(made)
     if data == again:
         return
-    given = jiter.from_json(data, catch_duplicate_keys=True)
     extra = _member_beyond(given, msgspec.json.decode(again))
     if extra is not None:
         raise ValueError(f"it has a member {extra!r}, which a saved one does not have there")
