@@ -381,6 +381,15 @@ def masked_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonO
     return {n: MASK if _is_secret(definition, n) else v for n, v in arguments.items()}
 
 
+def told_arguments(hydrated: Hydrated) -> JsonObject:
+    """Return the arguments that a model may be told, secret ones masked: all but defaults of the
+    author's that its schema does not name."""
+    definition = hydrated.definition
+    own = {_argument_at(place)[0] for place in hydrated.defaults if place.count("/") == 1}
+    shown = masked_arguments(definition, hydrated.arguments)
+    return {n: v for n, v in shown.items() if n in definition.properties or n not in own}
+
+
 def masked_places(definition: ToolDefinition, places: tuple[str, ...]) -> tuple[str, ...]:
     """Return the JSON Pointers that exist in masked arguments: none leads below a secret one."""
     return tuple(place for place in places if not _is_below_secret(definition, place))

@@ -19,7 +19,7 @@ import msgspec
 
 from toolcrib.errors import ErrorCode
 from toolcrib.runner.execute import until_done
-from toolcrib.runner.output import public_arguments, public_places, public_view
+from toolcrib.runner.output import public_places, public_view, told_arguments
 from toolcrib.runner.running import CALLING, Calling
 from toolcrib.runner.stopped import NOT_ITS_OWN, as_failure, raise_stop, rejection
 from toolcrib.values.call import Hydrated, HydrationResult
@@ -133,7 +133,7 @@ class CallFacts(msgspec.Struct, gc=False):
         if self.edit == "unfit" or not isinstance(hydrated, Hydrated):
             codes = {error.code for error in hydrated.errors}
             return _EDIT_FAILED if ErrorCode.UNUSABLE_TOOL in codes else _EDIT_REFUSED
-        ran = canonical_json(public_arguments(hydrated.definition, hydrated.arguments))
+        ran = canonical_json(told_arguments(hydrated))
         if len(ran) > _LONGEST_NOTICE:
             ran = f"{ran[:_LONGEST_NOTICE]} … ({len(ran)} characters)"
         defaults = ", ".join(public_places(hydrated.definition, hydrated.defaults))
