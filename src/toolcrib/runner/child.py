@@ -30,7 +30,7 @@ from toolcrib.errors import (
 )
 from toolcrib.failures import own_places, words_of
 from toolcrib.runner import process
-from toolcrib.runner.output import NO_JSON, Unusable, json_text, not_json, too_large
+from toolcrib.runner.output import NOT_JSON, Unusable, json_text, not_json, too_large
 from toolcrib.runner.process import (
     CONTENT,
     ENDING,
@@ -131,7 +131,7 @@ def _answer(request: ProcessRequest, answers: _Answers) -> tuple[bytes, bytes]:
         try:
             text = json_text(value, request.max_bytes)
         except Unusable as unusable:
-            raise (unusable if unusable.why != NO_JSON else not_json(value)) from None
+            raise (unusable if unusable.why != NOT_JSON else not_json(value)) from None
         return (RESULT, text) if content is None else (CONTENT, _with_parts(text, content, request))
     except BaseException as raised:  # noqa: BLE001  an author's code may raise anything
         return ENDING, msgspec.json.encode(_ending(raised))

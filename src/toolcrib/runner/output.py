@@ -31,7 +31,7 @@ from toolcrib.failures import log_raised, log_unusable
 from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter
 from toolcrib.schema.references import EACH, split_path
 from toolcrib.tools import Tool
-from toolcrib.values.call import Hydrated, ToolCall
+from toolcrib.values.call import Hydrated, HydrationResult, ToolCall
 from toolcrib.values.content import PartInfo, ToolContent, holds_content, info_of, weight_of
 from toolcrib.values.definition import ALL, UNDECLARED, All, ToolDefinition, Visibility
 from toolcrib.values.json import (
@@ -42,7 +42,7 @@ from toolcrib.values.json import (
     fresh,
     json_bytes,
 )
-from toolcrib.values.record import CallError
+from toolcrib.values.record import NO_JSON, CallError
 
 MAX_RESULT_BYTES = 4 * 1_048_576
 _PLAIN = frozenset((dict, list, str, int, float, bool))  # what nearly all results are
@@ -96,7 +96,7 @@ class Unusable(Exception):  # noqa: N818  an outcome; only `on_exception` is giv
         return CallError.of(ErrorCode.INVALID_OUTPUT, text)
 
 
-NO_JSON = "it is not JSON"
+NOT_JSON = "it is not JSON"
 _NO_CONTENT = "it is no content, which the return type promises"
 _NO_PART = "a part of it has data that is no base64, or a text with a lone surrogate"
 _ONE_NAME = "two of its keys are one name in JSON"
@@ -211,7 +211,7 @@ def _as_text(value: object, max_bytes: int) -> CheckedOutput:
         text = json_text(value, max_bytes)
         return CheckedOutput(read_json(text), text)
     except Unusable as unusable:
-        raise (not_json(value) if unusable.why == NO_JSON else unusable) from None
+        raise (not_json(value) if unusable.why == NOT_JSON else unusable) from None
 
 
 def not_json(value: object) -> Unusable:
@@ -229,7 +229,7 @@ def not_json(value: object) -> Unusable:
         raise
     except BaseException:  # noqa: BLE001, S110  an author's code; so far, then
         pass
-    return Unusable(NO_JSON, _kind(value), tuple(path))
+    return Unusable(NOT_JSON, _kind(value), tuple(path))
 
 
 def _has_a_form(value: object) -> bool:
@@ -272,7 +272,7 @@ def json_text(value: object, max_bytes: int) -> bytes:
     try:
         text = to_json(value, inf_nan_mode="constants", fallback=_plain)
     except _WRONG:
-        raise Unusable(NO_JSON) from None
+        raise Unusable(NOT_JSON) from None
     if len(text) > max_bytes:
         raise too_large(max_bytes)
     return text
@@ -299,7 +299,7 @@ def read_json(text: bytes | bytearray) -> JsonValue:
             if "duplicate key" in str(error):
                 raise Unusable(_ONE_NAME) from None
         return value
-    raise Unusable(NO_JSON)
+    raise Unusable(NOT_JSON)
 
 
 def too_large(max_bytes: int) -> Unusable:
@@ -348,19 +348,23 @@ def public_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonO
     }
 
 
-def public_view(hydrated: Hydrated) -> tuple[bytes, tuple[str, ...]]:
-    """Return the public part of effective arguments as canonical JSON, and where defaults are in it.
+def public_view(call: HydrationResult) -> tuple[msgspec.Raw, tuple[str, ...]]:
+    """Return the public part of effective arguments as canonical JSON, and where defaults are in it:
+    `null` for a call that has none, since it was rejected.
 
     Of a schema that is closed nothing undeclared can be sent; defaults of the author's may be.
     """
-    definition, defaults = hydrated.definition, hydrated.defaults
+    if not isinstance(call, Hydrated):
+        return NO_JSON, ()
+    definition, defaults = call.definition, call.defaults
     is_plain = not definition.secret and definition.closed
     if is_plain and definition.pointers.issuperset(defaults):
-        return hydrated.canonical, defaults
+        return msgspec.Raw(call.canonical), defaults
     places = public_places(definition, defaults)
     if is_plain and len(places) == len(defaults):
-        return hydrated.canonical, defaults
-    return canonical_bytes(public_arguments(definition, fresh(hydrated.canonical))), places
+        return msgspec.Raw(call.canonical), defaults
+    shown = public_arguments(definition, fresh(call.canonical))
+    return msgspec.Raw(canonical_bytes(shown)), places
 
 
 def public_places(definition: ToolDefinition | None, places: tuple[str, ...]) -> tuple[str, ...]:

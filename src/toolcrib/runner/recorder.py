@@ -58,21 +58,14 @@ _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 class CallFacts(msgspec.Struct, gc=False):
     """Holds what is known of one call so far, and what its records are made of.
 
-    `shown` is the text of its public arguments, `defaulted` points to the defaults in it.
+    `came` says who called what: each record of the call is `came`, and what has become of it since.
     `key` is known once the call begins.
     """
 
     hydrated: HydrationResult
-    caller: Caller
     scope: CallScope
-    key_scope: KeyScope
-    started_at: float
+    came: ToolInvocationRecord
     clock: float
-    shown: bytes | None = None
-    defaulted: tuple[str, ...] = ()
-    size: int = 0
-    sha256: str = ""
-    mac: str = ""
     parent: Calling | None = None
     decision: Decision | None = None
     approved_by: str | None = None
@@ -86,10 +79,16 @@ class CallFacts(msgspec.Struct, gc=False):
 
     def take(self, hydrated: HydrationResult) -> None:
         """Take a repaired call; size and digest stay those of what was sent."""
+        definition = hydrated.definition
+        shown, defaulted = public_view(hydrated)
         self.hydrated = hydrated
-        self.shown, self.defaulted = None, ()
-        if isinstance(hydrated, Hydrated):
-            self.shown, self.defaulted = public_view(hydrated)
+        self.came = msgspec.structs.replace(
+            self.came,
+            name=public_name(hydrated),
+            definition_digest="" if definition is None else definition.digest,
+            arguments_json=shown,
+            defaulted=defaulted,
+        )
 
     def take_edit(self, hydrated: HydrationResult) -> None:
         """Take a call whose arguments an approver changed. How the model's call came stays what it
@@ -155,26 +154,23 @@ class CallFacts(msgspec.Struct, gc=False):
         provenance = self.hydrated.provenance
         over = status not in _NOT_OVER
         made = msgspec.structs.replace(
-            self._called(status),
+            self.came,
+            status=status,
             result_json=NO_JSON if result is None or result == b"null" else msgspec.Raw(result),
             error=error,
             decision=self.decision,
-            approved_by=self.approved_by,
-            approval_id=self.approval_id,
-            edited=self.edit != "none",
             validated=provenance.validated,
             validator=provenance.validator,
             notes=provenance.notes + self.notes,
             idempotency_key=self.key if key is None else key,
-            arguments_mac=self.mac,
-            caller_roles=self.caller.roles,
             ended_at=time.time() if over else None,
             seconds=time.perf_counter() - self.clock if over else None,
         )
         if (
-            provenance.repaired
+            self.approval_id
+            or self.approved_by
+            or provenance.repaired
             or provenance.no_schema_mode
-            or self.refusal
             or self.parent
             or self.scope.choice
         ):
@@ -183,34 +179,13 @@ class CallFacts(msgspec.Struct, gc=False):
             made = msgspec.structs.replace(made, parts=self.parts)
         return made
 
-    # Python makes a dictionary of more than 15 keywords, which takes as long as all the rest: so a
-    # record is made in three steps, of which the last is left out for most calls.
-
-    def _called(self, status: RecordStatus) -> ToolInvocationRecord:
-        """Begin a record with who called what."""
-        hydrated, call, definition = self.hydrated, self.hydrated.call, self.hydrated.definition
-        return ToolInvocationRecord(
-            id=call.id,
-            name=public_name(hydrated) if definition is None else call.name,
-            status=status,
-            started_at=self.started_at,
-            run_id=self.scope.tally.run_id,
-            caller=self.caller.id,
-            provider_id=call.provider_id,
-            definition_digest="" if definition is None else definition.digest,
-            arguments_json=NO_JSON if self.shown is None else msgspec.Raw(self.shown),
-            arguments_bytes=self.size,
-            arguments_sha256=self.sha256,
-            key_scope=self.key_scope,
-            defaulted=self.defaulted,
-            origin=self.scope.origin,
-            payload=call.payload,
-        )
-
     def _rare(self) -> dict[str, Any]:
         """Return the fields of a record that most calls leave at their defaults."""
         provenance, parent, choice = self.hydrated.provenance, self.parent, self.scope.choice
         return {
+            "approved_by": self.approved_by,
+            "approval_id": self.approval_id,
+            "edited": self.edit != "none",
             "no_schema_mode": provenance.no_schema_mode,
             "repaired": provenance.repaired,
             "repaired_by": provenance.repaired_by,
@@ -302,24 +277,31 @@ class Recorder:
         Of arguments that hold secrets there is no sha256, which could be tried out, but a keyed digest,
         bound to this call: equal secrets of two calls do not look equal.
         """
-        call, definition = hydrated.call, hydrated.definition
+        call, definition, tally = hydrated.call, hydrated.definition, scope.tally
         data = call.arguments.encode("utf-8", "surrogatepass")
         secret = definition is not None and bool(definition.secret)
-        shown, defaulted = public_view(hydrated) if isinstance(hydrated, Hydrated) else (None, ())
-        return CallFacts(
-            hydrated=hydrated,
-            caller=caller,
-            scope=scope,
-            key_scope=self.key_scope,
+        shown, defaulted = public_view(hydrated)
+        came = ToolInvocationRecord(
+            id=call.id,
+            name=public_name(hydrated) if definition is None else call.name,
+            status="started",
             started_at=time.time(),
-            clock=time.perf_counter(),
-            shown=shown,
+            run_id=tally.run_id,
+            caller=caller.id,
+            caller_roles=caller.roles,
+            definition_digest="" if definition is None else definition.digest,
+            arguments_json=shown,
+            arguments_bytes=len(data),
+            arguments_sha256="" if secret else sha256(data).hexdigest(),
+            arguments_mac=self._mac(tally.run_id, call.id, call.arguments) if secret else "",
             defaulted=defaulted,
-            size=len(data),
-            sha256="" if secret else sha256(data).hexdigest(),
-            mac=self._mac(scope.tally.run_id, call.id, call.arguments) if secret else "",
-            parent=parent,
-        )
+            key_scope=self.key_scope,
+            origin=scope.origin,
+        )  # Python makes a dictionary of more keywords, which takes as long as all the rest
+        if call.provider_id or call.payload is not None:
+            payload = call.payload
+            came = msgspec.structs.replace(came, provider_id=call.provider_id, payload=payload)
+        return CallFacts(hydrated, scope, came, time.perf_counter(), parent)
 
     def begin_write(
         self, sink: Sink, record: ToolInvocationRecord, facts: CallFacts
