@@ -22,6 +22,7 @@ from typing import (
     Literal,
     NamedTuple,
     ParamSpec,
+    TypeAlias,
     TypeVar,
     Union,
     cast,
@@ -80,19 +81,15 @@ class Checked:
 
     def __post_init__(self) -> None:
         made: Any = self
-        values = msgspec.structs.astuple(made)
+        values = _values_of(made)
         types_ = (made.__class__, *map(type, values))
-        tuples = _FITTING.get(types_)
-        if tuples is None:
-            _check_fields(made, types_)
-        else:
-            for at in tuples:
-                if values[at]:
-                    _check_fields(made, types_)
-        for name in self.logged:
-            value = getattr(made, name)
-            if value.__class__ is not str or not value.isascii():
-                _check_characters(made, name, value)
+        tuples, texts = _FITTING.get(types_) or _checked(made, types_)
+        for at in tuples:
+            if values[at]:
+                _checked(made, types_)
+        for at in texts:
+            if not values[at].isascii():
+                _checked(made, types_)
 
 
 def _check_characters(made: object, name: str, value: str | tuple[str, ...]) -> None:
@@ -109,12 +106,15 @@ def _check_characters(made: object, name: str, value: str | tuple[str, ...]) -> 
         raise ValueError(failure)
 
 
-_FITTING: dict[tuple[type, ...], tuple[int, ...]] = {}
+_values_of = msgspec.structs.astuple
+_Places: TypeAlias = tuple[int, ...]
+_FITTING: dict[tuple[type, ...], tuple[_Places, _Places]] = {}
 """By the types of a value and of its fields, if they are what the class says: the places of those
-fields that are tuples, which fit if they are empty."""
+fields that are tuples, which fit if they are empty, and of those texts that are logged."""
 
 
-def _check_fields(made: Any, types_: tuple[type, ...]) -> None:
+def _checked(made: Any, types_: tuple[type, ...]) -> tuple[_Places, _Places]:
+    """Check all of a value, and note in `_FITTING` what the next one of these types needs."""
     fields = _fields(made.__class__)
     fitting = len(fields) == len(made.__struct_fields__)
     for name, kind, plain in fields:
@@ -133,8 +133,14 @@ def _check_fields(made: Any, types_: tuple[type, ...]) -> None:
             raise TypeError(
                 f"{owner}: {name} is {_article(str(kind))}{note}; {came(value, kind.each)}"
             )
+    for name in made.logged:
+        _check_characters(made, name, getattr(made, name))
     if fitting:
-        _FITTING[types_] = tuple(at for at, kind in enumerate(types_[1:]) if kind is tuple)
+        tuples = tuple(at for at, kind in enumerate(types_[1:]) if kind is tuple)
+        named = enumerate(made.__struct_fields__)
+        texts = tuple(at for at, name in named if name in made.logged and types_[1 + at] is str)
+        _FITTING[types_] = tuples, texts
+    return (), ()
 
 
 def check_type(
