@@ -240,17 +240,17 @@ class IdempotencyCache:
 
     def keep(self, key: str, outcome: Completed | Failed, value_json: bytes | None = None) -> None:
         """Keep the outcome of a call that has run, with `value_json` in place of its value."""
-        record, notice = outcome.record, outcome.notice
-        model_json, told = None, ""
+        record, notice, told = outcome.record, outcome.notice, ""
+        model_json: bytes | None = None
+        size = _OVERHEAD + len(record.arguments_json) + len(record.result_json) + len(notice)
         if isinstance(outcome, Completed):
             model_json = outcome.model_json
+            size += len(model_json)
         else:
             told = outcome.told
-        other_json = (
-            None if value_json is model_json else value_json
-        )  # one text takes its bytes once
-        size = _OVERHEAD + len(record.arguments_json) + len(record.result_json) + len(notice)
-        size += len(model_json or b"") + len(other_json or b"") + len(told)
+            size += len(told)
+        if value_json is not None and value_json is not model_json:
+            size += len(value_json)  # one text takes its bytes once
         if record.defaulted:
             size += sum(map(len, record.defaulted))
         known, order = self._known, self._kept
