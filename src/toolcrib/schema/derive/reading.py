@@ -43,6 +43,7 @@ from toolcrib.schema.derive.roundtrip import (
     A_VALIDATOR,
     ADDS_TOO_MUCH,
     MAX_ADDED,
+    OF_THREAD,
     Added,
     AnythingPart,
     At,
@@ -57,6 +58,7 @@ from toolcrib.schema.derive.roundtrip import (
     NullablePart,
     Part,
     PartReader,
+    Rereading,
     RootPart,
     ScalarPart,
     SetPart,
@@ -64,7 +66,6 @@ from toolcrib.schema.derive.roundtrip import (
     TooMuchWorkError,
     UnionPart,
     changes_text,
-    counted_rereading,
     steps,
     unchanged,
     weight_of_default,
@@ -446,8 +447,11 @@ class TypedReader:
         Raise Differs, ValidationError, SchemaError, ValueError for numbers that Python does not write,
         TooMuchWorkError, and what an author's validator raises.
         """
-        with counted_rereading():
+        outer, OF_THREAD.rereading = OF_THREAD.rereading, Rereading()
+        try:
             return self._read(sent, at, found, values)
+        finally:
+            OF_THREAD.rereading = outer
 
     def _read(
         self, sent: JsonValue, at: At, found: Findings, values: FactoryValues | None

@@ -24,14 +24,14 @@ import math
 import re
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, time
 from decimal import Decimal
 from fractions import Fraction
 from operator import is_
 from typing import Any, TypeAlias, cast
 
+import msgspec
 from pydantic import ValidationError
 from pydantic_core import (
     CoreConfig,
@@ -236,35 +236,30 @@ MAX_REREAD = 10_000_000
 _REREAD_CALL = 24  # what a call costs, in bytes
 
 
-class _Rereading(threading.local):
-    """Counts what this thread has read again of the value that it reads.
+class Rereading(msgspec.Struct):
+    """Counts what is read again of one value: what is nested in sets or `InitVar` multiplies.
 
     `known` has, by a union and a part of what was sent, both kept alive, what its branches made of it.
     """
 
+    spent: int = 0
+    known: dict[tuple[int, int], tuple[JsonValue, JsonValue]] = {}
+
+
+class _OfThread(threading.local):
     def __init__(self) -> None:
-        self.spent = 0
-        self.known: dict[tuple[int, int], tuple[JsonValue, JsonValue]] = {}
+        self.rereading = Rereading()
 
 
-_rereading = _Rereading()
-
-
-@contextmanager
-def counted_rereading() -> Iterator[None]:
-    """Count what is read again of one value: what is nested in sets or `InitVar` multiplies."""
-    before, known = _rereading.spent, _rereading.known
-    _rereading.spent, _rereading.known = 0, {}
-    try:
-        yield
-    finally:
-        _rereading.spent, _rereading.known = before, known
+OF_THREAD = _OfThread()
+"""Has the count of the value that this thread reads."""
 
 
 def spend_reading(units: int, text: str) -> None:
     """Count work of reading one value, in bytes that are read again. Raises TooMuchWorkError."""
-    _rereading.spent += units
-    if _rereading.spent > MAX_REREAD:
+    count = OF_THREAD.rereading
+    count.spent += units
+    if count.spent > MAX_REREAD:
         raise TooMuchWorkError(text)
 
 
@@ -570,7 +565,7 @@ class UnionPart(Part):
         """Return what all branches make of it, each part once a union: branches within multiply."""
         if sent.__class__ is float and self.takes_float:
             return sent
-        known, made = _rereading.known, sent
+        known, made = OF_THREAD.rereading.known, sent
         found = known.get((id(self), id(sent)))
         if found is not None:
             return found[1]
