@@ -289,17 +289,22 @@ def _plain(value: object) -> object:
 def read_json(text: bytes | bytearray) -> JsonValue:
     """Read JSON text. Raises Unusable, which holds nothing of it: orjson's own error has the text.
 
-    A dictionary may have keys that are one name in JSON, `1` and `"1"`; one of them would be lost.
+    A dictionary may have keys that are one name in JSON, `1` and `"1"`; one of them would be lost. In
+    a text that is written again as it was, none is.
     """
-    with suppress(*_WRONG):
+    try:
         value = fresh(text)
-        try:
-            jiter.from_json(bytes(text), catch_duplicate_keys=True)
-        except ValueError as error:
-            if "duplicate key" in str(error):
-                raise Unusable(_ONE_NAME) from None
-        return value
-    raise Unusable(NOT_JSON)
+    except _WRONG:
+        raise Unusable(NOT_JSON) from None
+    with suppress(TypeError):
+        if orjson.dumps(value) == text:
+            return value
+    try:
+        jiter.from_json(bytes(text), catch_duplicate_keys=True)
+    except ValueError as error:
+        if "duplicate key" in str(error):
+            raise Unusable(_ONE_NAME) from None
+    return value
 
 
 def too_large(max_bytes: int) -> Unusable:
