@@ -292,19 +292,18 @@ def read_json(text: bytes | bytearray) -> JsonValue:
     A dictionary may have keys that are one name in JSON, `1` and `"1"`; one of them would be lost. In
     a text that is written again as it was, none is.
     """
-    try:
+    with suppress(*_WRONG):
         value = fresh(text)
-    except _WRONG:
-        raise Unusable(NOT_JSON) from None
-    with suppress(TypeError):
-        if orjson.dumps(value) == text:
-            return value
-    try:
-        jiter.from_json(bytes(text), catch_duplicate_keys=True)
-    except ValueError as error:
-        if "duplicate key" in str(error):
-            raise Unusable(_ONE_NAME) from None
-    return value
+        with suppress(TypeError):
+            if orjson.dumps(value) == text:
+                return value
+        try:
+            jiter.from_json(bytes(text), catch_duplicate_keys=True)
+        except ValueError as error:
+            if "duplicate key" in str(error):
+                raise Unusable(_ONE_NAME) from None
+        return value
+    raise Unusable(NOT_JSON)
 
 
 def too_large(max_bytes: int) -> Unusable:
