@@ -7,8 +7,10 @@ like all that others wrote, until its author's own code says `own=True`, or trus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from inspect import Parameter
 from typing import (
     Annotated,
     Any,
@@ -100,6 +102,7 @@ def from_langchain_tool(
     check_type("tool", tool, BaseTool, "a tool of LangChain's")
     given = _given_by(tool, inject or {})
     schema = _schema(tool)
+    _check_reached(tool, schema.get("properties", {}), given.made_by)
     options = ToolOptions(
         visible=visible,
         model_visible=model_visible,
@@ -163,6 +166,31 @@ def _schema(tool: BaseTool) -> JsonObject:
         raise DefinitionError(f"tool '{tool.name}': its args_schema is of pydantic 1, or none")
     made = shown.model_json_schema()
     return {key: made[key] for key in made if key not in ("title", "description")}  # the tool's own
+
+
+def _check_reached(tool: BaseTool, shown: Collection[str], injected: Collection[str]) -> None:
+    """Raise DefinitionError for what no call can give: LangChain calls by the names of arguments, and
+    shows no field of a class whose `validation_alias` has another name."""
+    cls = tool.args_schema
+    if isinstance(cls, type) and issubclass(cls, BaseModel):
+        for name, field in cls.model_fields.items():
+            if field.is_required() and name not in shown and name not in injected:
+                raise DefinitionError(
+                    f"tool '{tool.name}': its args_schema requires '{name}', which LangChain does not"
+                    " show to a model; an alias= in place of a validation_alias= would be shown"
+                )
+    if isinstance(tool, PlainLangChainTool):  # gives its one text by position
+        return
+    parameters = inspect.signature(_function_of(tool)).parameters
+    kinds = {one.kind for one in parameters.values()}
+    lost = {Parameter.POSITIONAL_ONLY}
+    if Parameter.VAR_KEYWORD not in kinds:
+        lost.add(Parameter.VAR_POSITIONAL)
+    for name in shown:
+        if name in parameters and parameters[name].kind in lost:
+            raise DefinitionError(
+                f"tool '{tool.name}': LangChain gives arguments by name, which {name!r} cannot take"
+            )
 
 
 class _InjectedArguments(NamedTuple):
