@@ -16,6 +16,7 @@ from langgraph.types import Command, Interrupt
 
 from toolcrib import ALL, Approve, Refuse, ToolRunner, tool
 from toolcrib.approvals import ApprovalStore, answer_later
+from toolcrib.audit import AuditLog
 from toolcrib.bridges.langchain import resume, to_langchain_tools
 from toolcrib.errors import ApprovalError
 from toolcrib.testing import MemorySink
@@ -98,6 +99,54 @@ async def test_each_question_has_the_answer_that_names_it(build: Any) -> None:
     assert sorted(till.paid) == [(1, "1234"), (3, "1234")]
     assert [m.status for m in told(result)] == ["error", "success", "error", "success"]
     assert len(answered) == 4
+
+
+@BUILDS
+@pytest.mark.parametrize(
+    "ids", [("", ""), ("", "b"), ("a", ""), ("a", "a"), (None, None), ("a", "b")]
+)
+@pytest.mark.parametrize("cents", [(1, 2), (1, 1)])
+@pytest.mark.parametrize("anew", [True, False])
+async def test_calls_without_an_id_of_their_own_are_made_once(
+    build: Any, ids: Any, cents: Any, tmp_path: Path, *, anew: bool
+) -> None:
+    """In the process that asked, or `anew` in one that knows the checkpoint and the log alone."""
+    charged: list[int] = []
+    paid: list[int] = []
+
+    @tool(visible=ALL, safe=False)
+    async def pay(cents: int) -> int:
+        """Pay."""
+        paid.append(cents)
+        return cents
+
+    @tool(visible=ALL, idempotent=False)
+    async def charge(cents: int) -> int:
+        """Charge without asking."""
+        charged.append(cents)
+        return cents
+
+    names = ("charge", "pay") if cents[0] != cents[1] else ("pay", "pay")
+    calls = [asks(*pair, cents=each) for *pair, each in zip(names, ids, cents, strict=True)]
+    asking = reply(*calls).model_copy(update={"id": "msg_1"})
+    saver, log = InMemorySaver(), AuditLog(f"sqlite:///{tmp_path / 'audit.db'}")
+
+    def graph() -> Any:
+        runner = ToolRunner([pay, charge], sinks=[log])
+        return build(to_langchain_tools(runner), asking, saver=saver)
+
+    current = graph()
+    result = await current.ainvoke(ASKED, thread(), durability="sync")
+    answers = 0
+    while asked := list(result.get("__interrupt__", ())):
+        answers += 1
+        assert answers <= len(calls)
+        current = graph() if anew else current
+        command = resume((asked[0], Approve("ada")))
+        result = await current.ainvoke(command, thread(), durability="sync")
+    assert (sorted(charged + paid), len(paid)) == (sorted(cents), answers)
+    contents = [message.content for message in told(result)]
+    assert contents == [str(each) for each in cents]
 
 
 @BUILDS

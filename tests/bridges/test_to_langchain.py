@@ -571,6 +571,18 @@ async def test_arguments_that_json_cannot_hold_are_one_refusal_with_a_record(
     ] * shown
 
 
+@pytest.mark.parametrize("build", [agent, tool_node])
+async def test_an_id_that_no_log_can_hold_is_a_refusal_with_a_record(build: Any) -> None:
+    sink = MemorySink()
+    tools = to_langchain_tools(ToolRunner([divide], sinks=[sink]))
+    result = await build(tools, reply(asks("divide", "\ud800", a=1, b=1))).ainvoke(ASKED)
+    (message,) = told(result)
+    assert (message.status, message.tool_call_id) == ("error", "\ud800")
+    assert "lone surrogate" in json.loads(message.content)["error"]["message"]
+    (record,) = sink.records
+    assert (record.status, record.provider_id) == ("failed", "?")
+
+
 async def test_a_node_and_a_task_of_ones_own_make_calls_once() -> None:
     """Without a ToolNode, which would say what the state is."""
     (pay_once,), paid = _paying()
