@@ -129,9 +129,9 @@ def test_each_call_of_each_reply_has_a_key_of_its_own_in_whatever_order(
     for number, calls in enumerate((first, second)):
         if not calls:
             continue
-        made = [{"name": name, "id": id, "args": {"n": n}} for id, name, n in calls]
+        made = [{"name": name, "id": given, "args": {"n": n}} for given, name, n in calls]
         before.append(AIMessage("", id=f"m{number}", tool_calls=made))
-        wanted = [asked(id, name, n=n) for id, name, n in calls]
+        wanted = [asked(given, name, n=n) for given, name, n in calls]
         task, kept = f"task_{number}", AlikeCalls()
         told = keys(before, *wanted, task=task, alike=kept)
         again = [*wanted]

@@ -159,6 +159,20 @@ async def test_an_answer_to_another_question_is_none(build: Any) -> None:
     assert till.paid == []
 
 
+async def test_answers_that_are_given_crosswise_are_none() -> None:
+    """Each interrupt has to be given the answer to its own question."""
+    till = Till(agent, reply(*(asks("pay", f"call_{n}", cents=n, pin="1234") for n in (1, 2))))
+    one, other = await till.ask()
+    said: Any = resume((one, Approve("ada")), (other, Approve("ada"))).resume
+    crossed = {one.id: said[other.id], other.id: said[one.id]}
+    result = await till.go_on(Command(resume=crossed))
+    asked = [each.value["id"] for each in result["__interrupt__"]]
+    assert asked == [one.value["id"], other.value["id"]]
+    assert till.paid == []
+    await till.go_on(resume(*((each, Approve("ada")) for each in result["__interrupt__"])))
+    assert sorted(till.paid) == [(1, "1234"), (2, "1234")]
+
+
 @BUILDS
 async def test_an_answer_that_is_given_in_another_thread_is_none(build: Any) -> None:
     """Who may go on with one thread has nothing to say in another."""
@@ -204,10 +218,23 @@ async def test_what_is_no_answer_lets_nothing_run(
 
 
 @BUILDS
-async def test_what_names_its_question_and_says_nothing_lets_nothing_run(build: Any) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"type": "approve"},  # without a name
+        {"type": "approve", "by": "ada", "args": {"cents": 1, "pin": "***"}},
+        {"type": "approve", "by": "ada", "forRun": False},
+        {"type": "approve", "by": "ada", "reason": "why not"},
+        {"type": "refuse", "by": "ada", "arguments": {}},
+    ],
+)
+async def test_what_names_its_question_and_is_no_answer_lets_nothing_run(
+    answer: Any, build: Any
+) -> None:
     till = Till(build, ONE)
     (asked,) = await till.ask()
-    said = {"id": asked.value["id"], "type": "approve"}  # without a name
+    assert asked.response_schema["additionalProperties"] is False
+    said = {"id": asked.value["id"], **answer}
     (message,) = told(await till.go_on(Command(resume=said)))
     assert "approval_failed" in message.content
     assert till.paid == []

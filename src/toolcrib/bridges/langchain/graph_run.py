@@ -18,7 +18,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
@@ -33,7 +33,7 @@ from langgraph.types import StreamWriter, interrupt
 
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
-from toolcrib.values.json import JsonObject, fresh, may_hold_wide_integer
+from toolcrib.values.json import JsonObject, encodable, fresh, may_hold_wide_integer
 
 CallState: TypeAlias = Literal["busy", "asks", "over"]
 MARK = "toolcrib"
@@ -53,6 +53,7 @@ ANSWER_SCHEMA: dict[str, Any] = {
         "for_run": {"enum": [False, True, "exactly"]},
         "reason": {"type": "string", "description": "Why not; for the record."},
     },
+    "additionalProperties": False,
 }
 
 
@@ -73,8 +74,8 @@ class GraphCall(NamedTuple):
 
 
 class AskedCall(NamedTuple):
-    """A call as a reply asks for it: `text` are its arguments as JSON. `id` is empty where the reply has
-    none, and None where code makes the call without one."""
+    """A call as a reply asks for it: `text` are its arguments as JSON. `id` is empty where the reply
+    has none, and None where code makes the call without one."""
 
     name: str
     arguments: str | JsonObject
@@ -144,15 +145,15 @@ def _key(
 ) -> str:
     """Return which call of a thread it is: by the message and the id, or by its place in the message
     where the id is empty or not the only one. No quoted id of a message has a `:` or a `/` in it."""
-    step, id = f"task:{info.task_id}", _writable(asked.id)
+    step, given = f"task:{info.task_id}", _writable(asked.id)
     if reply is None:
         unknown = uuid.uuid4().hex if asked.id is None else asked.digest
-        return f"{step}/{id or unknown}"
+        return f"{step}/{given or unknown}"
     same, places = _places(reply, asked)
     if len(places) > 1:
-        return f"{step}:{alike.place(info, places)}/{id}"
+        return f"{step}:{alike.place(info, places)}/{given}"
     by = _asked_by(messages, reply) or step
-    return f"{by}/{id}" if id and same == 1 else f"{by}:{places[0]}/{id}"
+    return f"{by}/{given}" if given and same == 1 else f"{by}:{places[0]}/{given}"
 
 
 def _places(reply: AIMessage, asked: AskedCall) -> tuple[int, tuple[int, ...]]:
@@ -165,14 +166,10 @@ def _places(reply: AIMessage, asked: AskedCall) -> tuple[int, tuple[int, ...]]:
     return len(same), tuple(exact or named or same)
 
 
-def _writable(id: str | None) -> str:
+def _writable(call_id: str | None) -> str:
     """Return an id as a log can hold it: a lone surrogate in it is encoded."""
-    id = id or ""
-    try:
-        id.encode()
-    except UnicodeEncodeError:
-        return quote(id, errors="surrogatepass")
-    return id
+    text = call_id or ""
+    return text if encodable(text) == text else quote(text, errors="surrogatepass")
 
 
 def _execution_info() -> ExecutionInfo | None:
