@@ -428,8 +428,11 @@ def kind_of(media_type: str) -> AnswerKind:
     """Return what an answer of this media type is; XML is a text that has no schema."""
     if is_json(media_type):
         return "json"
-    is_xml = _plain(media_type).endswith(("/xml", "+xml"))
-    return "text" if is_xml or is_text(media_type) else "bytes"
+    return "text" if is_xml(media_type) or is_text(media_type) else "bytes"
+
+
+def is_xml(media_type: str) -> bool:
+    return _plain(media_type).endswith(("/xml", "+xml"))
 
 
 def is_bytes(media_type: str) -> bool:
