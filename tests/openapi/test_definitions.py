@@ -382,6 +382,9 @@ def test_a_kind_alone_is_itself() -> None:
             one({"parameters": [{"name": "a", "in": "query", "style": "wavy"}]}),
         ),
         ("form", "which is no parameter of it", one({}, path="/x/{id}")),
+        ("form", "a step of '.' or '..'", one({}, path="/x/../y")),
+        ("form", "a step of '.' or '..'", one({}, path="/x/%2e%2E")),
+        ("form", "a step of '.' or '..'", one({}, path="/./x?a=/../")),
         (
             "form",
             "no header can be called 'a b'",
