@@ -350,18 +350,22 @@ DELIMITED = [
 ]
 
 
-@given(ITEMS, st.sampled_from(DELIMITED), st.booleans())
-def test_values_that_share_one_text_are_told_apart_or_refused(
-    value: Any, style: Any, reserved: bool
-) -> None:
+@given(ITEMS, st.booleans())
+def test_values_that_share_one_text_are_told_apart_or_refused(value: Any, reserved: bool) -> None:
     """By whoever splits the text as its style says, before the values are decoded or after."""
+    for style in DELIMITED:
+        assert _read_back(value, style, reserved=reserved) in (value, None)
+
+
+def _read_back(value: Any, style: Any, *, reserved: bool) -> Any:
+    """Return what a server reads of a list or an object; None where it was refused."""
     name, explode = style[:2]
     place = "header" if name == "header" else "query" if name in QUERY_STYLES else "path"
     said: Any = {} if place == "header" else {"style": name, "allowReserved": reserved}
     try:
         request = sent(place, value, explode=explode, **said)
     except ToolError:
-        return
+        return None
     delimiter = DELIMITERS.get(name, ",") if explode or place == "query" else ","
     if place == "header":
         text, decode = dict(request.headers)["color"], str
@@ -376,13 +380,12 @@ def test_values_that_share_one_text_are_told_apart_or_refused(
         decode = str
     pieces = text.split(delimiter)
     if isinstance(value, list):
-        assert [decode(piece) for piece in pieces] == value
-    elif explode:
+        return [decode(piece) for piece in pieces]
+    if explode:
         pairs = [piece.partition("=") for piece in pieces]
-        assert {decode(key): decode(said) for key, _, said in pairs} == value
-    else:
-        names = [decode(piece) for piece in pieces]
-        assert dict(zip(names[::2], names[1::2], strict=True)) == value
+        return {decode(key): decode(said) for key, _, said in pairs}
+    names = [decode(piece) for piece in pieces]
+    return dict(zip(names[::2], names[1::2], strict=False))
 
 
 QUERY_STYLES = ("form", "spaceDelimited", "pipeDelimited")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping
+from contextlib import aclosing
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -17,6 +18,7 @@ from langchain_core.callbacks import AsyncCallbackManager, AsyncCallbackManagerF
 from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config, patch_config, set_config_context
+from langchain_core.runnables.schema import StreamEvent
 from langchain_core.runnables.utils import coro_with_context
 from langchain_core.tools import BaseTool, ToolException
 from langgraph.errors import GraphInterrupt
@@ -302,6 +304,28 @@ class RunnerTool(BaseTool):
         await watched.on_tool_end(public, name=self.name, **kwargs)
         return told
 
+    def astream_events(
+        self,
+        input: Any,  # noqa: A002  LangChain's name
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Stream the events of one call. The one of its start shows what callbacks are shown; LangChain
+        alone would put all that was given there."""
+        events: Any = super().astream_events(input, config, **kwargs)
+        return self._with_shown(events, input) if hasattr(events, "__aiter__") else events
+
+    async def _with_shown(
+        self, events: AsyncGenerator[StreamEvent, None], given: Any
+    ) -> AsyncGenerator[StreamEvent, None]:
+        is_call = isinstance(given, dict) and given.get("type") == "tool_call"
+        shown = self._shown(given.get("args", {}) if is_call else given)
+        async with aclosing(events):
+            async for event in events:
+                if event["data"].get("input") is given:
+                    event["data"]["input"] = shown
+                yield event
+
     def _call(self, asked: AskedCall, fault: CallFault | None, at: GraphCall) -> ToolCall:
         fault = fault_of(at.reply, self._bridge.natural) or fault
         provider_id = encodable(asked.id or "")
@@ -319,7 +343,7 @@ class RunnerTool(BaseTool):
     def _shown(self, arguments: str | JsonObject) -> JsonObject:
         """Return what records would show of the arguments; nothing of those that are not valid."""
         tool = self._entry.tool
-        if isinstance(arguments, str) or tool.validator is None:
+        if not isinstance(arguments, dict) or tool.validator is None:
             return {}
         try:
             valid = tool.validator.is_valid(arguments)
