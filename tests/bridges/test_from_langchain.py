@@ -12,7 +12,7 @@ from datetime import date
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
@@ -459,7 +459,7 @@ class Unfit(BaseModel):
     to: str = None  # type: ignore[assignment]
     note: str = Field("", min_length=1)
     item: Item = None  # type: ignore[assignment]
-    why: str = Field(default_factory=lambda: None)  # type: ignore[arg-type,return-value]
+    why: str = Field(default_factory=lambda: cast("str", None))
     ids: list[str] = Field(default_factory=lambda: [uuid.uuid4().hex])
 
 

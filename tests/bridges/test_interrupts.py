@@ -233,7 +233,8 @@ async def test_what_names_its_question_and_is_no_answer_lets_nothing_run(
 ) -> None:
     till = Till(build, ONE)
     (asked,) = await till.ask()
-    assert asked.response_schema["additionalProperties"] is False
+    schema: Any = asked.response_schema
+    assert schema["additionalProperties"] is False
     said = {"id": asked.value["id"], **answer}
     (message,) = told(await till.go_on(Command(resume=said)))
     assert "approval_failed" in message.content

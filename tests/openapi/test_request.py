@@ -367,8 +367,9 @@ def _read_back(value: Any, style: Any, *, reserved: bool) -> Any:
     except ToolError:
         return None
     delimiter = DELIMITERS.get(name, ",") if explode or place == "query" else ","
+    decode: Any = _itself
     if place == "header":
-        text, decode = dict(request.headers)["color"], str
+        text, decode = dict(request.headers)["color"], _itself
     else:
         text, decode = request.path, unquote
         text = text.partition("?color=")[2] if place == "query" else text.split("/")[2]
@@ -377,7 +378,7 @@ def _read_back(value: Any, style: Any, *, reserved: bool) -> Any:
         text = text.replace("color=", "") if explode else text.removeprefix("color=")
     if delimiter in " |":
         text = unquote(text)
-        decode = str
+        decode = _itself
     pieces = text.split(delimiter)
     if isinstance(value, list):
         return [decode(piece) for piece in pieces]
@@ -386,6 +387,10 @@ def _read_back(value: Any, style: Any, *, reserved: bool) -> Any:
         return {decode(key): decode(said) for key, _, said in pairs}
     names = [decode(piece) for piece in pieces]
     return dict(zip(names[::2], names[1::2], strict=False))
+
+
+def _itself(text: str) -> str:
+    return text
 
 
 QUERY_STYLES = ("form", "spaceDelimited", "pipeDelimited")

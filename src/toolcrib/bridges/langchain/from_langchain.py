@@ -102,7 +102,8 @@ def from_langchain_tool(
     check_type("tool", tool, BaseTool, "a tool of LangChain's")
     given = _given_by(tool, inject or {})
     schema = _schema(tool)
-    _check_reached(tool, schema.get("properties", {}), given.made_by)
+    properties = schema.get("properties")
+    _check_reached(tool, properties if isinstance(properties, dict) else {}, given.made_by)
     options = ToolOptions(
         visible=visible,
         model_visible=model_visible,
@@ -182,12 +183,12 @@ def _check_reached(tool: BaseTool, shown: Collection[str], injected: Collection[
     if isinstance(tool, PlainLangChainTool):  # gives its one text by position
         return
     parameters = inspect.signature(_function_of(tool)).parameters
-    kinds = {one.kind for one in parameters.values()}
-    lost = {Parameter.POSITIONAL_ONLY}
-    if Parameter.VAR_KEYWORD not in kinds:
-        lost.add(Parameter.VAR_POSITIONAL)
+    kinds = {name: one.kind for name, one in parameters.items()}
+    takes_any = Parameter.VAR_KEYWORD in kinds.values()
     for name in shown:
-        if name in parameters and parameters[name].kind in lost:
+        kind = kinds.get(name)
+        by_place = kind is Parameter.VAR_POSITIONAL and not takes_any
+        if by_place or kind is Parameter.POSITIONAL_ONLY:
             raise DefinitionError(
                 f"tool '{tool.name}': LangChain gives arguments by name, which {name!r} cannot take"
             )
