@@ -314,7 +314,7 @@ class RunningSteps:
         """Wait until the other calls of a step that run in this loop are in one of these states."""
         while pending := [
             one.changed
-            for one in self._running.get(step, ())
+            for one in tuple(self._running.get(step, ()))
             if one is not call and one.loop is call.loop and one.state not in states
         ]:
             await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
