@@ -289,7 +289,14 @@ async def test_a_longer_life_that_only_the_row_has_is_none(
 
 
 @pytest.mark.parametrize("column", ["request", "answer"])
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"type": "approve"}', '{"by": 1}', "yes"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "null", '{"type": "approve"}', '{"by": 1}', "yes"),
+        '{"type": "approve", "by": "grace", "args": {"cents": 1}}',
+        '{"type": "refuse", "arguments": {}}',
+    ],
+)
 async def test_what_cannot_be_read_approves_nothing(
     store: ApprovalStore, file: Path, column: str, text: str
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 import time
@@ -11,7 +12,7 @@ from datetime import date
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
@@ -30,7 +31,15 @@ from langgraph.prebuilt import InjectedState, InjectedStore, ToolRuntime
 from langgraph.types import Command
 from langsmith import tracing_context
 from langsmith.utils import tracing_is_enabled
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
+from pydantic import (
+    AliasChoices,
+    AliasPath,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    field_validator,
+)
 from rows import each_row
 
 from toolcrib import (
@@ -416,6 +425,44 @@ class ByUser(Doubling):
         return to
 
 
+class Aliased(BaseModel):
+    cents: int = Field(alias="inCents")
+    to: str = Field("mallory", alias="payTo")
+    note: str = Field(default_factory=lambda: uuid.uuid4().hex, alias="aNote")
+
+
+class AliasedOrNamed(Aliased):
+    model_config = ConfigDict(populate_by_name=True)
+
+
+class AliasedByUser(Aliased):
+    user: Annotated[str, InjectedToolArg]
+
+
+class InCapitals(BaseModel):
+    model_config = ConfigDict(alias_generator=str.upper, extra="forbid")
+
+    cents: int
+    to: str = "mallory"
+    within: InCapitals | None = None
+
+
+class Chosen(BaseModel):
+    cents: int
+    to: str = Field("mallory", validation_alias=AliasChoices(AliasPath("paid", 0), "payTo"))
+
+
+class Unfit(BaseModel):
+    """Has defaults that no model could send, as many a class of LangChain's tools has."""
+
+    cents: int
+    to: str = None  # type: ignore[assignment]
+    note: str = Field("", min_length=1)
+    item: Item = None  # type: ignore[assignment]
+    why: str = Field(default_factory=lambda: cast("str", None))
+    ids: list[str] = Field(default_factory=lambda: [uuid.uuid4().hex])
+
+
 class Signed(BaseTool):
     name: str = "take"
     description: str = "Take."
@@ -459,7 +506,7 @@ def taking_defaults() -> tuple[BaseTool, list[Any]]:
 
 def as_json(values: dict[str, Any]) -> dict[str, Any]:
     """Return values as JSON, in which a set is a sorted list."""
-    made = TypeAdapter(Any).dump_python(values, mode="json")
+    made = TypeAdapter(Any).dump_python(values, mode="json", by_alias=True)
     return {name: sorted(one) if isinstance(one, list) else one for name, one in made.items()}
 
 
@@ -485,6 +532,16 @@ def taking_itself(made: Signed) -> tuple[BaseTool, list[Any]]:
         (lambda: taking_itself(Signed()), {"cents": 5}, ("/to", "/on")),
         (lambda: taking_itself(Signed()), {"cents": 5, "on": "2026-02-03"}, ("/to",)),
         (lambda: taking_itself(SignedByClass()), {"cents": 5}, ("/to", "/note")),
+        (partial(taking, Aliased), {"cents": 5}, ("/to", "/note")),
+        (partial(taking, Aliased), {"cents": 5, "to": "ada", "note": "n"}, ()),
+        (partial(taking, AliasedOrNamed), {"cents": 5}, ("/to", "/note")),
+        (partial(taking, AliasedOrNamed), {"cents": 5, "to": "ada"}, ("/note",)),
+        (partial(taking, AliasedByUser), {"cents": 5, "to": "ada"}, ("/note",)),
+        (partial(taking, InCapitals), {"cents": 5, "to": "ada"}, ("/within",)),
+        (partial(taking, InCapitals), {"cents": 5, "within": {"CENTS": 7}}, None),
+        (partial(taking, Chosen), {"cents": 5, "to": "ada"}, ()),
+        (partial(taking, Unfit), {"cents": 5}, ("/to", "/note", "/item", "/why", "/ids")),
+        (partial(taking, Unfit), {"cents": 5, "item": {"name": "tea", "id": "i"}}, None),
     ],
 )
 async def test_what_is_decided_on_is_what_runs(
@@ -502,7 +559,9 @@ async def test_what_is_decided_on_is_what_runs(
         seen.append(dict(request.arguments))
         return Approve("ada")
 
-    inject: Any = {"user": lambda _: "ada"} if tool_given.args_schema is ByUser else {}
+    inject: Any = (
+        {"user": lambda _: "ada"} if tool_given.args_schema in (ByUser, AliasedByUser) else {}
+    )
     made = from_langchain_tool(tool_given, own=own, inject=inject, requires_approval=True)
     sink = MemorySink()
     runner = ToolRunner([made], policy=[policy], approver=yes, sinks=[sink])
@@ -525,6 +584,45 @@ async def test_a_policy_on_a_default_is_not_bypassed() -> None:
     outcome = await runner.exec(ToolCall("1", "take", '{"cents": 5}'))
     assert isinstance(outcome, Failed)
     assert (outcome.error.code, taken) == ("denied", [])
+
+
+@pytest.mark.parametrize("schema", [Aliased, AliasedOrNamed])
+async def test_a_secret_field_with_an_alias_is_masked(schema: Any) -> None:
+    made, taken = taking(schema)
+    shown: list[Any] = []
+
+    async def yes(request: Any) -> Approve:
+        shown.append(dict(request.arguments))
+        return Approve("ada")
+
+    brought = from_langchain_tool(made, own=True, secret=["to", "note"], requires_approval=True)
+    sink = MemorySink()
+    runner = ToolRunner([brought], approver=yes, sinks=[sink])
+    await runner.exec(ToolCall("1", "take", '{"cents": 5}'))
+    assert {**taken[0], "to": "***", "note": "***"} == sink.records[-1].arguments
+    assert shown[0].keys() == {"cents", "to", "note"}
+
+
+class RefusedByDefault(ByUser):
+    """Takes no default of its own, in a validator that the class without `user` does not have."""
+
+    to: str = Field("mallory", validate_default=True)
+
+    @field_validator("to")
+    @classmethod
+    def lower(cls, to: str) -> str:
+        if to == "mallory":
+            raise ValueError("not mallory")
+        return to
+
+
+async def test_a_default_that_its_class_refuses_is_no_fault_of_the_models() -> None:
+    made, taken = taking(RefusedByDefault)
+    brought = from_langchain_tool(made, own=True, inject={"user": lambda _: "ada"})
+    code, told = await error(brought, cents=5)
+    assert (code, told, taken) == ("tool_error", "The tool failed.", [])
+    code, told = await error(brought, cents=5, to="mallory")
+    assert (code, "/to: " in told, taken) == ("tool_error", True, [])
 
 
 async def test_an_edit_of_a_default_runs_as_it_was_approved() -> None:
@@ -632,6 +730,15 @@ async def test_content_is_for_the_model_and_an_artifact_for_the_application() ->
     assert outcome.value.artifact is frame
 
 
+PICTURES = {
+    kind: base64.b64encode(begin + b"....").decode()
+    for kind, begin in {
+        "png": b"\x89PNG\r\n\x1a\n",
+        "jpeg": b"\xff\xd8\xff\xe0",
+        "gif": b"GIF89a",
+        "webp": b"RIFF\x04\0\0\0WEBPVP8 ",
+    }.items()
+}
 PNG = "iVBORw0KGgo="
 AS_URL = f"data:image/png;base64,{PNG}"
 PICTURE = Image("image/png", PNG)
@@ -673,7 +780,12 @@ PDF = File("application/pdf", PNG, name="a.pdf")
             },
             PDF,
         ),
-        ({"type": "image", "base64": PNG}, File("application/octet-stream", PNG)),
+        ({"type": "image", "base64": "AAAA"}, File("application/octet-stream", "AAAA")),
+        ({"type": "image", "base64": PNG}, PICTURE),
+        *[
+            ({"type": "image", "base64": data}, Image(f"image/{kind}", data))
+            for kind, data in PICTURES.items()
+        ],
         ({"type": "audio", "base64": PNG, "mime_type": "audio/wav"}, File("audio/wav", PNG)),
         ({"type": "video", "url": "https://x"}, File("application/octet-stream", url="https://x")),
         (
@@ -867,6 +979,47 @@ def test_what_nobody_injects_is_refused_at_once() -> None:
         from_langchain_tool(note, inject={"user": lambda _: "a", "usr": lambda _: "b"})
     with pytest.raises(TypeError, match="a tool of LangChain's"):
         from_langchain_tool(plain)  # type: ignore[arg-type]
+
+
+class OnlyByPath(BaseModel):
+    cents: int = Field(validation_alias=AliasPath("paid", "cents"))
+
+
+class NotShown(BaseModel):
+    cents: int = Field(validation_alias="inCents")
+
+
+def some(*args: int) -> str:
+    """Add them."""
+    return str(sum(args))
+
+
+def by_place(cents: int, /) -> str:
+    """Pay."""
+    return str(cents)
+
+
+def in_any_way(*args: int, **kwargs: int) -> str:
+    """Take them."""
+    return str((args, kwargs))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (lambda: taking(OnlyByPath)[0], "reads 'cents' at an AliasPath alone"),
+        (lambda: taking(NotShown)[0], "requires 'cents', which LangChain does not show"),
+        (lambda: lc_tool(some), "by name, which 'args' cannot take"),
+        (lambda: lc_tool(by_place), "by name, which 'cents' cannot take"),
+    ],
+)
+def test_an_argument_that_no_call_can_give_refuses_the_tool(given: Any, said: str) -> None:
+    with pytest.raises(DefinitionError, match=said):
+        from_langchain_tool(given())
+
+
+def test_a_function_that_takes_any_name_is_a_tool() -> None:
+    assert from_langchain_tool(lc_tool(in_any_way)).definition.name == "in_any_way"
 
 
 async def test_a_name_of_langchains_may_be_changed() -> None:

@@ -16,6 +16,7 @@ from langgraph.types import Command, Interrupt
 
 from toolcrib import ALL, Approve, Refuse, ToolRunner, tool
 from toolcrib.approvals import ApprovalStore, answer_later
+from toolcrib.audit import AuditLog
 from toolcrib.bridges.langchain import resume, to_langchain_tools
 from toolcrib.errors import ApprovalError
 from toolcrib.testing import MemorySink
@@ -101,6 +102,54 @@ async def test_each_question_has_the_answer_that_names_it(build: Any) -> None:
 
 
 @BUILDS
+@pytest.mark.parametrize(
+    "ids", [("", ""), ("", "b"), ("a", ""), ("a", "a"), (None, None), ("a", "b")]
+)
+@pytest.mark.parametrize("cents", [(1, 2), (1, 1)])
+@pytest.mark.parametrize("anew", [True, False])
+async def test_calls_without_an_id_of_their_own_are_made_once(
+    build: Any, ids: Any, cents: Any, tmp_path: Path, *, anew: bool
+) -> None:
+    """In the process that asked, or `anew` in one that knows the checkpoint and the log alone."""
+    charged: list[int] = []
+    paid: list[int] = []
+
+    @tool(visible=ALL, safe=False)
+    async def pay(cents: int) -> int:
+        """Pay."""
+        paid.append(cents)
+        return cents
+
+    @tool(visible=ALL, idempotent=False)
+    async def charge(cents: int) -> int:
+        """Charge without asking."""
+        charged.append(cents)
+        return cents
+
+    names = ("charge", "pay") if cents[0] != cents[1] else ("pay", "pay")
+    calls = [asks(*pair, cents=each) for *pair, each in zip(names, ids, cents, strict=True)]
+    asking = reply(*calls).model_copy(update={"id": "msg_1"})
+    saver, log = InMemorySaver(), AuditLog(f"sqlite:///{tmp_path / 'audit.db'}")
+
+    def graph() -> Any:
+        runner = ToolRunner([pay, charge], sinks=[log])
+        return build(to_langchain_tools(runner), asking, saver=saver)
+
+    current = graph()
+    result = await current.ainvoke(ASKED, thread(), durability="sync")
+    answers = 0
+    while asked := list(result.get("__interrupt__", ())):
+        answers += 1
+        assert answers <= len(calls)
+        current = graph() if anew else current
+        command = resume((asked[0], Approve("ada")))
+        result = await current.ainvoke(command, thread(), durability="sync")
+    assert (sorted(charged + paid), len(paid)) == (sorted(cents), answers)
+    contents = [message.content for message in told(result)]
+    assert contents == [str(each) for each in cents]
+
+
+@BUILDS
 async def test_an_answer_to_another_question_is_none(build: Any) -> None:
     till = Till(build, ONE)
     (asked,) = await till.ask()
@@ -108,6 +157,20 @@ async def test_an_answer_to_another_question_is_none(build: Any) -> None:
     result = await till.go_on(Command(resume=other))
     assert [one.value["id"] for one in result["__interrupt__"]] == [asked.value["id"]]
     assert till.paid == []
+
+
+async def test_answers_that_are_given_crosswise_are_none() -> None:
+    """Each interrupt has to be given the answer to its own question."""
+    till = Till(agent, reply(*(asks("pay", f"call_{n}", cents=n, pin="1234") for n in (1, 2))))
+    one, other = await till.ask()
+    said: Any = resume((one, Approve("ada")), (other, Approve("ada"))).resume
+    crossed = {one.id: said[other.id], other.id: said[one.id]}
+    result = await till.go_on(Command(resume=crossed))
+    asked = [each.value["id"] for each in result["__interrupt__"]]
+    assert asked == [one.value["id"], other.value["id"]]
+    assert till.paid == []
+    await till.go_on(resume(*((each, Approve("ada")) for each in result["__interrupt__"])))
+    assert sorted(till.paid) == [(1, "1234"), (2, "1234")]
 
 
 @BUILDS
@@ -155,10 +218,24 @@ async def test_what_is_no_answer_lets_nothing_run(
 
 
 @BUILDS
-async def test_what_names_its_question_and_says_nothing_lets_nothing_run(build: Any) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"type": "approve"},  # without a name
+        {"type": "approve", "by": "ada", "args": {"cents": 1, "pin": "***"}},
+        {"type": "approve", "by": "ada", "forRun": False},
+        {"type": "approve", "by": "ada", "reason": "why not"},
+        {"type": "refuse", "by": "ada", "arguments": {}},
+    ],
+)
+async def test_what_names_its_question_and_is_no_answer_lets_nothing_run(
+    answer: Any, build: Any
+) -> None:
     till = Till(build, ONE)
     (asked,) = await till.ask()
-    said = {"id": asked.value["id"], "type": "approve"}  # without a name
+    schema: Any = asked.response_schema
+    assert schema["additionalProperties"] is False
+    said = {"id": asked.value["id"], **answer}
     (message,) = told(await till.go_on(Command(resume=said)))
     assert "approval_failed" in message.content
     assert till.paid == []

@@ -923,7 +923,8 @@ def test_only_a_clear_yes_that_was_offered_approves(
         assert said in form
         assert said != "no"
         assert answer.for_run == YES_ANSWERS[str(said)]
+        assert "x" not in (content or {})
     else:
         clear = action == "accept" and isinstance(said, str) and said in form and said != "no"
-        assert not clear or (content or {}).get("arguments")
+        assert not clear or (content or {}).get("arguments") or "x" in (content or {})
     assert answer.by == "ada"

@@ -440,6 +440,30 @@ async def test_events_of_tools_are_masked_in_a_graph() -> None:
     assert tool_events[1]["data"]["output"].content == '{"receipt":"paid 5"}'
 
 
+@pytest.mark.filterwarnings("ignore:astream_")
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("configured", [True, False])
+async def test_events_of_a_tool_that_is_called_itself_are_masked(
+    version: Any, *, configured: bool
+) -> None:
+    _, one = to_langchain_tools(ToolRunner([divide, pay]))
+    tool: Any = one.with_config(tags=["x"]) if configured else one
+    pin, masked = "canary-of-a-pin", {"cents": 5, "pin": "***"}
+    calls: list[tuple[Any, Any]] = [
+        (asks("pay", cents=5, pin=pin), masked),
+        ({"cents": 5, "pin": pin}, masked),
+        (asks("pay", cents=pin, pin=5), {}),
+        (asks("pay", cents=5, pin=pin, other=pin), {}),
+    ]
+    for given, shown in calls:
+        events = [event async for event in tool.astream_events(given, version=version)]
+        starts = [event for event in events if event["event"] == "on_tool_start"]
+        assert [event["data"]["input"] for event in starts] == [shown]
+        assert pin not in str(events)
+        ends = [event for event in events if event["event"] == "on_tool_end"]
+        assert version == "v1" or SECRET not in str(ends)
+
+
 async def test_a_tool_that_starts_a_runnable_is_its_parent_in_a_trace() -> None:
     runs: list[tuple[str, uuid.UUID, uuid.UUID | None]] = []
 
@@ -569,6 +593,18 @@ async def test_arguments_that_json_cannot_hold_are_one_refusal_with_a_record(
     assert [told for _, told in tracer.seen[:1]] == [
         ({"name": "take", "description": "Take anything."}, "{}", {}, "call_0")
     ] * shown
+
+
+@pytest.mark.parametrize("build", [agent, tool_node])
+async def test_an_id_that_no_log_can_hold_is_a_refusal_with_a_record(build: Any) -> None:
+    sink = MemorySink()
+    tools = to_langchain_tools(ToolRunner([divide], sinks=[sink]))
+    result = await build(tools, reply(asks("divide", "\ud800", a=1, b=1))).ainvoke(ASKED)
+    (message,) = told(result)
+    assert (message.status, message.tool_call_id) == ("error", "\ud800")
+    assert "lone surrogate" in json.loads(message.content)["error"]["message"]
+    (record,) = sink.records
+    assert (record.status, record.provider_id) == ("failed", "?")
 
 
 async def test_a_node_and_a_task_of_ones_own_make_calls_once() -> None:

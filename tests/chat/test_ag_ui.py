@@ -586,6 +586,20 @@ SENT: dict[str, tuple[Any, dict[str, str], str]] = {
     "another origin": ({}, {"origin": "https://evil.example"}, "403 wrong_origin"),
     "no messages": ({"messages": 5}, {}, "422 invalid_body"),
     "no thread": ({"threadId": ""}, {}, "422 invalid_body"),
+    "an edit beside its payload": (
+        {
+            "resume": [
+                {
+                    "interruptId": "x",
+                    "status": "resolved",
+                    "payload": {"approved": True},
+                    "editedArgs": {"cents": 1},
+                }
+            ]
+        },
+        {},
+        "422 invalid_body",
+    ),
     "no question": ({"messages": []}, {}, "422 no_question"),
     "a picture": (
         {"messages": [{**user(), "content": [{"type": "image", "source": {}}]}]},

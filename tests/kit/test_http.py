@@ -91,7 +91,7 @@ ENDLESS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1000\r\n"
             answer(b"", status=307, headers="Location: file:///etc/passwd\r\n"),
             "redirects are not followed",
         ),
-        (answer(b"", status=304), "redirects are not followed"),
+        (answer(b"", status=304), "nothing has changed"),
         (answer(b"x" * 1001), "too large an answer"),
         (answer(b"x" * 2000, length=10**12), "too large an answer"),
         (ENDLESS, "too large an answer"),

@@ -112,6 +112,41 @@ def test_what_only_an_answer_has_is_refused_and_never_demanded(version: str, giv
         assert "/body" in why.path
 
 
+AS_ID = {"$ref": "#/components/schemas/Id"}
+HIDDEN = [
+    AS_ID,
+    {"allOf": [AS_ID], "description": "How OpenAPI 3.0 describes what it refers to."},
+    {"allOf": [AS_ID], "nullable": True},
+    {"allOf": [{"type": "integer"}, {"allOf": [{}, AS_ID]}]},
+    {"$ref": "#/components/schemas/Again"},
+    {"anyOf": [AS_ID, {"type": "null"}]},
+    {"oneOf": [{"enum": [None]}, {"allOf": [AS_ID]}, AS_ID]},
+    {"allOf": [{"anyOf": [AS_ID, {"const": None}]}]},
+]
+NOT_HIDDEN = [
+    {"anyOf": [AS_ID, {"type": "integer"}]},
+    {"allOf": [AS_ID], "readOnly": False},
+    {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+    {"$ref": "#/components/schemas/Itself"},
+    {"allOf": [{"type": "integer"}], "not": AS_ID},
+]
+
+
+@each_row("version", ["3.0.3", "3.1.0"])
+@each_row(("given", "hidden"), [*((g, True) for g in HIDDEN), *((g, False) for g in NOT_HIDDEN)])
+def test_a_property_is_read_only_however_it_says_so(
+    version: str, given: Any, *, hidden: bool
+) -> None:
+    schemas = {
+        "Id": {"type": "integer", "readOnly": True},
+        "Again": {"allOf": [AS_ID]},
+        "Itself": {"properties": {"id": {"$ref": "#/components/schemas/Itself"}}},
+    }
+    body = {"type": "object", "properties": {"id": given}, "required": ["id"]}
+    schema = body_of(with_body(body, version=version, components={"schemas": schemas}))
+    assert (schema["properties"]["id"] is False, "id" not in schema["required"]) == (hidden,) * 2
+
+
 def test_what_only_a_request_has_is_not_demanded_of_an_answer() -> None:
     secret = {"properties": {"pin": {"type": "integer", "writeOnly": True}}}
     schema = answers(_200={JSON: {"allOf": [secret, {"required": ["pin"]}]}})
@@ -347,6 +382,9 @@ def test_a_kind_alone_is_itself() -> None:
             one({"parameters": [{"name": "a", "in": "query", "style": "wavy"}]}),
         ),
         ("form", "which is no parameter of it", one({}, path="/x/{id}")),
+        ("form", "a step of '.' or '..'", one({}, path="/x/../y")),
+        ("form", "a step of '.' or '..'", one({}, path="/x/%2e%2E")),
+        ("form", "a step of '.' or '..'", one({}, path="/./x?a=/../")),
         (
             "form",
             "no header can be called 'a b'",

@@ -121,6 +121,10 @@ def test_where_a_value_is_sent(
         ("path", "..", "cannot be '.' or '..'"),
         ("header", "a\r\nHost: evil.example", "printable ASCII"),
         ("header", "é", "printable ASCII"),
+        ("header", ["a,b"], "with ',' between them"),
+        ("header", {"a": "b,c,d"}, "with ',' between them"),
+        ("header", {"a,b": "c"}, "with ',' between them"),
+        ("header", [[1, 2]], "with ',' between them"),
     ],
 )
 def test_what_cannot_be_sent_in_its_place(place: str, value: Any, text: str) -> None:
@@ -332,6 +336,78 @@ def test_any_value_is_sent_or_refused_in_words(value: Any, style: Any, reserved:
         return
     assert re.fullmatch(r"[!$&'()*+,\-./0-9:;=?@A-Z\[\]_a-z~%]*", path)
     assert path.count("/") == 3 if in_path else path.partition("?")[0] == "/c"
+
+
+DELIMITERS = {"spaceDelimited": " ", "pipeDelimited": "|", "label": ".", "matrix": ";"}
+PIECES = st.sampled_from(["a", "b", "=", ",", "|", " ", ".", ";", "&", "%2C", "%7C", "/"])
+TEXTS = st.lists(PIECES, min_size=1, max_size=4).map("".join)
+ITEMS = st.lists(TEXTS, min_size=1, max_size=3) | st.dictionaries(
+    TEXTS, TEXTS, min_size=1, max_size=2
+)
+IN_HEADERS = [("header", False, None, None), ("header", True, None, None)]
+DELIMITED = [
+    one for one in (*STYLES, *IN_HEADERS) if one[0] not in ("deepObject", "form") or not one[1]
+]
+
+
+@given(ITEMS, st.booleans())
+def test_values_that_share_one_text_are_told_apart_or_refused(value: Any, reserved: bool) -> None:
+    """By whoever splits the text as its style says, before the values are decoded or after."""
+    for style in DELIMITED:
+        assert _read_back(value, style, reserved=reserved) in (value, None)
+
+
+def _read_back(value: Any, style: Any, *, reserved: bool) -> Any:
+    """Return what a server reads of a list or an object; None where it was refused."""
+    name, explode = style[:2]
+    place = "header" if name == "header" else "query" if name in QUERY_STYLES else "path"
+    said: Any = {} if place == "header" else {"style": name, "allowReserved": reserved}
+    try:
+        request = sent(place, value, explode=explode, **said)
+    except ToolError:
+        return None
+    delimiter = DELIMITERS.get(name, ",") if explode or place == "query" else ","
+    decode: Any = _itself
+    if place == "header":
+        text, decode = dict(request.headers)["color"], _itself
+    else:
+        text, decode = request.path, unquote
+        text = text.partition("?color=")[2] if place == "query" else text.split("/")[2]
+    text = text.removeprefix({"label": ".", "matrix": ";"}.get(name, ""))
+    if name == "matrix" and not (explode and isinstance(value, dict)):
+        text = text.replace("color=", "") if explode else text.removeprefix("color=")
+    if delimiter in " |":
+        text = unquote(text)
+        decode = _itself
+    pieces = text.split(delimiter)
+    if isinstance(value, list):
+        return [decode(piece) for piece in pieces]
+    if explode:
+        pairs = [piece.partition("=") for piece in pieces]
+        return {decode(key): decode(said) for key, _, said in pairs}
+    names = [decode(piece) for piece in pieces]
+    return dict(zip(names[::2], names[1::2], strict=False))
+
+
+def _itself(text: str) -> str:
+    return text
+
+
+QUERY_STYLES = ("form", "spaceDelimited", "pipeDelimited")
+
+
+@each_row(
+    ("arguments", "path"),
+    [
+        ({}, "/c?x=1&y=2&x=3"),
+        ({"x": 7}, "/c?y=2&x=7"),
+        ({"x": 7, "y": [8, 9]}, "/c?x=7&y=8&y=9"),
+    ],
+)
+def test_a_parameter_wins_over_what_stands_in_the_path(arguments: Any, path: str) -> None:
+    parameters: list[Any] = [{"name": name, "in": "query", "schema": {}} for name in ("x", "y")]
+    plan = plan_of(one({"parameters": parameters}, path="/c?x=1&y=2&x=3"))
+    assert request_of(plan, arguments, "key").path == path
 
 
 @given(ANY_JSON, st.booleans())

@@ -80,7 +80,8 @@ def echoed(outcome: Outcome) -> Any:
 
 
 def hexed(text: str) -> str:
-    return "".join(f"\\u{ord(character):04X}" for character in text)
+    units = text.encode("utf-16-be").hex(" ", 2).upper().split()
+    return "".join(f"\\u{unit}" for unit in units)
 
 
 def slashed(text: str) -> str:
@@ -246,6 +247,38 @@ async def test_a_password_never_comes_back_in_whichever_form() -> None:
     assert outcome.told.endswith('{"a":"[key]","b":"[key]","c":["[key]"]}')
 
 
+OF_ALL_ALPHABETS = "ada:pässwörd €\U0001f511/日本"
+
+
+@each_row("escape", ESCAPES)
+@each_row("charset", ["utf-8", "utf-16", "gb18030"])
+async def test_a_password_of_any_alphabet_is_sent_and_never_comes_back(
+    escape: Any, charset: str
+) -> None:
+    """It is sent as https://www.rfc-editor.org/rfc/rfc7617#section-2.1 says."""
+    password = OF_ALL_ALPHABETS.partition(":")[2]
+    coded = base64.b64encode(OF_ALL_ALPHABETS.encode()).decode()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        assert request.headers["Authorization"] == f"Basic {coded}"
+        body = f"bad key {escape(password)}! No <{escape(password)}>".encode(charset)
+        return web.Response(body=body, headers={"Content-Type": f"text/plain; charset={charset}"})
+
+    async with answering(handler) as origin:
+        api = ApiServer(origin, keys={"basic": OF_ALL_ALPHABETS})
+        outcome = await asked(api, [{"basic": []}])
+    assert echoed(outcome) == "bad key [key]! No <[key]>"
+
+
+async def test_only_a_password_may_be_of_any_alphabet() -> None:
+    async with answering(nobody_asks) as origin:
+        api = ApiServer(origin, keys={"header": OF_ALL_ALPHABETS})
+        outcome = await asked(api, [{"header": []}])
+    assert isinstance(outcome, Failed)
+    assert "no text that a request can hold" in outcome.error.message
+    assert "pässwörd" not in repr(outcome)
+
+
 @each_row("user", ["admin:admin", "ada:p4ss", "u:1", "ada:"])
 async def test_a_short_password_never_comes_back(user: str) -> None:
     name, _, password = user.partition(":")
@@ -325,6 +358,8 @@ async def test_a_key_may_be_that_of_the_moment() -> None:
         ("https://api.example.com", {"k": ""}, "the key 'k' is empty"),
         ("https://api.example.com", {"k": "canary\r\nX: y"}, "no text that a request can hold"),
         ("https://api.example.com", {"k": 5}, "no text that a request can hold"),
+        ("https://api.example.com", {"k": "é"}, "no text that a request can hold"),
+        ("https://api.example.com", {"k": "ada:\ud800"}, "no text that a request can hold"),
     ],
 )
 def test_what_is_no_server_or_no_key(url: str, keys: Any, text: str) -> None:
@@ -454,6 +489,9 @@ async def test_a_model_is_told_when_to_ask_again() -> None:
         (b"{broken", "application/json", None),
         (b"x" * 10_000, "text/plain", "x" * 4000),
         (b"", "text/plain", None),
+        ("né".encode("latin-1"), "text/plain; charset=latin1", "né"),
+        ("né".encode("latin-1"), "text/plain", None),
+        ('{"why": "né"}'.encode("utf-16"), "application/json", '{"why":"né"}'),
     ],
 )
 async def test_what_a_model_reads_of_an_error(body: bytes, kind: str, said: str | None) -> None:
@@ -462,6 +500,22 @@ async def test_what_a_model_reads_of_an_error(body: bytes, kind: str, said: str 
     assert isinstance(outcome, Failed)
     told = f"The API answered 400 Bad Request. It says: {said}" if said else ""
     assert outcome.told == told
+
+
+CHARSETS = [
+    ("café;£5", "iso-8859-1"),
+    ("5 €", "windows-1252"),
+    ("5 €", "iso-8859-15"),
+    ("日本", "shift_jis"),
+    ("日本", "euc-jp"),
+    ("漢字€", "gb18030"),
+    ("한국", "euc-kr"),
+    ("привет", "koi8-r"),
+    ("hé", "utf-16"),
+    ("ascii", "us-ascii"),
+]
+XML = '<?xml version="1.0" encoding="ISO-8859-1"?>'
+META = '<html><meta http-equiv="x" content="text/html; charset=iso-8859-1">'
 
 
 @each_row(
@@ -474,6 +528,24 @@ async def test_what_a_model_reads_of_an_error(body: bytes, kind: str, said: str 
         (b"<a/>", "application/xml", "<a/>"),
         (b"<svg/>", "image/svg+xml; charset=utf-8", "<svg/>"),
         (b"a,b", "text/csv", "a,b"),
+        *(
+            (text.encode(charset), f"text/csv; header=present; CharSet={quoted}", text)
+            for text, charset in CHARSETS
+            for quoted in (charset, f'"{charset.upper()}"')
+        ),
+        ("é".encode("utf-8-sig"), "text/plain", "é"),
+        ("é".encode("utf-8-sig"), "text/plain; charset=iso-8859-1", "é"),
+        ("é".encode("utf-16"), "text/plain", "é"),
+        ("é".encode("utf-16-be"), "text/plain; charset=utf-16be", "é"),
+        (f"{XML}é".encode("latin-1"), "application/xml", f"{XML}é"),
+        (f"{XML}é".encode(), "text/xml; charset=utf-8", f"{XML}é"),
+        (f"{XML}é".encode("utf-16-le"), "image/svg+xml", f"{XML}é"),
+        (f"{META}ñ".encode("latin-1"), "text/html", f"{META}ñ"),
+        ('{"a": "é"}'.encode("utf-8-sig"), "application/json", {"a": "é"}),
+        ('{"a": "é"}'.encode("utf-16"), "application/json", {"a": "é"}),
+        ('{"a": "é"}'.encode("utf-16-be"), "application/json; charset=utf-16", {"a": "é"}),
+        ('{"a": "é"}'.encode("latin-1"), "application/json; charset=iso-8859-1", {"a": "é"}),
+        ('{"a": "é"}'.encode(), "application/json; charset=iso-8859-1", {"a": "é"}),
     ],
 )
 async def test_what_an_answer_gives(body: bytes, kind: str, value: Any) -> None:
@@ -629,6 +701,13 @@ async def test_no_record_has_more_of_an_error_than_its_status_and_some_seconds(w
     ("body", "headers", "text"),
     [
         (b"{broken", {"Content_Type": "application/json"}, "is not the JSON that it says"),
+        (b'"\xe9"', {"Content_Type": "application/json"}, "is not the JSON that it says"),
+        (b"\xe9", {"Content_Type": "text/plain"}, "is not the text that it says"),
+        (b"\xe9", {"Content_Type": "text/plain; charset=ascii"}, "is not the text that it says"),
+        (b"a", {"Content_Type": "text/plain; charset=hex"}, "is not the text that it says"),
+        (b"a", {"Content_Type": "text/plain; charset=utf-7"}, "is not the text that it says"),
+        (b"a", {"Content_Type": "text/plain; charset=what"}, "is not the text that it says"),
+        (b"\xff\xfea", {"Content_Type": "text/plain"}, "is not the text that it says"),
         (b"x" * 2000, {}, "gave too large an answer"),
         (b"x", {"Content_Encoding": "gzip"}, "gave a compressed answer"),
     ],

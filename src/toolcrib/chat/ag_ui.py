@@ -76,10 +76,11 @@ class _Payload(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     for_run: ForRun = False
 
 
-class _Resume(msgspec.Struct, rename="camel"):
+class _Resume(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     interrupt_id: str
     status: Literal["resolved", "cancelled"]
     payload: Any = None
+    metadata: Any = None  # a signature, a route: no part of the answer
 
 
 class _Input(msgspec.Struct, rename="camel"):
@@ -318,7 +319,12 @@ def _interrupt(
         reason="tool_call",
         message=f"Run {asked.title} {shown_request(asked)}? ({asked.reason})",
         tool_call_id=call_id,
-        response_schema={"type": "object", "properties": properties, "required": ["approved"]},
+        response_schema={
+            "type": "object",
+            "properties": properties,
+            "required": ["approved"],
+            "additionalProperties": False,
+        },
         expires_at=datetime.fromtimestamp(min(asked.expires_at, _LAST), UTC).isoformat(),
         metadata={"tool": asked.tool, "arguments": readable(asked.arguments)},
     )

@@ -115,6 +115,7 @@ _TOO_SLOW = "did not answer in time"
 _TOO_LARGE = "gave too large an answer"
 _ENCODED = "gave a compressed answer, which was not asked for"
 _REDIRECTED = "wants to be asked elsewhere, and redirects are not followed"
+_NOT_CHANGED = "says that nothing has changed, which it was not asked about"
 _NOT_REACHED = "was not reached: is there a network connection?"
 _NOT_TRUSTED = "was not reached: its certificate or its TLS is not valid"
 _BROKEN = "broke off before its answer was whole"
@@ -286,7 +287,7 @@ class GuardedHttp:
 
     async def _answer(self, response: ClientResponse) -> HttpAnswer:
         if 300 <= response.status < 400:
-            raise _NotTaken(_REDIRECTED)
+            raise _NotTaken(_NOT_CHANGED if response.status == 304 else _REDIRECTED)
         if response.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise _NotTaken(_ENCODED)
         body = bytearray()

@@ -123,7 +123,9 @@ ForRun: TypeAlias = bool | Literal["exactly"]
 """For the rest of a run a yes is to any call of a tool, to none, or to the same call again."""
 
 
-class Approve(Checked, Veiled, msgspec.Struct, frozen=True, tag="approve"):
+class Approve(
+    Checked, Veiled, msgspec.Struct, frozen=True, tag="approve", forbid_unknown_fields=True
+):
     """Yes, by `by`; with `arguments`, yes to these instead (they are hydrated anew).
 
     Where nothing of `by` can be seen it is no answer: a store refuses it, and a call that it was given
@@ -135,6 +137,9 @@ class Approve(Checked, Veiled, msgspec.Struct, frozen=True, tag="approve"):
     same effective arguments as this one when it ran, edited or not. Each is recorded as approved by
     `by`. What else asks (what is marked as not safe, doubts about a call, other policies) asks as
     before.
+
+    In JSON a member that is none of these makes it no answer: a misspelt `arguments` would let the
+    call run with those that were to be changed.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("arguments",)
@@ -154,7 +159,7 @@ class LimitedApprove(Approve, frozen=True, kw_only=True):
     may: Callable[[ApprovalRequest], bool]
 
 
-class Refuse(Checked, msgspec.Struct, frozen=True, tag="refuse"):
+class Refuse(Checked, msgspec.Struct, frozen=True, tag="refuse", forbid_unknown_fields=True):
     """Says no. The reason is for the record; the model learns that it was refused, not why."""
 
     reason: str = ""

@@ -3,6 +3,11 @@
 Rule: what is decided on is what runs. LangChain validates arguments inside of the call, where its class
 adds defaults and its validators change values, unseen. So the class reads them here first, strictly, as
 any model of a tool's; and what LangChain then makes of what was sent has to be the same values.
+
+The schema that LangChain shows, and that judges, calls each field by its own name, whatever alias the
+class reads it by: so do all who decide or read, and LangChain alone is given the alias. What nobody
+sent is left to LangChain's class, as it need not be valid there, but for what a factory made: it would
+make something else the next time.
 """
 
 from __future__ import annotations
@@ -12,11 +17,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import msgspec
-from pydantic import BaseModel, ValidationError
+from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import SchemaValidator
 
-from toolcrib.errors import ToolError
-from toolcrib.schema.derive.adapters import adapter_for
+from toolcrib.errors import DefinitionError, ToolError
+from toolcrib.schema.derive.adapters import Adapter, FlatAdapter, adapter_for
+from toolcrib.schema.derive.cores import core_schemas, holds_factory
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.reading import TypedReader
 from toolcrib.schema.derive.roundtrip import At, Differs, Findings
@@ -43,15 +50,22 @@ class ArgsReader(TypedReader):
     """Reads arguments by `model`, which has no field that is injected. `validating` is the class by
     which LangChain validates them in the call; None where it passes them on as they are."""
 
-    __slots__ = ("_model", "_validating")
+    __slots__ = ("_holding", "_keys", "_making", "_model", "_validating")
 
     def __init__(
         self, tool: str, model: type[BaseModel], validating: type[BaseModel] | None
     ) -> None:
-        adapter = bounded(adapter_for(model, f"tool '{tool}': its args_schema"))
+        adapter = bounded(
+            _by_own_names(model, adapter_for(model, f"tool '{tool}': its args_schema"))
+        )
         super().__init__(adapter.core_schema, adapter.validator.validate_json)
         self._model = model
         self._validating = validating
+        self._keys = {} if validating is None else _keys(tool, validating)
+        self._holding = _held_by_factories(adapter.core_schema)
+        fields = model.model_fields.items()
+        optional = {name for name, field in fields if not field.is_required()}
+        self._making = self._holding & optional
 
     def read(
         self, sent: JsonValue, at: At, found: Findings, values: FactoryValues | None = None
@@ -67,21 +81,52 @@ class ArgsReader(TypedReader):
         if self._validating is None:  # its defaults are the function's own
             shown = {name: read.shown[name] for name in read.sent if name in read.shown}
             return {**shown, **injected}
+        return self._checked(read, {**self._as_sent(read), **injected})
+
+    def _checked(self, read: ReadArguments, given: dict[str, Any]) -> dict[str, Any]:
+        """Return what LangChain is given, if its class makes what was decided on of it. A default that
+        a factory made and the class refuses is left to the class. Raises as `passed_on` does."""
+        assert self._validating is not None  # noqa: S101  else LangChain judges nothing
         try:
-            validated = self._validating.model_validate({**self._as_sent(read), **injected})
+            validated = self._validating.model_validate(given)
         except ValidationError as error:
-            raise _refused(error, injected) from error
+            refused = {where[0] for where, _ in value_faults(error) if where}
+            made = {self._keys[name] for name in self._making - read.sent.keys()}
+            if refused and refused <= made & given.keys():
+                return self._checked(read, {k: v for k, v in given.items() if k not in refused})
+            raise self._refused(error, read) from error
         if not self._holds(read, validated):
             raise ToolError(_OTHER_VALUES)
-        return {**self._as_sent(read), **injected}
+        return given
 
     def _as_sent(self, read: ReadArguments) -> dict[str, Any]:
-        """Return what was sent; of a class with default factories what it made, as they run once."""
-        if not self.has_factories:
-            return copy.deepcopy(read.sent)
-        fields = self._model.model_fields.items()
-        made = {_key(name, field): getattr(read.made, name) for name, field in fields}
-        return {**made, **(read.made.model_extra or {})}
+        """Return what was sent, as the class calls it; of fields with default factories what those
+        made, as they run once."""
+        names = [*read.sent, *sorted(self._making - read.sent.keys())]
+        extras = (read.made.model_extra or {}) if self.has_factories else {}
+        given = {}
+        for name in names:
+            if name in self._holding:
+                value = getattr(read.made, name)
+            else:
+                value = extras[name] if name in extras else copy.deepcopy(read.sent[name])
+            given[self._keys.get(name, name)] = value
+        return given
+
+    def _refused(self, error: ValidationError, read: ReadArguments) -> Exception:
+        """Return what the model is told: where and of what kind, since pydantic's text repeats the
+        value. What it did not send is no fault of the model's: a default, or what was injected."""
+        names = {key: name for name, key in self._keys.items()}
+        faults = [
+            ((names.get(str(where[0]), where[0]), *where[1:]) if where else where, what)
+            for where, what in value_faults(error)
+        ]
+        if any(where and where[0] not in read.sent for where, _ in faults):
+            return error
+        places = (f"/{'/'.join(map(str, where))}: {what}" for where, what in faults)
+        return ToolError(
+            f"The tool does not take these arguments: {'; '.join(places)}", retryable=True
+        )
 
     def _holds(self, read: ReadArguments, validated: BaseModel) -> bool:
         """Return whether these are the values that were decided on."""
@@ -95,16 +140,64 @@ class ArgsReader(TypedReader):
         return canonical_bytes(shown) == canonical_bytes(read.shown)
 
 
-def _key(name: str, field: FieldInfo) -> str:
+def _keys(tool: str, model: type[BaseModel]) -> dict[str, str]:
+    """Return under which key a class reads each of its fields. Raises DefinitionError."""
+    fields = model.model_fields.items()
+    return {name: _key(tool, name, field, model.model_config) for name, field in fields}
+
+
+def _key(tool: str, name: str, field: FieldInfo, config: ConfigDict) -> str:
     alias = field.validation_alias
-    return alias if isinstance(alias, str) else name
+    if alias is None or config.get("validate_by_alias") is False:
+        return name
+    choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
+    steps = [one.path if isinstance(one, AliasPath) else [one] for one in choices]
+    key = next((step for step, *below in steps if isinstance(step, str) and not below), None)
+    if key is not None:
+        return key
+    if config.get("validate_by_name") or config.get("populate_by_name"):
+        return name
+    raise DefinitionError(
+        f"tool '{tool}': its args_schema reads '{name}' at an AliasPath alone, where no model puts it"
+    )
 
 
-def _refused(error: ValidationError, injected: Mapping[str, Any]) -> Exception:
-    """Return what the model is told: where and of what kind, since pydantic's text repeats the value.
-    What was injected is no fault of the model's."""
-    faults = value_faults(error)
-    if any(where[:1] and where[0] in injected for where, _ in faults):
-        return error
-    places = (f"/{'/'.join(map(str, where))}: {what}" for where, what in faults)
-    return ToolError(f"The tool does not take these arguments: {'; '.join(places)}", retryable=True)
+def _by_own_names(model: type[BaseModel], adapter: Adapter) -> Adapter:
+    """Return what reads the fields of a class by their own names; those within them as they are."""
+    if all(field.validation_alias is None for field in model.model_fields.values()):
+        return adapter
+    core = _without_aliases(adapter.core_schema, {})
+    return FlatAdapter(core, SchemaValidator(core, _use_prebuilt=False))
+
+
+def _without_aliases(core: Any, shared: Mapping[str, Any]) -> Any:
+    """Return a class's core schema without the aliases of its own fields, though it refer to itself."""
+    if core["type"] == "model-fields":
+        fields = {
+            name: {key: said for key, said in field.items() if key != "validation_alias"}
+            for name, field in core["fields"].items()
+        }
+        return {**core, "fields": fields}
+    if core["type"] == "definitions":
+        shared = {one["ref"]: one for one in core["definitions"]}
+    elif core["type"] == "definition-ref":
+        return _without_aliases(shared[core["schema_ref"]], shared)
+    own = {key: said for key, said in core.items() if key != "ref"}
+    return {**own, "schema": _without_aliases(core["schema"], shared)}
+
+
+def _held_by_factories(core: Any) -> frozenset[str]:
+    """Return the fields of a class in which a factory makes something, perhaps deep within."""
+    shared: dict[str, Any] = {}
+    while core["type"] != "model-fields":
+        if core["type"] == "definitions":
+            shared = {one["ref"]: one for one in core["definitions"]}
+        is_ref = core["type"] == "definition-ref"
+        core = shared[core["schema_ref"]] if is_ref else core["schema"]
+    spread = holds_factory(list(shared.values()))
+    return frozenset(
+        name
+        for name, field in core["fields"].items()
+        if holds_factory(field)
+        or (spread and any(one["type"] == "definition-ref" for one in core_schemas(field)))
+    )

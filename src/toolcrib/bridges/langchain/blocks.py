@@ -6,6 +6,8 @@ texts and blocks. One without a picture, a file or a block of text in it is the 
 
 from __future__ import annotations
 
+import base64
+import binascii
 from typing import Any
 
 from langchain_core.messages import ToolMessage
@@ -75,9 +77,30 @@ def _part(block: dict[str, Any]) -> Any:
     data, url = block.get("base64") or "", block.get("url") or ""
     if not data and "://" not in url and not url.startswith("data:"):
         return _UNREAD
+    if kind == "image" and data and not media_type:
+        media_type = _begun_as(data)
     if kind == "image" and (media_type or url):
         return Image(media_type, data, "" if data else url)
     return File(media_type or _ANY, data, "" if data else url, name=name)
+
+
+def _begun_as(data: str) -> str:
+    """Return the media type of a picture by its first bytes; empty where they are of no known one."""
+    try:
+        head = base64.b64decode(data[:16], validate=True)
+    except (binascii.Error, ValueError):
+        return ""
+    if head[:4] == b"RIFF":
+        return "image/webp" if head[8:12] == b"WEBP" else ""
+    return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
+
+
+_MAGIC = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
 
 
 def _name(block: dict[str, Any]) -> str:

@@ -7,8 +7,10 @@ like all that others wrote, until its author's own code says `own=True`, or trus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from inspect import Parameter
 from typing import (
     Annotated,
     Any,
@@ -100,6 +102,8 @@ def from_langchain_tool(
     check_type("tool", tool, BaseTool, "a tool of LangChain's")
     given = _given_by(tool, inject or {})
     schema = _schema(tool)
+    properties = schema.get("properties")
+    _check_reached(tool, properties if isinstance(properties, dict) else {}, given.made_by)
     options = ToolOptions(
         visible=visible,
         model_visible=model_visible,
@@ -163,6 +167,31 @@ def _schema(tool: BaseTool) -> JsonObject:
         raise DefinitionError(f"tool '{tool.name}': its args_schema is of pydantic 1, or none")
     made = shown.model_json_schema()
     return {key: made[key] for key in made if key not in ("title", "description")}  # the tool's own
+
+
+def _check_reached(tool: BaseTool, shown: Collection[str], injected: Collection[str]) -> None:
+    """Raise DefinitionError for what no call can give: LangChain calls by the names of arguments, and
+    shows no field of a class whose `validation_alias` has another name."""
+    cls = tool.args_schema
+    if isinstance(cls, type) and issubclass(cls, BaseModel):
+        for name, field in cls.model_fields.items():
+            if field.is_required() and name not in shown and name not in injected:
+                raise DefinitionError(
+                    f"tool '{tool.name}': its args_schema requires '{name}', which LangChain does not"
+                    " show to a model; an alias= in place of a validation_alias= would be shown"
+                )
+    if isinstance(tool, PlainLangChainTool):  # gives its one text by position
+        return
+    parameters = inspect.signature(_function_of(tool)).parameters
+    kinds = {name: one.kind for name, one in parameters.items()}
+    takes_any = Parameter.VAR_KEYWORD in kinds.values()
+    for name in shown:
+        kind = kinds.get(name)
+        by_place = kind is Parameter.VAR_POSITIONAL and not takes_any
+        if by_place or kind is Parameter.POSITIONAL_ONLY:
+            raise DefinitionError(
+                f"tool '{tool.name}': LangChain gives arguments by name, which {name!r} cannot take"
+            )
 
 
 class _InjectedArguments(NamedTuple):

@@ -3,22 +3,24 @@
 Rule: a call that a reply asked for is one call, whoever makes it, how often, and in whichever process.
 A thread of a graph is a run. A call is known by its thread, by the id of the message that asked for it,
 which a checkpoint that is forked keeps, and by the id that the model gave it. Some models count from
-`call_0` in each reply: the message tells those apart. Where nobody shows the message, or it has no id,
-the task of the step stands for it: a step that is done again from the same checkpoint has the same id.
+`call_0` in each reply: the message tells those apart. Some give no ids, or one to several calls: their
+place in the message does. Where nobody shows the message, or it has no id, or several calls in it are
+alike, the task of the step stands for it: a step that is done again from the same checkpoint has the
+same id.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import msgspec
@@ -31,8 +33,9 @@ from langgraph.types import StreamWriter, interrupt
 
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
-from toolcrib.values.json import JsonObject, fresh, may_hold_wide_integer
+from toolcrib.values.json import JsonObject, encodable, fresh, may_hold_wide_integer
 
+CallState: TypeAlias = Literal["busy", "asks", "over"]
 MARK = "toolcrib"
 """The key, in the artifact of a tool message, of what later calls of the thread have to know."""
 
@@ -50,6 +53,7 @@ ANSWER_SCHEMA: dict[str, Any] = {
         "for_run": {"enum": [False, True, "exactly"]},
         "reason": {"type": "string", "description": "Why not; for the record."},
     },
+    "additionalProperties": False,
 }
 
 
@@ -69,28 +73,103 @@ class GraphCall(NamedTuple):
     writer: StreamWriter | None = None
 
 
+class AskedCall(NamedTuple):
+    """A call as a reply asks for it: `text` are its arguments as JSON. `id` is empty where the reply
+    has none, and None where code makes the call without one."""
+
+    name: str
+    arguments: str | JsonObject
+    text: str
+    id: str | None
+
+    @property
+    def digest(self) -> str:
+        """Stands for the id of a call that has none."""
+        said = f"{self.name}\0{self.text}".encode("utf-8", "surrogatepass")
+        return hashlib.sha256(said).hexdigest()[:32]
+
+
+class AlikeCalls:
+    """Tells calls of one reply apart that are alike in all they say: by their order in a step.
+
+    A step that is done again makes all of them again, and it does not matter which one is which.
+    """
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[tuple[object, ...], int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def place(self, info: ExecutionInfo, places: tuple[int, ...]) -> int:
+        """Return the next of these places, in this execution of a step."""
+        key = (info.task_id, info.node_attempt, info.node_first_attempt_time, places)
+        with self._lock:
+            made = self._made.pop(key, 0)
+            self._made[key] = made + 1
+            if len(self._made) > _MOST:
+                self._made.popitem(last=False)
+        return places[made % len(places)]
+
+
 def graph_call(
-    config: RunnableConfig, runtime: ToolRuntime[Any, Any] | None, tool_call_id: str | None
+    config: RunnableConfig,
+    runtime: ToolRuntime[Any, Any] | None,
+    asked: AskedCall,
+    alike: AlikeCalls,
 ) -> GraphCall:
     """Return what is known of a call. Outside of a graph one without a thread is a run of its own."""
     thread = str(config.get("configurable", {}).get("thread_id") or "")
     info = _execution_info() if runtime is None else runtime.execution_info
-    given = tool_call_id or uuid.uuid4().hex
     if info is None:
-        return GraphCall(thread or uuid.uuid4().hex, given)
+        return GraphCall(thread or uuid.uuid4().hex, _writable(asked.id) or uuid.uuid4().hex)
     messages = _messages(runtime)
-    reply = _reply(messages, tool_call_id)
+    reply = _reply(messages, asked.id)
     return GraphCall(
         thread
         or info.checkpoint_id,  # the calls of a step share one; what was before is in messages
-        f"{_asked_by(messages, reply, tool_call_id) or f'task:{info.task_id}'}/{given}",
+        _key(asked, info, messages, reply, alike),
         info.task_id,
         messages,
         reply,
         _time_of(info.checkpoint_id),
-        pauses=tool_call_id is not None and _keeps(config),
+        pauses=asked.id is not None and _keeps(config),
         writer=None if runtime is None else runtime.stream_writer,
     )
+
+
+def _key(
+    asked: AskedCall,
+    info: ExecutionInfo,
+    messages: Sequence[BaseMessage],
+    reply: AIMessage | None,
+    alike: AlikeCalls,
+) -> str:
+    """Return which call of a thread it is: by the message and the id, or by its place in the message
+    where the id is empty or not the only one. No quoted id of a message has a `:` or a `/` in it."""
+    step, given = f"task:{info.task_id}", _writable(asked.id)
+    if reply is None:
+        unknown = uuid.uuid4().hex if asked.id is None else asked.digest
+        return f"{step}/{given or unknown}"
+    same, places = _places(reply, asked)
+    if len(places) > 1:
+        return f"{step}:{alike.place(info, places)}/{given}"
+    by = _asked_by(messages, reply) or step
+    return f"{by}/{given}" if given and same == 1 else f"{by}:{places[0]}/{given}"
+
+
+def _places(reply: AIMessage, asked: AskedCall) -> tuple[int, tuple[int, ...]]:
+    """Return how many calls of a reply have the id, and where those are that it may be: of that id, and
+    of that name and with those arguments, if any is."""
+    calls = reply.tool_calls
+    same = [at for at, call in enumerate(calls) if (call["id"] or "") == (asked.id or "")]
+    named = [at for at in same if calls[at]["name"] == asked.name]
+    exact = [at for at in named if calls[at]["args"] == asked.arguments]
+    return len(same), tuple(exact or named or same)
+
+
+def _writable(call_id: str | None) -> str:
+    """Return an id as a log can hold it: a lone surrogate in it is encoded."""
+    text = call_id or ""
+    return text if encodable(text) == text else quote(text, errors="surrogatepass")
 
 
 def _execution_info() -> ExecutionInfo | None:
@@ -129,26 +208,20 @@ def _time_of(checkpoint_id: str) -> float:
 
 
 def _reply(messages: Sequence[BaseMessage], tool_call_id: str | None) -> AIMessage | None:
-    """Return the last reply that asks for the call of that id."""
+    """Return the last reply that asks for a call of that id."""
     for message in reversed(messages):
-        if isinstance(message, AIMessage) and tool_call_id in map(
-            itemgetter("id"), message.tool_calls
+        if isinstance(message, AIMessage) and any(
+            (call["id"] or "") == (tool_call_id or "") for call in message.tool_calls
         ):
             return message
     return None
 
 
-def _asked_by(
-    messages: Sequence[BaseMessage], reply: AIMessage | None, tool_call_id: str | None
-) -> str:
-    """Return the id of a reply, without a slash; nothing if it has none, or shares it with another
-    message, or has two calls of that id."""
-    if reply is None or not reply.id:
+def _asked_by(messages: Sequence[BaseMessage], reply: AIMessage) -> str:
+    """Return the id of a reply, quoted; nothing if it has none, or shares it with another message."""
+    if not reply.id or sum(message.id == reply.id for message in messages) != 1:
         return ""
-    of_that_id = [message for message in messages if message.id == reply.id]
-    calls = [call for call in reply.tool_calls if call["id"] == tool_call_id]
-    is_clear = len(of_that_id) == len(calls) == 1
-    return quote(reply.id, safe="", errors="surrogatepass") if is_clear else ""
+    return quote(reply.id, safe="", errors="surrogatepass")
 
 
 class ThreadSpending(NamedTuple):
@@ -197,42 +270,54 @@ def _mark(message: BaseMessage) -> Mapping[str, Any] | None:
     return mark if isinstance(mark, dict) else None
 
 
+class RunningCall:
+    """A call of a step: it is `busy` until it has an outcome or has to ask, `asks` until it is told or
+    stops the graph, and then `over`, or busy again."""
+
+    def __init__(self) -> None:
+        self.state: CallState = "busy"
+        self.loop = asyncio.get_running_loop()
+        self.changed = self.loop.create_future()
+
+    def become(self, state: CallState) -> None:
+        self.state = state
+        self.changed.set_result(None)
+        self.changed = self.loop.create_future()
+
+
 class RunningSteps:
     """The calls that run now, by the step that makes them.
 
     A ToolNode makes all calls of a reply in one step. If one of them stops the graph, LangGraph does
-    not wait for the others, and what they give is lost; so that one waits until they have ended.
+    not wait for the others, and what they give is lost; so that one waits until they have ended, or
+    stop the graph as well.
     """
 
     def __init__(self) -> None:
-        self._running: dict[str, set[asyncio.Future[None]]] = {}
+        self._running: dict[str, set[RunningCall]] = {}
 
     @contextmanager
-    def entered(self, step: str) -> Iterator[Callable[[], None]]:
-        """Count a call until it says, by what is given here, that its outcome is known, or is left."""
-        ended = asyncio.get_running_loop().create_future()
-        self._running.setdefault(step, set()).add(ended)
-
-        def end() -> None:
-            if ended.done():
-                return
-            ended.set_result(None)
+    def entered(self, step: str) -> Iterator[RunningCall]:
+        """Count a call of a step until it is left."""
+        call = RunningCall()
+        self._running.setdefault(step, set()).add(call)
+        try:
+            yield call
+        finally:
+            call.become("over")
             running = self._running[step]
-            running.discard(ended)
+            running.discard(call)
             if not running:
                 del self._running[step]
 
-        try:
-            yield end
-        finally:
-            end()
-
-    async def others(self, step: str) -> None:
-        """Wait for the calls of a step that run in this loop."""
-        loop = asyncio.get_running_loop()
-        running = [one for one in self._running.get(step, ()) if one.get_loop() is loop]
-        if running:
-            await asyncio.wait(running)
+    async def others(self, step: str, call: RunningCall, *states: CallState) -> None:
+        """Wait until the other calls of a step that run in this loop are in one of these states."""
+        while pending := [
+            one.changed
+            for one in tuple(self._running.get(step, ()))
+            if one is not call and one.loop is call.loop and one.state not in states
+        ]:
+            await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
 
 
 class AnswerToNoQuestion:

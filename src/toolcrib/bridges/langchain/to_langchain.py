@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping
+from contextlib import aclosing
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -17,6 +18,7 @@ from langchain_core.callbacks import AsyncCallbackManager, AsyncCallbackManagerF
 from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config, patch_config, set_config_context
+from langchain_core.runnables.schema import StreamEvent
 from langchain_core.runnables.utils import coro_with_context
 from langchain_core.tools import BaseTool, ToolException
 from langgraph.errors import GraphInterrupt
@@ -29,8 +31,11 @@ from toolcrib.approvals import answer_later
 from toolcrib.bridges.langchain.blocks import shown_content
 from toolcrib.bridges.langchain.graph_run import (
     MARK,
+    AlikeCalls,
+    AskedCall,
     GraphCall,
     InterruptAnswers,
+    RunningCall,
     RunningSteps,
     ThreadTallies,
     answer_json,
@@ -45,7 +50,7 @@ from toolcrib.runner.output import public_arguments
 from toolcrib.tools import Entry
 from toolcrib.values.call import CallFault, ToolCall
 from toolcrib.values.decision import ANONYMOUS, Answer, ApprovalRequest, Approve, Caller, Refuse
-from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.json import JsonObject, JsonValue, encodable
 from toolcrib.values.record import (
     CallError,
     Completed,
@@ -69,6 +74,9 @@ _LATER = CallError.of(
 _NO_JSON = CallFault(
     ErrorCode.INVALID_JSON,
     "The arguments are no JSON: they hold what JSON has no form for, or themselves, or are too deep.",
+)
+_NO_ID = CallFault(
+    ErrorCode.INVALID_JSON, "The id of the call holds a lone surrogate, which no log can hold."
 )
 
 
@@ -136,32 +144,47 @@ class _Bridge:
         self.threads = ThreadTallies(nonce)
         self.answers = InterruptAnswers()
         self.steps = RunningSteps()
+        self.alike = AlikeCalls()
 
     async def outcome(
-        self, call: ToolCall, at: GraphCall, caller: Caller, end: Callable[[], None]
+        self, call: ToolCall, at: GraphCall, caller: Caller, running: RunningCall
     ) -> tuple[Outcome, Mapping[str, Any]]:
-        """Return the outcome of a call, and the mark that its message bears. `end` is called when it is
-        known, or when it waits. Raises GraphInterrupt to ask, and whatever `exec` raises."""
+        """Return the outcome of a call, and the mark that its message bears. Raises GraphInterrupt to
+        ask, and whatever `exec` raises."""
         runner = self.pausing if at.pauses else self.runner
         spent = self.threads.spent(at)
         watcher = None if at.writer is None else _EventWriter(call, at.writer)
         scope = CallScope(spent.tally, observer=watcher, counted=spent.counted)
         outcome = await runner.exec(call, caller=caller, scope=scope)
-        end()
         while isinstance(outcome, Waiting) and at.pauses:
-            await self.steps.others(at.step)
             request = _asked_at(outcome.request, at.asked_at)
             scope = msgspec.structs.replace(scope, asked={request.id: request})
+            said = await self._ask(request, at.step, running)
             if self.graph_answers:
-                said: Any = self.answers.ask(request, at.step)
                 scope = msgspec.structs.replace(scope, answers={request.id: said})
-            else:  # whatever the graph goes on with, only the approver's answer counts
-                interrupt(storable(request))
             outcome = await runner.exec(call, caller=caller, scope=scope)
+        running.become("over")
         entry = self.runner.catalog.by_name[call.name]
         record, cost = outcome.record, entry.tool.definition.annotations.cost
         mark = {"key": record.idempotency_key, "tool": call.name, "cost": cost}
         return outcome, mark | {"tainted": spent.tally.tainted}
+
+    async def _ask(self, request: ApprovalRequest, step: str, running: RunningCall) -> Any:
+        """Return what the graph goes on with. Raises GraphInterrupt, when no other call of the step
+        runs any more."""
+        running.become("asks")
+        await self.steps.others(step, running, "asks", "over")
+        try:
+            if self.graph_answers:
+                said = self.answers.ask(request, step)
+            else:  # whatever the graph goes on with, only the approver's answer counts
+                said = interrupt(storable(request))
+        except GraphInterrupt:
+            running.become("over")
+            await self.steps.others(step, running, "over")
+            raise
+        running.become("busy")
+        return said
 
 
 def _asked_at(request: ApprovalRequest, then: float) -> ApprovalRequest:
@@ -249,13 +272,18 @@ class RunnerTool(BaseTool):
         """
         config = ensure_config(config)
         arguments = dict(tool_input) if isinstance(tool_input, dict) else tool_input
-        at = graph_call(config, _taken_out(arguments), tool_call_id)
-        call = self._call(arguments, at, tool_call_id)
+        runtime = _taken_out(arguments)
+        if runtime is not None:  # a model asks for it, though it gave no id
+            tool_call_id = tool_call_id or ""
+        text, fault = _text_of(arguments)
+        asked = AskedCall(self.name, arguments, text, tool_call_id)
+        at = graph_call(config, runtime, asked, self._bridge.alike)
+        call = self._call(asked, fault, at)
         manager = AsyncCallbackManager.configure(
             callbacks, self.callbacks, bool(verbose), tags, self.tags, metadata, self.metadata
         )
         shown = self._shown(arguments) if manager.handlers and call.complete else {}
-        with self._bridge.steps.entered(at.step) as end:
+        with self._bridge.steps.entered(at.step) as running:
             watched = await manager.on_tool_start(
                 {"name": self.name, "description": self.description},
                 str(shown),
@@ -266,7 +294,7 @@ class RunnerTool(BaseTool):
                 **kwargs,
             )
             try:
-                made = self._bridge.outcome(call, at, self._bridge.caller_of(config), end)
+                made = self._bridge.outcome(call, at, self._bridge.caller_of(config), running)
                 told, public = self._told(*await _below(watched, config, made), tool_call_id)
             except BaseException as raised:
                 asks = isinstance(raised, GraphInterrupt)
@@ -276,16 +304,38 @@ class RunnerTool(BaseTool):
         await watched.on_tool_end(public, name=self.name, **kwargs)
         return told
 
-    def _call(
-        self, arguments: str | JsonObject, at: GraphCall, tool_call_id: str | None
-    ) -> ToolCall:
-        text, fault = _text_of(arguments)
+    def astream_events(
+        self,
+        input: Any,  # noqa: A002  LangChain's name
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Stream the events of one call. The one of its start shows what callbacks are shown; LangChain
+        alone would put all that was given there."""
+        events: Any = super().astream_events(input, config, **kwargs)
+        return self._with_shown(events, input) if hasattr(events, "__aiter__") else events
+
+    async def _with_shown(
+        self, events: AsyncGenerator[StreamEvent, None], given: Any
+    ) -> AsyncGenerator[StreamEvent, None]:
+        is_call = isinstance(given, dict) and given.get("type") == "tool_call"
+        shown = self._shown(given.get("args", {}) if is_call else given)
+        async with aclosing(events):
+            async for event in events:
+                if event["data"].get("input") is given:
+                    event["data"]["input"] = shown
+                yield event
+
+    def _call(self, asked: AskedCall, fault: CallFault | None, at: GraphCall) -> ToolCall:
         fault = fault_of(at.reply, self._bridge.natural) or fault
+        provider_id = encodable(asked.id or "")
+        if provider_id != (asked.id or ""):
+            fault = fault or _NO_ID
         return ToolCall(
             at.call_id,
             self._entry.tool.definition.name,
-            text,
-            provider_id=tool_call_id or "",
+            asked.text,
+            provider_id=provider_id,
             complete=fault is None,
             fault=fault,
         )
@@ -293,7 +343,7 @@ class RunnerTool(BaseTool):
     def _shown(self, arguments: str | JsonObject) -> JsonObject:
         """Return what records would show of the arguments; nothing of those that are not valid."""
         tool = self._entry.tool
-        if isinstance(arguments, str) or tool.validator is None:
+        if not isinstance(arguments, dict) or tool.validator is None:
             return {}
         try:
             valid = tool.validator.is_valid(arguments)
@@ -311,7 +361,7 @@ class RunnerTool(BaseTool):
             if isinstance(outcome, Completed)
             else error_content(_error(outcome))
         )
-        answered = result_message(ToolCall(tool_call_id or "", self.name, ""), outcome, error)
+        answered = result_message(ToolCall("", self.name, ""), outcome, error)
         assert answered is not None  # noqa: S101  it has an error if it waits
         content: Any = shown_content(answered)
         if tool_call_id is None:

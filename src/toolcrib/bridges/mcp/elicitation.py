@@ -255,15 +255,20 @@ def form_of(request: ApprovalRequest, yes: Mapping[str, ForRun]) -> types.Elicit
     return types.ElicitRequestFormParams(message=message, requested_schema=schema)
 
 
+_FIELDS = {"answer", "arguments"}
+
+
 def answer_of(given: types.ElicitResult, yes: Mapping[str, ForRun], by: str) -> Answer:
     """Return what an answered form says, where `yes` was offered besides no. Arguments that are no JSON
-    object make it a no."""
+    object make it a no, and so do members that the form does not have."""
     content = given.content or {}
     said = content.get("answer")
     if given.action != "accept" or not isinstance(said, str) or said not in YES:
         return Refuse(f"the client's user said no ({given.action})", by=by)
     if said not in yes:
         return Refuse("the answer was none of those that were offered", by=by)
+    if not content.keys() <= _FIELDS:  # a misspelt one would have meant something else
+        return Refuse("the answer had a member that the form does not have", by=by)
     for_run = yes[said]
     other = content.get("arguments")
     if other is None or (isinstance(other, str) and not other.strip()):

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from toolcrib.bridges.openapi.charset import text_of
 from toolcrib.bridges.openapi.definition import RequestPlan
 from toolcrib.bridges.openapi.forms import SAFE, is_json, kind_of
 from toolcrib.bridges.openapi.request import ApiRequest
@@ -127,14 +128,17 @@ def _value(answer: HttpAnswer, declared: str) -> Any:
     kind = answer.headers.get("content-type", "")
     if not answer.body:
         return None
-    if is_json(kind):
+    if kind_of(kind) != "bytes":
+        what, text = "JSON" if is_json(kind) else "text", text_of(answer.body, kind)
         try:
-            return fresh(answer.body)
+            if text is not None:
+                return fresh(text) if is_json(kind) else text
         except (ValueError, RecursionError):
-            told = f"It was done (status {answer.status}), but the answer is not the JSON that it says."
-            raise ToolError(told, retryable=False) from None
-    if kind_of(kind) == "text":
-        return answer.body.decode("utf-8", "replace")
+            pass
+        told = (
+            f"It was done (status {answer.status}), but the answer is not the {what} that it says."
+        )
+        raise ToolError(told, retryable=False)
     plain = kind.partition(";")[0].strip().lower()
     media_type = declared if plain in ("", _BYTES) else plain
     made = Image if media_type.startswith("image/") else File
@@ -143,17 +147,16 @@ def _value(answer: HttpAnswer, declared: str) -> Any:
 
 def _said(answer: HttpAnswer) -> str:
     """Return what an API says of an error, in one line."""
-    if not answer.body:
+    kind = answer.headers.get("content-type", "")
+    text = None if kind_of(kind) == "bytes" else text_of(answer.body, kind)
+    if not text:
         return ""
-    if is_json(answer.headers.get("content-type", "")):
+    if is_json(kind):
         try:
-            return orjson.dumps(orjson.loads(answer.body)).decode()[:_LONGEST]
+            return orjson.dumps(orjson.loads(text)).decode()[:_LONGEST]
         except ValueError:
             return ""
-    if kind_of(answer.headers.get("content-type", "")) != "text":
-        return ""
-    text = answer.body[: _LONGEST * 4].decode("utf-8", "replace")
-    return " ".join(text.split())[:_LONGEST]
+    return " ".join(text[: _LONGEST * 4].split())[:_LONGEST]
 
 
 def _phrase(status: int) -> str:

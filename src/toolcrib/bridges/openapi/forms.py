@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple, TypeAlias, cast
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -195,6 +195,8 @@ class _Reading:
         )
         if not isinstance(self._part.node, dict) or not path.startswith("/"):
             raise NoTool("form", "it is no operation below a path that begins with '/'")
+        if any(unquote(step) in (".", "..") for step in re.split("[?#]", path)[0].split("/")):
+            raise NoTool("form", "its path has a step of '.' or '..', which leads to another")
 
     def operation(self) -> ApiOperation:
         part = self._part
@@ -428,8 +430,11 @@ def kind_of(media_type: str) -> AnswerKind:
     """Return what an answer of this media type is; XML is a text that has no schema."""
     if is_json(media_type):
         return "json"
-    is_xml = _plain(media_type).endswith(("/xml", "+xml"))
-    return "text" if is_xml or is_text(media_type) else "bytes"
+    return "text" if is_xml(media_type) or is_text(media_type) else "bytes"
+
+
+def is_xml(media_type: str) -> bool:
+    return _plain(media_type).endswith(("/xml", "+xml"))
 
 
 def is_bytes(media_type: str) -> bool:

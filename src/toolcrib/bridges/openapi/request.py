@@ -2,7 +2,8 @@
 
 Rule: no argument leaves the place that the document gives it. All that has a meaning in a URL, a header
 or a cookie is encoded, and what cannot be (a path of `..`, a line break in a header) is refused. So is
-an object whose members would be sent under the name of something else.
+an object whose members would be sent under the name of something else, and a value in a list that has
+in it what separates the values, where its style cannot encode that.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import ClassVar, TypeAlias, cast
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, unquote_plus
 
 import msgspec
 
@@ -30,6 +31,8 @@ Pairs: TypeAlias = tuple[tuple[str, str], ...]
 _Encode: TypeAlias = Callable[[str], str]
 
 _DELIMITERS = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
+_IN_PATHS = {"label": ".", "matrix": ";"}
+"""What is between the values of a list, where it is no comma, in a query and in an exploded path."""
 _OF_RANGES = {"json": "application/json", "text": "text/plain", "bytes": "application/octet-stream"}
 """What a body is sent as whose document says no more than `*/*`, `text/*` or `image/*`."""
 _LIST, _NO_WORD = re.compile(r"[\[\0]"), re.compile(r"[\W_]")
@@ -93,7 +96,13 @@ def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) 
     """Return the request of a call; `key` is its idempotency key. Raises ToolError for an argument that
     cannot be sent where it belongs."""
     path, _, asked = plan.path.partition("?")
-    query = [asked] if asked else []
+    given = {
+        one.name
+        for one in plan.parameters
+        if one.place == "query" and arguments.get(one.argument) is not None
+    }
+    fixed = filter(None, asked.split("&"))
+    query = [one for one in fixed if unquote_plus(one.partition("=")[0]) not in given]
     headers: dict[str, str] = {"Accept": plan.accept}
     cookies: list[tuple[str, str]] = []
     names = {place: _Names(taken) for place, taken in plan.taken.items()}
@@ -139,16 +148,30 @@ def _text(value: JsonValue) -> str:
     return value if isinstance(value, str) else json_bytes(value).decode()
 
 
-def _texts(value: JsonValue, encode: _Encode, *, explode: bool) -> list[str]:
-    """Return the values of a list, or the names and values of an object: `a`, `1` or exploded `a=1`."""
+def _texts(
+    sent: SentArgument, value: JsonValue, encode: _Encode, delimiter: str, *, explode: bool
+) -> list[str]:
+    """Return the values of a list, or the names and values of an object: `a`, `1` or exploded `a=1`.
+
+    Raises ToolError for one that has the delimiter in it though it is encoded.
+    """
     if isinstance(value, list):
-        return [encode(_text(each)) for each in value]
-    if not isinstance(value, dict):
+        texts = [encode(_text(each)) for each in value]
+    elif isinstance(value, dict):
+        members = [(encode(name), encode(_text(each))) for name, each in value.items()]
+        if explode and any("=" in name for name, _ in members):
+            raise ToolError(f"a member of {sent.argument} cannot have '=' in its name")
+        texts = [text for member in members for text in member]
+    else:
         return [encode(_text(value))]
-    members = [(encode(name), encode(_text(each))) for name, each in value.items()]
-    if explode:
-        return [f"{name}={text}" for name, text in members]
-    return [text for member in members for text in member]
+    if any(delimiter in text for text in texts):
+        raise ToolError(
+            f"the values in {sent.argument} are sent with {unquote(delimiter)!r} between them, and"
+            " cannot hold it"
+        )
+    if explode and isinstance(value, dict):
+        return [f"{name}={text}" for name, text in zip(texts[::2], texts[1::2], strict=True)]
+    return texts
 
 
 class _Names:
@@ -194,11 +217,12 @@ def _read_as(name: str) -> str:
 
 def _path(sent: SentArgument, value: JsonValue, names: _Names) -> str:
     plain = json_bytes(value).decode() if sent.as_json else value
-    texts = _texts(plain, _encoded, explode=sent.explode)
+    delimiter = _IN_PATHS.get(sent.style, ",") if sent.explode else ","
+    texts = _texts(sent, plain, _encoded, delimiter, explode=sent.explode)
     if not any(texts):
         raise ToolError(f"{sent.argument} cannot be empty: it is part of the address")
     if sent.style == "label":
-        return "." + ("." if sent.explode else ",").join(texts)
+        return "." + delimiter.join(texts)
     if sent.style == "matrix":
         name = _encoded(sent.name)
         if sent.explode and isinstance(plain, dict):
@@ -212,7 +236,7 @@ def _path(sent: SentArgument, value: JsonValue, names: _Names) -> str:
 
 def _header(sent: SentArgument, value: JsonValue) -> str:
     plain = json_bytes(value).decode() if sent.as_json else value
-    text = ",".join(_texts(plain, str, explode=sent.explode))
+    text = ",".join(_texts(sent, plain, str, ",", explode=sent.explode))
     if not (text.isascii() and text.isprintable()):
         raise ToolError(f"{sent.argument} is sent in a header: use printable ASCII characters")
     return text
@@ -241,7 +265,7 @@ def _pairs(sent: SentArgument, value: JsonValue, encode: _Encode) -> Iterator[tu
                 yield name, encode(_text(one))
     else:
         delimiter = _DELIMITERS.get(sent.style, ",")
-        yield sent.name, delimiter.join(_texts(value, encode, explode=False))
+        yield sent.name, delimiter.join(_texts(sent, value, encode, delimiter, explode=False))
 
 
 def _deep(sent: SentArgument, name: str, value: JsonValue) -> Iterator[tuple[str, str]]:

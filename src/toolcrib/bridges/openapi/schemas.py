@@ -31,7 +31,8 @@ _Schema: TypeAlias = dict[str, Any]
 _Names: TypeAlias = frozenset[str]
 _NONE: _Names = frozenset()
 _PARTS = ("allOf",)
-_BRANCHES = ("allOf", "anyOf", "oneOf")
+_ALTERNATIVES = ("anyOf", "oneOf")
+_BRANCHES = (*_PARTS, *_ALTERNATIVES)
 _BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 
 
@@ -55,6 +56,7 @@ class ApiSchemas:
         self._targets: dict[str, Node] = {}
         self._made: dict[str, Translated] = {}
         self._children: defaultdict[tuple[int, str], list[str]] | None = None
+        self._is_hidden: dict[int, bool] = {}
         self._hidden_in: dict[tuple[int, tuple[str, ...]], _Names] = {}
 
     def translated(self, part: Node) -> Translated:
@@ -165,13 +167,27 @@ class ApiSchemas:
                         self._children[self._document.follow(child.file, ref).key].append(own)
         return self._children[target.key]
 
-    def is_hidden(self, file: DocumentFile, node: Any) -> bool:
-        """Return whether a property is for the other direction alone."""
-        if not isinstance(node, dict):
+    def is_hidden(self, part: Node, depth: int = 0) -> bool:
+        """Return whether a property is for the other direction alone: it says so itself, or what it
+        refers to, a schema of its `allOf`, or each of its alternatives but null. Raises NoTool."""
+        node = part.node
+        if not isinstance(node, dict) or node.keys().isdisjoint((self._hidden, "$ref", *_BRANCHES)):
             return False
-        if isinstance(node.get("$ref"), str) and self._hidden not in node:
-            node = self._document.resolved(Node(file, node)).node
-        return isinstance(node, dict) and node.get(self._hidden) is True
+        if self._hidden in node:
+            return node[self._hidden] is True
+        if depth > MAX_DEPTH:
+            raise NoTool("too large", "its schema is nested too deeply, or holds too much")
+        if id(node) not in self._is_hidden:
+            self._is_hidden[id(node)] = False  # where it leads back to itself
+            alternatives = [
+                [one for one in part.items(key) if not _is_null(one.node)] for key in _ALTERNATIVES
+            ]
+            self._is_hidden[id(node)] = any(
+                self.is_hidden(one, depth + 1) for one in self._in_place(part, _PARTS)
+            ) or any(
+                all(self.is_hidden(one, depth + 1) for one in each) for each in alternatives if each
+            )
+        return self._is_hidden[id(node)]
 
     def hidden_in(self, part: Node, keys: tuple[str, ...] = _PARTS) -> _Names:
         """Return the properties that an object may not have in this direction, by this part of its
@@ -183,9 +199,7 @@ class ApiSchemas:
         if at not in self._hidden_in:
             self._hidden_in[at] = _NONE  # where it leads back to itself
             own = [
-                name
-                for name, child in part.members("properties").items()
-                if self.is_hidden(child.file, child.node)
+                name for name, child in part.members("properties").items() if self.is_hidden(child)
             ]
             others = [self.hidden_in(one, keys) for one in self._in_place(part, keys)]
             self._hidden_in[at] = _NONE.union(own, *others)
@@ -344,6 +358,12 @@ class _Walk:
             and (target == last or self._schemas.same_place(self._file, ref, target))
         ]
         return meaning or [last]
+
+
+def _is_null(node: Any) -> bool:
+    return isinstance(node, dict) and (
+        node.get("type") == "null" or node.get("enum") == [None] or node.get("const", 0) is None
+    )
 
 
 def as_object(schema: Any) -> _Schema:

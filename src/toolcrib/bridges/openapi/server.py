@@ -21,7 +21,8 @@ from itertools import product
 from typing import Protocol, TypeAlias
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from toolcrib.bridges.openapi.forms import Security, SecurityScheme, is_json
+from toolcrib.bridges.openapi.charset import encoding_of, text_of
+from toolcrib.bridges.openapi.forms import Security, SecurityScheme, is_json, kind_of
 from toolcrib.bridges.openapi.request import ApiRequest
 from toolcrib.clients.server import merged, names_server
 from toolcrib.errors import CapabilityError, MissingExtraError, SourceError
@@ -103,6 +104,8 @@ class ApiServer:
         headers, query, cookies = dict(request.headers), [], [*request.cookies]
         for scheme, key in keys.items():
             where, name, value = _sent(scheme, key)
+            if not value.isascii():
+                raise CapabilityError(_NOT_HELD.format(scheme.id), retryable=False)
             if where == "header":
                 headers = merged(headers, {name: value})
             elif where == "cookie":
@@ -158,9 +161,15 @@ def _named(host: str) -> tuple[str, ...]:
         return ()
 
 
+_NOT_HELD = "the key {!r:.60} is empty, or no text that a request can hold"
+
+
 def _check(name: str, key: object) -> None:
-    if not isinstance(key, str) or not key or not (key.isascii() and key.isprintable()):
-        raise SourceError(f"the key {name!r:.60} is empty, or no text that a request can hold")
+    """Raises SourceError. Beyond ASCII there may be a user and a password, which are sent as base64."""
+    if not isinstance(key, str) or not key or not key.isprintable():
+        raise SourceError(_NOT_HELD.format(name))
+    if not key.isascii() and ":" not in key:
+        raise SourceError(_NOT_HELD.format(name))
 
 
 def _sent(scheme: SecurityScheme, key: str) -> tuple[str, str, str]:
@@ -185,11 +194,22 @@ def _without(answer: HttpAnswer, keys: Mapping[SecurityScheme, str]) -> HttpAnsw
     body = answer.body
     if keys:
         secrets = {one for scheme, key in keys.items() for one in _told(scheme, key)}
-        is_of_json = is_json(kept.get("content-type", ""))
-        text = _hidden(body.decode("utf-8", "surrogateescape"), secrets, is_of_json=is_of_json)
-        body = text.encode("utf-8", "surrogateescape")
+        body = _body_without(body, kept.get("content-type", ""), secrets)
         kept = {name: _hidden(value, secrets) for name, value in kept.items()}
     return HttpAnswer(status=answer.status, body=body, headers=kept)
+
+
+def _body_without(body: bytes, media_type: str, secrets: Iterable[str]) -> bytes:
+    """Return a body without keys, in the encoding that it has; bytes that are no text as they are but
+    for those of keys."""
+    encoding, errors = "utf-8", "surrogateescape"
+    text = None if kind_of(media_type) == "bytes" else text_of(body, media_type)
+    if text is None:
+        text = body.decode(encoding, errors)
+    else:
+        encoding, errors = encoding_of(body, media_type), "replace"
+    without = _hidden(text, secrets, is_of_json=is_json(media_type))
+    return body if without == text else without.encode(encoding, errors)
 
 
 def _hidden(text: str, secrets: Iterable[str], *, is_of_json: bool = False) -> str:
@@ -216,16 +236,27 @@ def _readings(text: str) -> list[str]:
     return found
 
 
-_ESCAPED = re.compile(r"\\u00([0-9a-fA-F]{2})|\\(.)", re.DOTALL)
+_ESCAPED = re.compile(
+    r"\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|\\u([0-9a-f]{4})|\\(.)",
+    re.DOTALL | re.IGNORECASE,
+)
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[^"\s,:{}\[\]]+', re.DOTALL)
 
 
 def _plain_of_json(text: str) -> str:
-    return _ESCAPED.sub(lambda found: found[2] or chr(int(found[1], 16)), text)
+    return _ESCAPED.sub(_unescaped, text)
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    if found[1]:
+        return bytes.fromhex(found[1] + found[2]).decode("utf-16-be")
+    character = found[4] or chr(int(found[3], 16))
+    return "\ufffd" if "\ud800" <= character <= "\udfff" else character
 
 
 def _plain_of_url(text: str) -> str:
-    return unquote(text, encoding="latin-1")
+    """Return a text without the escapes of URLs, of UTF-8, and of bytes that are none."""
+    return unquote(text, errors="surrogateescape")
 
 
 def _spaced(text: str) -> str:
@@ -274,11 +305,14 @@ _AFTER = r"(?![A-Za-z0-9])"
 @cache
 def _forms(character: str) -> str:
     """Return a pattern of a character as it is, escaped in JSON, in a URL, or in HTML."""
-    code = f"{ord(character):02x}"
+    in_url = "".join(f"%{byte:02x}" for byte in character.encode())
+    units = character.encode("utf-16-be").hex()
+    in_json = "".join(f"\\\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    number = ord(character)
     named = (re.escape(name) for name, told in html5.items() if told == character)
     forms = (
         rf"\\?{re.escape(character)}",
-        rf"(?i:%{code}|\\u00{code}|&#x0*{code};?|&#0*{ord(character)};?)",
+        rf"(?i:{in_url}|{in_json}|&#x0*{number:x};?|&#0*{number};?)",
         *(f"&{name}" for name in sorted(named, key=len, reverse=True)),
         *([r"\+"] if character == " " else []),
     )

@@ -1,0 +1,75 @@
+"""Which text the bytes of an answer are: by its mark of byte order, by what it says, else UTF-8.
+
+Rule: a text is the one that was sent, to the last character, or none. What is no text of its encoding,
+or has one that is not here, is not guessed at. JSON is UTF-8, whatever is said of it, if it can be
+(RFC 8259, 8.1). The order is that of https://encoding.spec.whatwg.org/#decode.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from contextlib import suppress
+
+from toolcrib.bridges.openapi.forms import is_json, is_xml
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_CHARSET = re.compile(r';\s*charset\s*=\s*"?([\w.:-]{1,40})', re.IGNORECASE | re.ASCII)
+_OF_XML = re.compile(rb"\s*<\?xml[^>]{0,200}?\sencoding\s*=\s*[\"']([\w.:-]{1,40})", re.ASCII)
+_OF_HTML = re.compile(rb"<meta\s[^>]{0,200}?charset\s*=\s*[\"']?([\w.:-]{1,40})", re.ASCII | re.I)
+_DECLARED_WITHIN = 1024  # bytes, of HTML: https://html.spec.whatwg.org/#charset
+_ENCODINGS = frozenset(
+    codecs.lookup(name).name
+    for name in (
+        *("utf-8", "ascii", "utf-16", "utf-16-le", "utf-16-be", "koi8-r", "koi8-u", "mac-roman"),
+        *(f"iso8859-{part}" for part in range(1, 17) if part != 12),
+        *(f"cp{page}" for page in (866, 874, 932, 949, 950, *range(1250, 1259))),
+        *("shift_jis", "euc_jp", "iso2022_jp", "gb2312", "gbk", "gb18030", "big5", "big5hkscs"),
+        *("euc_kr", "johab", "tis-620"),
+    )
+)
+"""Those that are text alone: some of Python's codecs unpack, or read escapes."""
+
+
+def encoding_of(body: bytes, media_type: str) -> str:
+    """Return the encoding of a text or of JSON; nothing for one that is not known here."""
+    for mark, encoding in _MARKS:
+        if body.startswith(mark):
+            return encoding
+    found = _CHARSET.search(media_type)
+    said = None if found is None else _known(found[1])
+    of_json, of_xml = is_json(media_type), is_xml(media_type)
+    if (of_json or of_xml) and body[:2].count(b"\0") == 1:  # they begin with ASCII
+        return "utf-16-be" if body[0] == 0 else "utf-16-le"
+    if of_json:
+        with suppress(UnicodeDecodeError):
+            body.decode()
+            return "utf-8"
+    if said is None:
+        of_html = media_type.lower().startswith("text/html")
+        declared = _OF_XML.match(body) if of_xml else None
+        declared = _OF_HTML.search(body[:_DECLARED_WITHIN]) if of_html else declared
+        said = "utf-8" if declared is None else _known(declared[1].decode())
+        said = "utf-8" if said.startswith("utf-16") else said  # it could not be read
+    return said
+
+
+def text_of(body: bytes, media_type: str) -> str | None:
+    """Return a text or JSON, without its mark of byte order; None where its bytes are no such text."""
+    encoding = encoding_of(body, media_type)
+    try:
+        return body.decode(encoding) if encoding else None
+    except UnicodeDecodeError:
+        return None
+
+
+def _known(name: str) -> str:
+    with suppress(LookupError):
+        found = codecs.lookup(name).name
+        if found in _ENCODINGS:
+            return "utf-16-le" if found == "utf-16" else found
+    return ""
