@@ -190,7 +190,7 @@ def run(arguments: list[str] | None = None) -> int:
         return _unexpected(error, debug=debug, as_json=as_json)
     finally:
         SHOWS_TRACEBACKS.reset(before)
-    if code == INTERRUPTED and as_json:  # typer turns Ctrl-C into an exit code
+    if code == INTERRUPTED and as_json:
         _print_error("KeyboardInterrupt", "cancelled")
     return code if isinstance(code, int) else 0
 
@@ -201,11 +201,14 @@ def _run(arguments: list[str]) -> Any:
     with ExitStack() as opened:
         before = OPENED.set(opened)
         try:
-            return _command(narrow=narrow)(
+            code = _command(narrow=narrow)(
                 args=arguments, prog_name="toolcrib", standalone_mode=False
             )
         finally:
             OPENED.reset(before)
+        if code == INTERRUPTED:  # typer turns Ctrl-C into it; what is open shall not wait, but stop
+            raise KeyboardInterrupt
+    return code
 
 
 def _let_streams_take_all_text() -> None:
