@@ -37,7 +37,9 @@ SESSION_GONE = -31_002
 TOO_LARGE = -31_003
 UNREADABLE = -31_004
 _TAIL = 4_096  # bytes of what a server wrote to its standard error
-_ENDS = 2.0  # seconds that a program has to end by itself, and again when it was told to; for a DELETE
+_ENDS = (
+    2.0  # seconds that a program has to end by itself, and again when it was told to; for a DELETE
+)
 _LOOK = 0.01
 _TO_CONNECT = 30.0  # seconds, also to write, and to wait for a connection of the pool
 _MOST_OF_AN_ERROR = 65_536
