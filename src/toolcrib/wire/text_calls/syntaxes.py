@@ -30,7 +30,6 @@ from toolcrib.wire.text_calls.reading import (
     written,
 )
 
-
 _NAMED = (
     *("think", "thinking", "thought", "reasoning", "reflection", "scratchpad", "antthinking"),
     *("longcat_think", "seed:think"),
