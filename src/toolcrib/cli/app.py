@@ -32,7 +32,7 @@ from toolcrib.cli.options import (
     UncheckedError,
     UnusableError,
 )
-from toolcrib.cli.render import print_json, printable
+from toolcrib.cli.render import print_json, printable, without_logins
 from toolcrib.errors import ToolcribError
 
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
@@ -246,10 +246,11 @@ def _name_databases(error: Any) -> None:
 def _failed(error: Exception, code: int, *, debug: bool, as_json: bool) -> int:
     if debug:
         raise error
+    told = without_logins(str(error))
     if as_json:
-        _print_error(type(error).__name__, str(error))
+        _print_error(type(error).__name__, told)
     kind = "" if isinstance(error, ToolcribError) else f"{type(error).__name__}: "
-    line = printable(f"{kind}{error}").replace("\n", " ")
+    line = printable(f"{kind}{told}").replace("\n", " ")
     if sys.stderr is not None:
         with suppress(OSError):  # the line cannot be shown; the exit code still says it
             sys.stderr.write(f"toolcrib: {line}\n")
