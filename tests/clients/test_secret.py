@@ -16,7 +16,7 @@ from toolcrib.clients.server import hidden, secrets_in, secrets_of
 from toolcrib.errors import AuthenticationError, ConnectionFailed
 from toolcrib.testing import openai_server, raw
 from toolcrib.testing.scripted import RawTurn
-from toolcrib.values.message import ChatRequest, Message
+from toolcrib.values.message import ChatRequest, Message, Reply
 from toolcrib.wire.failure import safe_text
 
 HI = ChatRequest((Message.user("Hi"),))
@@ -128,6 +128,26 @@ def test_each_value_in_a_header_is_hidden_alone(header: str) -> None:
 def test_headers_that_hold_none() -> None:
     beta = {"Anthropic-Beta": "context-1m-2025-08-07", "Content-Type": "application/json"}
     assert not any(secrets_of("https://h", beta))
+
+
+@each_row("stream", [False, True])
+@each_row("secret", [KEY, "Sh0rt/K"])
+async def test_a_reason_that_repeats_a_key_shows_none(secret: str, stream: bool) -> None:
+    call = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    said = {"role": "assistant", "content": "", "tool_calls": [call]}
+    body = {"choices": [{"index": 0, "message": said, "delta": said, "finish_reason": secret}]}
+    turn = raw(f"data: {json.dumps(body)}\n\ndata: [DONE]\n\n" if stream else json.dumps(body))
+    async with openai_server([turn]) as server:
+        async with OpenAIClient("m", base_url=server.url, api_key=secret) as client:
+            if stream:
+                *_, reply = [part async for part in client.stream(HI)]
+            else:
+                reply = await client.chat(HI)
+    assert isinstance(reply, Reply)
+    assert (reply.finish, reply.provider_finish) == ("doubtful", "[key]")
+    assert reply.tool_calls[0].fault is not None
+    assert "[key]" in reply.tool_calls[0].fault.message
+    assert secret[:7] not in f"{reply!r} {reply.tool_calls!r}"
 
 
 class Talking:
