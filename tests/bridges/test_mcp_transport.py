@@ -207,7 +207,7 @@ async def test_what_http_answers_in_place_of_mcp(
     assert "busy" not in failed.error.message
 
 
-ANSWERS = {
+ANSWERS: dict[str, dict[str, Any]] = {
     "server/discover": {"error": {"code": -32601, "message": "no"}},
     "initialize": {
         "result": {

@@ -137,12 +137,14 @@ async def test_a_reason_that_repeats_a_key_shows_none(secret: str, stream: bool)
     said = {"role": "assistant", "content": "", "tool_calls": [call]}
     body = {"choices": [{"index": 0, "message": said, "delta": said, "finish_reason": secret}]}
     turn = raw(f"data: {json.dumps(body)}\n\ndata: [DONE]\n\n" if stream else json.dumps(body))
-    async with openai_server([turn]) as server:
-        async with OpenAIClient("m", base_url=server.url, api_key=secret) as client:
-            if stream:
-                *_, reply = [part async for part in client.stream(HI)]
-            else:
-                reply = await client.chat(HI)
+    async with (
+        openai_server([turn]) as server,
+        OpenAIClient("m", base_url=server.url, api_key=secret) as client,
+    ):
+        if stream:
+            *_, reply = [part async for part in client.stream(HI)]
+        else:
+            reply = await client.chat(HI)
     assert isinstance(reply, Reply)
     assert (reply.finish, reply.provider_finish) == ("doubtful", "[key]")
     assert reply.tool_calls[0].fault is not None

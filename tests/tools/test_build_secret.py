@@ -151,7 +151,7 @@ def marked(
     more: Annotated[list[str], Field(json_schema_extra={"items": {"format": "password"}})] = [  # noqa: B006
         "canary-of-a-list"
     ],
-    held: Marked = Marked(default="canary-of-an-object"),  # noqa: B008
+    held: Marked = Marked(pin="canary-pin", default="canary-of-an-object"),  # noqa: B008
     several: list[Marked] | None = None,
 ) -> str:
     """Log in."""
@@ -166,7 +166,8 @@ async def test_no_definition_tells_the_default_of_what_its_schema_marks() -> Non
         assert "canary" not in told
     for provider in ("openai-chat", "openai-responses", "anthropic", "gemini", "cohere"):
         assert "canary" not in str(encode_tools(provider, Catalog([made])))
-    fields = definition.input_schema["$defs"]["Marked"]["properties"]
+    schema: Any = definition.input_schema
+    fields = schema["$defs"]["Marked"]["properties"]
     assert fields.keys() == {"pin", "default"}
     outcome = await ToolRunner([made]).exec(ToolCall("c", "marked", '{"user": "ada"}'))
     assert isinstance(outcome, Completed)
