@@ -6,6 +6,8 @@ import sys
 
 try:
     from toolcrib.cli import run
+except KeyboardInterrupt:
+    sys.exit(130)
 except ModuleNotFoundError as missing:
     if missing.name not in ("typer", "rich"):
         raise

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -19,7 +21,7 @@ from mcp.shared.message import SessionMessage
 from rows import each_row
 
 from toolcrib import ErrorCode, ToolRunner
-from toolcrib.bridges.mcp import HttpServer, mcp_catalog
+from toolcrib.bridges.mcp import HttpServer, mcp_catalog, transport
 from toolcrib.bridges.mcp.transport import TOO_LARGE, UNREADABLE, BoundedLines, UnanswerableError
 from toolcrib.errors import SourceError
 
@@ -203,6 +205,71 @@ async def test_what_http_answers_in_place_of_mcp(
     assert failed.error.code is code, failed
     assert told in failed.told
     assert "busy" not in failed.error.message
+
+
+ANSWERS: dict[str, dict[str, Any]] = {
+    "server/discover": {"error": {"code": -32601, "message": "no"}},
+    "initialize": {
+        "result": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "silent", "version": "1"},
+        }
+    },
+    "tools/list": {"result": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}},
+}
+
+
+class FallsSilent:
+    """A server of MCP by HTTP on a bare socket, which answers nothing any more from `last` on."""
+
+    def __init__(self, last: str) -> None:
+        self.last, self.silent = last, asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
+                sizes = [line.partition(":")[2] for line in head if line[:14] == "content-length"]
+                body = await reader.readexactly(int(sizes[0]) if sizes else 0)
+                self.answer(writer, json.loads(body or b"{}"), head[0].partition(" ")[0])
+        writer.close()
+
+    def answer(self, writer: asyncio.StreamWriter, asked: dict[str, Any], verb: str) -> None:
+        what = asked.get("method", verb)
+        if what == self.last:
+            self.silent.set()
+        if self.silent.is_set():
+            return
+        if what not in ANSWERS:
+            writer.write(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n")
+            return
+        body = json.dumps({"jsonrpc": "2.0", "id": asked["id"], **ANSWERS[what]}).encode()
+        writer.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nmcp-session-id: 1\r\n"
+            b"content-length: %d\r\n\r\n%s" % (len(body), body)
+        )
+
+
+@each_row("last", ["server/discover", "initialize", "tools/list", "delete"])
+async def test_whoever_opens_a_server_can_stop_though_it_says_nothing(
+    last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "_ENDS", 0.2)
+    server = FallsSilent(last)
+
+    async def opened(url: str) -> None:
+        async with mcp_catalog(url):
+            pass
+
+    async with await asyncio.start_server(server.serve, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        opening = asyncio.create_task(opened(f"http://127.0.0.1:{port}/mcp"))
+        await asyncio.wait_for(server.silent.wait(), 20)
+        opening.cancel()
+        done, _ = await asyncio.wait([opening], timeout=10)
+    assert done
+    assert opening.cancelled()
 
 
 async def test_headers_go_with_each_request_and_are_in_no_error(tmp_path: Path) -> None:

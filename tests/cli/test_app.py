@@ -7,11 +7,13 @@ import io
 import json
 import os
 import re
+import runpy
 import shlex
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -465,3 +467,18 @@ def test_of_many_tools_those_with_a_name_like_it(toolcrib: Toolcrib) -> None:
         error
         == "toolcrib: no tool 'refunt' (did you mean 'refund'?); there are refund, … (501 in all)\n"
     )
+
+
+class Interrupted(ModuleType):
+    def __getattr__(self, name: str) -> object:
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_while_the_command_is_imported_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "toolcrib.cli", Interrupted("toolcrib.cli"))
+    monkeypatch.delitem(sys.modules, "toolcrib.__main__", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("toolcrib.__main__", run_name="__main__")
+    assert ended.value.code == 130

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event, Thread, main_thread
+from time import monotonic
 
 import pytest
 from bridges.mcp_helpers import asked, is_alive, odd, raw
@@ -113,3 +117,25 @@ def test_a_server_that_is_not_there_is_one_line(toolcrib: Toolcrib, where: str, 
         code, out, err = toolcrib(*command, "--tools", where)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert text in err
+
+
+def test_ctrl_c_ends_a_command_whose_server_says_nothing(toolcrib: Toolcrib) -> None:
+    def press(silent: socket.socket) -> None:
+        with silent.accept()[0] as held:
+            held.recv(1)
+            signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
+            ended.wait(60)
+
+    ended = Event()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        presses = Thread(target=press, args=(silent,))
+        presses.start()
+        began = monotonic()
+        code, out, _ = toolcrib(
+            "tools", "list", f"mcp:http://127.0.0.1:{silent.getsockname()[1]}/mcp", "--json"
+        )
+        took = monotonic() - began
+        ended.set()
+        presses.join()
+    assert took < 30  # a session may take 60 seconds to open
+    assert (code, json.loads(out)["error"]["message"]) == (130, "cancelled")

@@ -7,6 +7,7 @@ from rows import each_row
 
 from toolcrib import Catalog, kit
 from toolcrib.cli import run
+from toolcrib.cli.render import without_logins
 from toolcrib.clients import client_for
 from toolcrib.errors import (
     CatalogError,
@@ -46,6 +47,44 @@ def test_what_was_meant_is_named(
     assert meant in told
     assert "id you mean" in told
     assert told.count("\n") == 1
+
+
+@each_row("password", ["s3cretpw", "s3cr/etpw", "s3cr@etpw", "s3cr:etpw", "e"])
+@each_row(
+    "line",
+    [
+        ["chat", "hi", "--model", "ftp://me:{}@127.0.0.1:9/v1#m"],
+        ["chat", "hi", "--model", "https//me:{}@127.0.0.1:9/v1#m"],
+        ["chat", "hi", "--model", "http:/me:{}@127.0.0.1:9/v1#m"],
+        ["chat", "hi", "--audit", "me:{}@127.0.0.1:9/db", "--model", "http://127.0.0.1:9/v1#m"],
+        ["audit", "list", "postgresql://me:{}@127.0.0.1:9/db"],
+        ["audit", "list", "postgresql://:{}@127.0.0.1:9/db"],
+        ["tools", "list", "http://me:{}@127.0.0.1:9/x.json"],
+        ["tools", "list", "openapi:http://me:{}@127.0.0.1:9/x.json"],
+        ["--model", "me:{}@127.0.0.1"],
+    ],
+)
+def test_no_error_repeats_the_password_of_a_mistyped_url(
+    line: list[str], password: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = [part.format(password) for part in line]
+    for arguments in (typed, [*typed, "--json"]):
+        assert run(arguments) in (1, 2)
+        told = capsys.readouterr()
+        for text in (told.out, told.err):
+            assert f"{password}@" not in text
+            assert "s3cr" not in text
+
+
+def test_what_is_no_login_is_told_as_it_is() -> None:
+    for text in (
+        "http://host:80/v1",
+        "openai:gpt-5: a@b",
+        "mcp:npx -y @scope/tool@1.0",
+        "at 12:30",
+    ):
+        assert without_logins(text) == text
+    assert without_logins(f"{'a:' * 50_000}") == "a:" * 50_000
 
 
 def test_the_library_says_it_too() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import json
+from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
@@ -13,7 +15,8 @@ from toolcrib.clients import OpenAIClient, Outgoing, Response
 from toolcrib.clients.server import hidden, secrets_in, secrets_of
 from toolcrib.errors import AuthenticationError, ConnectionFailed
 from toolcrib.testing import openai_server, raw
-from toolcrib.values.message import ChatRequest, Message
+from toolcrib.testing.scripted import RawTurn
+from toolcrib.values.message import ChatRequest, Message, Reply
 from toolcrib.wire.failure import safe_text
 
 HI = ChatRequest((Message.user("Hi"),))
@@ -68,10 +71,46 @@ def test_what_is_not_secret_stays() -> None:
     assert hidden("my-title-1 or my-title", ["my-title"]) == "[key]-1 or [key]"
 
 
+LOGIN = base64.b64encode(b"user:pass/word").decode()
+
+
 def test_where_secrets_are() -> None:
     url = "https://user:pass%2Fword@h/v1?api-version=2024-10-21&key=a%2Bb+c"
     assert secrets_of(url, {"Authorization": "Bearer k1", "x": "k2"}) == [
-        "a+b+c", "user", "pass/word", "Bearer k1", "k1", "k2", "k2"]  # fmt: skip
+        "a+b+c", "user", "pass/word", LOGIN, "Bearer k1", "k1", "k2", "k2"]  # fmt: skip
+
+
+@each_row("before", ["", "a", "me:", "a user:"])
+@each_row("code", [base64.b64encode, base64.urlsafe_b64encode])
+@each_row("secret", [KEY, "s3cret", "Zk9/+aB"])
+def test_base64_of_a_secret_is_hidden(
+    before: str, code: Callable[[bytes], bytes], secret: str
+) -> None:
+    coded = code(f"{before}{secret}".encode()).decode()
+    told = hidden(f"no login {coded}, sorry", [secret])
+    assert "[key]" in told
+    assert told.endswith(", sorry")
+    assert len(told) < len(f"no login {coded}, sorry") - len(secret) + 5
+    assert hidden(f"no login {coded}, sorry", ["another-key-0123456789"]).count(coded) == 1
+
+
+@each_row("login", ["team:s3cretpwd", "team:pass%2Fword%20%C3%A9", "only-a-user", ":s3cretpwd"])
+async def test_a_login_is_hidden_as_it_goes_over_the_line(login: str) -> None:
+    """Whoever sends it: a server that repeats the headers that it was sent repeats the login."""
+    sent: list[str] = []
+
+    def repeats(_: object) -> RawTurn:
+        headers = {name.lower(): value for name, value in server.headers[-1].items()}
+        sent.append(headers["authorization"])
+        return raw(json.dumps({"error": {"message": f"no: {sent[-1]}"}}), status=401)
+
+    async with openai_server([repeats]) as server:
+        url = server.url.replace("://", f"://{login}@")
+        async with OpenAIClient("m", base_url=url, retries=None) as client:
+            with pytest.raises(AuthenticationError, match=r"\[key\]") as caught:
+                await client.chat(HI)
+    assert sent[0].startswith("Basic ")
+    assert sent[0].removeprefix("Basic ") not in str(caught.value)
 
 
 @each_row("header", ["Cookie", "X-Auth", "Proxy-Authorization"])
@@ -89,6 +128,28 @@ def test_each_value_in_a_header_is_hidden_alone(header: str) -> None:
 def test_headers_that_hold_none() -> None:
     beta = {"Anthropic-Beta": "context-1m-2025-08-07", "Content-Type": "application/json"}
     assert not any(secrets_of("https://h", beta))
+
+
+@each_row("stream", [False, True])
+@each_row("secret", [KEY, "Sh0rt/K"])
+async def test_a_reason_that_repeats_a_key_shows_none(secret: str, stream: bool) -> None:
+    call = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    said = {"role": "assistant", "content": "", "tool_calls": [call]}
+    body = {"choices": [{"index": 0, "message": said, "delta": said, "finish_reason": secret}]}
+    turn = raw(f"data: {json.dumps(body)}\n\ndata: [DONE]\n\n" if stream else json.dumps(body))
+    async with (
+        openai_server([turn]) as server,
+        OpenAIClient("m", base_url=server.url, api_key=secret) as client,
+    ):
+        if stream:
+            *_, reply = [part async for part in client.stream(HI)]
+        else:
+            reply = await client.chat(HI)
+    assert isinstance(reply, Reply)
+    assert (reply.finish, reply.provider_finish) == ("doubtful", "[key]")
+    assert reply.tool_calls[0].fault is not None
+    assert "[key]" in reply.tool_calls[0].fault.message
+    assert secret[:7] not in f"{reply!r} {reply.tool_calls!r}"
 
 
 class Talking:

@@ -61,6 +61,25 @@ def test_masking_keeps_the_other_bytes_and_cuts(texts: list[str], sizes: list[in
         assert kept == chunks
 
 
+@given(
+    st.text(st.sampled_from('\n\r\t\b\f "\\/é'), max_size=4),
+    st.lists(st.text(st.sampled_from('ab\n\r\t\b\f "\\/é😀'), min_size=1), max_size=4),
+    st.integers(0, 3),
+    st.booleans(),
+)
+def test_a_secret_with_any_characters_in_json_within_json(
+    around: str, parts: list[str], deep: int, ascii_only: bool
+) -> None:
+    secret = f"canary{'b1'.join(parts)}canary"
+    text = f"<{secret}>"
+    for _ in range(deep):
+        text = json.dumps(text, ensure_ascii=ascii_only)
+    shown = masked_text(text, {f"{around.strip()}{secret}", f" {secret}\n"})
+    for _ in range(deep):
+        shown = json.loads(shown)
+    assert shown == "<[key]>"
+
+
 @each_row("before", ["", "a", "ab", "me:", "user"])
 @each_row("code", [base64.b64encode, base64.urlsafe_b64encode])
 def test_base64_of_a_secret(before: str, code: Callable[[bytes], bytes]) -> None:

@@ -75,6 +75,13 @@ def test_variables_that_hold_secrets(
     assert (KEY in secrets_of(outgoing())) is held
 
 
+def test_how_long_a_secret_of_the_environment_has_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "p@ssw0rd")
+    monkeypatch.setenv("PGPASSWORD", "seven-7")
+    assert "p@ssw0rd" in secrets_of(outgoing())
+    assert "seven-7" not in secrets_of(outgoing())
+
+
 def test_a_login_in_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgres://me:pass%2Fword-long@host:5432/db")
     assert "pass/word-long" in secrets_of(outgoing())
@@ -167,16 +174,21 @@ async def test_a_secret_that_was_in_the_environment_only_then(
     assert "it is [key]" in content(tmp_path / "tape.json")
 
 
-async def test_a_secret_that_nobody_could_know_is_named(tmp_path: Path) -> None:
+@each_row("secret", ["rosebud-1941", "rose\nbud\t1941", "rose\r\nbud-1941"])
+@each_row("end", ["", "\n"])
+async def test_a_secret_that_nobody_could_know_is_named(
+    secret: str, end: str, tmp_path: Path
+) -> None:
     path = tmp_path / "tape.json"
-    async with openai_server(["The vault says rosebud-1941."]) as server:
-        with cassette(path, record="all", secrets=["rosebud-1941"]) as tape:
+    async with openai_server([f"The vault says {secret}."]) as server:
+        with cassette(path, record="all", secrets=[secret + end]) as tape:
             client = WireClient("openai-chat", "m", base_url=server.url, transport=tape)
             async with client:
-                await client.chat(ChatRequest((Message.user("Is it rosebud-1941?"),)))
+                await client.chat(ChatRequest((Message.user(f"Is it {secret}?"),)))
     written = path.read_text()
-    assert "rosebud-1941" not in written
+    assert "1941" not in written
     assert "The vault says [key]." in written
+    assert "Is it [key]?" in written
 
 
 class Keyed(Wired):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from rows import each_row
 
 from toolcrib import ALL, Catalog, Completed, ToolCall, ToolRunner, get_definition, tool
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import references
 from toolcrib.tools.build import check_given, secret_properties
+from toolcrib.tools.lock import lock_catalog
 from toolcrib.wire import encode_tools
 
 HIDDEN = {"type": "string", "writeOnly": True}
@@ -135,3 +136,40 @@ async def test_no_definition_tells_the_default_of_a_secret(target: Any) -> None:
     assert isinstance(outcome, Completed)
     assert outcome.value == "canary-pin"
     assert outcome.record.arguments == {"user": "ada", "pin": "***"}
+
+
+class Marked(BaseModel):
+    """Hold fields that a schema calls secret, though their types do not."""
+
+    pin: str = Field("canary-pin", json_schema_extra={"writeOnly": True})
+    default: str = Field("canary-of-a-field", json_schema_extra={"format": "password"})
+
+
+def marked(
+    user: str,
+    pin: Annotated[str, Field(json_schema_extra={"format": "password"})] = "canary-pin",
+    more: Annotated[list[str], Field(json_schema_extra={"items": {"format": "password"}})] = [  # noqa: B006
+        "canary-of-a-list"
+    ],
+    held: Marked = Marked(pin="canary-pin", default="canary-of-an-object"),  # noqa: B008
+    several: list[Marked] | None = None,
+) -> str:
+    """Log in."""
+    return f"{pin}, {more[0]}, {held.pin}, {held.default}, {len(several or [])}"
+
+
+async def test_no_definition_tells_the_default_of_what_its_schema_marks() -> None:
+    made = tool(visible=ALL)(marked)
+    definition = get_definition(made)
+    assert definition.secret == ("pin", "more", "held", "several")
+    for told in (definition.canonical(), repr(definition), repr(lock_catalog(Catalog([made])))):
+        assert "canary" not in told
+    for provider in ("openai-chat", "openai-responses", "anthropic", "gemini", "cohere"):
+        assert "canary" not in str(encode_tools(provider, Catalog([made])))
+    schema: Any = definition.input_schema
+    fields = schema["$defs"]["Marked"]["properties"]
+    assert fields.keys() == {"pin", "default"}
+    outcome = await ToolRunner([made]).exec(ToolCall("c", "marked", '{"user": "ada"}'))
+    assert isinstance(outcome, Completed)
+    assert outcome.value == "canary-pin, canary-of-a-list, canary-pin, canary-of-an-object, 0"
+    assert "canary" not in str(outcome.record.arguments)

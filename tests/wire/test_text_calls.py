@@ -188,6 +188,8 @@ SHOWN: dict[str, str] = {
     "an element with attributes": "Use <textarea rows=3>\n{}\n</textarea> for it.",
     "an element without an end": "Use <plaintext>\n{}",
     "a thought": "<think>I could {}</think>No.",
+    "a thought of gpt-oss": "<|channel|>analysis<|message|>I could {}<|end|><|start|>assistant",
+    "a thought of gpt-oss without an end": "<|channel|>analysis<|message|>I could {}<|end|>",
     "a line of comment": "So:\n# {}\nOK.",
     "a line of comment first": "# {}\nOK.",
     "a line of comment alone": "#{}",
@@ -215,6 +217,30 @@ SHOWN: dict[str, str] = {
     "a comment in C after a thought": "So /* <think>a</think> {} */",
     "a comment in C that a thought ends": "/* a</think> {} */ So.",
 }
+
+
+THOUGHTS = [
+    *(("<think>", "</think>"), ("<Think>", "</THINK>"), ("<thinking>", "</thinking>")),
+    *(("<thought>", "</thought>"), ("<reasoning>", "</Reasoning>"), ("[THINK]", "[/THINK]")),
+    *(("<antThinking>", "</antThinking>"), ("<seed:think>", "</seed:think>")),
+    *(("◁think▷", "◁/think▷"), ("<|START_THINKING|>", "<|END_THINKING|>")),
+    *(("<|begin_of_thought|>", "<|end_of_thought|>"), ("<|channel>thought\n", "<channel|>")),
+    ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+]
+
+
+@each_row(("begins", "ends"), THOUGHTS)
+@each_row(("syntax", "text"), NATIVE)
+def test_what_a_model_thinks_is_no_call(syntax: str, text: str, begins: str, ends: str) -> None:
+    for said in (f"{begins}I could {text}{ends}No.", f"I could {text}{ends}No.", f"{begins}{text}"):
+        assert (read(syntax, said).tool_calls, read(syntax, said).text) == ((), said)
+    thought = f"{begins}I could.{ends}"
+    reply = read(syntax, f"{thought}\n{text}")
+    assert reply.text == thought
+    asked = [
+        [(c.name, c.arguments) for c in each.tool_calls] for each in (reply, read(syntax, text))
+    ]
+    assert asked[0] == asked[1] != []
 
 
 def shown_as(shown: str, text: str) -> str:

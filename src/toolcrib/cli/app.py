@@ -32,7 +32,7 @@ from toolcrib.cli.options import (
     UncheckedError,
     UnusableError,
 )
-from toolcrib.cli.render import print_json, printable
+from toolcrib.cli.render import print_json, printable, without_logins
 from toolcrib.errors import ToolcribError
 
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
@@ -190,7 +190,7 @@ def run(arguments: list[str] | None = None) -> int:
         return _unexpected(error, debug=debug, as_json=as_json)
     finally:
         SHOWS_TRACEBACKS.reset(before)
-    if code == INTERRUPTED and as_json:  # typer turns Ctrl-C into an exit code
+    if code == INTERRUPTED and as_json:
         _print_error("KeyboardInterrupt", "cancelled")
     return code if isinstance(code, int) else 0
 
@@ -201,11 +201,14 @@ def _run(arguments: list[str]) -> Any:
     with ExitStack() as opened:
         before = OPENED.set(opened)
         try:
-            return _command(narrow=narrow)(
+            code = _command(narrow=narrow)(
                 args=arguments, prog_name="toolcrib", standalone_mode=False
             )
         finally:
             OPENED.reset(before)
+        if code == INTERRUPTED:  # typer turns Ctrl-C into it; what is open shall not wait, but stop
+            raise KeyboardInterrupt
+    return code
 
 
 def _let_streams_take_all_text() -> None:
@@ -243,10 +246,11 @@ def _name_databases(error: Any) -> None:
 def _failed(error: Exception, code: int, *, debug: bool, as_json: bool) -> int:
     if debug:
         raise error
+    told = without_logins(str(error))
     if as_json:
-        _print_error(type(error).__name__, str(error))
+        _print_error(type(error).__name__, told)
     kind = "" if isinstance(error, ToolcribError) else f"{type(error).__name__}: "
-    line = printable(f"{kind}{error}").replace("\n", " ")
+    line = printable(f"{kind}{told}").replace("\n", " ")
     if sys.stderr is not None:
         with suppress(OSError):  # the line cannot be shown; the exit code still says it
             sys.stderr.write(f"toolcrib: {line}\n")

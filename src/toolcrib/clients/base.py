@@ -59,6 +59,7 @@ from toolcrib.errors import (
 )
 from toolcrib.hydration import hydrate
 from toolcrib.tools import ToolLike, as_tools
+from toolcrib.values.call import CallFault
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.message import (
     ChatRequest,
@@ -290,13 +291,34 @@ async def exchanged(
         finally:
             await response.aclose(whole=whole)
     except ClientError as error:
-        sent = (*secrets_of(base, headers), *secrets_in(outgoing.body))
-        secrets = [*sent, *getattr(transport, "secrets", ())]
+        secrets = _secrets_sent(transport, outgoing, base, headers)
         error.args = tuple(
             hidden(part, secrets) if isinstance(part, str) else part for part in error.args
         )
         error.__context__ = None
         raise
+
+
+def _secrets_sent(
+    transport: Transport, outgoing: Outgoing, base: str, headers: Mapping[str, str]
+) -> list[str]:
+    sent = (*secrets_of(base, headers), *secrets_in(outgoing.body))
+    return [*sent, *getattr(transport, "secrets", ())]
+
+
+def _without_secrets(reply: Reply, secrets: list[str]) -> Reply:
+    """Return a reply without the secrets that the reason repeats for which it ended."""
+    calls = tuple(
+        msgspec.structs.replace(
+            call, fault=CallFault(call.fault.code, hidden(call.fault.message, secrets))
+        )
+        if call.fault
+        else call
+        for call in reply.tool_calls
+    )
+    message = msgspec.structs.replace(reply.message, tool_calls=calls)
+    reason = hidden(reply.provider_finish or "", secrets)
+    return msgspec.structs.replace(reply, message=message, provider_finish=reason)
 
 
 Tools: TypeAlias = Iterable[Any] | ToolLike
@@ -503,7 +525,7 @@ class WireClient(PlanningClient):
                 reading.feed(data)
                 if reading.done:
                     break
-            return self._whole(reading.finish(clean=is_bounded(response)))
+            return self._whole(reading.finish(clean=is_bounded(response)), outgoing)
 
     async def _parts(
         self, request: ChatRequest, until: float | None
@@ -519,7 +541,7 @@ class WireClient(PlanningClient):
                     yield part
                 if reading.done:
                     break
-            reply = self._whole(reading.finish(clean=is_bounded(response)))
+            reply = self._whole(reading.finish(clean=is_bounded(response)), outgoing)
         said = "".join(told)
         if reply.text.startswith(said) and reply.text != said:
             # all of it from a server that does not stream, or what might have become a call
@@ -555,12 +577,15 @@ class WireClient(PlanningClient):
 
         return outgoing, reader
 
-    def _whole(self, reply: Reply) -> Reply:
+    def _whole(self, reply: Reply, outgoing: Outgoing) -> Reply:
         if reply.finish == "incomplete":
             reason = f" (its reason: {reply.provider_finish})" if reply.provider_finish else ""
             raise ConnectionFailed(f"the reply ended before it was whole{reason}")
         if reply.finish == "error":
             raise ProviderError(f"the provider broke off its reply: {reply.provider_finish}")
+        if reply.finish == "doubtful":  # nobody knows what it says there
+            sent = _secrets_sent(self._transport, outgoing, self._base, self._headers)
+            reply = _without_secrets(reply, sent)
         return msgspec.structs.replace(reply, model=self._model, provider=self._provider)
 
     def _completed(self, request: ChatRequest) -> ChatRequest:

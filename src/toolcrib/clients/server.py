@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from html import unescape
 from urllib.parse import unquote, urlsplit
 
@@ -123,7 +126,8 @@ def key_of(given: str | None, *names: str, looked_up: bool, needed: bool) -> str
     return key
 
 
-# What goes with a request and may not come back in an error's text: keys, tokens, passwords.
+# What goes with a request and may not come back in an error's text: keys, tokens, passwords. They are
+# hidden as they were given and as they go over the line: a login goes in base64.
 #
 # A provider that repeats one may write it in other characters, break the line in it, or cut it short:
 # what begins as a long secret does is hidden to the end of the word.
@@ -164,18 +168,49 @@ def secrets_of(url: str, headers: Mapping[str, str]) -> list[str]:
     parts = urlsplit(url)
     members = (member.partition("=") for member in parts.query.split("&"))
     found = [unquote(value) for name, _, value in members if name not in _PUBLIC]
-    found += map(unquote, parts.netloc.rpartition("@")[0].split(":"))
+    found += login_of(url)
     for name, value in headers.items():
         if name.lower() not in HARMLESS:
-            found += _parts(value)
+            found += parts_of(value)
     return found
 
 
-def _parts(value: str) -> list[str]:
-    """Return a header's value, its last word (behind `Bearer`), and the value of each pair in it, such
-    as a cookie's: a provider may repeat any of them alone."""
+def login_of(url: str) -> list[str]:
+    """Return the user and the password in a URL, and both as they are sent; nothing without a login."""
+    parts = urlsplit(url)
+    if parts.username is None:
+        return []
+    user, password = unquote(parts.username), unquote(parts.password or "")
+    return [user, password, base64.b64encode(f"{user}:{password}".encode()).decode()]
+
+
+def parts_of(value: str) -> list[str]:
+    """Return a header's value, its last word (behind `Bearer`), the value of each pair in it, such as a
+    cookie's, and the login in it: a provider may repeat any of them alone."""
+    last = value.rpartition(" ")[2]
     pairs = (pair.partition("=")[2].strip(' "') for pair in re.split("[;,]", value))
-    return [value, value.rpartition(" ")[2], *filter(None, pairs)]
+    found = [value, last, *filter(None, pairs)]
+    if value.lower().startswith("basic "):
+        with suppress(binascii.Error, UnicodeDecodeError):
+            login = base64.b64decode(last, validate=True).decode()
+            found += [login, *login.split(":", 1)]
+    return found
+
+
+def in_base64(secret: str) -> set[str]:
+    """Return those of its characters in base64 that are the same whatever stands around it."""
+    found = set()
+    for before, unsure in ((0, 0), (1, 2), (2, 3)):
+        data = bytes(before) + secret.encode("utf-8", "surrogatepass")
+        sure = len(data) * 8 // 6
+        for code in (base64.b64encode, base64.urlsafe_b64encode):
+            found.add(code(data).decode()[unsure:sure])
+    return found
+
+
+def longest_word(secret: str) -> str:
+    """Return a part that is written in one way only, to look for first."""
+    return max(re.split(r"[^A-Za-z0-9]+", secret), key=len)
 
 
 def secrets_in(body: bytes) -> list[str]:
@@ -193,7 +228,7 @@ def secrets_in(body: bytes) -> list[str]:
             if name == "headers" and isinstance(item, dict):
                 found += secrets_of("", {k: v for k, v in item.items() if isinstance(v, str)})
             elif isinstance(item, str) and SECRET_MEMBER.fullmatch(name):
-                found += _parts(item)
+                found += parts_of(item)
             elif isinstance(item, str) and names_server(item):
                 found += secrets_of(item, {})
             else:
@@ -215,10 +250,12 @@ def remembered(known: tuple[str, ...], url: str, headers: Mapping[str, str]) -> 
 
 def hidden(text: str, secrets: Iterable[str]) -> str:
     """Return the text without the secrets. What has less than six characters is none."""
-    secrets = sorted(set(secrets), key=len, reverse=True)
+    secrets = {one for one in secrets if len(one) >= _SHORTEST}
+    coded = {form for one in secrets for form in in_base64(one) if longest_word(form) in text}
+    secrets = sorted(secrets | coded, key=len, reverse=True)
     for secret in secrets:
         begun = _spelled(secret[:_TELLING])  # the whole of a long token takes 0.1 s to compile
-        if len(secret) >= _SHORTEST and re.search(begun, text, re.IGNORECASE):
+        if re.search(begun, text, re.IGNORECASE):
             text = re.sub(_pattern(secret), "[key]", text, flags=re.IGNORECASE)
     long = [secret for secret in secrets if len(secret) >= _LONG]
     return _HIDDEN.sub(lambda found: _without_rest(found[0], long), text) if long else text

@@ -5,8 +5,6 @@ Besides the secrets that a request is known to hold, what has the form of a know
 
 from __future__ import annotations
 
-import base64
-import binascii
 import itertools
 import json
 import os
@@ -20,7 +18,14 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from toolcrib.clients import Outgoing
-from toolcrib.clients.server import HARMLESS, SECRET_MEMBER
+from toolcrib.clients.server import (
+    HARMLESS,
+    SECRET_MEMBER,
+    in_base64,
+    login_of,
+    longest_word,
+    parts_of,
+)
 
 # What of a request must never be in a file.
 #
@@ -70,9 +75,9 @@ def _least(length: int, values: Iterable[str]) -> set[str]:
 
 
 def _in_environment() -> set[str]:
-    held = [value for name, value in os.environ.items() if _VARIABLE.search(name)]
-    held += [unquote(login) for value in os.environ.values() for login in _LOGIN.findall(value)]
-    return _least(_SHORTEST_UNNAMED, held)
+    named = [value for name, value in os.environ.items() if _VARIABLE.search(name)]
+    logins = [unquote(login) for value in os.environ.values() for login in _LOGIN.findall(value)]
+    return _least(_SHORTEST, named) | _least(_SHORTEST_UNNAMED, logins)
 
 
 def _in_headers(headers: Mapping[str, Any]) -> set[str]:
@@ -80,15 +85,12 @@ def _in_headers(headers: Mapping[str, Any]) -> set[str]:
     for name, value in headers.items():
         if isinstance(value, str) and name.lower() not in HARMLESS:
             least = _SHORTEST if SECRET_PARAMETER.search(name) else _SHORTEST_UNNAMED
-            found |= _least(least, _within(value))
+            found |= _least(least, parts_of(value))
     return found
 
 
 def _in_url(url: str) -> set[str]:
-    parts = urlsplit(url)
-    login = [unquote(part) for part in (parts.username, parts.password) if part]
-    coded = base64.b64encode(":".join(login).encode()).decode() if login else ""
-    return _least(_SHORTEST, [*login, coded]) | _in_query(parts.query)
+    return _least(_SHORTEST, login_of(url)) | _in_query(urlsplit(url).query)
 
 
 def _in_query(query: str) -> set[str]:
@@ -114,25 +116,11 @@ def _in_member(name: str, value: Any) -> set[str]:
     if not isinstance(value, str):
         return set()
     if SECRET_MEMBER.fullmatch(name):
-        return _least(_SHORTEST, _within(value))
+        return _least(_SHORTEST, parts_of(value))
     try:
         return _in_url(value) if value.startswith(("http://", "https://")) else set()
     except ValueError:  # it only looks like a URL
         return set()
-
-
-def _within(value: str) -> set[str]:
-    """Return a header's value, and what may be a secret in it: `Bearer
-    KEY`, `a=KEY; b=KEY`, a login."""
-    last = value.rpartition(" ")[2]
-    found = {value, last, *(pair.partition("=")[2] for pair in re.split(r"[;,]\s*", value))}
-    if value.lower().startswith("basic "):
-        try:
-            login = base64.b64decode(last, validate=True).decode()
-        except (binascii.Error, UnicodeDecodeError):
-            return found
-        found |= {login, login.partition(":")[2]}
-    return found
 
 
 MASK = "[key]"
@@ -243,31 +231,19 @@ def places(body: bytes, secrets: Iterable[str]) -> list[tuple[int, int]]:
 
 
 def _patterns(body: bytes, secrets: Iterable[str]) -> Iterator[re.Pattern[bytes]]:
-    for secret in secrets:
-        for form in (secret, *_in_base64(secret)):
-            if _longest_word(form) in body:
+    for secret in filter(None, map(str.strip, secrets)):  # one that was read from a file has an end
+        for form in (secret, *in_base64(secret)):
+            if longest_word(form).encode() in body:
                 yield re.compile(b"".join(map(_character, form)))
-        if _RANDOM.fullmatch(secret) and _longest_word(secret[:_TELLING]) in body:
+        if _RANDOM.fullmatch(secret) and longest_word(secret[:_TELLING]).encode() in body:
             start, rest = (
                 b"".join(map(_character, part)) for part in (secret[:_TELLING], secret[_TELLING:])
             )
             yield re.compile(start + rb"(?:" + rest + rb"|[\w+/=~*-]*)")  # the whole one ends there
 
 
-def _in_base64(secret: str) -> set[str]:
-    """Return those of its characters that are the same whatever stands before and after it."""
-    found = set()
-    for before, unsure in ((0, 0), (1, 2), (2, 3)):
-        data = bytes(before) + secret.encode("utf-8", "surrogatepass")
-        sure = len(data) * 8 // 6
-        for code in (base64.b64encode, base64.urlsafe_b64encode):
-            found.add(code(data).decode()[unsure:sure])
-    return found
-
-
-def _longest_word(secret: str) -> bytes:
-    """Return a part that is written in one way only, to look for first."""
-    return max(re.split(rb"[^A-Za-z0-9]+", secret.encode("utf-8", "surrogatepass")), key=len)
+_SHORT = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
+"""What JSON writes behind a backslash for characters that it must escape."""
 
 
 def _character(character: str) -> bytes:
@@ -279,6 +255,7 @@ def _character(character: str) -> bytes:
     in_url = "".join(f"%(?:25){{0,3}}{byte:02x}" for byte in plain)
     units = character.encode("utf-16-be", "surrogatepass").hex()
     in_json = "".join(f"\\\\{{1,7}}u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    in_json += f"|\\\\{{1,7}}(?-i:{short})" if (short := _SHORT.get(character)) else ""
     in_form = r"|\+" if character == " " else ""
     escaped = f"(?i:{in_url}|{in_json}){in_form}".encode()
     return b"(?:\\\\{0,7}" + re.escape(plain) + b"|" + escaped + b")"

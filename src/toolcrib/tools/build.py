@@ -20,7 +20,14 @@ from toolcrib.schema import (
     compile_validator,
 )
 from toolcrib.schema.guard import Inspected, inspect_schema, schema_text
-from toolcrib.schema.references import IN_PLACE, Draft, References, children, path_exists
+from toolcrib.schema.references import (
+    IN_PLACE,
+    Draft,
+    References,
+    children,
+    path_exists,
+    subschemas,
+)
 from toolcrib.schema.validator import DeferredValidator, check_keywords, is_plain, made_by
 from toolcrib.values.definition import (
     ALL,
@@ -439,17 +446,20 @@ def with_secrets(
 
 
 def without_secret_defaults(name: str, derived: CheckedSchema, secret: object) -> CheckedSchema:
-    """Return a derived schema that tells no default of the parameters that its author calls secret:
-    models, approvers and logs read it."""
-    properties: Any = derived.schema.get("properties", {})
+    """Return a derived schema that tells no default of a secret, at any depth, nor of a parameter that
+    its author calls one: models, approvers and logs read it."""
     named = secret if isinstance(secret, list | tuple) else ()
-    told = [one for one in named if isinstance(one, str) and "default" in properties.get(one, {})]
-    if not told:
+    marked = any(mark in derived.text for mark in _MARKS)
+    if not (named or marked) or '"default"' not in derived.text:
         return derived
     schema: Any = json_copy(derived.text)
-    for one in told:
-        del schema["properties"][one]["default"]
-    return check_input(name, schema, derived=True)
+    properties = schema.get("properties", {})
+    held = [properties[one] for one in named if isinstance(one, str) and one in properties]
+    if marked:
+        holding = _holding(References(schema), schema)
+        held += [node for _, node in subschemas(schema) if id(node) in holding]
+    told = [node.pop("default") for node in held if "default" in node]
+    return check_input(name, schema, derived=True) if told else derived
 
 
 def with_defaults(

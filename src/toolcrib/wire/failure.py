@@ -149,7 +149,7 @@ def _error(
 
 
 def _seconds(number: float) -> str:
-    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
+    return f"{number:.0f}" if 100 <= number < 1e12 else f"{number:.3g}"
 
 
 def _words(payload: Any) -> list[str]:

@@ -66,10 +66,11 @@ class Scanner:
         self._syntax = syntax
         self._offer = offer
         self._cursor = Cursor()
-        self._thoughts = frozenset(syntax.thinking.values())
+        self._thinking = {begin.lower(): end.lower() for begin, end in syntax.thinking.items()}
+        self._thoughts = frozenset(self._thinking.values())
         self._marks = Marks(
-            {*syntax.marks, *syntax.endings, *syntax.thinking, *self._thoughts}.union(_FENCES),
-            html=_ENCLOSED,
+            {*syntax.marks, *syntax.endings, *_FENCES},
+            in_any_case={*_ENCLOSED, *self._thinking, *self._thoughts},
         )
         self._own = sorted(syntax.marks, key=len, reverse=True)
         self._scan = self._through()
@@ -117,10 +118,10 @@ class Scanner:
                     yield from self._fenced(mark)
                 elif quotes.marked or quotes.in_code():
                     self._say(mark)
-                elif mark in syntax.thinking:
-                    yield from self._pass_over(mark, syntax.thinking[mark])
+                elif mark.lower() in self._thinking:
+                    yield from self._pass_over(mark, self._thinking[mark.lower()])
                     yield from self._beginning()
-                elif mark in self._thoughts:
+                elif mark.lower() in self._thoughts:
                     self._forget(mark)
                     yield from self._beginning()
                 elif mark.lower() in _ENCLOSED:
@@ -133,7 +134,8 @@ class Scanner:
     def _pass_over(self, opener: str, closer: str) -> Asking[None]:
         """Say what stands between two marks, and those."""
         self._tell(opener)
-        self._tell((yield from self._cursor.until(Marks((closer,)), self._tell)))
+        marks = Marks((), in_any_case=(closer,))
+        self._tell((yield from self._cursor.until(marks, self._tell)))
         self._quotes.past()
 
     def _enclosed(self, mark: str) -> Asking[None]:
@@ -145,7 +147,7 @@ class Scanner:
         self._tell(mark)
         closer, depth = _ENCLOSED[opener], 1
         nests = () if opener.startswith("<!") else (opener,)
-        marks = Marks((), html=(closer, *nests))
+        marks = Marks((), in_any_case=(closer, *nests))
         while depth:
             found = yield from self._cursor.until(marks, self._tell)
             self._tell(found)

@@ -37,7 +37,9 @@ SESSION_GONE = -31_002
 TOO_LARGE = -31_003
 UNREADABLE = -31_004
 _TAIL = 4_096  # bytes of what a server wrote to its standard error
-_ENDS = 2.0  # seconds that a program has to end by itself, and again when it was told to
+_ENDS = (
+    2.0  # seconds that a program has to end by itself, and again when it was told to; for a DELETE
+)
 _LOOK = 0.01
 _TO_CONNECT = 30.0  # seconds, also to write, and to wait for a connection of the pool
 _MOST_OF_AN_ERROR = 65_536
@@ -298,9 +300,10 @@ class _Client(httpx2.AsyncClient):
         return response
 
     async def _left(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Leave a session, which the server may have forgotten."""
-        with suppress(httpx2.TransportError):
-            response = await self._send(request, **options)
+        """Leave a session, which the server may have forgotten, or not answer about at all."""
+        with suppress(httpx2.TransportError, TimeoutError):
+            async with asyncio.timeout(_ENDS):
+                response = await self._send(request, **options)
             if response.status_code != HTTPStatus.NOT_FOUND:
                 return response
         return httpx2.Response(HTTPStatus.NO_CONTENT, request=request)

@@ -46,11 +46,13 @@ class EndedError(Exception):
 
 
 class Marks:
-    """Strings to look for; of two at one place the longer one counts. Those of `html`, which are in
-    small letters, are found in any case."""
+    """Strings to look for; of two at one place the longer one counts. Those of `in_any_case` are in
+    small letters, and begin with none."""
 
-    def __init__(self, marks: Iterable[str], html: Iterable[str] = ()) -> None:
-        patterns = {mark: f"{re.escape(mark[0])}(?ai:{re.escape(mark[1:])})" for mark in html}
+    def __init__(self, marks: Iterable[str], in_any_case: Iterable[str] = ()) -> None:
+        patterns = {
+            mark: f"{re.escape(mark[0])}(?ai:{re.escape(mark[1:])})" for mark in in_any_case
+        }
         patterns |= {mark: re.escape(mark) for mark in marks}
         ordered = sorted(patterns, key=len, reverse=True)
         self._any = re.compile("|".join(patterns[mark] for mark in ordered))

@@ -30,6 +30,21 @@ from toolcrib.wire.text_calls.reading import (
     written,
 )
 
+_NAMED = (
+    *("think", "thinking", "thought", "reasoning", "reflection", "scratchpad", "antthinking"),
+    *("longcat_think", "seed:think"),
+)
+THINKING = {f"<{name}>": f"</{name}>" for name in _NAMED} | {
+    "[THINK]": "[/THINK]",  # Magistral
+    "◁think▷": "◁/think▷",  # Kimi
+    "<|START_THINKING|>": "<|END_THINKING|>",  # Command
+    "<|begin_of_thought|>": "<|end_of_thought|>",  # Sky-T1
+    "<|channel>": "<channel|>",  # Gemma 4
+    "<|channel|>analysis": "<|start|>",  # gpt-oss: up to its next message
+    "<unused94>": "<unused95>",  # MedGemma
+}
+"""What models write around their thoughts, in any case."""
+
 
 class Reader(Protocol):
     def __call__(self, cursor: Cursor, block: FoundCalls, /) -> Generator[None, None, None]: ...
@@ -43,8 +58,8 @@ class TextSyntax(Checked, msgspec.Struct, frozen=True, kw_only=True):
     raises NoCallError if anything else follows. `closers` are what calls at a mark end with: where a
     call was begun and went on as none does, all is text up to there, or without one to the end.
     `endings` are tokens that a server may leave in the text after calls: there they are dropped.
-    `thinking` are the marks around thoughts, in which nothing is a call; if one ends that did not
-    begin, it began with the text.
+    `thinking` are the marks around thoughts, in any case, in which nothing is a call; if one ends that
+    did not begin, it began with the text.
 
     Raises RequestError if a mark is no text, or an empty one.
     """
@@ -54,7 +69,7 @@ class TextSyntax(Checked, msgspec.Struct, frozen=True, kw_only=True):
     unmarked: Reader | None = None
     closers: Mapping[str, str] = msgspec.field(default_factory=dict)
     endings: tuple[str, ...] = ()
-    thinking: Mapping[str, str] = msgspec.field(default_factory=lambda: {"<think>": "</think>"})
+    thinking: Mapping[str, str] = msgspec.field(default_factory=lambda: THINKING)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -374,7 +389,6 @@ MISTRAL_TEXT = TextSyntax(
     name="mistral",
     marks={"[TOOL_CALLS]": _mistral_tagged},
     endings=(_MISTRAL_END,),
-    thinking={"<think>": "</think>", "[THINK]": "[/THINK]"},
 )
 
 
@@ -418,7 +432,6 @@ GEMMA = TextSyntax(
         "<|tool_call>": "<tool_call|>",
     },
     endings=("<start_function_response>", "<|tool_response>", "<end_of_turn>", "<turn|>"),
-    thinking={"<think>": "</think>", "<|channel>": "<channel|>"},
 )
 
 
