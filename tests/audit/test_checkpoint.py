@@ -514,7 +514,9 @@ async def test_in_a_folder_each_is_a_file_of_its_owners(tmp_path: Path) -> None:
     async with AuditLog(f"sqlite:///{tmp_path}/crib.db", checkpoints=given) as log:
         await write_calls(log, range(2))
     files = sorted(folder.iterdir())
-    assert [file.name for file in files] == ["000000000003.checkpoint", "000000000005.checkpoint"]
+    names = [file.name for file in files]
+    assert names[-1] == "000000000005.checkpoint"
+    assert names[:-1] in ([], ["000000000003.checkpoint"])  # it was due while the log grew
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+from children import ENVIRONMENT
 from openapi.documents import document
 from rows import each_row
 from waiting import until
@@ -219,6 +220,7 @@ async def test_one_that_is_never_closed_ends_with_its_loop_without_a_word() -> N
             *(sys.executable, "-W", "error", "-c", CHILD, server.origin),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            env=ENVIRONMENT,
         )
         async with asyncio.timeout(60):
             said = await child.communicate()
