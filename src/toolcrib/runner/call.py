@@ -50,7 +50,7 @@ from toolcrib.runner.approval import (
     explained,
     keeping,
 )
-from toolcrib.runner.execute import TimeLimitExceeded
+from toolcrib.runner.execute import TimeLimitExceeded, left_running
 from toolcrib.runner.executor import Executor, ToolPlan
 from toolcrib.runner.idempotency import (
     AlreadyCompleted,
@@ -355,7 +355,10 @@ class Call(Veiled, msgspec.Struct):
         plan = self.setup.executor.plans.get(definition.name)
         if plan is None:
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
-        if Work.left_behind >= MOST_LEFT_BEHIND:  # those that were given up go on until they return
+        full = (
+            Work.left_behind >= MOST_LEFT_BEHIND
+        )  # those that were given up go on until they return
+        if full and left_running() >= MOST_LEFT_BEHIND:
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE, _NO_ROOM, retryable=True))
         own = plan.tool.definition
         if own is not definition and own.digest != definition.digest:

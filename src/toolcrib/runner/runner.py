@@ -21,6 +21,7 @@ from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.hydration import Repairer, check_repairer, hydrate, repair
 from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
 from toolcrib.runner.call import Call, Setup
+from toolcrib.runner.execute import left_running
 from toolcrib.runner.executor import Executor
 from toolcrib.runner.idempotency import IdempotencyCache, WriteAhead
 from toolcrib.runner.output import MAX_RESULT_BYTES
@@ -43,7 +44,7 @@ from toolcrib.runner.stopped import (
     rejection,
 )
 from toolcrib.schema.derive.factories import Pinned
-from toolcrib.threads import Work, cancel_requests
+from toolcrib.threads import cancel_requests
 from toolcrib.tools import Catalog, ToolLike, Tools
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.context import CallScope, PolicyContext, RunTally
@@ -192,7 +193,7 @@ class ToolRunner:
         """
         ledger = self._setup.write_ahead.ledger
         closed = ledger is None or getattr(ledger, "closed", False)
-        return Work.left_behind + (0 if closed else self._setup.cache.unwritten)
+        return left_running() + (0 if closed else self._setup.cache.unwritten)
 
     def never_allows(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
         """Return the Deny that every call of this tool would get in the rest of a run, whatever its
