@@ -200,7 +200,7 @@ async def test_no_clean_up_is_cut_however_long_it_takes(
 def test_what_was_left_behind_in_a_loop_that_has_closed_has_ended(
     watched: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is told to stop as the loop closes, and nobody drives it after that: what it did is unknown."""
+    """It is told to stop as the loop closes, and nobody drives it then: what it did is unknown."""
     monkeypatch.setattr("toolcrib.runner.execute.GRACE", 0.02)
     sink, most = MemorySink(), 3
 

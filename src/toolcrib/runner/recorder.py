@@ -38,6 +38,7 @@ from toolcrib.values.record import (
     Ledger,
     RecordStatus,
     Sink,
+    Spent,
     ToolInvocationRecord,
 )
 from toolcrib.values.run import RunRecord, WatchesRuns
@@ -59,7 +60,7 @@ class CallFacts(msgspec.Struct, gc=False):
     """Holds what is known of one call so far, and what its records are made of.
 
     `shown` is the text of its public arguments, `defaulted` points to the defaults in it.
-    `key` is known once the call begins.
+    `key` is known once the call begins, and `spent` when the run of an agent that is its tool is over.
     """
 
     hydrated: HydrationResult
@@ -81,7 +82,11 @@ class CallFacts(msgspec.Struct, gc=False):
     # what an approver put in place of the arguments; `unread` if the call ended before it was read
     edit: Literal["none", "unread", "unfit", "taken"] = "none"
     key: str = ""
+    claim: (
+        tuple[int, str] | tuple[()]
+    ) = ()  # that it goes on: for the how manieth time, and the key
     notes: tuple[str, ...] = ()
+    spent: Spent | None = None
     parts: tuple[PartInfo, ...] = ()
 
     def take(self, hydrated: HydrationResult) -> None:
@@ -177,11 +182,16 @@ class CallFacts(msgspec.Struct, gc=False):
             or self.refusal
             or self.parent
             or self.scope.choice
+            or self.spent
         ):
             made = msgspec.structs.replace(made, **self._rare())
         if self.parts and status == "completed":
             made = msgspec.structs.replace(made, parts=self.parts)
         return made
+
+    def going_on(self, claim: str, process: str) -> ToolInvocationRecord:
+        """Return the entry that claims that the call goes on, in this process."""
+        return msgspec.structs.replace(self.record("started", key=claim), process=process)
 
     # Python makes a dictionary of more than 15 keywords, which takes as long as all the rest: so a
     # record is made in three steps, of which the last is left out for most calls.
@@ -217,6 +227,7 @@ class CallFacts(msgspec.Struct, gc=False):
             "refusal": self.refusal,
             "parent_run_id": "" if parent is None else parent.tally.run_id,
             "parent_call_id": "" if parent is None else parent.call_id,
+            "spent": self.spent,
             "picked": None if choice is None else choice.about(self.hydrated.call.name),
         }
 
