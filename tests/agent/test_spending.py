@@ -34,7 +34,7 @@ from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.call import Hydrated
 from toolcrib.values.decision import Answer, Decision
 from toolcrib.values.message import ChatRequest, Reply
-from toolcrib.values.record import Expense, has_begun, state_of
+from toolcrib.values.record import Expense, Sink, has_begun, state_of
 from toolcrib.values.run import RunRecord
 
 COST = 0.1
@@ -257,7 +257,7 @@ async def test_what_ran_counts_once_however_often_a_state_is_resumed(data: st.Da
             tools = [inner.as_tool("deep", "Does it.", cost=COST, **marks)]
             inner = Agent(Same(call("deep", prompt="x"), "fin"), tools)
         clerk = inner.as_tool("clerk", "Does it.", cost=COST, safe=not own)
-        sinks = [sink, *[log] * logged]
+        sinks: list[Sink] = [sink, *[log] * logged]
         runner = ToolRunner([clerk, act], approver=answer_later, sinks=sinks)
         return Agent(Same(ASK, [ACT] * beside or "-", "bye"), runner, limits=Limits(turns=99))
 
@@ -281,5 +281,6 @@ async def test_what_ran_counts_once_however_often_a_state_is_resumed(data: st.Da
     made = sum(counted.per_tool.get(name, 0) for name in ("act", "asks"))
     assert len(world) <= made <= len(begun)  # one that was claimed, and cancelled then, may count
     assert logged or made == len(world)
-    assert (tally.calls, tally.cost) == (counted.calls, pytest.approx(counted.calls * COST))
+    assert tally.calls == counted.calls
+    assert tally.cost == pytest.approx(counted.calls * COST)
     await outer.resume(RunState.from_json(result.state.to_json()))  # it is held against itself

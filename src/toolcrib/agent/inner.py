@@ -25,7 +25,7 @@ from toolcrib.values.definition import All, AnnotationOptions
 from toolcrib.values.json import to_plain
 from toolcrib.values.record import (
     Expense,
-    Spent,
+    SpentWithin,
     SuspendedCall,
     ToolInvocationRecord,
     has_begun,
@@ -158,10 +158,10 @@ def saved_run(suspended: SuspendedCall) -> RunState:
     return RunState.from_json(bytes(suspended.saved))
 
 
-def spent_in(state: RunState) -> Spent:
+def spent_in(state: RunState) -> SpentWithin:
     """Return what a run has spent, with what agents that are its tools have."""
     own = state.tally.own.plus(Expense(turns=state.turn))
-    return Spent(own.plus(state.tally.inner), state.usage)
+    return SpentWithin(own.plus(state.tally.inner), state.usage)
 
 
 def _answer(result: RunResult) -> Any:

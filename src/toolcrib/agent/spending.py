@@ -24,7 +24,7 @@ from toolcrib.values.context import ROUNDING, Account, PolicyContext, RunTally
 from toolcrib.values.decision import Caller
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.message import Usage
-from toolcrib.values.record import Expense, Spent
+from toolcrib.values.record import Expense, SpentWithin
 from toolcrib.values.run import Event, Limits, RunState, UsageReported
 
 _A_TURN = Expense(turns=1)
@@ -96,9 +96,9 @@ class Spending:
         if self._around is not None:
             self._around.give_back(spent)
 
-    def count_again(self, call_id: str, spent: Spent) -> None:
+    def count_again(self, call_id: str, spent: SpentWithin) -> None:
         before = self._suspended.get(call_id)
-        more = spent.beyond(Spent() if before is None else spent_in(saved_run(before)))
+        more = spent.beyond(SpentWithin() if before is None else spent_in(saved_run(before)))
         self.give_back(Expense().plus(more.expense, -1))
         self.use(more.usage)
 

@@ -38,7 +38,7 @@ from toolcrib.values.record import (
     Ledger,
     RecordStatus,
     Sink,
-    Spent,
+    SpentWithin,
     ToolInvocationRecord,
 )
 from toolcrib.values.run import RunRecord, WatchesRuns
@@ -86,7 +86,7 @@ class CallFacts(msgspec.Struct, gc=False):
         tuple[int, str] | tuple[()]
     ) = ()  # that it goes on: for the how manieth time, and the key
     notes: tuple[str, ...] = ()
-    spent: Spent | None = None
+    spent: SpentWithin | None = None
     parts: tuple[PartInfo, ...] = ()
 
     def take(self, hydrated: HydrationResult) -> None:

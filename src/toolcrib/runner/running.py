@@ -26,7 +26,7 @@ import msgspec
 from toolcrib.errors import ErrorCode
 from toolcrib.runner.stopped import Stopped
 from toolcrib.values.context import RunTally
-from toolcrib.values.record import READ_UNTRUSTED, CallError, Spent
+from toolcrib.values.record import READ_UNTRUSTED, CallError, SpentWithin
 
 
 class Noted(Protocol):
@@ -34,7 +34,7 @@ class Noted(Protocol):
     read in it, and what an agent has spent in it."""
 
     notes: tuple[str, ...]
-    spent: Spent | None
+    spent: SpentWithin | None
 
 
 class Calling(msgspec.Struct, gc=False):

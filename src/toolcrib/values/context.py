@@ -21,7 +21,7 @@ from toolcrib.values.record import (
     Origin,
     Outcome,
     Sink,
-    Spent,
+    SpentWithin,
     SuspendedCall,
 )
 from toolcrib.values.typed import Checked
@@ -169,7 +169,7 @@ class Account(Protocol):
         """Undo a part of what was counted: it was not spent."""
         ...
 
-    def count_again(self, call_id: str, spent: Spent) -> None:
+    def count_again(self, call_id: str, spent: SpentWithin) -> None:
         """Count what was spent within a call that is only given its outcome here, whatever is left; but
         for what was counted before it waited."""
         ...

@@ -213,18 +213,18 @@ def _sums(ones: Mapping[str, T], others: Mapping[str, T], sign: int) -> dict[str
     return {name: number for name, number in sums.items() if number}
 
 
-class Spent(msgspec.Struct, frozen=True, omit_defaults=True):
+class SpentWithin(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was spent within a call whose tool is an agent: what its run, and those within, asked and
     called for, and what its models used."""
 
     expense: Expense = Expense()
     usage: Usage = Usage()
 
-    def beyond(self, known: Spent) -> Spent:
+    def beyond(self, known: SpentWithin) -> SpentWithin:
         """Return what this has more than another one."""
         names = Usage.__struct_fields__
         more = (max(0, getattr(self.usage, n) - getattr(known.usage, n)) for n in names)
-        return Spent(self.expense.beyond(known.expense), Usage(*more))
+        return SpentWithin(self.expense.beyond(known.expense), Usage(*more))
 
 
 AttachmentKind: TypeAlias = Literal["definition", "prompt", "choice"]
@@ -378,7 +378,7 @@ class ToolInvocationRecord(
     picked: Candidate | None = None
     payload: PayloadRef | None = None
     parts: tuple[PartInfo, ...] = ()
-    spent: Spent | None = None
+    spent: SpentWithin | None = None
     process: str = ""
 
     @property
