@@ -203,6 +203,15 @@ class Work:
         for call in then:
             call()
 
+    def lose(self) -> None:
+        """Note that the work is over, and that nobody will know how it ended."""
+        with self._lock:
+            lost, self._over = not self._over, True
+            Work.left_behind -= lost and self._given_up
+            then = self._then if lost else ()
+        for call in then:
+            call()
+
     def tell(self, heard: Callable[[Any, BaseException | None], None]) -> None:
         """Call `heard` with how the work ended, given up as it is, in a thread of its own. The work is
         counted until that is over, and the process does not end before."""

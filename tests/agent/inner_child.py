@@ -3,7 +3,7 @@
 Runs an agent that calls another one, until it waits for an approval; then, each time that it is
 started again, goes on from the state that was saved then, with a yes. DIES says where it is killed: in
 the inner `tool` when it has done what it does, before the next reply of the `inner` model, or of the
-`outer` one.
+`outer` one. With `slow` the tool waits until there is a file `go`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ async def main(url: str, directory: Path, dies: str) -> None:
         with (directory / "effects").open("a", encoding="utf-8") as effects:
             print(order, file=effects)
         die("tool")
+        while dies == "slow" and not (directory / "go").exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
         return f"refunded {order}"
 
     def says(where: str, text: str) -> Callable[[ChatRequest], str]:

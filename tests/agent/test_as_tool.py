@@ -15,6 +15,7 @@ from children import Talking
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from waiting import until
 
 from toolcrib import (
     ALL,
@@ -757,6 +758,27 @@ async def test_a_runner_alone_goes_on_by_its_scope() -> None:
     assert (done.value, ran) == ("done", [7])
 
 
+@pytest.mark.parametrize(
+    ("run_id", "call_id", "tool"),
+    [("run_2", "call_1", "clerk"), ("run_1", "call_2", "clerk"), ("run_1", "call_1", "other")],
+)
+async def test_what_another_call_needs_to_go_on_is_refused(
+    run_id: str, call_id: str, tool: str
+) -> None:
+    inner = agent(call("refund", order=7), "done")
+    tools = [inner.as_tool(name, "Does it.") for name in ("clerk", "other")]
+    runner = ToolRunner(tools, approver=answer_later)
+    asked = ToolCall("call_1", "clerk", '{"prompt": "go"}')
+    outcome = await runner.exec(asked, scope=CallScope(RunTally("run_1")))
+    assert isinstance(outcome, Waiting)
+    assert outcome.suspended is not None
+    yes: dict[str, Answer] = {outcome.request.id: Approve("grace")}
+    own = CallScope(RunTally(run_id), yes, suspended={call_id: outcome.suspended})
+    with pytest.raises(SourceError, match="another call: 'call_1' of run 'run_1', tool 'clerk'"):
+        await runner.exec(ToolCall(call_id, tool, '{"prompt": "go"}'), scope=own)
+    assert ran == []
+
+
 async def test_an_approver_for_one_call() -> None:
     async def other(_request: ApprovalRequest) -> Answer:
         return Approve("other")
@@ -806,6 +828,29 @@ async def test_killed_between_the_inner_effect_and_the_outer_checkpoint(
     ended = {(r.name, r.parent_call_id) for r in records if r.status == "completed"}
     assert ("clerk", "") in ended
     assert (("refund", last.id) in ended) == (dies != "tool")
+
+
+async def test_two_processes_that_resume_one_run_do_not_both_go_on(tmp_path: Path) -> None:
+    """One goes on, the other knows that it does; from then on both have the same outcome."""
+    url = f"sqlite:///{tmp_path}/crib.db"
+
+    def process(dies: str) -> Talking:
+        return Talking("-m", "agent.inner_child", url, str(tmp_path), dies)
+
+    def told() -> str:
+        with process("") as child:
+            return child.stdout.read()
+
+    assert told() == "waiting False \n"
+    with process("slow") as first:
+        await until((tmp_path / "effects").exists)
+        assert 'desk: {"error":{"code":"outcome_unknown"' in told()
+        (tmp_path / "go").touch()
+        assert first.stdout.read() == "completed True desk: clerk: refunded 7\n"
+    assert told() == "completed True desk: clerk: refunded 7\n"
+    assert (tmp_path / "effects").read_text(encoding="utf-8") == "7\n"
+    async with AuditLog(url) as log:
+        assert (await log.verify()).fault is None
 
 
 async def _until(task: asyncio.Task[Any], steps: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,13 +27,14 @@ from toolcrib import (
     tool,
 )
 from toolcrib.approvals import answer_later
+from toolcrib.audit import AuditLog
 from toolcrib.policies import budget, deny_by_default, require_roles
 from toolcrib.runner import Policy
 from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.call import Hydrated
-from toolcrib.values.context import Expense
 from toolcrib.values.decision import Answer, Decision
-from toolcrib.values.record import has_begun, state_of
+from toolcrib.values.message import ChatRequest, Reply
+from toolcrib.values.record import Expense, Sink, has_begun, state_of
 from toolcrib.values.run import RunRecord
 
 COST = 0.1
@@ -204,3 +205,85 @@ def test_what_is_given_back_leaves_no_rounding() -> None:
     spent = Expense.of([act.definition] * 3)
     left = Expense.of([act.definition]).plus(Expense.of([act.definition] * 2)).plus(spent, -1)
     assert left == Expense()
+
+
+class Same(ScriptedClient):
+    """A model that says the same whenever it is asked the same: in each resume of a run, too."""
+
+    def __init__(self, *turns: Any) -> None:
+        super().__init__([])
+        self.turns = turns
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        said = sum(message.role == "assistant" for message in request.messages)
+        for _ in range(2):
+            await asyncio.sleep(0)
+        return await ScriptedClient([self.turns[min(said, len(self.turns) - 1)]]).chat(request)
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[Any]:
+        yield await self.chat(request)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+async def test_what_ran_counts_once_however_often_a_state_is_resumed(data: st.DataObject) -> None:
+    """A run with an agent, within agents or not, is saved when that asks, and resumed again and again:
+    cancelled anywhere, and then to its end; by the same runner, or by others with a log."""
+    few, flag = st.integers(0, 3), st.booleans()
+    before, after, beside, deep = (data.draw(few) for _ in range(4))
+    cancels = data.draw(st.lists(st.lists(st.integers(0, 150), max_size=2), min_size=9, max_size=9))
+    own, logged = data.draw(flag, "asked itself"), data.draw(flag, "logged")
+    sink, world = MemorySink(), list[str]()
+
+    @tool(visible=ALL, cost=COST)
+    async def act(steps: int) -> str:
+        """Act, after so many steps of the loop."""
+        world.append("act")
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        return "acted"
+
+    @tool(visible=ALL, cost=COST, requires_approval=True)
+    async def asks(steps: int) -> str:
+        """Act, if somebody says so."""
+        world.append("asks")
+        return "acted"
+
+    def made_of(log: AuditLog) -> Agent:
+        turns = [[ACT] * before, [call("asks", steps=0)], [ACT] * after]
+        inner = Agent(Same(*[each or [call("act", steps=1)] for each in turns], "fin"), [act, asks])
+        for at in range(deep):
+            marks: Any = {"safe": not own} if at == 0 else {}
+            tools = [inner.as_tool("deep", "Does it.", cost=COST, **marks)]
+            inner = Agent(Same(call("deep", prompt="x"), "fin"), tools)
+        clerk = inner.as_tool("clerk", "Does it.", cost=COST, safe=not own)
+        sinks: list[Sink] = [sink, *[log] * logged]
+        runner = ToolRunner([clerk, act], approver=answer_later, sinks=sinks)
+        return Agent(Same(ASK, [ACT] * beside or "-", "bye"), runner, limits=Limits(turns=99))
+
+    async with AuditLog("sqlite://") as log:
+        outer = made_of(log)
+        result = await outer.run("go")
+        while result.status == "waiting":
+            saved = result.state.to_json()
+            yes: dict[str, Answer] = {request.id: Approve("grace") for request in result.pending}
+            for steps in cancels.pop():
+                outer = made_of(log) if logged else outer
+                stream = outer.resume_stream(RunState.from_json(saved), yes)
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                result = await stream.cancel()
+                if result.status == "waiting":
+                    break  # the older state is not gone on with
+            else:
+                outer = made_of(log) if logged else outer
+                result = await outer.resume(RunState.from_json(saved), yes)
+    begun = {(r.run_id, r.id) for r in sink.records if r.name in ("act", "asks") and has_begun(r)}
+    tally = result.state.tally
+    counted = tally.own.plus(tally.inner)
+    made = sum(counted.per_tool.get(name, 0) for name in ("act", "asks"))
+    assert len(world) <= made <= len(begun)  # one that was claimed, and cancelled then, may count
+    assert logged or made == len(world)
+    assert tally.calls == counted.calls
+    assert tally.cost == pytest.approx(counted.calls * COST)
+    await outer.resume(RunState.from_json(result.state.to_json()))  # it is held against itself

@@ -240,3 +240,58 @@ async def test_a_conversation_knows_what_a_turn_has_read_that_waits() -> None:
     assert (await session.send("go")).status == "waiting"
     result = await session.send("and now?")
     assert ([request.tool for request in result.pending], ran) == (["note"], [])
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+async def test_one_goes_on_at_a_time_from_whichever_saved_state(data: st.DataObject) -> None:
+    """Whoever resumes a run, from its newest state or from an older one, as others do."""
+    ran.clear()
+    going: list[int] = []
+    at_once: list[int] = []
+
+    async def thinks(number: int, steps: int) -> None:
+        going.append(number)
+        at_once.append(len(going))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        going.remove(number)
+
+    class Slow(ScriptedClient):
+        def __init__(self, number: int, steps: int, turns: list[Any]) -> None:
+            super().__init__(turns)
+            self.number, self.steps = number, steps
+
+        async def chat(self, request: Any) -> Any:
+            await thinks(self.number, self.steps)
+            return await super().chat(request)
+
+    def made(number: int, steps: int, within: list[Any], *outer: Any) -> Agent:
+        inner = Agent(Slow(number, steps, within), [pay, note])
+        clerk = inner.as_tool("clerk", "Does it.", visible=ALL)
+        runner = ToolRunner([clerk], approver=answer_later, sinks=[log])
+        return Agent(ScriptedClient([*outer, "bye"]), runner)
+
+    async def resumed(number: int, at: int, late: int, steps: int) -> Any:
+        for _ in range(late):
+            await asyncio.sleep(0)
+        state = states[at]
+        answers: dict[str, Answer] = {each.id: Approve("grace") for each in state.pending}
+        within = [[call("pay", to="eve")], "fin"] if at == 0 else ["fin"]
+        return await made(number, steps, within).resume(state, answers)
+
+    async with AuditLog("sqlite://") as log:
+        first = await made(9, 0, [[PAY]], ASK).run("go")
+        states = [first.state]
+        states.append((await resumed(8, 0, 0, 0)).state)
+        who = st.tuples(st.sampled_from([0, 1]), st.integers(0, 40), st.integers(0, 40))
+        at_once.clear()
+        each = data.draw(st.lists(who, min_size=2, max_size=4))
+        results = await asyncio.gather(*(resumed(n, *one) for n, one in enumerate(each)))
+        assert (await log.verify()).fault is None
+    assert max(at_once) == 1
+    assert sorted(ran) in (["bob"], ["bob", "eve"])
+    for result in results:
+        if result.status == "completed":
+            [record] = result.records
+            assert state_of(record) in ("completed", "failed (outcome_unknown)")

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from rows import each_row
 from waiting import until
 
@@ -149,12 +151,90 @@ async def test_a_tool_that_swallows_its_cancellation_is_left_behind(
     assert record.error.message.startswith("The tool was told to stop and did not")
     assert runner.left_behind == before + 1
     assert len(execute._left_behind) == 1  # a loop holds its tasks weakly
-    await until(lambda: stubborn.told == 2)  # cancelled once more, it goes on as it was
-    assert not stubborn.is_over
+    await asyncio.sleep(0.05)
+    assert (stubborn.told, stubborn.is_over) == (1, False)  # once: it goes on as it was
     stubborn.go.set()
     await until(lambda: runner.left_behind == before)
-    assert (stubborn.told, stubborn.is_over) == (2, True)
+    assert (stubborn.told, stubborn.is_over) == (1, True)
     assert not execute._left_behind
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(steps=st.lists(st.floats(0, 0.02), min_size=1, max_size=4), cancelled=st.booleans())
+async def test_no_clean_up_is_cut_however_long_it_takes(
+    steps: list[float], cancelled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that outlasts its grace goes on to its end, and ends as it does in time."""
+    monkeypatch.setattr("toolcrib.runner.execute.GRACE", 0.02)
+    done, told, begun = list[float](), list[str](), asyncio.Event()
+
+    @tool(visible=ALL, timeout=60 if cancelled else 0.01)
+    async def f() -> None:
+        """Clean up, step by step."""
+        try:
+            begun.set()
+            await asyncio.sleep(60)
+        finally:
+            for step in steps:
+                try:
+                    await asyncio.sleep(step)
+                except asyncio.CancelledError:
+                    told.append("again")
+                    raise
+                done.append(step)
+
+    runner = ToolRunner([f])
+    before = runner.left_behind
+    running = asyncio.ensure_future(runner.exec(CALL))
+    await begun.wait()
+    if cancelled:
+        running.cancel()
+    await asyncio.wait([running])
+    await until(lambda: runner.left_behind == before)
+    assert (done, told) == (steps, [])
+
+
+@pytest.mark.parametrize("watched", ["property", "next call"])
+def test_what_was_left_behind_in_a_loop_that_has_closed_has_ended(
+    watched: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told to stop as the loop closes, and nobody drives it then: what it did is unknown."""
+    monkeypatch.setattr("toolcrib.runner.execute.GRACE", 0.02)
+    sink, most = MemorySink(), 3
+
+    @tool(visible=ALL)
+    async def f() -> None:
+        """Take long to stop."""
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        await asyncio.sleep(60)
+
+    @tool(visible=ALL)
+    async def g() -> int:
+        """Be quick."""
+        return 1
+
+    runner = ToolRunner([f, g], sinks=[sink])
+    before = runner.left_behind
+    monkeypatch.setattr("toolcrib.runner.call.MOST_LEFT_BEHIND", before + most)
+
+    async def main() -> None:
+        for at in range(most):
+            calls.append(asyncio.ensure_future(runner.exec(ToolCall(f"call_{at}", "f", "{}"))))
+        await asyncio.sleep(0.01)
+
+    calls: list[asyncio.Task[Any]] = []
+    asyncio.run(main())
+    assert len(execute._left_behind) == most
+    if watched == "property":
+        assert runner.left_behind == before
+    again = asyncio.run(runner.exec(ToolCall("call_9", "g", "{}")))
+    assert isinstance(again, Completed)
+    assert (runner.left_behind, len(execute._left_behind)) == (before, 0)
+    codes = [r.error.code for r in sink.records if r.error is not None]
+    assert codes == [ErrorCode.OUTCOME_UNKNOWN] * most
 
 
 async def timeout_within() -> None:

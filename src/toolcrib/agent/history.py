@@ -25,7 +25,7 @@ from toolcrib.runner.stopped import Stopped, rejection
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.content import Part
 from toolcrib.values.context import RunTally, ToolApproval
-from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Ask, Caller
+from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Ask, Caller, OuterCall
 from toolcrib.values.json import JsonObject, JsonValue, canonical_json, digest, encodable, to_plain
 from toolcrib.values.message import Message, Offer, Reply
 from toolcrib.values.record import (
@@ -402,6 +402,9 @@ def check_state(state: RunState) -> None:
         **{f"usage.{name}": getattr(state.usage, name) for name in state.usage.__struct_fields__},
         **{f"tally.per_tool['{name}']": n for name, n in tally.per_tool.items()},
         **{f"tally.cost_per_tool['{name}']": n for name, n in tally.cost_per_tool.items()},
+        **{
+            f"suspended['{call_id}'].times": each.times for call_id, each in state.suspended.items()
+        },
         **{f"tally.seconds_per_tool['{name}']": n for name, n in tally.seconds_per_tool.items()},
     }
     for name, number in counted.items():
@@ -412,7 +415,8 @@ def check_state(state: RunState) -> None:
             raise changed(field, why)
     for call_id, suspended in state.suspended.items():
         inner, where = saved_run(suspended), f"suspended['{call_id}']"
-        is_another = inner.run_id != inner_run_id(state.run_id, call_id)
+        call = OuterCall(state.run_id, call_id, suspended.call.tool)
+        is_another = inner.run_id != inner_run_id(state.run_id, call_id) or suspended.call != call
         if is_another or _is_other(inner.caller, state.caller):
             raise changed(where, "it is not of the run that this call began")
         asked = [each for each in state.pending if each.call_in(state.run_id) == call_id]

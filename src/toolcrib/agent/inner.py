@@ -23,7 +23,14 @@ from toolcrib.values.context import CallContext, CallScope, RunTally, Surroundin
 from toolcrib.values.decision import Answer, Caller, OuterCall
 from toolcrib.values.definition import All, AnnotationOptions
 from toolcrib.values.json import to_plain
-from toolcrib.values.record import SuspendedCall, ToolInvocationRecord, has_begun, state_of
+from toolcrib.values.record import (
+    Expense,
+    SpentWithin,
+    SuspendedCall,
+    ToolInvocationRecord,
+    has_begun,
+    state_of,
+)
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
@@ -112,6 +119,8 @@ def agent_tool(
         finally:
             if within is not None:
                 within.agent = before
+            if within is not None and within.facts is not None and ended:
+                within.facts.spent = spent_in(ended[-1].state)
         return _answer(result)
 
     ask.__annotations__["return"] = output
@@ -147,6 +156,12 @@ async def _run(
 def saved_run(suspended: SuspendedCall) -> RunState:
     """Return the state of the run that a call waits for. Raises SourceError."""
     return RunState.from_json(bytes(suspended.saved))
+
+
+def spent_in(state: RunState) -> SpentWithin:
+    """Return what a run has spent, with what agents that are its tools have."""
+    own = state.tally.own.plus(Expense(turns=state.turn))
+    return SpentWithin(own.plus(state.tally.inner), state.usage)
 
 
 def _answer(result: RunResult) -> Any:

@@ -6,6 +6,9 @@ has not enough left. Nothing is awaited in between: agents that run together sha
 What the reply of a run has reserved is spent, for the agents among its calls, before they have begun:
 whoever asks what is left asks for what nobody has been promised.
 
+What a call has spent within that is only given its outcome here, as its record has it, is spent here
+and in each run around, once, whatever is left: the saved state of a run may lack it.
+
 A budget of a run around decides on a call as on its own: by that call's tool, of which all calls count
 that were made in the run and within it. The call whose agent asks was counted once, when it began.
 """
@@ -14,13 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from toolcrib.agent.inner import OuterRun
+from toolcrib.agent.inner import OuterRun, saved_run, spent_in
 from toolcrib.runner import ToolRunner
 from toolcrib.values.call import HydrationResult
-from toolcrib.values.context import ROUNDING, Account, Expense, PolicyContext, RunTally
+from toolcrib.values.context import ROUNDING, Account, PolicyContext, RunTally
 from toolcrib.values.decision import Caller
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.message import Usage
+from toolcrib.values.record import Expense, SpentWithin
 from toolcrib.values.run import Event, Limits, RunState, UsageReported
 
 _A_TURN = Expense(turns=1)
@@ -47,6 +51,7 @@ class Spending:
         self._tool = "" if outer is None else outer.call.tool
         self._emit = emit
         self._promised = tally.own
+        self._suspended = state.suspended
         self.turn = state.turn
         self.usage = state.usage
 
@@ -90,6 +95,12 @@ class Spending:
         self._tally.count_inner(spent, -1)
         if self._around is not None:
             self._around.give_back(spent)
+
+    def count_again(self, call_id: str, spent: SpentWithin) -> None:
+        before = self._suspended.get(call_id)
+        more = spent.beyond(SpentWithin() if before is None else spent_in(saved_run(before)))
+        self.give_back(Expense().plus(more.expense, -1))
+        self.use(more.usage)
 
     def use(self, usage: Usage) -> None:
         self.usage += usage

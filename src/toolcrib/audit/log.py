@@ -94,7 +94,7 @@ _SUPERSEDED = (
     ("status IN ('started', 'waiting') OR code = 'outcome_unknown'", _FINAL),
     (
         "status = 'started'",
-        "other.seq > audit_entries.seq AND other.idempotency_key = audit_entries.idempotency_key",
+        "other.seq > audit_entries.seq AND other.idempotency_key <> ''",
     ),
     ("status IN ('waiting', 'planned', 'rejected')", "other.seq > audit_entries.seq"),
 )

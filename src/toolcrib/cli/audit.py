@@ -394,7 +394,7 @@ def _event(entry: AuditEntry) -> StoryLine:
     record = entry.record
     match record.status:
         case "started":
-            return StoryLine(when(entry.at), "started", "")
+            return StoryLine(when(entry.at), "goes on" if record.process else "started", "")
         case "planned":
             return StoryLine(when(entry.at), "planned", "")
         case "waiting":

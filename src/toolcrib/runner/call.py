@@ -50,14 +50,16 @@ from toolcrib.runner.approval import (
     explained,
     keeping,
 )
-from toolcrib.runner.execute import TimeLimitExceeded
+from toolcrib.runner.execute import TimeLimitExceeded, left_running
 from toolcrib.runner.executor import Executor, ToolPlan
 from toolcrib.runner.idempotency import (
+    ELSEWHERE,
     AlreadyCompleted,
     Fingerprint,
     IdempotencyCache,
     WriteAhead,
     fingerprint_of,
+    goes_on_no_more,
     key_of,
     replayed,
     same_call,
@@ -95,6 +97,7 @@ from toolcrib.values.decision import (
     Ask,
     Decision,
     Deny,
+    OuterCall,
     Refuse,
 )
 from toolcrib.values.definition import ALL
@@ -255,6 +258,7 @@ class Call(Veiled, msgspec.Struct):
         is_back = call_id in self.scope.suspended and self.state in _NOT_GOING_ON
         if is_back and error.code is not another:
             self.facts.key = key_of(self.scope.tally.run_id, call_id)
+        if is_back and error.code is not another and error is not ELSEWHERE:
             error = CallError.of(ErrorCode.OUTCOME_UNKNOWN, f"{PART_WAITED} {error.message}")
         return self.facts.failed(error, told)
 
@@ -297,7 +301,7 @@ class Call(Veiled, msgspec.Struct):
         self._count(hydrated)
         exclusive = hydrated.definition.annotations.exclusive
         slot = setup.limiter.try_enter(exclusive) or await setup.limiter.enter(exclusive)
-        entered = Calling(self.scope.tally, hydrated.call.id, setup.limiter, facts.parent)
+        entered = Calling(self.scope.tally, hydrated.call.id, setup.limiter, facts.parent, facts)
         CALLING.set(entered)
         try:
             if setup.write_ahead.wanted:
@@ -323,7 +327,6 @@ class Call(Veiled, msgspec.Struct):
                 self._note_overrun(plan, seconds, plan.limit)
         finally:
             leave_call(entered)
-            facts.notes += entered.notes
             if slot:
                 setup.limiter.leave()
         return self._checked(plan, value)
@@ -340,7 +343,10 @@ class Call(Veiled, msgspec.Struct):
             tally.approved = tuple(each for each in tally.approved if each.id != request.id)
             until = max(each.expires_at for each in (request, *requests))  # the yes has been used
             approval = msgspec.structs.replace(request, expires_at=until), answer
-        saved = SuspendedCall(msgspec.Raw(suspended.saved.encode()), approval)
+        call = OuterCall(tally.run_id, facts.hydrated.call.id, facts.hydrated.call.name)
+        before = self.scope.suspended.get(call.call_id)
+        times = facts.claim[0] if facts.claim else 0 if before is None else before.times
+        saved = SuspendedCall(msgspec.Raw(suspended.saved.encode()), call, times, approval)
         facts.notes += (SUSPENDED,)
         return Waiting(facts.record("waiting"), requests[0], requests[1:], saved)
 
@@ -355,7 +361,10 @@ class Call(Veiled, msgspec.Struct):
         plan = self.setup.executor.plans.get(definition.name)
         if plan is None:
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
-        if Work.left_behind >= MOST_LEFT_BEHIND:  # those that were given up go on until they return
+        full = (
+            Work.left_behind >= MOST_LEFT_BEHIND
+        )  # those that were given up go on until they return
+        if full and left_running() >= MOST_LEFT_BEHIND:
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE, _NO_ROOM, retryable=True))
         own = plan.tool.definition
         if own is not definition and own.digest != definition.digest:
@@ -433,8 +442,8 @@ class Call(Veiled, msgspec.Struct):
         return Completed(record, content.value, model, notice, parts=parts, model_parts=seen)
 
     async def _replay(self, outcome: Completed | Failed) -> Outcome:
-        """Return the earlier outcome: its content is as untrusted as before, and its run has spent as
-        much as if it had run there, once.
+        """Return the earlier outcome: its content is as untrusted as before, and its run has spent all
+        that the call has, within it too, as if it had run there, once.
 
         An outcome that the ledger lacks is written first.
         """
@@ -446,6 +455,9 @@ class Call(Veiled, msgspec.Struct):
             scope.counted[key] = made = scope.counted.get(key, 0) + 1
             if made == 1:
                 scope.tally.count(definition.name, definition.annotations.cost)
+            spent, first = outcome.record.spent, made == (2 if self.state == "counted" else 1)
+            if first and spent is not None and scope.account is not None:
+                scope.account.count_again(outcome.record.id, spent)
         ledger = self.setup.write_ahead.ledger
         if self.state == "unwritten" and ledger is not None:
             self.facts.key = self.key
@@ -464,9 +476,10 @@ class Call(Veiled, msgspec.Struct):
         setup = self.setup
         end = ENDS[self.state]
         self.state = NEXT[self.state]["end"]
-        if setup.write_ahead.ledger is None:
-            stands = outcome
+        stands = outcome if setup.write_ahead.ledger is None else stands
         record, definition = outcome.record, self.facts.hydrated.definition
+        if self.facts.claim and (end.key != "kept" or is_final(record)):
+            goes_on_no_more(self.facts.claim[1])
         if end.key == "kept" and record.idempotency_key and isinstance(outcome, _ENDED):
             if isinstance(stands, _ENDED):
                 setup.cache.keep(self.key, stands, self.value_json if stands is outcome else None)

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 GRACE = 5.0  # seconds that a tool has to end when it was told to stop
-_left_behind: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
+_left_behind: dict[asyncio.Task[Any], Work] = {}  # a loop holds its tasks weakly
 
 
 class StillRunning(Exception):  # noqa: N818  an outcome; it never leaves the runner
@@ -185,13 +185,18 @@ class _Deadline:
         if self.passed and self._task is not None and self._is_cancelled():
             self._task.uncancel()
 
+    def move(self, task: asyncio.Task[Any]) -> None:
+        """Stop another task from now on: the work around this one was left behind, and goes on there.
+        A tool that was told to stop has been told so there, too."""
+        told = self._is_cancelled()
+        if told and self.passed and self._task is not None:
+            self._task.uncancel()
+        self._task, self._requests = task, -told
+
     def cancelled(self, gate: _StopGate | None = None) -> bool:
         """Return whether a CancelledError is for the tool; begin the grace if it came because the task
         was cancelled. Within the grace it is for the tool only if it came from within the tool."""
         _take_back(self._work)
-        task = asyncio.current_task()
-        if task is not self._task:  # the work around this one was left behind, and goes on there
-            self._task, self._requests = task, 0
         if not self._is_cancelled():
             return True
         if self.stopping and self._is_cancelled(before=1):  # nobody took the earlier one back
@@ -324,7 +329,8 @@ def _driven(
 def _leave_behind(
     work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] | None, left: LeftWork | None
 ) -> None:
-    """Let the work go on in a task that nobody waits for, and cancel that task once more.
+    """Let the work go on in a task that nobody waits for. It was told to stop, and is not told again:
+    that would cut its clean-up.
 
     What it waits for may be a call that it makes itself: `left` is of the call that the work is of, and
     not of whichever is known by the context.
@@ -333,11 +339,27 @@ def _leave_behind(
         pending._asyncio_future_blocking = True  # noqa: SLF001  as `await` does
     counted = Work()
     counted.give_up(left)
-    task = asyncio.ensure_future(_unheard(work, pending))
-    _left_behind.add(task)
-    task.add_done_callback(lambda done: counted.end(_ending(done)))
-    task.add_done_callback(_left_behind.discard)
-    asyncio.get_running_loop().call_soon(task.cancel)
+    task: Any = asyncio.ensure_future(_unheard(work, pending))
+    task._log_destroy_pending = False  # noqa: SLF001  if its loop closes, the record says so
+    _left_behind[task] = counted
+    for frame in _frames(work):
+        if frame.f_code is _driven.__code__:
+            frame.f_locals["deadline"].move(task)
+
+    def ended(_: asyncio.Task[Ending]) -> None:
+        _left_behind.pop(task, None)
+        counted.end(_ending(task))
+
+    task.add_done_callback(ended)
+
+
+def left_running() -> int:
+    """Return how much work that was left behind goes on. What was in a task whose event loop has closed
+    has ended: nobody drives it any more, and nobody knows what it did."""
+    for task, work in list(_left_behind.items()):
+        if task.get_loop().is_closed() and _left_behind.pop(task, None) is not None:
+            work.lose()
+    return Work.left_behind
 
 
 async def _unheard(work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] | None) -> Ending:

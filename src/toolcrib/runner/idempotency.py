@@ -13,10 +13,16 @@ Of a tool that only reads the ledger is told when it is over, once: to read twic
 two outcomes the first one written stands.
 One that began and never ended, in a process that is gone or in another one, has done nobody knows what:
 it runs again only if its tool is marked as idempotent, or if it goes on from what it saved.
+
+To go on is claimed as to begin is, under a key that follows from the call's and from how often that was
+claimed before. So one goes on at a time, from whichever saved state. Another one claims the next time
+once that one is known not to go on any more: its process has ended, or it is this process, where what
+goes on is known. Else nobody can tell: that ends as `outcome_unknown`.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -27,6 +33,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from toolcrib.errors import ErrorCode, ToolcribError
+from toolcrib.processes import has_ended, this_process
 from toolcrib.runner.recorder import DONE, CallFacts, Recorder, SinkResult, to_the_end
 from toolcrib.runner.stopped import NOT_ITS_OWN, NotRecorded, Stopped, as_failure
 from toolcrib.schema.derive.factories import FactoryValues
@@ -61,6 +68,28 @@ def key_of(run_id: str, call_id: str) -> str:
     """
     text = f"{len(run_id)}:{run_id}{call_id}".encode("utf-8", "surrogatepass")
     return "sha256:" + sha256(text).hexdigest()
+
+
+_going_on: set[str] = set()  # the claims of calls that go on in this process just now
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_going_on.clear)
+ELSEWHERE = CallError.of(
+    ErrorCode.OUTCOME_UNKNOWN,
+    "The call had waited, and goes on elsewhere, or did where nobody can look. It does not go on here.",
+)
+
+
+def claim_of(key: str, time: int) -> str:
+    """Return the key with which the call of this key is claimed to go on for the first, second … time.
+
+    It is no key of a call's: what that is a SHA-256 of begins with a digit.
+    """
+    return "sha256:" + sha256(f"goes on {time} {key}".encode()).hexdigest()
+
+
+def goes_on_no_more(claim: str) -> None:
+    """Note that a call has ended or waits that went on with this claim: another may go on."""
+    _going_on.discard(claim)
 
 
 Fingerprint: TypeAlias = tuple[str, str, bytes | None, str]
@@ -356,8 +385,8 @@ class WriteAhead:
             return None
         entry = facts.record("started", key=key)
         if claims and self.ledger is not None:
-            if recorder.lacks(self.ledger, facts):
-                _check(await recorder.attach(self.ledger, facts))
+            if facts.scope.suspended or recorder.lacks(self.ledger, facts):
+                await self._prepare(self.ledger, key, facts, hydrated, recorder)
             begun = await to_the_end(partial(self.ledger.begin, entry))
             known = begun.given
             if begun is not DONE:
@@ -376,6 +405,52 @@ class WriteAhead:
             _check(await recorder.write(sink, entry, facts))
         return None
 
+    async def _prepare(
+        self, ledger: Ledger, key: str, facts: CallFacts, hydrated: Hydrated, recorder: Recorder
+    ) -> None:
+        """Attach what the entry refers to; claim that the call goes on, if it waited within its tool,
+        and has not ended. Raises Stopped and NotRecorded."""
+        if recorder.lacks(ledger, facts):
+            _check(await recorder.attach(ledger, facts))
+        waited = facts.scope.suspended.get(hydrated.call.id)
+        if waited is None or hydrated.definition.annotations.idempotent:
+            return
+        mine = await self._go_on(ledger, key, waited.times, facts)
+        if not mine and await self.check(key, facts, hydrated) is None:
+            raise Stopped(ELSEWHERE)
+
+    async def _go_on(self, ledger: Ledger, key: str, times: int, facts: CallFacts) -> bool:
+        """Claim that a call goes on, which was claimed so many times when it waited; return False if it
+        goes on elsewhere, or nobody can tell that it does not. Raises NotRecorded."""
+        here = this_process()
+        while True:
+            times += 1
+            claim = claim_of(key, times)
+            if claim in _going_on:
+                return False
+            _going_on.add(claim)
+            facts.claim = times, claim
+            begun = await to_the_end(partial(ledger.begin, facts.going_on(claim, here)))
+            if begun.given is None:
+                _check(begun)
+                return True
+            goes_on_no_more(claim)
+            facts.claim = ()
+            _check(begun)
+            process = _checked(begun.given).process
+            if process != here and not has_ended(process):
+                return False
+
+
+def _checked(known: object) -> ToolInvocationRecord:
+    """Return the record that a ledger gave. Raises NotRecorded for what is none."""
+    if not isinstance(known, ToolInvocationRecord):
+        kind = type(known).__name__
+        raise NotRecorded(
+            TypeError(f"a ledger gives a ToolInvocationRecord or None: this is a {kind}")
+        )
+    return known
+
 
 def _check(written: SinkResult) -> None:
     """Raise the cancellation, or NotRecorded with what a sink raised, if there was one."""
@@ -393,17 +468,13 @@ def replayed(known: ToolInvocationRecord) -> Completed | Failed:
 
 
 def _judged(
-    known: object, key: str, facts: CallFacts, hydrated: Hydrated
+    given: object, key: str, facts: CallFacts, hydrated: Hydrated
 ) -> AlreadyCompleted | None:
     """Say by the record that stands under a call's key whether it may run. Raises Stopped, and
     NotRecorded for what is no record."""
-    if known is None:
+    if given is None:
         return None
-    if not isinstance(known, ToolInvocationRecord):
-        kind = type(known).__name__
-        raise NotRecorded(
-            TypeError(f"a ledger gives a ToolInvocationRecord or None: this is a {kind}")
-        )
+    known = _checked(given)
     if not same_call(known, facts.record("started")):
         raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
     if is_final(known):

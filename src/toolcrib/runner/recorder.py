@@ -38,6 +38,7 @@ from toolcrib.values.record import (
     Ledger,
     RecordStatus,
     Sink,
+    SpentWithin,
     ToolInvocationRecord,
 )
 from toolcrib.values.run import RunRecord, WatchesRuns
@@ -59,7 +60,7 @@ class CallFacts(msgspec.Struct, gc=False):
     """Holds what is known of one call so far, and what its records are made of.
 
     `came` says who called what: each record of the call is `came`, and what has become of it since.
-    `key` is known once the call begins.
+    `key` is known once the call begins, and `spent` when the run of an agent that is its tool is over.
     """
 
     hydrated: HydrationResult
@@ -74,7 +75,10 @@ class CallFacts(msgspec.Struct, gc=False):
     # what an approver put in place of the arguments; `unread` if the call ended before it was read
     edit: Literal["none", "unread", "unfit", "taken"] = "none"
     key: str = ""
+    # of a call that goes on after it waited: for the nth time, claimed under this key
+    claim: tuple[int, str] | tuple[()] = ()
     notes: tuple[str, ...] = ()
+    spent: SpentWithin | None = None
     parts: tuple[PartInfo, ...] = ()
 
     def take(self, hydrated: HydrationResult) -> None:
@@ -173,11 +177,16 @@ class CallFacts(msgspec.Struct, gc=False):
             or provenance.no_schema_mode
             or self.parent
             or self.scope.choice
+            or self.spent
         ):
             made = msgspec.structs.replace(made, **self._rare())
         if self.parts and status == "completed":
             made = msgspec.structs.replace(made, parts=self.parts)
         return made
+
+    def going_on(self, claim: str, process: str) -> ToolInvocationRecord:
+        """Return the entry that claims that the call goes on, in this process."""
+        return msgspec.structs.replace(self.record("started", key=claim), process=process)
 
     def _rare(self) -> dict[str, Any]:
         """Return the fields of a record that most calls leave at their defaults."""
@@ -192,6 +201,7 @@ class CallFacts(msgspec.Struct, gc=False):
             "refusal": self.refusal,
             "parent_run_id": "" if parent is None else parent.tally.run_id,
             "parent_call_id": "" if parent is None else parent.call_id,
+            "spent": self.spent,
             "picked": None if choice is None else choice.about(self.hydrated.call.name),
         }
 

@@ -21,6 +21,7 @@ from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.hydration import Repairer, check_repairer, hydrate, repair
 from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
 from toolcrib.runner.call import Call, Setup
+from toolcrib.runner.execute import left_running
 from toolcrib.runner.executor import Executor
 from toolcrib.runner.idempotency import IdempotencyCache, WriteAhead
 from toolcrib.runner.output import MAX_RESULT_BYTES
@@ -43,11 +44,11 @@ from toolcrib.runner.stopped import (
     rejection,
 )
 from toolcrib.schema.derive.factories import Pinned
-from toolcrib.threads import Work, cancel_requests
+from toolcrib.threads import cancel_requests
 from toolcrib.tools import Catalog, ToolLike, Tools
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.context import CallScope, PolicyContext, RunTally
-from toolcrib.values.decision import ANONYMOUS, Approver, Caller, Deny, KeepingApprover
+from toolcrib.values.decision import ANONYMOUS, Approver, Caller, Deny, KeepingApprover, OuterCall
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.message import Offer, Plan
 from toolcrib.values.record import CallError, Origin, Outcome, Sink, prompt_of
@@ -192,7 +193,7 @@ class ToolRunner:
         """
         ledger = self._setup.write_ahead.ledger
         closed = ledger is None or getattr(ledger, "closed", False)
-        return Work.left_behind + (0 if closed else self._setup.cache.unwritten)
+        return left_running() + (0 if closed else self._setup.cache.unwritten)
 
     def never_allows(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
         """Return the Deny that every call of this tool would get in the rest of a run, whatever its
@@ -238,7 +239,8 @@ class ToolRunner:
         """Run one call, or say why not.
 
         Raises only what a sink raises, KeyboardInterrupt, and CancelledError: that and nothing else if
-        its task was cancelled, whatever a sink raised.
+        its task was cancelled, whatever a sink raised; and SourceError, before anything is done, for a
+        scope that has another call's `suspended` for it.
         """
         if call.__class__ not in _CALLS or caller.__class__ is not Caller:
             check_type("call", call, _CALLS, "a ToolCall, or what hydrate gives")
@@ -247,6 +249,8 @@ class ToolRunner:
             scope = CallScope(RunTally(started=time.monotonic()))
         else:
             check_type("scope", scope, CallScope, "a CallScope, or None")
+            if scope.suspended:
+                _check_suspended(call if isinstance(call, ToolCall) else call.call, scope)
         setup = self._setup
         task = asyncio.current_task()
         cancels = 0 if task is None else task.cancelling()
@@ -427,6 +431,17 @@ def check_hook(hook: object) -> None:
     wrong = isinstance(hook, type) or inspect.iscoroutinefunction(hook) or not callable(hook)
     if hook is not None and wrong:
         raise ToolcribError("on_exception is a plain function: hook(call, raised)")
+
+
+def _check_suspended(call: ToolCall, scope: CallScope) -> None:
+    """Raise SourceError where a scope has what another call needs to go on for this one."""
+    suspended, own = scope.suspended.get(call.id), OuterCall(scope.tally.run_id, call.id, call.name)
+    if suspended is not None and suspended.call != own:
+        of = suspended.call
+        raise SourceError(
+            f"suspended[{call.id!r}] is of another call: {of.call_id!r} of run {of.run_id!r}, tool"
+            f" {of.tool!r}"
+        )
 
 
 async def _to_the_last(steps: Iterable[Awaitable[object]]) -> None:

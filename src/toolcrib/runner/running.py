@@ -19,28 +19,37 @@ import threading
 from collections import deque
 from contextlib import suppress
 from contextvars import ContextVar
+from typing import Protocol
 
 import msgspec
 
 from toolcrib.errors import ErrorCode
 from toolcrib.runner.stopped import Stopped
 from toolcrib.values.context import RunTally
-from toolcrib.values.record import READ_UNTRUSTED, CallError
+from toolcrib.values.record import READ_UNTRUSTED, CallError, SpentWithin
+
+
+class Noted(Protocol):
+    """What is known of a call, as far as it is noted while its tool runs: that untrusted content was
+    read in it, and what an agent has spent in it."""
+
+    notes: tuple[str, ...]
+    spent: SpentWithin | None
 
 
 class Calling(msgspec.Struct, gc=False):
     """A call whose tool runs, until it has `left`, in a slot of `limiter` or of the call `outer`.
 
-    `tally` is that of its run; `outer` is the call whose tool made it. `notes` are for its record: that
-    untrusted content was read in it. `agent` is the one whose run the call is, while that runs.
+    `tally` is that of its run; `outer` is the call whose tool made it; `facts` are for its record.
+    `agent` is the one whose run the call is, while that runs.
     """
 
     tally: RunTally
     call_id: str
     limiter: object
     outer: Calling | None
+    facts: Noted | None = None
     left: bool = False
-    notes: tuple[str, ...] = ()
     agent: object = None
 
 
@@ -70,7 +79,9 @@ def taint(tally: RunTally) -> None:
     tally.tainted = True
     call = CALLING.get()
     while call is not None:
-        call.tally.tainted, call.notes = True, (READ_UNTRUSTED,)
+        call.tally.tainted = True
+        if call.facts is not None and READ_UNTRUSTED not in call.facts.notes:
+            call.facts.notes += (READ_UNTRUSTED,)
         call = call.outer
 
 

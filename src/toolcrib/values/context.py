@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, Protocol, TypeVar
+from typing import ClassVar, Final, Protocol
 
 import msgspec
 
@@ -14,10 +14,17 @@ from toolcrib.values.decision import Answer, ApprovalRequest, Approver, Caller, 
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonValue, Veiled, keyed_digest
 from toolcrib.values.message import Usage
-from toolcrib.values.record import Attachment, Choice, Origin, Outcome, Sink, SuspendedCall
+from toolcrib.values.record import (
+    Attachment,
+    Choice,
+    Expense,
+    Origin,
+    Outcome,
+    Sink,
+    SpentWithin,
+    SuspendedCall,
+)
 from toolcrib.values.typed import Checked
-
-T = TypeVar("T", int, float)
 
 ROUNDING: Final = 1 + 1e-9
 """What a limit of a cost is multiplied by: three times 0.1 is not more than 0.3."""
@@ -37,44 +44,6 @@ class ToolApproval(msgspec.Struct, frozen=True, omit_defaults=True):
     definition_digest: str
     caller: str
     arguments_mac: str = ""
-
-
-class Expense(msgspec.Struct, frozen=True):
-    """Replies of a model that were asked for, calls, and what those cost; by tool, too."""
-
-    turns: int = 0
-    calls: int = 0
-    cost: float = 0.0
-    per_tool: dict[str, int] = {}
-    cost_per_tool: dict[str, float] = {}
-
-    @staticmethod
-    def of(definitions: Iterable[ToolDefinition]) -> Expense:
-        """Return what one call of each of these is and costs."""
-        tally = RunTally()
-        for definition in definitions:
-            tally.count(definition.name, definition.annotations.cost)
-        return tally.own
-
-    def plus(self, more: Expense, sign: int = 1) -> Expense:
-        calls = self.calls + sign * more.calls
-        per_tool = _sums(self.per_tool, more.per_tool, sign)
-        costs = _sums(self.cost_per_tool, more.cost_per_tool, sign)
-        return Expense(
-            self.turns + sign * more.turns,
-            calls,
-            self.cost + sign * more.cost if calls else 0.0,  # no rounding is left
-            per_tool,
-            {name: cost for name, cost in costs.items() if name in per_tool},
-        )
-
-
-def _sums(ones: Mapping[str, T], others: Mapping[str, T], sign: int) -> dict[str, T]:
-    """Return the sums by name; a name goes where nothing is left."""
-    zero: Any = 0
-    names = dict.fromkeys([*ones, *others])
-    sums = {name: ones.get(name, zero) + sign * others.get(name, zero) for name in names}
-    return {name: number for name, number in sums.items() if number}
 
 
 class RunTally(Veiled, msgspec.Struct):
@@ -198,6 +167,11 @@ class Account(Protocol):
 
     def give_back(self, spent: Expense) -> None:
         """Undo a part of what was counted: it was not spent."""
+        ...
+
+    def count_again(self, call_id: str, spent: SpentWithin) -> None:
+        """Count what was spent within a call that is only given its outcome here, whatever is left; but
+        for what was counted before it waited."""
         ...
 
     def use(self, usage: Usage) -> None:

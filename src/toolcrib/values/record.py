@@ -10,16 +10,16 @@ the SHA-256 of its text, so that whoever reads it can check it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.call import HydrationError, PayloadRef, ValidatorInfo
 from toolcrib.values.content import Part, PartInfo
-from toolcrib.values.decision import ApprovalRequest, Approve, Decision
-from toolcrib.values.definition import HasDefinition, NoSchemaMode
+from toolcrib.values.decision import ApprovalRequest, Approve, Decision, OuterCall
+from toolcrib.values.definition import HasDefinition, NoSchemaMode, ToolDefinition
 from toolcrib.values.json import (
     JsonObject,
     JsonValue,
@@ -29,7 +29,9 @@ from toolcrib.values.json import (
     fresh,
     sha256_hex,
 )
-from toolcrib.values.message import Message
+from toolcrib.values.message import Message, Usage
+
+T = TypeVar("T", int, float)
 
 
 class CallError(msgspec.Struct, frozen=True, gc=False):
@@ -165,6 +167,66 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
         return next((found for found in self.offered if found.name == name), None)
 
 
+class Expense(msgspec.Struct, frozen=True):
+    """Replies of a model that were asked for, calls, and what those cost; by tool, too."""
+
+    turns: int = 0
+    calls: int = 0
+    cost: float = 0.0
+    per_tool: dict[str, int] = {}
+    cost_per_tool: dict[str, float] = {}
+
+    @staticmethod
+    def of(definitions: Iterable[ToolDefinition]) -> Expense:
+        """Return what one call of each of these is and costs."""
+        spent = Expense()
+        for each in definitions:
+            name, cost = each.name, each.annotations.cost
+            spent = spent.plus(Expense(0, 1, cost, {name: 1}, {name: cost}))
+        return spent
+
+    def plus(self, more: Expense, sign: int = 1) -> Expense:
+        calls = self.calls + sign * more.calls
+        per_tool = _sums(self.per_tool, more.per_tool, sign)
+        costs = _sums(self.cost_per_tool, more.cost_per_tool, sign)
+        return Expense(
+            self.turns + sign * more.turns,
+            calls,
+            self.cost + sign * more.cost if calls else 0.0,  # no rounding is left
+            per_tool,
+            {name: cost for name, cost in costs.items() if name in per_tool},
+        )
+
+    def beyond(self, known: Expense) -> Expense:
+        """Return what this has more than another one, of each tool."""
+        more = self.plus(known, -1)
+        calls = {name: number for name, number in more.per_tool.items() if number > 0}
+        costs = {name: cost for name, cost in more.cost_per_tool.items() if name in calls}
+        return Expense(max(0, more.turns), sum(calls.values()), sum(costs.values()), calls, costs)
+
+
+def _sums(ones: Mapping[str, T], others: Mapping[str, T], sign: int) -> dict[str, T]:
+    """Return the sums by name; a name goes where nothing is left."""
+    zero: Any = 0
+    names = dict.fromkeys([*ones, *others])
+    sums = {name: ones.get(name, zero) + sign * others.get(name, zero) for name in names}
+    return {name: number for name, number in sums.items() if number}
+
+
+class SpentWithin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was spent within a call whose tool is an agent: what its run, and those within, asked and
+    called for, and what its models used."""
+
+    expense: Expense = Expense()
+    usage: Usage = Usage()
+
+    def beyond(self, known: SpentWithin) -> SpentWithin:
+        """Return what this has more than another one."""
+        names = Usage.__struct_fields__
+        more = (max(0, getattr(self.usage, n) - getattr(known.usage, n)) for n in names)
+        return SpentWithin(self.expense.beyond(known.expense), Usage(*more))
+
+
 AttachmentKind: TypeAlias = Literal["definition", "prompt", "choice"]
 
 
@@ -274,6 +336,9 @@ class ToolInvocationRecord(
     which: `parent_run_id` and `parent_call_id`. `origin` is the turn that made the call, `picked` why
     the model was offered this tool, in a run that picks, and `payload` which answer of the provider
     the call stood in. `parts` says what content came with the result; its data is in no record.
+    `spent` is what an agent that is the tool has spent in its run: whoever is given its outcome again
+    has spent that, too. `process` is where a call that had waited within its tool goes on: an entry
+    with it stands under a key of its own, so that it goes on in one process.
     """
 
     id: str
@@ -313,6 +378,8 @@ class ToolInvocationRecord(
     picked: Candidate | None = None
     payload: PayloadRef | None = None
     parts: tuple[PartInfo, ...] = ()
+    spent: SpentWithin | None = None
+    process: str = ""
 
     @property
     def arguments(self) -> JsonObject | None:
@@ -439,13 +506,16 @@ class Failed(Veiled, msgspec.Struct, frozen=True):
 class SuspendedCall(Veiled, msgspec.Struct, frozen=True):
     """What a call needs to go on whose tool has begun, and waits for an answer itself.
 
-    `saved` is the tool's own JSON: of an agent, the state of its run. `approval` is the question and
-    the answer with which the call was let begin, if it had to be: nobody is asked again.
+    `saved` is the tool's own JSON: of an agent, the state of its run. It is of this `call` and no
+    other. `approval` is the question and the answer with which the call was let begin, if it had to be:
+    nobody is asked again. `times` is how often it was claimed to go on before, as its ledger knows.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("saved", "approval")
 
     saved: msgspec.Raw
+    call: OuterCall = OuterCall("", "", "")
+    times: int = 0
     approval: tuple[ApprovalRequest, Approve] | None = None
 
 

@@ -11,11 +11,18 @@ import jiter
 import msgspec
 
 from toolcrib.errors import SourceError, ToolcribError
-from toolcrib.values.context import Expense, RunTally
+from toolcrib.values.context import RunTally
 from toolcrib.values.decision import ANONYMOUS, ApprovalRequest, Caller
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_json, keyed_digest
 from toolcrib.values.message import FinishReason, Message, Usage
-from toolcrib.values.record import Choice, Origin, SuspendedCall, ToolInvocationRecord, state_of
+from toolcrib.values.record import (
+    Choice,
+    Expense,
+    Origin,
+    SuspendedCall,
+    ToolInvocationRecord,
+    state_of,
+)
 from toolcrib.values.typed import Checked, check_type
 
 RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "cancelled"]

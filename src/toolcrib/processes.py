@@ -1,0 +1,55 @@
+"""Names processes, and tells of one that was named whether it has ended.
+
+Of a process on another machine, or in another container, nobody here knows: then it counts as running.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+_PROC = Path("/proc")
+_ENDED = "ended"
+
+
+def this_process() -> str:
+    """Name this process by what sees its number, by that, and by when it began."""
+    number = os.getpid()
+    return f"{_machine()} {number} {_began(number)}"
+
+
+def has_ended(process: str) -> bool:
+    """Return whether the process of that name is known to have ended."""
+    machine, _, rest = process.partition(" ")
+    number, _, began = rest.partition(" ")
+    if os.name != "posix" or machine != _machine() or not number.isdecimal():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return _began(int(number)) not in ("", began)
+
+
+def _machine() -> str:
+    """Return a digest of what is the same for all that see the same processes, until the next boot."""
+    seen = [platform.node()]
+    with suppress(OSError):
+        seen.append((_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii"))
+        seen.append(str((_PROC / "self/ns/pid").readlink()))
+    return sha256("\n".join(seen).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _began(number: int) -> str:
+    """Return when a process began, "" where that cannot be read."""
+    try:
+        stat = (_PROC / str(number) / "stat").read_bytes()
+    except OSError:
+        return ""
+    fields = stat.rpartition(b")")[2].split()  # its name may have spaces
+    return _ENDED if fields[0] in (b"Z", b"X") else fields[19].decode()
