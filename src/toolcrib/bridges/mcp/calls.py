@@ -28,14 +28,21 @@ from toolcrib.bridges.mcp.client import CALLING, ClientQuestions, McpClient
 from toolcrib.bridges.mcp.elicitation import Asked, ClientApprover
 from toolcrib.bridges.mcp.shown import refused, result_of
 from toolcrib.doors import MayApprove
-from toolcrib.errors import ErrorCode
+from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.failures import log_raised
 from toolcrib.runner import ToolRunner
 from toolcrib.values.call import ToolCall
 from toolcrib.values.context import CallScope, RunTally
 from toolcrib.values.decision import ApprovalRequest, Caller
 from toolcrib.values.json import JsonValue
-from toolcrib.values.record import CallError, Completed, Failed, Outcome, Waiting
+from toolcrib.values.record import (
+    PART_WAITED,
+    CallError,
+    Completed,
+    Failed,
+    Outcome,
+    Waiting,
+)
 
 LOGGER = logging.getLogger("toolcrib.mcp")
 _MOST_PROGRESS = 100
@@ -130,10 +137,7 @@ class OneCall:
             raise MCPError(INTERNAL_ERROR, _NOT_RECORDED) from None
         match outcome:
             case Waiting():
-                asked = self._approver.required()
-                if asked is None:  # nobody has answered in time
-                    return refused(self.call, CallError.of(ErrorCode.APPROVAL_EXPIRED))
-                return asked
+                return self._asked(outcome)
             case Failed(error=error) if error.code is ErrorCode.UNKNOWN_TOOL:
                 raise MCPError(INVALID_PARAMS, error.message)
             case Failed() if self.questions.missing is not None and self._client.modern:
@@ -152,6 +156,19 @@ class OneCall:
             case _:
                 assert_never(outcome)
 
+    def _asked(self, waiting: Waiting) -> Result:
+        """Return the questions of a call that waits; an error where they are not its client's."""
+        try:
+            asked = self._approver.required(waiting)
+        except ApprovalError as error:
+            text = f"{error} {PART_WAITED}" if waiting.suspended is not None else str(error)
+            return refused(self.call, CallError.of(error.code, text))
+        if asked is not None:
+            return asked
+        late = waiting.request.expired()  # nobody has answered in time
+        code = ErrorCode.APPROVAL_EXPIRED if late else ErrorCode.APPROVAL_REQUIRED
+        return refused(self.call, CallError.of(code))
+
 
 def begun(
     runner: ToolRunner,
@@ -163,14 +180,20 @@ def begun(
     tally: RunTally,
     asked: Asked | None,
 ) -> OneCall:
-    """Begin a call; one that was `asked` about is the same call again, with the answer."""
-    if asked is not None and asked.request.run_id != tally.run_id:
+    """Begin a call; one that was `asked` about is the same call again, with the answers. Raises
+    MCPError where one that goes on is somebody else's."""
+    run_id, call_id = (
+        (tally.run_id, f"call_{secrets.token_hex(8)}") if asked is None else asked.call
+    )
+    if asked is not None and run_id != tally.run_id:
         tally = asked.tally
-    call_id = f"call_{secrets.token_hex(8)}" if asked is None else asked.request.call_id
+    if asked is not None and asked.suspended is not None and asked.request.caller != caller.id:
+        raise MCPError(INVALID_PARAMS, GONE)
     approver = ClientApprover(
         context,
         caller,
         tally=tally,
+        call_id=call_id,
         may_approve=may_approve,
         other=runner.approver,
         pinned={} if asked is None else asked.pinned,
@@ -178,9 +201,7 @@ def begun(
     progress = Progress(context.session)
     scope = CallScope(tally, observer=progress, approver=approver)
     if asked is not None:
-        request = asked.request
-        given = approver.answers(request, asked.said(params.input_responses))
-        scope = msgspec.structs.replace(scope, answers=given, asked={request.id: request})
+        scope = asked.scope(scope, approver.answers(asked, params.input_responses))
     # what is no JSON in the arguments (NaN) is for the runner to refuse, and to record
     text = json.dumps(params.arguments or {}, ensure_ascii=False)
     return OneCall(
