@@ -345,6 +345,22 @@ async def test_what_is_no_leave_is_none(era: Era, may: Any) -> None:
 
 
 @ERAS
+async def test_what_may_approve_changes_changes_nothing_of_the_question(era: Era) -> None:
+    def may(_caller: Caller, request: ApprovalRequest) -> bool:
+        request.arguments["order"] = 5
+        return True
+
+    server, sink = serving(may_approve=may)
+    asked, answer = answering("accept", answer="yes")
+    async with Client(server.server, mode=era, elicitation_callback=answer) as client:
+        assert text_of(await client.call_tool("refund", {"order": 900})) == "refunded 900"
+    assert [each.message.split("?")[0] for each in asked] == [
+        'Run refund {"amount": 1, "order": 900} (defaults: /amount)'
+    ]
+    assert [each.arguments["order"] for each in sink.records if each.status == "completed"] == [900]
+
+
+@ERAS
 async def test_what_fails_in_the_authors_code_is_told_nobody(era: Era) -> None:
     def nobody(_token: object) -> Caller:
         raise RuntimeError("canary-in-caller")

@@ -1,4 +1,4 @@
-"""An agent as a tool, served by MCP: what its inner tools ask reaches the client's user, and goes on."""
+"""An agent as a tool, served by MCP: what its inner tools ask reaches the user, and it goes on."""
 
 from __future__ import annotations
 

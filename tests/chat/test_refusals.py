@@ -240,6 +240,26 @@ async def test_who_may_approve_is_asked_about_the_arguments_that_will_run(tmp_pa
         assert RAN == ["/own/b"]
 
 
+def _changes(_caller: Caller, asked: ApprovalRequest) -> bool:
+    asked.arguments["path"] = "/own/other"
+    return True
+
+
+async def test_what_may_approve_changes_changes_nothing_of_the_question(tmp_path: Path) -> None:
+    RAN.clear()
+    agent = Agent(ScriptedClient([call("wipe", path="/own/a"), "Well."]), ToolRunner([wipe]))
+    store = f"sqlite:///{tmp_path}/chat.db"
+    app = chat_app(agent, store=store, authenticate=who, may_approve=_changes)
+    async with page_of(app, headers=signed_in("ada")) as page:
+        await page.ask("Go.")
+        await page.ended("waiting")
+        asked = page.calls()[0]["approval"]
+        assert asked["arguments"] == {"path": "/own/a"}
+        assert (await page.post(f"/{page.thread}/approvals/{asked['id']}", YES))[0] == 202
+        await page.ended()
+    assert RAN == ["/own/a"]
+
+
 @tool(visible=ALL, requires_approval=True)
 async def clean(path: str) -> str:
     """Clean."""
