@@ -2,8 +2,8 @@
 
 Rule: a server that asks for no token answers this machine alone, and a token is too long to be guessed.
 Who asks may approve only what the application's own function says True to: it is asked about the
-question with the arguments that will run, a copy of its own, so that no other arguments and no yes for a whole tool reach
-beyond it.
+question with the arguments that will run, in a copy of its own, so that no other arguments and no yes
+for a whole tool reach beyond it.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Rule: while it is open, nothing else in the process, and no program that it starts, reads what the
 client sends. A line that is no message is answered as an error, logged, and passed over; so is one of
 more than `MAX_LINE` bytes, of which no more than its ends are kept. What has an id is no notification,
-whatever its id is. Such an answer names a request only where the line shows it to be one (to the client,
-the id of its own answer is another request's), by an id that can be written.
+whatever its id is. Such an answer names a request only where the line shows it to be one, by an id
+that can be written: to the client, the id of its own answer is another request's.
 """
 
 from __future__ import annotations
