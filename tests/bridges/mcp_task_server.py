@@ -10,7 +10,10 @@ from typing import Any
 
 LOG = Path(sys.argv[1])
 OBJECT = {"type": "object"}
-ENDS = ("works", "asks", "fails", "is_cancelled", "never", "dies", "is_empty", "at_once")
+ENDS = (
+    *("works", "asks", "fails", "is_cancelled", "never", "dies", "is_empty", "at_once"),
+    *("is_forgotten", "is_another", "is_no_state", "is_odd", "ends_odd", "takes_no_answer"),
+)
 EXTENSION = "io.modelcontextprotocol/tasks"
 asked: dict[str, int] = {}
 answers: dict[str, Any] = {}
@@ -49,13 +52,21 @@ def state(name: str) -> dict[str, Any]:
     if asked[name] < 3 or name == "never":
         return task(name, "working")
     match name:
+        case "is_forgotten":
+            raise KeyError(name)
+        case "is_another":
+            return task("works", "completed", result=said("done"))
+        case "is_no_state":
+            return {"taskId": {}, "status": []}
+        case "ends_odd":
+            return task(name, "completed", result={**said("done"), "resultType": "bogus"})
         case "fails":
             return task(name, "failed", error={"code": -32603, "message": "out of order"})
         case "is_cancelled":
             return task(name, "cancelled", statusMessage="somebody stopped it")
         case "is_empty":
             return task(name, "completed")
-        case "asks" if name not in answers:
+        case "asks" | "takes_no_answer" if name not in answers:
             return task(name, "input_required", inputRequests={"who": QUESTION})
         case "asks":
             return task(name, "completed", result=said(json.dumps(answers[name])))
@@ -75,10 +86,12 @@ def answered(method: str, params: dict[str, Any]) -> dict[str, Any]:
             assert EXTENSION in able
             if params["name"] == "at_once":
                 return said("done")
+            if params["name"] == "is_odd":
+                return {**said("done"), "resultType": "bogus"}
             return {**task(params["name"], "working"), "resultType": "task"}
         case "tasks/get":
             return state(params["taskId"])
-        case "tasks/update":
+        case "tasks/update" if params["taskId"] != "takes_no_answer":
             answers[params["taskId"]] = params["inputResponses"]
             return {}
         case "tasks/cancel":

@@ -28,7 +28,7 @@ from pydantic import FileUrl, ValidationError
 
 from toolcrib.bridges.mcp.results import UNUSABLE, reported_error, value_of
 from toolcrib.bridges.mcp.servers import HttpServer, Server, StdioServer
-from toolcrib.bridges.mcp.tasks import Tasks, call_as_task
+from toolcrib.bridges.mcp.tasks import LOST, Tasks, call_as_task
 from toolcrib.bridges.mcp.transport import (
     NOT_SENT,
     SESSION_GONE,
@@ -59,7 +59,6 @@ CHANGED = (
     "snapshot of the catalog has the new definition."
 )
 LISTING = "The server says that its tools have changed, and does not list them. Nothing was called."
-LOST = "The server broke off during the call: nobody knows whether it did what was asked."
 NOT_REACHED = "The server cannot be reached. Nothing was sent to it."
 
 
@@ -213,10 +212,14 @@ class Connection:
     async def _answer(
         self, client: Client, tool: str, context: CallContext, arguments: dict[str, Any]
     ) -> types.CallToolResult:
-        """Raises what the SDK raises."""
+        """Raises what the SDK raises, and ToolError for a kind of result that is none of a call."""
         if tool in self._as_tasks:
             return await call_as_task(client, tool, arguments)
-        return await client.call_tool(tool, arguments, progress_callback=_telling(context))
+        result = await client.call_tool(tool, arguments, progress_callback=_telling(context))
+        modern = client.session.protocol_version in MODERN_PROTOCOL_VERSIONS
+        if modern and result.result_type != "complete":
+            raise ToolError(UNUSABLE)
+        return result
 
     def _told(self, error: MCPError, session: _Session) -> ToolError:
         """Return what is told of an error that is not the tool's own."""
