@@ -27,8 +27,8 @@ from toolcrib.errors import OutcomeUnknown
 
 LOST = "The server broke off during the call: nobody knows whether it did what was asked."
 TASK_LOST = (
-    "The server does not say what became of the call, which it had taken as a task: nobody knows whether"
-    " it did what was asked."
+    "The server does not say what became of the call, which it had taken as a task: nobody knows"
+    " whether it did what was asked."
 )
 EXTENSION = "io.modelcontextprotocol/tasks"
 State: TypeAlias = dict[str, Any]
