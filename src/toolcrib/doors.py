@@ -34,10 +34,10 @@ def check_token(token: str) -> None:
 
 
 def host_in(text: str) -> str | None:
-    """Return the name in `name` or `name:port`; None where what follows it is no port: what only begins
-    as an address of this machine does is somebody else's name."""
+    """Return the name in `name` or `name:port`, in lower case; None where what follows it is no port:
+    what only begins as an address of this machine does is somebody else's name."""
     found = _HOST.fullmatch(text)
-    return None if found is None else found[1]
+    return None if found is None else found[1].lower()
 
 
 def is_this_machine(host: str | None) -> bool:

@@ -187,6 +187,12 @@ async def test_one_token_is_enough_for_a_program_of_ones_own() -> None:
         ({"origin": "http://localhost:1.evil.com"}, 403),
         ({"origin": "http://[::1]:5173"}, 200),
         ({"origin": "http://localhost:5173/evil"}, 403),
+        ({"host": "LocalHost:1"}, 200),
+        ({"host": "MCP.Example:8443"}, 200),
+        ({"host": "MCP.Example.evil.example"}, 421),
+        ({"origin": "HTTP://LOCALHOST:5173"}, 200),
+        ({"origin": "https://App.Example"}, 200),
+        ({"origin": "https://other.example"}, 200),
     ],
 )
 async def test_no_page_reaches_a_server_on_its_users_machine(
@@ -194,7 +200,9 @@ async def test_no_page_reaches_a_server_on_its_users_machine(
 ) -> None:
     server, _ = shop()
     async with (
-        reached(server, hosts=["mcp.example"], origins=["https://app.example"]) as url,
+        reached(
+            server, hosts=["mcp.Example"], origins=["https://app.example", "https://Other.Example"]
+        ) as url,
         httpx2.AsyncClient() as http,
     ):
         answer = await http.post(url, json=HELLO, headers={**JSON, **header})

@@ -200,9 +200,9 @@ async def test_what_is_refused_and_how(
 
 
 async def test_an_origin_that_is_allowed_may_ask(tmp_path: Path) -> None:
-    app = app_of(tmp_path, allowed_origins=["https://shop.example"])
+    app = app_of(tmp_path, allowed_origins=["https://shop.Example"])
     async with page_of(app, headers=signed_in("ada")) as page:
-        for origin, status in (("https://shop.example", 202), (page.base, 202)):
+        for origin, status in (("https://Shop.example", 202), (page.base.upper(), 202)):
             answer = await page.post(
                 f"/{page.thread}/messages", {"text": "hi"}, headers={"origin": origin}
             )
@@ -346,6 +346,7 @@ async def test_an_authenticate_that_fails_is_nobody(tmp_path: Path) -> None:
     ("text", "name"),
     [
         ("localhost", "localhost"),
+        ("LocalHost:80", "localhost"),
         ("127.0.0.1:80", "127.0.0.1"),
         ("[::1]", "[::1]"),
         ("[::1]:80", "[::1]"),
