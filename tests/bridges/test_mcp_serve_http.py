@@ -210,6 +210,39 @@ async def test_no_page_reaches_a_server_on_its_users_machine(
 
 
 @pytest.mark.parametrize(
+    ("params", "told"),
+    [
+        ({"arguments": []}, "params.arguments: not of its form"),
+        ({"name": None}, "params.name: not of its form"),
+        ({"inputResponses": {"a": {"action": "?"}}}, "params.inputResponses.a: not of its form"),
+        ({"inputResponses": {"x" * 5_000: {}}}, "params.inputResponses.xxx"),
+        ({"inputResponses": "y"}, "params.inputResponses: not of its form"),
+    ],
+)
+async def test_what_has_not_its_form_is_told(params: dict[str, Any], told: str) -> None:
+    server, sink = shop()
+    version = "2026-07-28"
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": version,
+        "io.modelcontextprotocol/clientInfo": {"name": "x", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    said = {"name": "stock", "arguments": {"item": "nut"}, "_meta": meta, **params}
+    named = {"mcp-protocol-version": version, "mcp-method": "tools/call", "mcp-name": "stock"}
+    if params.get("name", "") is None:
+        del said["name"], named["mcp-name"]
+        told = "params: no name"
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": said}
+    async with reached(server) as url, httpx2.AsyncClient() as http:
+        answer = await http.post(url, json=body, headers={**JSON, **named})
+    error = answer.json()["error"]
+    assert error["code"] == -32602
+    assert error["message"].startswith(f"Invalid request parameters: {told}")
+    assert len(error["message"]) < 300
+    assert sink.records == []
+
+
+@pytest.mark.parametrize(
     ("address", "status"), [("127.0.0.1", 200), ("::1", 200), ("10.0.0.7", 403), ("?", 403)]
 )
 async def test_without_tokens_only_this_machine_may_call(address: str, status: int) -> None:

@@ -25,7 +25,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from toolcrib.approvals import shown_request
-from toolcrib.bridges.mcp.client import has_forms
+from toolcrib.bridges.mcp.client import cancelled_if_gone, has_forms
 from toolcrib.doors import MayApprove, anything, says_yes, yes_of
 from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.failures import log_raised
@@ -200,6 +200,7 @@ class ClientApprover:
                 form.message, form.requested_schema, self._request_id
             )
         except MCPError as error:  # it cannot, after all, or has gone
+            await cancelled_if_gone(error)
             cannot = error.code == METHOD_NOT_FOUND
             raise self._unanswered(CANNOT_ASK if cannot else NO_ANSWER) from None
         except ValidationError:
