@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
-from toolcrib.errors import ErrorCode, Stage
+from toolcrib.errors import ErrorCode
 from toolcrib.runner.execute import until_done
 from toolcrib.runner.output import public_places, public_view, told_arguments
 from toolcrib.runner.running import CALLING, Calling
@@ -129,8 +129,8 @@ class CallFacts(msgspec.Struct, gc=False):
             return ""
         if self.edit == "unread":
             return _EDIT_FAILED
-        if self.edit == "unfit" and error is not None and error.stage is Stage.APPROVAL:
-            return _EDIT_FAILED  # whether they fit is not what ended the call
+        if error is not None and error.code is ErrorCode.APPROVAL_REQUIRED:
+            return _EDIT_FAILED  # whoever gave them may not: whether they fit is not what ended it
         if self.edit == "unfit" or not isinstance(hydrated, Hydrated):
             codes = {error.code for error in hydrated.errors}
             return _EDIT_FAILED if ErrorCode.UNUSABLE_TOOL in codes else _EDIT_REFUSED
