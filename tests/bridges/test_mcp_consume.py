@@ -427,6 +427,16 @@ async def test_a_server_that_never_lists_its_changed_tools_is_not_called(
     assert (failed.error.message, failed.error.retryable) == (LISTING, True)
 
 
+async def test_malformed_notifications_are_passed_over_in_silence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with mcp_catalog(raw("slow", API_KEY=KEY)) as catalog:
+        said = await value(runner_of(catalog), "same", x="odd progress")
+    assert said == f"same ran with {KEY}"
+    assert [record.name for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert KEY not in caplog.text
+
+
 async def test_a_server_that_changes_with_every_listing_is_listed_ever_less_often() -> None:
     async with mcp_catalog(raw("flaps")) as catalog:
         await asyncio.sleep(0.7)

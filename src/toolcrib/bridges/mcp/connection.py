@@ -10,6 +10,7 @@ server was given is hidden in what is told of it, whatever it says.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -53,6 +54,7 @@ _FIRST_PAUSE = 0.1  # seconds until a server that changes at once is listed agai
 _LONGEST = 300  # characters of what a server said of itself, in an error
 _LONGEST_MESSAGE = 500  # characters of a message of progress
 _READ = {"name", "description", "input_schema", "output_schema", "annotations", "execution"}
+_SDK_SESSION = inspect.getfile(ClientRequestContext)
 _ENDED = (CONNECTION_CLOSED, SESSION_GONE)
 CHANGED = (
     "The server has changed this tool since its definition was read here, so it was not called: a new "
@@ -60,6 +62,17 @@ CHANGED = (
 )
 LISTING = "The server says that its tools have changed, and does not list them. Nothing was called."
 NOT_REACHED = "The server cannot be reached. Nothing was sent to it."
+
+
+def _is_of_use(record: logging.LogRecord) -> bool:
+    """Leave out what the SDK says of each malformed notification, with a traceback and all that the
+    server sent: it is passed over."""
+    raised = record.exc_info[1] if record.exc_info else None
+    told = record.levelno <= logging.WARNING and isinstance(raised, ValidationError)
+    return not (told and record.pathname == _SDK_SESSION)
+
+
+logging.getLogger("client").addFilter(_is_of_use)  # a name that others may have, too
 
 
 class SessionOptions(NamedTuple):
