@@ -10,8 +10,8 @@ import mcp_types as types
 import pytest
 from mcp import Client, MCPError
 
-from toolcrib import ALL, Agent, ApprovalRequest, Caller, ToolRunner, tool
-from toolcrib.bridges.mcp import McpServer, elicitation, mcp_server
+from toolcrib import ALL, Agent, ApprovalRequest, Caller, Catalog, ToolRunner, per_call, tool
+from toolcrib.bridges.mcp import McpClient, McpServer, calling_client, elicitation, mcp_server
 from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.testing.scripted import Turn
 
@@ -193,3 +193,23 @@ async def test_what_is_too_long_to_be_kept_by_a_client_ends_by_name(
     assert error["code"] == "approval_required"
     assert "too long" in error["message"]
     assert RAN == []
+
+
+@tool(visible=ALL)
+async def greet(client: McpClient) -> str:
+    """Greet the user."""
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+    given = await client.elicit("Who?", schema)
+    RAN.append(f"greet {(given.content or {}).get('name')}")
+    return "greeted"
+
+
+@ERAS
+async def test_a_tool_of_an_agent_asks_the_clients_user(era: Era) -> None:
+    RAN.clear()
+    tools = Catalog([greet]).bind({McpClient: per_call(calling_client)})
+    agent = Agent(ScriptedClient([call("greet"), call("greet"), "done"]), tools)
+    server = mcp_server(ToolRunner([agent.as_tool("clerk", "Greets.", visible=ALL)]))
+    ada = types.ElicitResult(action="accept", content={"name": "Ada"})
+    text, asked = await user_says(server, era, ada)
+    assert (text, asked, RAN) == ("done", ["Who?", "Who?"], ["greet Ada"] * 2)

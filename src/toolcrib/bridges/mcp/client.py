@@ -189,8 +189,11 @@ CALLING: WeakValueDictionary[str, McpClient] = WeakValueDictionary()
 
 
 def calling_client(context: CallContext) -> McpClient:
-    """Return the MCP client that makes a call. Raises ToolError where the caller is no MCP client."""
-    client = CALLING.get(context.call_id)
-    if client is None:
-        raise ToolError(_NO_CLIENT)
-    return client
+    """Return the MCP client that makes a call, or the one around it, of an agent that is a tool. Raises
+    ToolError where the caller is no MCP client."""
+    within = () if context.around is None else context.around.scope.within
+    for call_id in (context.call_id, *(outer.call_id for outer in within)):
+        client = CALLING.get(call_id)
+        if client is not None:
+            return client
+    raise ToolError(_NO_CLIENT)
