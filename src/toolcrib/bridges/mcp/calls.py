@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
 from math import inf, isfinite
 from typing import Any, TypeAlias, TypeGuard, assert_never
@@ -52,6 +53,7 @@ _MISSING = "The tool asks something of its client that this one has not declared
 GONE = "This call does not wait for an answer any more."
 
 _Context: TypeAlias = ServerRequestContext[Any, Any]
+Again: TypeAlias = Callable[[_Context, Asked, types.InputResponses], "OneCall"]
 Result: TypeAlias = types.CallToolResult | types.InputRequiredResult
 
 
@@ -68,6 +70,7 @@ class OneCall:
         questions: ClientQuestions,
         progress: Progress,
         approver: ClientApprover,
+        again: Again,
     ) -> None:
         self.call = call
         self.caller = caller
@@ -76,6 +79,7 @@ class OneCall:
         self._runner = runner
         self._progress = progress
         self._approver = approver
+        self._again = again
         CALLING[call.id] = self._client
         self.task = asyncio.ensure_future(runner.exec(call, caller=caller, scope=scope))
 
@@ -119,6 +123,29 @@ class OneCall:
         unknown = isinstance(outcome, Failed) and outcome.error.code is ErrorCode.OUTCOME_UNKNOWN
         return outcome if cancelled and isinstance(outcome, Failed) and unknown else None
 
+    def asked(self) -> Asked | None:
+        """Return what its client's user is to approve, where the call has ended with that."""
+        if not self.task.done() or self.task.cancelled() or self.task.exception() is not None:
+            return None
+        outcome = self.task.result()
+        return self._approver.asked(outcome) if isinstance(outcome, Waiting) else None
+
+    def open(self) -> types.InputRequests:
+        """Return what its client's user is asked, by keys that no other question of the call has."""
+        asked = self.asked()
+        if asked is None:
+            return self.questions.open
+        return {each.id: self._approver.question(each) for each in asked.requests.values()}
+
+    def answered(self, context: _Context, responses: types.InputResponses) -> OneCall:
+        """Go on with answers to what is `open`; return the call, or itself again with approvals."""
+        asked = self.asked()
+        if asked is None:
+            self.take(context, responses)
+            return self
+        given = {k: responses[e.id] for k, e in asked.requests.items() if e.id in responses}
+        return self._again(context, asked, given) if given else self
+
     def final(self) -> types.CallToolResult:
         """Return the result of a call that no request waits for. Raises MCPError."""
         result = self.result()
@@ -158,13 +185,13 @@ class OneCall:
 
     def _asked(self, waiting: Waiting) -> Result:
         """Return the questions of a call that waits; an error where they are not its client's."""
+        asked = self._approver.asked(waiting)
         try:
-            asked = self._approver.required(waiting)
+            if asked is not None:
+                return self._approver.required(asked)
         except ApprovalError as error:
             text = f"{error} {PART_WAITED}" if waiting.suspended is not None else str(error)
             return refused(self.call, CallError.of(error.code, text))
-        if asked is not None:
-            return asked
         late = waiting.request.expired()  # nobody has answered in time
         code = ErrorCode.APPROVAL_EXPIRED if late else ErrorCode.APPROVAL_REQUIRED
         return refused(self.call, CallError.of(code))
@@ -202,6 +229,13 @@ def begun(
     scope = CallScope(tally, observer=progress, approver=approver)
     if asked is not None:
         scope = asked.scope(scope, approver.answers(asked, params.input_responses))
+
+    def again(context: _Context, asked: Asked, responses: types.InputResponses) -> OneCall:
+        answered = params.model_copy(update={"input_responses": responses})
+        return begun(
+            runner, context, answered, may_approve, caller=caller, tally=tally, asked=asked
+        )
+
     # what is no JSON in the arguments (NaN) is for the runner to refuse, and to record
     text = json.dumps(params.arguments or {}, ensure_ascii=False)
     return OneCall(
@@ -212,6 +246,7 @@ def begun(
         questions=ClientQuestions(context),
         progress=progress,
         approver=approver,
+        again=again,
     )
 
 

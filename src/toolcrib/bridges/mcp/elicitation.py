@@ -131,7 +131,7 @@ def read_state(text: str | None) -> State | None:
 class ClientApprover:
     """Asks about one call: the client that makes it, if that may approve it, or else the `other`.
 
-    `required` are the questions that the call has to end with; `why_not` says why the client was not
+    `asked` are the questions that the call has to end with; `why_not` says why the client was not
     asked. Of an agent within the call, that is the approver, too.
     """
 
@@ -209,24 +209,27 @@ class ClientApprover:
             raise self._unanswered(DISMISSED)
         return self._answer_of(given, request)
 
-    def required(self, waiting: Waiting) -> types.InputRequiredResult | None:
-        """Return the questions that a call ends with, None where the client was asked none. Raises
-        ApprovalError where that cannot be kept."""
+    def asked(self, waiting: Waiting) -> Asked | None:
+        """Return the questions that a call ends with, None where the client was asked none."""
         ours = [each for each in waiting.requests if each.id in self._asked]
         if not ours:
             return None
         nonce, others = self._tally.nonce, tuple(ours[1:])
-        asked = Asked(ours[0], nonce, self._pinned, others, waiting.suspended)
+        return Asked(ours[0], nonce, self._pinned, others, waiting.suspended)
+
+    def required(self, asked: Asked) -> types.InputRequiredResult:
+        """Return the end of a request with these questions. Raises ApprovalError where they cannot be
+        kept."""
         state = written(asked)
         if len(state) > _LONGEST_STATE:
             raise ApprovalError(TOO_LONG, ErrorCode.APPROVAL_REQUIRED)
         return types.InputRequiredResult(
-            input_requests={
-                key: types.ElicitRequest(params=self._form_of(request))
-                for key, request in asked.requests.items()
-            },
+            input_requests={key: self.question(each) for key, each in asked.requests.items()},
             request_state=state,
         )
+
+    def question(self, request: ApprovalRequest) -> types.ElicitRequest:
+        return types.ElicitRequest(params=self._form_of(request))
 
     def _is_own(self, run_id: str, call_id: str) -> bool:
         """Return whether this is the client's call, and not one of an agent within it."""
