@@ -115,7 +115,8 @@ def on_call(number: int, name: str, arguments: dict[str, Any]) -> None:
         state["changed"] = True
         send({"method": "notifications/tools/list_changed"})
     if arguments.get("x") == "odd progress":
-        for progress in (None, "1", [], {}):
+        odd: list[Any] = [None, "1", [], {}]
+        for progress in odd:
             params = {"progressToken": number, "progress": progress, "message": SECRET}
             send({"method": "notifications/progress", "params": params})
         send({"method": "notifications/message", "params": {"level": 7}})

@@ -33,7 +33,7 @@ def refund(order: int, amount: float = 1.0) -> str:
 
 
 def _small(_caller: Caller, request: ApprovalRequest) -> bool:
-    return request.tool != "refund" or bool(request.arguments["amount"] <= 20)
+    return request.tool != "refund" or request.arguments["amount"] in range(21)
 
 
 def serving(
@@ -54,7 +54,8 @@ async def user_says(
     """Call the agent; return what it says, and what its user was asked."""
     asked: list[str] = []
 
-    async def answer(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+    async def answer(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        del context
         asked.append(params.message)
         return answers[(len(asked) - 1) % len(answers)]
 
@@ -127,8 +128,8 @@ async def _ask(client: Client, state: str | None = None, **answers: types.Elicit
     )
 
 
-async def _nobody(_context: Any, _params: types.ElicitRequestParams) -> types.ElicitResult:
-    raise AssertionError
+async def _nobody(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+    raise AssertionError((context, params))
 
 
 async def test_what_an_agent_asks_outlives_the_process_and_counts_once() -> None:

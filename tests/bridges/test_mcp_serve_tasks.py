@@ -27,6 +27,7 @@ from toolcrib.bridges.mcp.tasks import (
 )
 from toolcrib.runner import execute
 from toolcrib.testing import MemorySink, ScriptedClient, call
+from toolcrib.testing.scripted import Turn
 from toolcrib.values.decision import Answer, ApprovalRequest
 
 STATE: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
@@ -162,7 +163,11 @@ def serving_an_agent() -> tuple[McpServer, MemorySink]:
     """One whose agent works long enough to be a task, and then asks twice at once, and once more."""
     GO.append(asyncio.Event())
     sink = MemorySink()
-    asks_for = [[call("refund", order=1), call("refund", order=2)], call("refund", order=3), "done"]
+    asks_for: list[Turn] = [
+        [call("refund", order=1), call("refund", order=2)],
+        call("refund", order=3),
+        "done",
+    ]
     agent = Agent(ScriptedClient([call("waits"), *asks_for]), [waits, refund])
     runner = ToolRunner([agent.as_tool("clerk", "Refunds.", visible=ALL)], sinks=[sink])
     return mcp_server(runner, task_after=0.02, may_approve=lambda *_: True), sink
@@ -170,12 +175,13 @@ def serving_an_agent() -> tuple[McpServer, MemorySink]:
 
 def refunds(sink: MemorySink) -> list[Any]:
     done = [one for one in sink.records if one.name == "refund" and one.status == "completed"]
-    return sorted(one.arguments["order"] for one in done)
+    return sorted((one.arguments or {})["order"] for one in done)
 
 
 async def test_what_a_task_has_approved_goes_on_in_it() -> None:
-    async def yes(_context: Any, _params: types.ElicitRequestParams) -> types.ElicitResult:
-        asked.append(_params.message)
+    async def yes(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        del context
+        asked.append(params.message)
         return types.ElicitResult(action="accept", content={"answer": "yes"})
 
     asked: list[str] = []

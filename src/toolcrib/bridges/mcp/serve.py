@@ -398,12 +398,12 @@ def _guarded(
     return answer
 
 
-async def _with_places(context: _Context, call_next: CallNext) -> HandlerResult:
+async def _with_places(ctx: _Context, call_next: CallNext) -> HandlerResult:
     """Say what of a request has not its form: the SDK would only say that something has not."""
     try:
-        return await call_next(context)
+        return await call_next(ctx)
     except ValidationError as error:
-        places = dict.fromkeys(_place(each["loc"], context.params) for each in error.errors())
+        places = dict.fromkeys(_place(each["loc"], ctx.params) for each in error.errors())
         told = ", ".join(list(places)[:_MOST_PLACES])
         raise MCPError(INVALID_PARAMS, f"Invalid request parameters: {told}") from None
 
@@ -413,9 +413,7 @@ def _place(steps: tuple[str | int, ...], params: Mapping[str, Any] | None) -> st
     at: Any = {"params": params or {}, **(params or {})}
     found: list[str] = []
     for step in steps:
-        if not (isinstance(at, dict) and step in at) and not (
-            isinstance(at, list) and isinstance(step, int)
-        ):
+        if not isinstance(at, dict) or step not in at:
             break
         at = at[step]
         found.append(str(step))
