@@ -2,8 +2,8 @@
 
 Rule: a server that asks for no token answers this machine alone, and a token is too long to be guessed.
 Who asks may approve only what the application's own function says True to: it is asked about the
-question with the arguments that will run, so that no other arguments and no yes for a whole tool reach
-beyond it.
+question with the arguments that will run, in a copy of its own, so that no other arguments and no yes
+for a whole tool reach beyond it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from toolcrib.failures import log_raised
+from toolcrib.runner.approval import own_request
 from toolcrib.values.decision import ApprovalRequest, Approve, Caller, ForRun, LimitedApprove
 from toolcrib.values.json import JsonObject
 from toolcrib.values.typed import check_type
@@ -33,10 +34,10 @@ def check_token(token: str) -> None:
 
 
 def host_in(text: str) -> str | None:
-    """Return the name in `name` or `name:port`; None where what follows it is no port: what only begins
-    as an address of this machine does is somebody else's name."""
+    """Return the name in `name` or `name:port`, in lower case; None where what follows it is no port:
+    what only begins as an address of this machine does is somebody else's name."""
     found = _HOST.fullmatch(text)
-    return None if found is None else found[1]
+    return None if found is None else found[1].lower()
 
 
 def is_this_machine(host: str | None) -> bool:
@@ -77,7 +78,7 @@ def yes_of(
 def says_yes(may_approve: MayApprove, caller: Caller, request: ApprovalRequest) -> bool:
     """Return whether the application lets a caller answer. Raises what its function raises, and
     TypeError for neither yes nor no: to Python, what an async function gives would be a yes."""
-    may: object = may_approve(caller, request)
+    may: object = may_approve(caller, own_request(request))
     if inspect.iscoroutine(may):
         may.close()
     check_type("what may_approve gives", may, bool, "True or False, and it is no async function")

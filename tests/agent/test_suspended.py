@@ -295,3 +295,42 @@ async def test_one_goes_on_at_a_time_from_whichever_saved_state(data: st.DataObj
         if result.status == "completed":
             [record] = result.records
             assert state_of(record) in ("completed", "failed (outcome_unknown)")
+
+
+@pytest.mark.parametrize("logged", [False, True])
+async def test_a_yes_with_which_a_call_has_begun_is_used_up(logged: bool) -> None:
+    """The same yes again does not begin the agent again, which waits for an answer of its own."""
+    ran.clear()
+    turns = [call("note", text="x"), PAY]
+    agent = Agent(ScriptedClient([*turns, "fin"]), [note, pay])
+    clerk = agent.as_tool("clerk", "Does it.", visible=ALL, requires_approval=True)
+    async with AsyncExitStack() as stack:
+        log = [await stack.enter_async_context(AuditLog("sqlite://"))] if logged else []
+        runner = ToolRunner([clerk], approver=answer_later, sinks=log)
+        tally, asked = RunTally("run", "nonce"), ToolCall("1", "clerk", '{"prompt": "go"}')
+        waits = await runner.exec(asked, scope=CallScope(tally))
+        assert isinstance(waits, Waiting)
+        outer = waits.request
+        given = {outer.id: Approve("ada")}
+        began = await runner.exec(
+            asked, scope=CallScope(tally, answers=given, asked={outer.id: outer})
+        )
+        assert isinstance(began, Waiting)
+        assert (began.request.tool, ran) == ("pay", ["x"])
+        again = await runner.exec(
+            asked, scope=CallScope(tally, answers=given, asked={outer.id: outer})
+        )
+        assert (again.record.status, ran) == ("failed", ["x"])
+        assert again.record.error is not None
+        assert again.record.error.code == "outcome_unknown"
+        inner = began.request
+        both = {**given, inner.id: Approve("ada")}
+        scope = CallScope(
+            tally,
+            answers=both,
+            asked={outer.id: outer, inner.id: inner},
+            suspended={"1": began.suspended} if began.suspended else {},
+        )
+        done = await runner.exec(asked, scope=scope)
+    assert isinstance(done, Completed)
+    assert ran == ["x", "bob"]

@@ -114,6 +114,12 @@ def on_call(number: int, name: str, arguments: dict[str, Any]) -> None:
     if name == "change":
         state["changed"] = True
         send({"method": "notifications/tools/list_changed"})
+    if arguments.get("x") == "odd progress":
+        odd: list[Any] = [None, "1", [], {}]
+        for progress in odd:
+            params = {"progressToken": number, "progress": progress, "message": SECRET}
+            send({"method": "notifications/progress", "params": params})
+        send({"method": "notifications/message", "params": {"level": 7}})
     if arguments.get("x") == "listings":
         return answer(number, str(state["listings"]))
     if MODE == "leaks" and arguments.get("x") == "die":

@@ -10,7 +10,10 @@ from typing import Any
 
 LOG = Path(sys.argv[1])
 OBJECT = {"type": "object"}
-ENDS = ("works", "asks", "fails", "is_cancelled", "never", "dies", "is_empty", "at_once")
+ENDS = (
+    *("works", "asks", "fails", "is_cancelled", "never", "dies", "is_empty", "at_once"),
+    *("is_forgotten", "is_another", "is_no_state", "is_odd", "ends_odd", "takes_no_answer"),
+)
 EXTENSION = "io.modelcontextprotocol/tasks"
 asked: dict[str, int] = {}
 answers: dict[str, Any] = {}
@@ -42,12 +45,23 @@ QUESTION = {
 }
 
 
+ODD: dict[str, dict[str, Any]] = {
+    "is_another": task("works", "completed", result=said("done")),
+    "is_no_state": {"taskId": {}, "status": []},
+    "ends_odd": task("ends_odd", "completed", result={**said("done"), "resultType": "bogus"}),
+}
+
+
 def state(name: str) -> dict[str, Any]:
     asked[name] = asked.get(name, 0) + 1
     if name == "dies":
         os._exit(3)
     if asked[name] < 3 or name == "never":
         return task(name, "working")
+    if name == "is_forgotten":
+        raise KeyError(name)
+    if name in ODD:
+        return ODD[name]
     match name:
         case "fails":
             return task(name, "failed", error={"code": -32603, "message": "out of order"})
@@ -55,7 +69,7 @@ def state(name: str) -> dict[str, Any]:
             return task(name, "cancelled", statusMessage="somebody stopped it")
         case "is_empty":
             return task(name, "completed")
-        case "asks" if name not in answers:
+        case "asks" | "takes_no_answer" if name not in answers:
             return task(name, "input_required", inputRequests={"who": QUESTION})
         case "asks":
             return task(name, "completed", result=said(json.dumps(answers[name])))
@@ -75,10 +89,12 @@ def answered(method: str, params: dict[str, Any]) -> dict[str, Any]:
             assert EXTENSION in able
             if params["name"] == "at_once":
                 return said("done")
+            if params["name"] == "is_odd":
+                return {**said("done"), "resultType": "bogus"}
             return {**task(params["name"], "working"), "resultType": "task"}
         case "tasks/get":
             return state(params["taskId"])
-        case "tasks/update":
+        case "tasks/update" if params["taskId"] != "takes_no_answer":
             answers[params["taskId"]] = params["inputResponses"]
             return {}
         case "tasks/cancel":

@@ -47,8 +47,9 @@ from toolcrib import (
 )
 from toolcrib.agent.history import result_message
 from toolcrib.bridges.mcp import HttpServer, McpCatalog, StdioServer, connection, mcp_catalog
-from toolcrib.bridges.mcp.connection import CHANGED, LISTING, LOST, NOT_REACHED
+from toolcrib.bridges.mcp.connection import CHANGED, LISTING, NOT_REACHED
 from toolcrib.bridges.mcp.results import FAILED
+from toolcrib.bridges.mcp.tasks import LOST
 from toolcrib.errors import CatalogError, DefinitionError, SourceError
 from toolcrib.testing import MemorySink
 from toolcrib.tools import tool_of
@@ -425,6 +426,16 @@ async def test_a_server_that_never_lists_its_changed_tools_is_not_called(
         began = time.monotonic()
     assert time.monotonic() - began < 10  # leaving does not wait for the listing either
     assert (failed.error.message, failed.error.retryable) == (LISTING, True)
+
+
+async def test_malformed_notifications_are_passed_over_in_silence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with mcp_catalog(raw("slow", API_KEY=KEY)) as catalog:
+        said = await value(runner_of(catalog), "same", x="odd progress")
+    assert said == f"same ran with {KEY}"
+    assert [record.name for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert KEY not in caplog.text
 
 
 async def test_a_server_that_changes_with_every_listing_is_listed_ever_less_often() -> None:

@@ -70,6 +70,18 @@ UNREADABLE: list[tuple[str | bytes, int, str | int | None]] = [
     ("[]", INVALID_REQUEST, None),
     ('{"jsonrpc":"2.0","id":7,"method":1}', INVALID_REQUEST, 7),
     ('{"id":7,"method":"m","jsonrpc":"1.0"}', INVALID_REQUEST, 7),
+    ('{"jsonrpc":"2.0","id":"\\ud800","method":"ping"}', PARSE_ERROR, None),  # nobody can write it
+    ('{"method":"ping","jsonrpc":"2.0","id":"\\udfff7"}', PARSE_ERROR, None),
+    (b'{"jsonrpc":"2.0","id":"a\xff","method":"ping"}', PARSE_ERROR, None),
+    *(
+        (
+            f'{{"jsonrpc":"2.0","id":{odd},"method":"tools/call","params":{{}}}}',
+            INVALID_REQUEST,
+            None,
+        )
+        for odd in ("1.0", "1.5", "1e3", "true", "null", "{}", '{"id":7}', "[]", "[7]")
+    ),
+    ('{"method":"ping","jsonrpc":"2.0","id":1.0}', INVALID_REQUEST, None),
 ]
 
 
@@ -87,6 +99,7 @@ async def test_what_is_no_message_is_answered_and_passed_over(
     assert lines == [ping("after")]
     assert isinstance(told, types.JSONRPCError)
     assert (told.error.code, told.id) == (code, id_)
+    assert json.loads(told.model_dump_json())["error"]["code"] == code
     assert "a line of the client was passed over" in caplog.text
     assert "yyy" not in caplog.text + told.error.message
 
@@ -101,13 +114,41 @@ async def test_an_answer_that_cannot_be_read_is_an_error_to_whoever_waits_for_it
     assert json.loads(lines[0])["error"]["code"] == PARSE_ERROR
 
 
-@given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
+TEXT = st.text(st.characters(exclude_categories=()), max_size=5)  # half surrogate pairs, too
+ID = st.none() | st.booleans() | st.integers() | st.floats() | TEXT | st.lists(st.integers())
+REQUEST = st.fixed_dictionaries(
+    {"jsonrpc": st.just("2.0"), "method": st.just("ping") | TEXT, "id": ID},
+    optional={"params": st.dictionaries(st.sampled_from(["id", "x"]), ID)},
+)
+
+
+@given(
+    st.binary(max_size=200)
+    | st.text(max_size=100).map(str.encode)
+    | REQUEST.map(lambda said: json.dumps(said).encode())
+)
 @settings(max_examples=100, deadline=None)
 async def test_any_line_is_a_message_or_answered_or_blank(data: bytes) -> None:
     data = data.replace(b"\n", b" ")
     told, lines = await passed_over(data)
     assert lines[-1] == ping("after")
     assert len(told) + len(lines) == (2 if data.strip() else 1)
+    assert all(json.loads(each.model_dump_json())["error"] for each in told)
+
+
+@given(REQUEST)
+@settings(max_examples=100, deadline=None)
+async def test_a_request_is_answered_unless_it_is_a_message_with_its_id(
+    said: dict[str, Any],
+) -> None:
+    told, lines = await passed_over(json.dumps(said).encode())
+    if len(lines) == 1:
+        (answer,) = told
+        assert answer.id is None or answer.id == said["id"]
+        return
+    read = types.jsonrpc_message_adapter.validate_json(lines[0], by_name=False)
+    assert isinstance(read, types.JSONRPCRequest)
+    assert (read.id, type(read.id)) == (said["id"], type(said["id"]))
 
 
 def ping(name: str) -> str:

@@ -8,12 +8,14 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import anyio
 import mcp_types as types
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp import Client, MCPError
 from mcp.server.session import ServerSession
+from mcp.shared.message import SessionMessage
 from pydantic import BaseModel
 
 from toolcrib import (
@@ -345,6 +347,23 @@ async def test_what_is_no_leave_is_none(era: Era, may: Any) -> None:
 
 
 @ERAS
+async def test_what_may_approve_changes_changes_nothing_of_the_question(era: Era) -> None:
+    def may(_caller: Caller, request: ApprovalRequest) -> bool:
+        request.arguments["order"] = 5
+        return True
+
+    server, sink = serving(may_approve=may)
+    asked, answer = answering("accept", answer="yes")
+    async with Client(server.server, mode=era, elicitation_callback=answer) as client:
+        assert text_of(await client.call_tool("refund", {"order": 900})) == "refunded 900"
+    assert [each.message.split("?")[0] for each in asked] == [
+        'Run refund {"amount": 1, "order": 900} (defaults: /amount)'
+    ]
+    ran = [each.arguments for each in sink.records if each.status == "completed"]
+    assert ran == [{"order": 900, "amount": 1}]
+
+
+@ERAS
 async def test_what_fails_in_the_authors_code_is_told_nobody(era: Era) -> None:
     def nobody(_token: object) -> Caller:
         raise RuntimeError("canary-in-caller")
@@ -394,6 +413,7 @@ async def test_who_may_approve_is_asked_about_the_arguments_that_run(
     assert (code_of_last(done), record.status, RAN) == ("approval_required", "failed", [])
     assert record.arguments == {"order": 7, "amount": 2}
     assert "may not approve the arguments" in text_of(done)
+    assert "do not fit" not in text_of(done)
 
 
 def code_of_last(result: types.CallToolResult) -> str:
@@ -585,6 +605,49 @@ async def test_a_call_that_its_client_gives_up_is_cancelled_and_recorded(era: Er
     (record,) = sink.records
     assert record.error is not None
     assert record.error.code == "cancelled"
+
+
+def _message(**said: Any) -> SessionMessage:
+    said = {"jsonrpc": "2.0", **said}
+    return SessionMessage(types.jsonrpc_message_adapter.validate_python(said, by_name=False))
+
+
+@tool(visible=ALL)
+async def greet(client: McpClient) -> str:
+    """Greet the user."""
+    await client.elicit("Who?", {"type": "object", "properties": {}})
+    return "hello"
+
+
+@pytest.mark.parametrize("name", ["refund", "greet"])
+async def test_a_call_whose_user_is_asked_as_the_input_ends_is_cancelled(name: str) -> None:
+    catalog = Catalog([refund, greet]).bind({McpClient: per_call(calling_client)})
+    sink = MemorySink()
+    server = mcp_server(ToolRunner(catalog, sinks=[sink]), may_approve=lambda *_: True).server
+    to_server, reads = anyio.create_memory_object_stream[SessionMessage | Exception](10)
+    writes, from_server = anyio.create_memory_object_stream[SessionMessage](10)
+    options = server.create_initialization_options()
+    running = asyncio.create_task(server.run(reads, writes, options))
+    hello = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"elicitation": {}},
+        "clientInfo": {"name": "x", "version": "1"},
+    }
+    await to_server.send(_message(id=0, method="initialize", params=hello))
+    await from_server.receive()
+    await to_server.send(_message(method="notifications/initialized"))
+    params = {"name": name, "arguments": {"order": 7} if name == "refund" else {}}
+    await to_server.send(_message(id=1, method="tools/call", params=params))
+    asked = (await from_server.receive()).message
+    assert isinstance(asked, types.JSONRPCRequest)
+    assert asked.method == "elicitation/create"
+    await to_server.aclose()
+    async with asyncio.timeout(10):
+        await running
+    assert [(each.status, each.error and each.error.code) for each in sink.records] == [
+        ("failed", "cancelled")
+    ]
+    await from_server.aclose()
 
 
 async def test_a_page_at_a_time_and_only_what_a_caller_may_call() -> None:

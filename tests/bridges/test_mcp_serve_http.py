@@ -187,6 +187,12 @@ async def test_one_token_is_enough_for_a_program_of_ones_own() -> None:
         ({"origin": "http://localhost:1.evil.com"}, 403),
         ({"origin": "http://[::1]:5173"}, 200),
         ({"origin": "http://localhost:5173/evil"}, 403),
+        ({"host": "LocalHost:1"}, 200),
+        ({"host": "MCP.Example:8443"}, 200),
+        ({"host": "MCP.Example.evil.example"}, 421),
+        ({"origin": "HTTP://LOCALHOST:5173"}, 200),
+        ({"origin": "https://App.Example"}, 200),
+        ({"origin": "https://other.example"}, 200),
     ],
 )
 async def test_no_page_reaches_a_server_on_its_users_machine(
@@ -194,11 +200,46 @@ async def test_no_page_reaches_a_server_on_its_users_machine(
 ) -> None:
     server, _ = shop()
     async with (
-        reached(server, hosts=["mcp.example"], origins=["https://app.example"]) as url,
+        reached(
+            server, hosts=["mcp.Example"], origins=["https://app.example", "https://Other.Example"]
+        ) as url,
         httpx2.AsyncClient() as http,
     ):
         answer = await http.post(url, json=HELLO, headers={**JSON, **header})
     assert answer.status_code == status
+
+
+@pytest.mark.parametrize(
+    ("params", "told"),
+    [
+        ({"arguments": []}, "params.arguments: not of its form"),
+        ({"name": None}, "params.name: not of its form"),
+        ({"inputResponses": {"a": {"action": "?"}}}, "params.inputResponses.a: not of its form"),
+        ({"inputResponses": {"x" * 5_000: {}}}, "params.inputResponses.xxx"),
+        ({"inputResponses": "y"}, "params.inputResponses: not of its form"),
+    ],
+)
+async def test_what_has_not_its_form_is_told(params: dict[str, Any], told: str) -> None:
+    server, sink = shop()
+    version = "2026-07-28"
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": version,
+        "io.modelcontextprotocol/clientInfo": {"name": "x", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    said = {"name": "stock", "arguments": {"item": "nut"}, "_meta": meta, **params}
+    named = {"mcp-protocol-version": version, "mcp-method": "tools/call", "mcp-name": "stock"}
+    if params.get("name", "") is None:
+        del said["name"], named["mcp-name"]
+        told = "params: no name"
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": said}
+    async with reached(server) as url, httpx2.AsyncClient() as http:
+        answer = await http.post(url, json=body, headers={**JSON, **named})
+    error = answer.json()["error"]
+    assert error["code"] == -32602
+    assert error["message"].startswith(f"Invalid request parameters: {told}")
+    assert len(error["message"]) < 300
+    assert sink.records == []
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from mcp import Client, MCPError
 from mcp.client.extension import advertise
 from pydantic import TypeAdapter
 
-from toolcrib import ALL, Approve, Caller, Catalog, Refuse, ToolRunner, per_call, tool
+from toolcrib import ALL, Agent, Approve, Caller, Catalog, Refuse, ToolRunner, per_call, tool
 from toolcrib.bridges.mcp import McpClient, McpServer, calling_client, mcp_server
 from toolcrib.bridges.mcp.tasks import (
     EXTENSION,
@@ -26,7 +26,8 @@ from toolcrib.bridges.mcp.tasks import (
     _Update,
 )
 from toolcrib.runner import execute
-from toolcrib.testing import MemorySink
+from toolcrib.testing import MemorySink, ScriptedClient, call
+from toolcrib.testing.scripted import Turn
 from toolcrib.values.decision import Answer, ApprovalRequest
 
 STATE: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
@@ -80,9 +81,9 @@ async def client_of(server: McpServer, *extensions: Any, **options: Any) -> Asyn
         yield client
 
 
-async def begin(client: Client, name: str) -> dict[str, Any]:
+async def begin(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
     """Call a tool, and return the handle that its client would wait with."""
-    params = types.CallToolRequestParams(name=name, arguments={})
+    params = types.CallToolRequestParams(name=name, arguments=arguments)
     request = types.CallToolRequest(params=params)
     handle: dict[str, Any] = await client.session.send_request(request, STATE)
     assert handle["resultType"] == "task"
@@ -156,6 +157,69 @@ async def test_a_task_asks_and_goes_on_with_the_answer() -> None:
         state = await until(client, handle, "completed")
     assert state["result"]["content"][0]["text"] == "Hello, ada!"
     assert [record.status for record in sink.records] == ["completed"]
+
+
+def serving_an_agent() -> tuple[McpServer, MemorySink]:
+    """One whose agent works long enough to be a task, and then asks twice at once, and once more."""
+    GO.append(asyncio.Event())
+    sink = MemorySink()
+    asks_for: list[Turn] = [
+        [call("refund", order=1), call("refund", order=2)],
+        call("refund", order=3),
+        "done",
+    ]
+    agent = Agent(ScriptedClient([call("waits"), *asks_for]), [waits, refund])
+    runner = ToolRunner([agent.as_tool("clerk", "Refunds.", visible=ALL)], sinks=[sink])
+    return mcp_server(runner, task_after=0.02, may_approve=lambda *_: True), sink
+
+
+def refunds(sink: MemorySink) -> list[Any]:
+    done = [one for one in sink.records if one.name == "refund" and one.status == "completed"]
+    return sorted((one.arguments or {})["order"] for one in done)
+
+
+async def test_what_a_task_has_approved_goes_on_in_it() -> None:
+    async def yes(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        del context
+        asked.append(params.message)
+        return types.ElicitResult(action="accept", content={"answer": "yes"})
+
+    asked: list[str] = []
+    server, sink = serving_an_agent()
+    async with client_of(server, Tasks(), elicitation_callback=yes) as client:
+        asyncio.get_running_loop().call_later(0.1, GO[-1].set)
+        (block,) = (await client.call_tool("clerk", {"prompt": "p"})).content
+    assert isinstance(block, types.TextContent)
+    assert (block.text, len(asked), refunds(sink)) == ("done", 3, [1, 2, 3])
+
+
+async def test_a_task_that_waits_for_approvals_is_answered_or_given_up() -> None:
+    async def never(_context: Any, _params: types.ElicitRequestParams) -> types.ElicitResult:
+        raise AssertionError
+
+    async def answer(key: str) -> None:
+        said = {key: {"action": "accept", "content": {"answer": "yes"}}}
+        params = TaskUpdateParams(task_id=handle["taskId"], input_responses=said)
+        await client.session.send_request(_Update(params=params), STATE)
+
+    server, sink = serving_an_agent()
+    async with client_of(server, PLAIN, elicitation_callback=never) as client:
+        handle = await begin(client, "clerk", prompt="p")
+        GO[-1].set()
+        first, second = (await until(client, handle, "input_required"))["inputRequests"]
+        await answer("another")
+        assert refunds(sink) == []
+        await answer(second)
+        async with asyncio.timeout(5):
+            while not refunds(sink):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        left = (await until(client, handle, "input_required"))["inputRequests"]
+        assert (list(left), refunds(sink)) == ([first], [2])
+        params = TaskParams(task_id=handle["taskId"])
+        await client.session.send_request(_Cancel(params=params), STATE)
+        await answer(first)
+        assert (await get(client, handle))["status"] == "cancelled"
+    assert refunds(sink) == [2]
 
 
 async def test_a_task_is_cancelled_once_and_recorded() -> None:

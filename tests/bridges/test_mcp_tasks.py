@@ -14,8 +14,8 @@ from rows import each_row
 
 from toolcrib import ErrorCode, ToolRunner
 from toolcrib.bridges.mcp import McpCatalog, StdioServer, mcp_catalog
-from toolcrib.bridges.mcp.connection import LOST
 from toolcrib.bridges.mcp.results import UNUSABLE
+from toolcrib.bridges.mcp.tasks import LOST, TASK_LOST
 
 SERVER = Path(__file__).parent / "mcp_task_server.py"
 
@@ -55,6 +55,11 @@ async def test_the_result_of_a_task_is_that_of_the_call(
         ("asks", ErrorCode.TOOL_ERROR, "The server says", "Elicitation not supported"),
         ("is_empty", ErrorCode.TOOL_ERROR, UNUSABLE, ""),
         ("dies", ErrorCode.OUTCOME_UNKNOWN, LOST, ""),
+        ("is_forgotten", ErrorCode.OUTCOME_UNKNOWN, TASK_LOST, ""),
+        ("is_another", ErrorCode.OUTCOME_UNKNOWN, TASK_LOST, ""),
+        ("is_no_state", ErrorCode.OUTCOME_UNKNOWN, TASK_LOST, ""),
+        ("is_odd", ErrorCode.TOOL_ERROR, UNUSABLE, ""),
+        ("ends_odd", ErrorCode.TOOL_ERROR, UNUSABLE, ""),
     ],
 )
 async def test_a_task_that_gives_no_result(
@@ -67,6 +72,12 @@ async def test_a_task_that_gives_no_result(
         assert failed.error.message.startswith(message)
         assert told in failed.told
         assert await value(runner, "at_once") == "done"
+
+
+async def test_a_task_whose_answers_are_not_taken_is_unknown(tmp_path: Path) -> None:
+    async with tasks(tmp_path / "log", elicitation_callback=tells_its_name) as catalog:
+        failed = await failure(ToolRunner(catalog, approver=approves), "takes_no_answer")
+        assert (failed.error.code, failed.error.message) == (ErrorCode.OUTCOME_UNKNOWN, TASK_LOST)
 
 
 async def test_a_task_that_nobody_waits_for_is_cancelled(tmp_path: Path) -> None:

@@ -200,9 +200,9 @@ async def test_what_is_refused_and_how(
 
 
 async def test_an_origin_that_is_allowed_may_ask(tmp_path: Path) -> None:
-    app = app_of(tmp_path, allowed_origins=["https://shop.example"])
+    app = app_of(tmp_path, allowed_origins=["https://shop.Example"])
     async with page_of(app, headers=signed_in("ada")) as page:
-        for origin, status in (("https://shop.example", 202), (page.base, 202)):
+        for origin, status in (("https://Shop.example", 202), (page.base.upper(), 202)):
             answer = await page.post(
                 f"/{page.thread}/messages", {"text": "hi"}, headers={"origin": origin}
             )
@@ -238,6 +238,26 @@ async def test_who_may_approve_is_asked_about_the_arguments_that_will_run(tmp_pa
         assert (await page.post(path, YES | {"arguments": {"path": "/own/b"}}))[0] == 202
         await page.ended()
         assert RAN == ["/own/b"]
+
+
+def _changes(_caller: Caller, asked: ApprovalRequest) -> bool:
+    asked.arguments["path"] = "/own/other"
+    return True
+
+
+async def test_what_may_approve_changes_changes_nothing_of_the_question(tmp_path: Path) -> None:
+    RAN.clear()
+    agent = Agent(ScriptedClient([call("wipe", path="/own/a"), "Well."]), ToolRunner([wipe]))
+    store = f"sqlite:///{tmp_path}/chat.db"
+    app = chat_app(agent, store=store, authenticate=who, may_approve=_changes)
+    async with page_of(app, headers=signed_in("ada")) as page:
+        await page.ask("Go.")
+        await page.ended("waiting")
+        asked = page.calls()[0]["approval"]
+        assert asked["arguments"] == {"path": "/own/a"}
+        assert (await page.post(f"/{page.thread}/approvals/{asked['id']}", YES))[0] == 202
+        await page.ended()
+    assert RAN == ["/own/a"]
 
 
 @tool(visible=ALL, requires_approval=True)
@@ -326,6 +346,7 @@ async def test_an_authenticate_that_fails_is_nobody(tmp_path: Path) -> None:
     ("text", "name"),
     [
         ("localhost", "localhost"),
+        ("LocalHost:80", "localhost"),
         ("127.0.0.1:80", "127.0.0.1"),
         ("[::1]", "[::1]"),
         ("[::1]:80", "[::1]"),

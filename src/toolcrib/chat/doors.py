@@ -110,7 +110,8 @@ class Doors:
     ) -> None:
         self._authenticate = authenticate
         self._may_approve = may_approve or anything
-        self._origins = check_each("allowed_origins", origins, str, 'a list of str: ["https://…"]')
+        check_each("allowed_origins", origins, str, 'a list of str: ["https://…"]')
+        self._origins = {each.lower() for each in origins}  # which have no case
         self.limits = limits
         self._asked: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._runs: Counter[str] = Counter()
@@ -227,10 +228,12 @@ class Doors:
 
     def _check_origin(self, request: Request) -> None:
         origin = request.headers.get("origin")
-        if origin is None or origin in self._origins:
+        if origin is None or origin.lower() in self._origins:
             return
-        _, _, asker = origin.partition("://")  # an origin has no path: behind it is host and port
-        if not asker or asker != request.headers.get("host"):
+        _, _, asker = origin.lower().partition(
+            "://"
+        )  # an origin has no path: this is host and port
+        if not asker or asker != request.headers.get("host", "").lower():
             raise ChatError(403, "wrong_origin", "this origin may not ask")
 
     def _check_rate(self, caller_id: str) -> None:

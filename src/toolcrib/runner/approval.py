@@ -288,8 +288,8 @@ async def answer_to(
         if approver is None:
             raise Stopped(_nobody(request))
         if scope.observer is not None:
-            scope.observer.approval_requested(_own_request(request))
-        given = await _ask(approver, _own_request(request), failed)
+            scope.observer.approval_requested(own_request(request))
+        given = await _ask(approver, own_request(request), failed)
     if given is None:
         return None
     try:
@@ -364,7 +364,7 @@ def _asked_about(approved: Hydrated, asked: ApprovalRequest) -> ApprovalRequest:
     )
 
 
-def _own_request(request: ApprovalRequest) -> ApprovalRequest:
+def own_request(request: ApprovalRequest) -> ApprovalRequest:
     """Return a copy of the request to give away: changing it changes nothing of what is asked."""
     return msgspec.structs.replace(request, arguments=own_copy(request.arguments))
 

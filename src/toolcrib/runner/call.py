@@ -158,6 +158,10 @@ _EVICTED = "This call has run before, and its result is no longer kept. It was n
 _BROKEN_OFF = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN, "The call was broken off by an error beside its tool."
 )
+_WAITS_WITHIN = CallError.of(
+    ErrorCode.OUTCOME_UNKNOWN,
+    "This call has begun with that answer, and waits for another one. It was not begun again.",
+)
 _NOT_GOING_ON: tuple[State, ...] = ("arrived", "claimed", "counted")
 _ENDED = (Completed, Failed)
 _GOES_ON = Allow("it has begun, and goes on", "standard")
@@ -343,6 +347,7 @@ class Call(Veiled, msgspec.Struct):
             tally.approved = tuple(each for each in tally.approved if each.id != request.id)
             until = max(each.expires_at for each in (request, *requests))  # the yes has been used
             approval = msgspec.structs.replace(request, expires_at=until), answer
+            self.setup.cache.keep_answered(request.id, _WAITS_WITHIN)
         call = OuterCall(tally.run_id, facts.hydrated.call.id, facts.hydrated.call.name)
         before = self.scope.suspended.get(call.call_id)
         times = facts.claim[0] if facts.claim else 0 if before is None else before.times
@@ -720,8 +725,9 @@ class Call(Veiled, msgspec.Struct):
 
     async def _use_up(self, request: ApprovalRequest) -> None:
         """Take a question that was answered beforehand for that. Raises Stopped where it had been, and
-        the call ended by that answer before its tool began: another answer comes too late."""
-        if request.id not in self.scope.answers:
+        the call ended by that answer before its tool began, or began with it and waits: another answer,
+        or the same one again, comes too late."""
+        if request.id not in self.scope.answers or request.call_id in self.scope.suspended:
             return
         self.answered = True
         error = self.setup.cache.answered.get(request.id)

@@ -117,7 +117,7 @@ class CallFacts(msgspec.Struct, gc=False):
     def failed(self, error: CallError, told: str = "") -> Failed:
         if self.scope.answers and self.approved_by is None and error.code not in _NO_YES:
             self._note_answer()
-        return Failed(self.record("failed", error=error), error, self.notice(), told=told)
+        return Failed(self.record("failed", error=error), error, self.notice(error), told=told)
 
     def _note_answer(self) -> None:
         """Note an edit that was given beforehand, of a call that ended before it was read."""
@@ -126,13 +126,15 @@ class CallFacts(msgspec.Struct, gc=False):
             if isinstance(answer, Approve) and _is_edit(answer, asked):
                 self.approved_by, self.approval_id, self.edit = answer.by, id_, "unread"
 
-    def notice(self) -> str:
+    def notice(self, error: CallError | None = None) -> str:
         """Tell the model, if the arguments were edited, which ones the result belongs to."""
         hydrated = self.hydrated
         if self.edit == "none":
             return ""
         if self.edit == "unread":
             return _EDIT_FAILED
+        if error is not None and error.code is ErrorCode.APPROVAL_REQUIRED:
+            return _EDIT_FAILED  # whoever gave them may not: whether they fit is not what ended it
         if self.edit == "unfit" or not isinstance(hydrated, Hydrated):
             codes = {error.code for error in hydrated.errors}
             return _EDIT_FAILED if ErrorCode.UNUSABLE_TOOL in codes else _EDIT_REFUSED

@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
 from math import inf, isfinite
 from typing import Any, TypeAlias, TypeGuard, assert_never
@@ -28,14 +29,21 @@ from toolcrib.bridges.mcp.client import CALLING, ClientQuestions, McpClient
 from toolcrib.bridges.mcp.elicitation import Asked, ClientApprover
 from toolcrib.bridges.mcp.shown import refused, result_of
 from toolcrib.doors import MayApprove
-from toolcrib.errors import ErrorCode
+from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.failures import log_raised
 from toolcrib.runner import ToolRunner
 from toolcrib.values.call import ToolCall
 from toolcrib.values.context import CallScope, RunTally
 from toolcrib.values.decision import ApprovalRequest, Caller
 from toolcrib.values.json import JsonValue
-from toolcrib.values.record import CallError, Completed, Failed, Outcome, Waiting
+from toolcrib.values.record import (
+    PART_WAITED,
+    CallError,
+    Completed,
+    Failed,
+    Outcome,
+    Waiting,
+)
 
 LOGGER = logging.getLogger("toolcrib.mcp")
 _MOST_PROGRESS = 100
@@ -45,6 +53,7 @@ _MISSING = "The tool asks something of its client that this one has not declared
 GONE = "This call does not wait for an answer any more."
 
 _Context: TypeAlias = ServerRequestContext[Any, Any]
+Again: TypeAlias = Callable[[_Context, Asked, types.InputResponses], "OneCall"]
 Result: TypeAlias = types.CallToolResult | types.InputRequiredResult
 
 
@@ -61,6 +70,7 @@ class OneCall:
         questions: ClientQuestions,
         progress: Progress,
         approver: ClientApprover,
+        again: Again,
     ) -> None:
         self.call = call
         self.caller = caller
@@ -69,6 +79,7 @@ class OneCall:
         self._runner = runner
         self._progress = progress
         self._approver = approver
+        self._again = again
         CALLING[call.id] = self._client
         self.task = asyncio.ensure_future(runner.exec(call, caller=caller, scope=scope))
 
@@ -112,6 +123,29 @@ class OneCall:
         unknown = isinstance(outcome, Failed) and outcome.error.code is ErrorCode.OUTCOME_UNKNOWN
         return outcome if cancelled and isinstance(outcome, Failed) and unknown else None
 
+    def asked(self) -> Asked | None:
+        """Return what its client's user is to approve, where the call has ended with that."""
+        if not self.task.done() or self.task.cancelled() or self.task.exception() is not None:
+            return None
+        outcome = self.task.result()
+        return self._approver.asked(outcome) if isinstance(outcome, Waiting) else None
+
+    def open(self) -> types.InputRequests:
+        """Return what its client's user is asked, by keys that no other question of the call has."""
+        asked = self.asked()
+        if asked is None:
+            return self.questions.open
+        return {each.id: self._approver.question(each) for each in asked.requests.values()}
+
+    def answered(self, context: _Context, responses: types.InputResponses) -> OneCall:
+        """Go on with answers to what is `open`; return the call, or itself again with approvals."""
+        asked = self.asked()
+        if asked is None:
+            self.take(context, responses)
+            return self
+        given = {k: responses[e.id] for k, e in asked.requests.items() if e.id in responses}
+        return self._again(context, asked, given) if given else self
+
     def final(self) -> types.CallToolResult:
         """Return the result of a call that no request waits for. Raises MCPError."""
         result = self.result()
@@ -130,10 +164,7 @@ class OneCall:
             raise MCPError(INTERNAL_ERROR, _NOT_RECORDED) from None
         match outcome:
             case Waiting():
-                asked = self._approver.required()
-                if asked is None:  # nobody has answered in time
-                    return refused(self.call, CallError.of(ErrorCode.APPROVAL_EXPIRED))
-                return asked
+                return self._asked(outcome)
             case Failed(error=error) if error.code is ErrorCode.UNKNOWN_TOOL:
                 raise MCPError(INVALID_PARAMS, error.message)
             case Failed() if self.questions.missing is not None and self._client.modern:
@@ -152,6 +183,19 @@ class OneCall:
             case _:
                 assert_never(outcome)
 
+    def _asked(self, waiting: Waiting) -> Result:
+        """Return the questions of a call that waits; an error where they are not its client's."""
+        asked = self._approver.asked(waiting)
+        try:
+            if asked is not None:
+                return self._approver.required(asked)
+        except ApprovalError as error:
+            text = f"{error} {PART_WAITED}" if waiting.suspended is not None else str(error)
+            return refused(self.call, CallError.of(error.code, text))
+        late = waiting.request.expired()  # nobody has answered in time
+        code = ErrorCode.APPROVAL_EXPIRED if late else ErrorCode.APPROVAL_REQUIRED
+        return refused(self.call, CallError.of(code))
+
 
 def begun(
     runner: ToolRunner,
@@ -163,14 +207,20 @@ def begun(
     tally: RunTally,
     asked: Asked | None,
 ) -> OneCall:
-    """Begin a call; one that was `asked` about is the same call again, with the answer."""
-    if asked is not None and asked.request.run_id != tally.run_id:
+    """Begin a call; one that was `asked` about is the same call again, with the answers. Raises
+    MCPError where one that goes on is somebody else's."""
+    run_id, call_id = (
+        (tally.run_id, f"call_{secrets.token_hex(8)}") if asked is None else asked.call
+    )
+    if asked is not None and run_id != tally.run_id:
         tally = asked.tally
-    call_id = f"call_{secrets.token_hex(8)}" if asked is None else asked.request.call_id
+    if asked is not None and asked.suspended is not None and asked.request.caller != caller.id:
+        raise MCPError(INVALID_PARAMS, GONE)
     approver = ClientApprover(
         context,
         caller,
         tally=tally,
+        call_id=call_id,
         may_approve=may_approve,
         other=runner.approver,
         pinned={} if asked is None else asked.pinned,
@@ -178,9 +228,14 @@ def begun(
     progress = Progress(context.session)
     scope = CallScope(tally, observer=progress, approver=approver)
     if asked is not None:
-        request = asked.request
-        given = approver.answers(request, asked.said(params.input_responses))
-        scope = msgspec.structs.replace(scope, answers=given, asked={request.id: request})
+        scope = asked.scope(scope, approver.answers(asked, params.input_responses))
+
+    def again(context: _Context, asked: Asked, responses: types.InputResponses) -> OneCall:
+        answered = params.model_copy(update={"input_responses": responses})
+        return begun(
+            runner, context, answered, may_approve, caller=caller, tally=tally, asked=asked
+        )
+
     # what is no JSON in the arguments (NaN) is for the runner to refuse, and to record
     text = json.dumps(params.arguments or {}, ensure_ascii=False)
     return OneCall(
@@ -191,6 +246,7 @@ def begun(
         questions=ClientQuestions(context),
         progress=progress,
         approver=approver,
+        again=again,
     )
 
 

@@ -17,6 +17,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
+from mcp_types import CONNECTION_CLOSED
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -25,6 +26,9 @@ from toolcrib.schema import compile_validator
 from toolcrib.tools import capability
 from toolcrib.values.context import CallContext
 
+_TO_BE_CANCELLED = (
+    1.0  # seconds; also what a client may have us wait that says itself that it has gone
+)
 PATIENCE = 600.0  # seconds that a user has to answer, where the tool's own time limit gives as many
 _CANNOT = "This client cannot do that: it has not declared {}."
 _NOBODY = "The client has not answered."
@@ -153,11 +157,18 @@ class McpClient:
             related = ServerMessageMetadata(related_request_id=self._questions.context.request_id)
             try:
                 return await self.session.send_request(request, kind, metadata=related)
-            except (MCPError, ValidationError):
+            except (MCPError, ValidationError) as error:
+                await cancelled_if_gone(error)
                 raise ToolError(_NOBODY) from None
         if not isinstance(answer, kind):
             raise ToolError(_NOBODY)
         return answer
+
+
+async def cancelled_if_gone(error: Exception) -> None:
+    """Wait to be cancelled, where an error says that the client has gone: its calls are given up."""
+    if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
+        await asyncio.sleep(_TO_BE_CANCELLED)
 
 
 def has_forms(session: ServerSession) -> bool:
@@ -178,8 +189,11 @@ CALLING: WeakValueDictionary[str, McpClient] = WeakValueDictionary()
 
 
 def calling_client(context: CallContext) -> McpClient:
-    """Return the MCP client that makes a call. Raises ToolError where the caller is no MCP client."""
-    client = CALLING.get(context.call_id)
-    if client is None:
-        raise ToolError(_NO_CLIENT)
-    return client
+    """Return the MCP client that makes a call, or the one around it, of an agent that is a tool. Raises
+    ToolError where the caller is no MCP client."""
+    within = () if context.around is None else context.around.scope.within
+    for call_id in (context.call_id, *(outer.call_id for outer in within)):
+        client = CALLING.get(call_id)
+        if client is not None:
+            return client
+    raise ToolError(_NO_CLIENT)

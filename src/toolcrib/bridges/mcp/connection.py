@@ -10,6 +10,7 @@ server was given is hidden in what is told of it, whatever it says.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -28,7 +29,7 @@ from pydantic import FileUrl, ValidationError
 
 from toolcrib.bridges.mcp.results import UNUSABLE, reported_error, value_of
 from toolcrib.bridges.mcp.servers import HttpServer, Server, StdioServer
-from toolcrib.bridges.mcp.tasks import Tasks, call_as_task
+from toolcrib.bridges.mcp.tasks import LOST, Tasks, call_as_task
 from toolcrib.bridges.mcp.transport import (
     NOT_SENT,
     SESSION_GONE,
@@ -53,14 +54,25 @@ _FIRST_PAUSE = 0.1  # seconds until a server that changes at once is listed agai
 _LONGEST = 300  # characters of what a server said of itself, in an error
 _LONGEST_MESSAGE = 500  # characters of a message of progress
 _READ = {"name", "description", "input_schema", "output_schema", "annotations", "execution"}
+_SDK_SESSION = inspect.getfile(ClientRequestContext)
 _ENDED = (CONNECTION_CLOSED, SESSION_GONE)
 CHANGED = (
     "The server has changed this tool since its definition was read here, so it was not called: a new "
     "snapshot of the catalog has the new definition."
 )
 LISTING = "The server says that its tools have changed, and does not list them. Nothing was called."
-LOST = "The server broke off during the call: nobody knows whether it did what was asked."
 NOT_REACHED = "The server cannot be reached. Nothing was sent to it."
+
+
+def _is_of_use(record: logging.LogRecord) -> bool:
+    """Leave out what the SDK says of each malformed notification, with a traceback and all that the
+    server sent: it is passed over."""
+    raised = record.exc_info[1] if record.exc_info else None
+    told = record.levelno <= logging.WARNING and isinstance(raised, ValidationError)
+    return not (told and record.pathname == _SDK_SESSION)
+
+
+logging.getLogger("client").addFilter(_is_of_use)  # a name that others may have, too
 
 
 class SessionOptions(NamedTuple):
@@ -213,10 +225,14 @@ class Connection:
     async def _answer(
         self, client: Client, tool: str, context: CallContext, arguments: dict[str, Any]
     ) -> types.CallToolResult:
-        """Raises what the SDK raises."""
+        """Raises what the SDK raises, and ToolError for a kind of result that is none of a call."""
         if tool in self._as_tasks:
             return await call_as_task(client, tool, arguments)
-        return await client.call_tool(tool, arguments, progress_callback=_telling(context))
+        result = await client.call_tool(tool, arguments, progress_callback=_telling(context))
+        modern = client.session.protocol_version in MODERN_PROTOCOL_VERSIONS
+        if modern and result.result_type != "complete":
+            raise ToolError(UNUSABLE)
+        return result
 
     def _told(self, error: MCPError, session: _Session) -> ToolError:
         """Return what is told of an error that is not the tool's own."""

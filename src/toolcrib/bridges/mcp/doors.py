@@ -29,6 +29,7 @@ from toolcrib.values.decision import ANONYMOUS, Caller
 from toolcrib.values.typed import check_each, names_wrong_types
 
 ENDED = "The server ends: the call was broken off, and its record says how."
+_NAMES = (b"host", b"origin")
 _HERE = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -79,10 +80,10 @@ def http_app(
     named = (*_HERE, *check_each("hosts", hosts, str, 'a list of str: ["mcp.example.com"]'))
     pages = check_each("origins", origins, str, 'a list of str: ["https://example.com"]')
     security = TransportSecuritySettings(
-        allowed_hosts=[each for host in named for each in (host, f"{host}:*")],
+        allowed_hosts=[each for host in named for each in (host.lower(), f"{host.lower()}:*")],
         allowed_origins=[f"http://{host}:*" for host in _HERE]
         + [f"http://{host}" for host in _HERE]
-        + list(pages),
+        + [page.lower() for page in pages],
     )
     if (
         token_verifier is not None and auth is None
@@ -102,7 +103,8 @@ def http_app(
 
 
 class _Named:
-    """Refuses a name whose port is none: the SDK's `host:*` is any text that begins with `host:`."""
+    """Refuses a name whose port is none: the SDK's `host:*` is any text that begins with `host:`. And
+    writes names in lower case: they have none, and the SDK compares them letter by letter."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -115,7 +117,11 @@ class _Named:
             app = PlainTextResponse("Invalid Host header", 421)
         elif host_in(origin.partition("://")[2]) is None:
             app = PlainTextResponse("Invalid Origin header", 403)
-        await app(scope, receive, send)
+        named = [
+            (name, value.lower() if name.lower() in _NAMES else value)
+            for name, value in scope.get("headers", ())
+        ]
+        await app({**scope, "headers": named}, receive, send)
 
 
 class _Answered:

@@ -6,7 +6,8 @@ Anything but a clear yes is a no, and who dismisses the question has not answere
 exactly what was asked: the runner holds it against the call once more before the tool runs. Up to
 protocol 2025-11-25 the client is asked within the call; from 2026-07-28 on a call that needs an answer
 ends with the question, and comes again with the answer and with what we have said of it, which is
-sealed: a client can neither read nor change it.
+sealed: a client can neither read nor change it. That is all that the call needs to go on: of a tool
+that has begun, and asks itself (an agent), what it has saved, too.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from toolcrib.approvals import shown_request
-from toolcrib.bridges.mcp.client import has_forms
+from toolcrib.bridges.mcp.client import cancelled_if_gone, has_forms
 from toolcrib.doors import MayApprove, anything, says_yes, yes_of
 from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.failures import log_raised
 from toolcrib.hydration import parse_arguments
 from toolcrib.hydration.parse import Parsed
 from toolcrib.runner.approval import keeping
-from toolcrib.values.context import RunTally
+from toolcrib.values.context import CallScope, RunTally
 from toolcrib.values.decision import (
     Answer,
     ApprovalRequest,
@@ -42,8 +43,9 @@ from toolcrib.values.decision import (
     Refuse,
 )
 from toolcrib.values.json import JsonObject, Veiled
+from toolcrib.values.record import SuspendedCall, Waiting
 
-KEY = "approval"  # of the one question that a call can end with
+KEY = "approval"  # of the first question that a call ends with; the second is `approval_2`
 NO = "no"
 YES: dict[str, ForRun] = {
     "yes": False,
@@ -59,29 +61,49 @@ NO_ANSWER = (
     "It did not run."
 )
 DISMISSED = "The call needs an approval, and the client's user has not answered. It did not run."
+TOO_LONG = "What the call needs to go on is too long to be kept by its client."
+_LONGEST_STATE = 2 * 1_048_576  # sealed, and with the call around it, HTTP takes 4 MiB
 _AGAIN = 1.0  # seconds after which whoever answers later is asked once more
 
 
 class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
-    """The question that a call ended with. The client sends it back with the answer, and the call that
-    comes with it is then the same one. `pinned` is what default factories made for it."""
+    """The questions that a call ended with. The client sends them back with the answers, and the call
+    that comes with them is then the same one. `pinned` is what default factories made for it; a call
+    that has begun goes on with what is `suspended`."""
 
     veiled: ClassVar[tuple[str, ...]] = ("nonce", "pinned")
 
     request: ApprovalRequest
     nonce: str
     pinned: JsonObject = {}
+    others: tuple[ApprovalRequest, ...] = ()
+    suspended: SuspendedCall | None = None
+
+    @property
+    def requests(self) -> dict[str, ApprovalRequest]:
+        """The questions, by the keys of their forms."""
+        others = {f"{KEY}_{n}": each for n, each in enumerate(self.others, 2)}
+        return {KEY: self.request, **others}
+
+    @property
+    def call(self) -> tuple[str, str]:
+        """The run and the id of the client's call; an agent that asks does so within it."""
+        first = self.request.within[0] if self.request.within else self.request
+        return first.run_id, first.call_id
 
     @property
     def tally(self) -> RunTally:
         """A tally of its run, for a process that does not know it."""
-        return RunTally(self.request.run_id, self.nonce)
+        return RunTally(self.call[0], self.nonce)
 
-    @staticmethod
-    def said(responses: types.InputResponses | None) -> types.ElicitResult | None:
-        """Return what the client's user has said, None for nothing."""
-        given = (responses or {}).get(KEY)
-        return given if isinstance(given, types.ElicitResult) else None
+    def scope(self, scope: CallScope, given: Mapping[str, Answer]) -> CallScope:
+        """Return the scope in which the call goes on."""
+        asked = {each.id: each for each in self.requests.values()}
+        suspended = {} if self.suspended is None else {self.call[1]: self.suspended}
+        if self.suspended is not None and self.suspended.approval is not None:
+            begun_with = self.suspended.approval[0]
+            asked[begun_with.id] = begun_with
+        return msgspec.structs.replace(scope, answers=given, asked=asked, suspended=suspended)
 
 
 class StillOpen(msgspec.Struct, frozen=True, tag="open"):
@@ -109,7 +131,8 @@ def read_state(text: str | None) -> State | None:
 class ClientApprover:
     """Asks about one call: the client that makes it, if that may approve it, or else the `other`.
 
-    `asked` is the question that the call has to end with; `why_not` says why the client was not asked.
+    `asked` are the questions that the call has to end with; `why_not` says why the client was not
+    asked. Of an agent within the call, that is the approver, too.
     """
 
     def __init__(
@@ -118,6 +141,7 @@ class ClientApprover:
         caller: Caller,
         *,
         tally: RunTally,
+        call_id: str,
         may_approve: MayApprove | None,
         other: Approver | None,
         pinned: JsonObject,
@@ -126,30 +150,35 @@ class ClientApprover:
         self._request_id = context.request_id
         self._caller = caller
         self._tally = tally
+        self._call_id = call_id
         self._may_approve = may_approve or _nothing
         self._other = other
         self._pinned = pinned
-        self.asked: Asked | None = None
+        self._asked: set[str] = set()
         self.why_not = ""
-        self._dismissed = False
+        self._dismissed: set[str] = set()
 
-    def answers(
-        self, request: ApprovalRequest, given: types.ElicitResult | None
-    ) -> dict[str, Answer]:
-        """Return the answer that a call comes again with, by the id of its question; {} if that is
-        none, or not this caller's to give."""
-        self._dismissed = given is not None and given.action == "cancel"
-        if given is None or self._dismissed or not self.allows(request):
-            return {}
-        return {request.id: self._answer_of(given, request)}
+    def answers(self, asked: Asked, responses: types.InputResponses | None) -> dict[str, Answer]:
+        """Return the answers that a call comes again with, by the ids of their questions, without what
+        is none, or not this caller's to give."""
+        answers: dict[str, Answer] = {}
+        for key, request in asked.requests.items():
+            given = (responses or {}).get(key)
+            if not isinstance(given, types.ElicitResult):
+                continue
+            if given.action == "cancel":
+                self._dismissed.add(request.id)
+            elif self.allows(request):
+                answers[request.id] = self._answer_of(given, request)
+        return answers
 
     async def __call__(self, request: ApprovalRequest) -> Answer | None:
         """Raises ApprovalError where nobody can be asked."""
         return await self.ask_keeping(request, {})
 
-    async def kept(self, _run_id: str, _call_id: str, _caller: str, /) -> JsonObject:
+    async def kept(self, run_id: str, call_id: str, _caller: str, /) -> JsonObject:
         """Return what default factories made for the call when it was asked about."""
-        return self._pinned
+        return self._pinned if self._is_own(run_id, call_id) else {}
 
     async def ask_keeping(self, request: ApprovalRequest, pinned: JsonObject, /) -> Answer | None:
         """Raises ApprovalError where nobody can be asked."""
@@ -158,10 +187,12 @@ class ClientApprover:
         if not has_forms(self._session):
             self.why_not = CANNOT_ASK
             return await self._others_answer(request, pinned)
-        if self._dismissed:
+        if request.id in self._dismissed:
             raise self._unanswered(DISMISSED)
         if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            self.asked = Asked(request, self._tally.nonce, pinned)
+            self._asked.add(request.id)
+            if self._is_own(request.run_id, request.call_id):
+                self._pinned = pinned
             return None
         form = self._form_of(request)
         try:
@@ -169,6 +200,7 @@ class ClientApprover:
                 form.message, form.requested_schema, self._request_id
             )
         except MCPError as error:  # it cannot, after all, or has gone
+            await cancelled_if_gone(error)
             cannot = error.code == METHOD_NOT_FOUND
             raise self._unanswered(CANNOT_ASK if cannot else NO_ANSWER) from None
         except ValidationError:
@@ -177,14 +209,31 @@ class ClientApprover:
             raise self._unanswered(DISMISSED)
         return self._answer_of(given, request)
 
-    def required(self) -> types.InputRequiredResult | None:
-        """Return the question that the call ends with, None without one."""
-        if self.asked is None:
+    def asked(self, waiting: Waiting) -> Asked | None:
+        """Return the questions that a call ends with, None where the client was asked none."""
+        ours = [each for each in waiting.requests if each.id in self._asked]
+        if not ours:
             return None
-        form = types.ElicitRequest(params=self._form_of(self.asked.request))
+        nonce, others = self._tally.nonce, tuple(ours[1:])
+        return Asked(ours[0], nonce, self._pinned, others, waiting.suspended)
+
+    def required(self, asked: Asked) -> types.InputRequiredResult:
+        """Return the end of a request with these questions. Raises ApprovalError where they cannot be
+        kept."""
+        state = written(asked)
+        if len(state) > _LONGEST_STATE:
+            raise ApprovalError(TOO_LONG, ErrorCode.APPROVAL_REQUIRED)
         return types.InputRequiredResult(
-            input_requests={KEY: form}, request_state=written(self.asked)
+            input_requests={key: self.question(each) for key, each in asked.requests.items()},
+            request_state=state,
         )
+
+    def question(self, request: ApprovalRequest) -> types.ElicitRequest:
+        return types.ElicitRequest(params=self._form_of(request))
+
+    def _is_own(self, run_id: str, call_id: str) -> bool:
+        """Return whether this is the client's call, and not one of an agent within it."""
+        return (run_id, call_id) == (self._tally.run_id, self._call_id)
 
     def _form_of(self, request: ApprovalRequest) -> types.ElicitRequestFormParams:
         return form_of(request, offered(request, self._may_approve))
@@ -251,7 +300,7 @@ def form_of(request: ApprovalRequest, yes: Mapping[str, ForRun]) -> types.Elicit
         },
         "required": ["answer"],
     }
-    message = f"Run {request.tool} {shown_request(request)}? ({request.reason})"
+    message = f"Run {request.title} {shown_request(request)}? ({request.reason})"
     return types.ElicitRequestFormParams(message=message, requested_schema=schema)
 
 

@@ -2,8 +2,9 @@
 
 Rule: while it is open, nothing else in the process, and no program that it starts, reads what the
 client sends. A line that is no message is answered as an error, logged, and passed over; so is one of
-more than `MAX_LINE` bytes, of which no more than its ends are kept. Such an answer names a request only
-where the line shows it to be one: to the client, the id of its own answer is another request's.
+more than `MAX_LINE` bytes, of which no more than its ends are kept. What has an id is no notification,
+whatever its id is. Such an answer names a request only where the line shows it to be one, by an id
+that can be written: to the client, the id of its own answer is another request's.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def _fault(line: _Line) -> types.ErrorData | None:
         told = f"a message has at most {MAX_LINE:,} bytes"
         return types.ErrorData(code=PARSE_ERROR, message=f"Parse error: {told}")
     try:
-        types.jsonrpc_message_adapter.validate_json(line.data, by_name=False)
+        message = types.jsonrpc_message_adapter.validate_json(line.data, by_name=False)
         line.data.decode()
     except ValueError:
         try:
@@ -143,12 +144,15 @@ def _fault(line: _Line) -> types.ErrorData | None:
             return types.ErrorData(code=PARSE_ERROR, message=told)
         told = "Invalid request: the line is no message of JSON-RPC"
         return types.ErrorData(code=INVALID_REQUEST, message=told)
+    if isinstance(message, types.JSONRPCNotification) and "id" in from_json(line.data):
+        told = "Invalid request: an id is a text or an integer"
+        return types.ErrorData(code=INVALID_REQUEST, message=told)
     return None
 
 
 def _named(line: _Line) -> dict[str, Any]:
     """Return what a line says outside of its contents, of its `id` and `method`: at its ends."""
-    text = line.data.decode("utf-8", "replace")
+    text = line.data.decode("utf-8", "surrogateescape")  # what is no text cannot be written either
     found: list[tuple[str, str]] = []
     outside = _TEXT.sub("", text)
     if line.cut or outside.count("{") == outside.count("}"):  # else its end may be within
@@ -158,8 +162,10 @@ def _named(line: _Line) -> dict[str, Any]:
     found += _ONE.findall("" if head is None else head[0])
     named = {}
     for name, value in found:
-        with suppress(ValueError):
-            named[name] = json.loads(value)
+        with suppress(ValueError):  # it cannot be read, or not be written again
+            read = json.loads(value)
+            str(read).encode()
+            named[name] = read
     return named
 
 

@@ -15,7 +15,7 @@ import secrets
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, redirect_stdout
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeAlias, TypeVar
@@ -28,7 +28,7 @@ from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.caching import CacheHint
-from mcp.server.context import ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
@@ -38,6 +38,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Too
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 from starlette.applications import Starlette
 
 from toolcrib.bridges.mcp.calls import GONE, OneCall, Result, begun
@@ -61,6 +62,7 @@ PAGE = 500
 TASK_AFTER = 10.0
 _FRESH_MS = 60_000  # for how long a client may keep the list of tools without asking again
 _IDLE = 1_800.0  # seconds after which a run of somebody without a session is over
+_MOST_PLACES, _LONGEST_PLACE = 5, 200  # of what is wrong with a request
 _MOST_RUNS = 10_000
 _MOST_OPEN = 1_000
 
@@ -262,6 +264,7 @@ class McpServer:
         keys = [secrets.token_bytes(32) if state_key is None else state_key]
         sealed = RequestStateSecurity(keys=keys, ttl=DEFAULT_SECONDS)
         self._server.middleware.append(RequestStateBoundary(sealed, default_audience=name))
+        self._server.middleware.append(_with_places)
 
     @property
     def server(self) -> Server[Any]:
@@ -393,6 +396,30 @@ def _guarded(
             raise MCPError(INTERNAL_ERROR, "The server failed.") from None
 
     return answer
+
+
+async def _with_places(ctx: _Context, call_next: CallNext) -> HandlerResult:
+    """Say what of a request has not its form: the SDK would only say that something has not."""
+    try:
+        return await call_next(ctx)
+    except ValidationError as error:
+        places = dict.fromkeys(_place(each["loc"], ctx.params) for each in error.errors())
+        told = ", ".join(list(places)[:_MOST_PLACES])
+        raise MCPError(INVALID_PARAMS, f"Invalid request parameters: {told}") from None
+
+
+def _place(steps: tuple[str | int, ...], params: Mapping[str, Any] | None) -> str:
+    """Return a place as far as a request has it: what the SDK says goes on with its own classes."""
+    at: Any = {"params": params or {}, **(params or {})}
+    found: list[str] = []
+    for step in steps:
+        if not isinstance(at, dict) or step not in at:
+            break
+        at = at[step]
+        found.append(str(step))
+    missing = isinstance(at, dict) and len(found) == len(steps) - 1
+    what = f"no {steps[-1]}" if missing else "not of its form"
+    return f"{'.'.join(found)[:_LONGEST_PLACE] or 'params'}: {what}"
 
 
 def _version() -> str:

@@ -45,6 +45,7 @@ class _Task:
         self.id = secrets.token_urlsafe(24)
         self.call = call
         self.made = time.monotonic()
+        self.given_up = False
         self._created = _now()
 
     @property
@@ -54,6 +55,10 @@ class _Task:
             return "input_required" if self.call.questions.open else "working"
         if task.cancelled() and self.call.unknown is None:
             return "cancelled"
+        if (
+            self.call.asked() is not None
+        ):  # it has ended with questions, and goes on with the answers
+            return "cancelled" if self.given_up else "input_required"
         return "completed"
 
     def told(self) -> dict[str, Any]:
@@ -71,8 +76,7 @@ class _Task:
         """Return all that there is to say, as `tasks/get` does."""
         told = {**self.told(), "resultType": "complete"}
         if told["status"] == "input_required":
-            asked = self.call.questions.open
-            told["inputRequests"] = {key: _plain(one) for key, one in asked.items()}
+            told["inputRequests"] = {key: _plain(one) for key, one in self.call.open().items()}
         if told["status"] == "completed":
             try:
                 told["result"] = _plain(self.call.final())
@@ -128,12 +132,15 @@ class ServedTasks:
         return self._of(context, params).detailed()
 
     async def update(self, context: _Context, params: TaskUpdateParams) -> dict[str, Any]:
-        call = self._of(context, params).call
-        call.take(context, dict(_read(params.input_responses)))
+        task = self._of(context, params)
+        if not task.given_up:
+            task.call = task.call.answered(context, dict(_read(params.input_responses)))
         return {"resultType": "complete"}
 
     async def cancel(self, context: _Context, params: TaskParams) -> dict[str, Any]:
-        self._of(context, params).call.task.cancel()
+        task = self._of(context, params)
+        task.given_up = True
+        task.call.task.cancel()
         return {"resultType": "complete"}
 
     def _of(self, context: _Context, params: TaskParams) -> _Task:

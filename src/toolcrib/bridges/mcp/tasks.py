@@ -2,8 +2,9 @@
 
 From 2026-07-28 on tasks are an extension (https://github.com/modelcontextprotocol/ext-tasks), and the
 server decides; in 2025-11-25 they are in the protocol, and a tool says that it has to be called so. A
-call that nobody waits for any more is cancelled at the server. What breaks off while it is asked for
-the result has been sent: nobody knows what becomes of it.
+call that nobody waits for any more is cancelled at the server. It has been sent: unless the server says
+how this very task ended, nobody knows what becomes of it, and an error to the question says nothing of
+it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
 from pydantic import Field, TypeAdapter, ValidationError
 
 from toolcrib.bridges.mcp.transport import NOT_SENT, SESSION_GONE
+from toolcrib.errors import OutcomeUnknown
 
+LOST = "The server broke off during the call: nobody knows whether it did what was asked."
+TASK_LOST = (
+    "The server does not say what became of the call, which it had taken as a task: nobody knows"
+    " whether it did what was asked."
+)
 EXTENSION = "io.modelcontextprotocol/tasks"
 State: TypeAlias = dict[str, Any]
 _STATE: TypeAdapter[Any] = TypeAdapter(State)
@@ -88,7 +95,8 @@ async def _resolved(handle: _Handle, context: ClaimContext) -> types.CallToolRes
 
 
 async def call_as_task(client: Client, tool: str, arguments: State) -> types.CallToolResult:
-    """Call a tool of a 2025-11-25 server that has to be called as a task. Raises MCPError."""
+    """Call a tool of a 2025-11-25 server that has to be called as a task. Raises MCPError,
+    and OutcomeUnknown."""
     session = client.session
     data: State = {"method": "tools/call"}
     data["params"] = {"name": tool, "arguments": arguments, "task": {}}
@@ -106,33 +114,45 @@ async def call_as_task(client: Client, tool: str, arguments: State) -> types.Cal
     try:
         return await session.send_request(request, types.CallToolResult)
     except MCPError as error:
-        raise _after_it_was_sent(error) from None
+        raise _unknown(error) from None
 
 
 async def _ended(
     session: ClientSession, task_id: str, interval: int | None, *, asks: bool = True
 ) -> State:
     """Return what a server says of a task that is over; without `asks`, also of one that needs input,
-    which is then asked for by the server itself. Raises MCPError."""
+    which is then asked for by the server itself. Raises OutcomeUnknown, and MCPError where the client
+    has no answer to what it asks."""
     answered: set[str] = set()
     params = TaskParams(task_id=task_id)
     try:
         while True:
             await asyncio.sleep(_seconds(interval))
-            state: State = await session.send_request(_Get(params=params), _STATE)
+            state = await _asked(session, _Get(params=params))
+            if state.get("taskId", task_id) != task_id:
+                raise OutcomeUnknown(TASK_LOST)
             status = state.get("status")
             if status in _OVER or (status == "input_required" and not asks):
                 return state
             if status == "input_required":
                 await _answer(session, task_id, state.get("inputRequests"), answered)
             interval = state.get("pollIntervalMs", state.get("pollInterval", interval))
-    except MCPError as error:
-        raise _after_it_was_sent(error) from None
     except asyncio.CancelledError:
         ending = asyncio.ensure_future(session.send_request(_Cancel(params=params), _STATE))
         ending.add_done_callback(_heard)
         await asyncio.wait({ending}, timeout=_TO_CANCEL)
         raise
+
+
+async def _asked(session: ClientSession, request: _Get | _Update) -> State:
+    """Return what a server answers to a question about a task. Raises OutcomeUnknown."""
+    try:
+        answer: State = await session.send_request(request, _STATE)
+    except MCPError as error:
+        raise _unknown(error) from None
+    except ValidationError:
+        raise OutcomeUnknown(TASK_LOST) from None
+    return answer
 
 
 async def _answer(session: ClientSession, task_id: str, asked: object, answered: set[str]) -> None:
@@ -151,7 +171,7 @@ async def _answer(session: ClientSession, task_id: str, asked: object, answered:
         responses[key] = answer.model_dump(mode="json", by_alias=True, exclude_none=True)
     if responses:
         params = TaskUpdateParams(task_id=task_id, input_responses=responses)
-        await session.send_request(_Update(params=params), _STATE)
+        await _asked(session, _Update(params=params))
 
 
 def _heard(ending: asyncio.Future[Any]) -> None:
@@ -165,8 +185,9 @@ def _seconds(milliseconds: object) -> float:
     return min(max(milliseconds / 1000, _SHORTEST), _LONGEST)
 
 
-def _after_it_was_sent(error: MCPError) -> MCPError:
-    return MCPError(CONNECTION_CLOSED, error.message) if error.code in _BROKE else error
+def _unknown(error: MCPError) -> OutcomeUnknown:
+    """Return what an error says of a call that was sent: nothing."""
+    return OutcomeUnknown(LOST if error.code in _BROKE else TASK_LOST)
 
 
 def _error(state: State) -> MCPError:
