@@ -3,6 +3,8 @@ PYTHON ?= python3
 ROOM ?= hydration
 TESTS ?= tests/hydration
 BIN := .venv/bin
+# One more than there are processors: some tests wait. All that a file makes is made once.
+WORKERS = -n $$(expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 # A .venv that was moved, or whose Python is gone, is made anew.
@@ -50,18 +52,18 @@ litellm-proxy: .litellm-proxy/bin/litellm
 
 test: .venv/.dev
 	@$(BIN)/toolcrib local install >/dev/null
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not exhaustive"
+	$(BIN)/python -m pytest $(WORKERS) -m "not exhaustive"
 
 # The same under coverage, which fails below the floor in pyproject.toml.
 cov: .venv/.dev
 	@$(BIN)/toolcrib local install >/dev/null
-	$(BIN)/python -m pytest --cov -n auto --dist loadfile --no-loadscope-reorder -m "not exhaustive"
+	$(BIN)/python -m pytest --cov $(WORKERS) -m "not exhaustive"
 
 # All of it, with every fuzzer at full length; takes many minutes.
 test-all: export TOOLCRIB_FUZZ := all
 test-all: .venv/.dev
 	@$(BIN)/toolcrib local install >/dev/null
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest $(WORKERS)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

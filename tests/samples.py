@@ -11,7 +11,7 @@ import os
 from hypothesis import settings
 
 WHOLE = os.environ.get("TOOLCRIB_FUZZ") == "all"
-PART = 4
+PART = 6
 
 
 def sample(whole: int, *, part: int = PART) -> int:

@@ -15,6 +15,7 @@ from children import Talking
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 from waiting import until
 
 from toolcrib import (
@@ -405,7 +406,7 @@ async def test_seconds_pass_for_both() -> None:
     assert "the limit on seconds is reached" in error.message
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sample(120), deadline=None)
 @given(
     inner=st.lists(st.lists(st.integers(0, 3), max_size=4), min_size=1, max_size=3),
     turns=st.integers(1, 9),
@@ -884,7 +885,7 @@ async def test_cancelled_anywhere_each_call_has_one_result_and_what_was_spent_is
     assert seen == {"cancelled", "completed"}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sample(120), deadline=None)
 @given(
     orders=st.lists(st.lists(st.lists(st.integers(1, 99), max_size=3), max_size=3), max_size=3),
     data=st.data(),

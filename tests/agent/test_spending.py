@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 
 from toolcrib import (
     ALL,
@@ -111,7 +112,7 @@ def built(node: Node, path: str, made: dict[str, Node], **options: Any) -> Agent
     return Agent(model, runner, limits=node.limits, name=path)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=sample(300), deadline=None)
 @given(tree=TREES)
 async def test_the_calls_that_ran_exceed_no_limit_around_them(tree: Node) -> None:
     """Agents within agents and beside one another, whose replies are of calls in any order: some are
@@ -224,7 +225,7 @@ class Same(ScriptedClient):
         yield await self.chat(request)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=sample(200), deadline=None)
 @given(data=st.data())
 async def test_what_ran_counts_once_however_often_a_state_is_resumed(data: st.DataObject) -> None:
     """A run with an agent, within agents or not, is saved when that asks, and resumed again and again:

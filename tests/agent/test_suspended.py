@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import sample
 
 from toolcrib import (
     ALL,
@@ -94,7 +95,7 @@ def crew(
     return made
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=sample(200), deadline=None)
 @given(data=st.data())
 async def test_nothing_is_asked_twice_and_what_is_approved_runs(data: st.DataObject) -> None:
     """Whoever reads untrusted content, whatever policies say later, however deep, with a log or not."""
@@ -242,7 +243,7 @@ async def test_a_conversation_knows_what_a_turn_has_read_that_waits() -> None:
     assert ([request.tool for request in result.pending], ran) == (["note"], [])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sample(120), deadline=None)
 @given(data=st.data())
 async def test_one_goes_on_at_a_time_from_whichever_saved_state(data: st.DataObject) -> None:
     """Whoever resumes a run, from its newest state or from an older one, as others do."""

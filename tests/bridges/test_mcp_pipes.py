@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST, PARSE_ERROR
 from rows import each_row
+from samples import sample
 
 from toolcrib.bridges.mcp import pipes
 from toolcrib.bridges.mcp.pipes import StandardInput
@@ -127,7 +128,7 @@ REQUEST = st.fixed_dictionaries(
     | st.text(max_size=100).map(str.encode)
     | REQUEST.map(lambda said: json.dumps(said).encode())
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=sample(200), deadline=None)
 async def test_any_line_is_a_message_or_answered_or_blank(data: bytes) -> None:
     data = data.replace(b"\n", b" ")
     told, lines = await passed_over(data)
@@ -137,7 +138,7 @@ async def test_any_line_is_a_message_or_answered_or_blank(data: bytes) -> None:
 
 
 @given(REQUEST)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=sample(200), deadline=None)
 async def test_a_request_is_answered_unless_it_is_a_message_with_its_id(
     said: dict[str, Any],
 ) -> None:

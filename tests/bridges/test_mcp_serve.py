@@ -17,6 +17,7 @@ from mcp import Client, MCPError
 from mcp.server.session import ServerSession
 from mcp.shared.message import SessionMessage
 from pydantic import BaseModel
+from samples import sample
 
 from toolcrib import (
     ALL,
@@ -394,7 +395,7 @@ def _small(_caller: Caller, request: ApprovalRequest) -> bool:
 
 @ERAS
 @given(given_amount=st.none() | st.integers(-50, 50) | st.floats(-50, 50))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=sample(30), deadline=None)
 async def test_who_may_approve_is_asked_about_the_arguments_that_run(
     era: Era, given_amount: float | None
 ) -> None:

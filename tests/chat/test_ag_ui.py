@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from rows import each_row
+from samples import sample
 from starlette.applications import Starlette
 from starlette.requests import Request
 from stops import STOPS, stopped
@@ -509,7 +510,7 @@ ARGUMENTS = (
 
 
 @given(arguments=ARGUMENTS)
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=sample(160))
 async def test_arguments_are_told_as_they_are_or_not_at_all(arguments: str) -> None:
     """What a page was told of a call it may send back, and it is never another call."""
 

@@ -11,6 +11,7 @@ from chat.chat_helpers import Page, page_of, serving
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 
 from toolcrib import ALL, Agent, ToolRunner, tool
 from toolcrib.chat import ThreadStore, chat_app
@@ -170,7 +171,7 @@ async def test_of_two_that_ask_anew_at_once_one_is_told_that_it_is_busy(url: str
     script=st.lists(st.sampled_from(["say", "look", "pay"]), min_size=1, max_size=4),
     data=st.data(),
 )
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=sample(50))
 async def test_what_was_tainted_stays_so_whatever_is_asked_anew(
     script: list[str], data: st.DataObject
 ) -> None:

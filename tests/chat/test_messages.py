@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
@@ -254,13 +255,13 @@ def refusal_of(sent: Any, unanswered: str | None = None) -> ChatError | None:
     return None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=sample(300), deadline=None)
 @given(conversations())
 def test_what_is_right_is_taken_and_can_be_sent_to_any_provider(sent: list[Any]) -> None:
     assert refusal_of(sent) is None
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=sample(100), deadline=None)
 @given(st.data())
 def test_the_form_is_that_of_a_loop(data: st.DataObject) -> None:
     """What a client may send is read as `decode_messages` reads it, except for systems."""
@@ -277,7 +278,7 @@ def test_the_form_is_that_of_a_loop(data: st.DataObject) -> None:
     assert [m.untrusted for m in made] == [m.untrusted for m in read]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=sample(300), deadline=None)
 @given(mutated() | JSON, st.sampled_from([None, "No result."]))
 def test_anything_else_is_a_refusal_with_a_name(sent: Any, unanswered: str | None) -> None:
     for value in (sent, [sent], [{"role": "assistant", "tool_calls": sent}], [gave("c", sent)]):
@@ -295,7 +296,7 @@ def test_no_body_is_an_error_of_a_front() -> None:
     routes = [*openai_routes(agent, limits=limits), ag_ui_route(agent, path="/ag", limits=limits)]
     seen: Counter[str] = Counter()
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=sample(120), deadline=None)
     @given(mutated() | JSON, JSON | st.just([]), st.booleans())
     def check(messages: Any, more: Any, streamed: bool) -> None:
         asked = messages if isinstance(messages, list) else [messages]

@@ -16,6 +16,7 @@ from chat.chat_helpers import RAN, add, endless_tool, pay, serving
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
@@ -97,7 +98,7 @@ SAID = st.sampled_from(['{"cents": 9.5}', '{"cents": 500}', '{"cents": 7}', "{",
 
 
 @given(texts=st.lists(SAID, min_size=1, max_size=6), looks=st.booleans())
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=sample(100))
 async def test_of_a_typed_agent_the_accepted_answer_is_said_alone(
     texts: list[str], looks: bool
 ) -> None:

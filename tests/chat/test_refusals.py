@@ -13,6 +13,7 @@ from chat.chat_helpers import Page, page_of, serving
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -453,7 +454,7 @@ SENT_TO = [
     sent=st.sampled_from(SENT_TO),
     signs=st.booleans(),
 )
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=sample(400))
 async def test_no_header_is_an_error_of_the_server(
     headers: dict[str, str], sent: tuple[str, str], signs: bool
 ) -> None:

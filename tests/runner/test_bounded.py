@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 from waiting import until
 
 from toolcrib import (
@@ -160,7 +161,9 @@ async def test_a_tool_that_swallows_its_cancellation_is_left_behind(
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=sample(80),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps=st.lists(st.floats(0, 0.02), min_size=1, max_size=4), cancelled=st.booleans())
 async def test_no_clean_up_is_cut_however_long_it_takes(

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runner import process_tools
 from runner.process_tools import CANARY
+from samples import sample
 
 from toolcrib import (
     ALL,
@@ -108,7 +109,7 @@ async def test_content_alone_has_no_structured_value(result: Any) -> None:
     parts=st.lists(st.sampled_from(PARTS), max_size=4),
     value=st.sampled_from([None, SALES]),
 )
-@settings(max_examples=60)
+@settings(max_examples=sample(120))
 async def test_no_record_has_anything_of_a_part(
     visible: Any, model_visible: Any, parts: list[Part], value: Any
 ) -> None:

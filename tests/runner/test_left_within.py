@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 from waiting import until
 
 from toolcrib import ALL, Agent, Completed, Failed, ToolCall, ToolRunner, tool
@@ -122,7 +123,7 @@ def calls_of(below: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
 trees = calls_of(leaf | calls_of(leaf | calls_of(leaf)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=sample(80), deadline=None)
 @given(top=trees, cancelled=st.booleans(), waits=st.sampled_from([0.0, 0.03, 0.1]))
 async def test_each_call_ends_once_and_after_all_that_it_made(
     top: Node, cancelled: bool, waits: float

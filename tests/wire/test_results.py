@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 from wire.forms_helpers import TOOLS
 from wire.sdk_judges import judge_of
 
@@ -266,7 +267,7 @@ EVERYTHING = frozenset(kind for kind in KINDS if "/" in kind)
     st.booleans(),
     st.booleans(),
 )
-@settings(max_examples=60)
+@settings(max_examples=sample(120))
 def test_nothing_is_dropped_and_the_order_stays(
     wire: str, model: str, kinds: list[str], has_text: bool, is_error: bool, takes_all: bool
 ) -> None:
