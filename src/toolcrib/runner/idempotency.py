@@ -25,10 +25,10 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from hashlib import sha256
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -53,6 +53,7 @@ from toolcrib.values.record import (
     lost_parts,
 )
 
+T = TypeVar("T")
 MAX_BYTES = 64 * 1_048_576
 """The most bytes that the outcomes in one cache take, about; the oldest are evicted first."""
 MAX_EVICTED = 100_000
@@ -341,16 +342,7 @@ class WriteAhead:
         """Do what `begin` does but write, before somebody is asked about a call that will not run."""
         if self.ledger is None:
             return None
-        asked = facts.record("started", key=key)
-        cancels = cancel_requests()
-        try:
-            known = await self.ledger.find(asked)
-        except NOT_ITS_OWN:
-            raise
-        except BaseException as raised:  # a ledger may raise anything
-            if is_stop(raised, cancels):
-                raise
-            raise NotRecorded(as_failure(raised)) from None
+        known = await _looked_up(partial(self.ledger.find, facts.record("started", key=key)))
         return _judged(known, key, facts, hydrated)
 
     async def answered(self, request_id: str, facts: CallFacts) -> CallError | None:
@@ -359,15 +351,7 @@ class WriteAhead:
         last = getattr(self.ledger, "last", None)
         if last is None:
             return None
-        asked, cancels = facts.record("started"), cancel_requests()
-        try:
-            found = await last(asked.id, run_id=asked.run_id)
-        except NOT_ITS_OWN:
-            raise
-        except BaseException as raised:  # a ledger may raise anything
-            if is_stop(raised, cancels):
-                raise
-            raise NotRecorded(as_failure(raised)) from None
+        found = await _looked_up(partial(last, facts.came.id, run_id=facts.came.run_id))
         known = None if found is None else found.record
         if known is None or known.approval_id != request_id or known.approved_by is None:
             return None
@@ -440,6 +424,19 @@ class WriteAhead:
             process = _checked(begun.given).process
             if process != here and not has_ended(process):
                 return False
+
+
+async def _looked_up(look: Callable[[], Awaitable[T]]) -> T:
+    """Return what a ledger finds. Raises NotRecorded with what it raised, unless that is a stop."""
+    cancels = cancel_requests()
+    try:
+        return await look()
+    except NOT_ITS_OWN:
+        raise
+    except BaseException as raised:  # a ledger may raise anything
+        if is_stop(raised, cancels):
+            raise
+        raise NotRecorded(as_failure(raised)) from None
 
 
 def _checked(known: object) -> ToolInvocationRecord:
