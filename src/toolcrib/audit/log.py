@@ -92,10 +92,7 @@ _FINAL = (
 )
 _SUPERSEDED = (
     ("status IN ('started', 'waiting') OR code = 'outcome_unknown'", _FINAL),
-    (
-        "status = 'started'",
-        "other.seq > audit_entries.seq AND other.idempotency_key <> ''",
-    ),
+    ("status = 'started'", "other.seq > audit_entries.seq AND other.idempotency_key <> ''"),
     ("status IN ('waiting', 'planned', 'rejected')", "other.seq > audit_entries.seq"),
 )
 _NO_CALLS = ", ".join(f"'{status}'" for status in NO_CALLS)

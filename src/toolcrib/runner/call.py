@@ -366,10 +366,8 @@ class Call(Veiled, msgspec.Struct):
         plan = self.setup.executor.plans.get(definition.name)
         if plan is None:
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
-        full = (
-            Work.left_behind >= MOST_LEFT_BEHIND
-        )  # those that were given up go on until they return
-        if full and left_running() >= MOST_LEFT_BEHIND:
+        # those that were given up go on until they return; few have to be looked at
+        if Work.left_behind >= MOST_LEFT_BEHIND and left_running() >= MOST_LEFT_BEHIND:
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE, _NO_ROOM, retryable=True))
         own = plan.tool.definition
         if own is not definition and own.digest != definition.digest:
@@ -712,9 +710,7 @@ class Call(Veiled, msgspec.Struct):
         if approved is not hydrated:
             facts.take_edit(approved)
         if isinstance(approved, Rejected):
-            error = rejection(
-                approved
-            )  # of what a person wrote: no call of the model's can mend it
+            error = rejection(approved)  # a person wrote it: no call of the model's can mend it
             raise Stopped(msgspec.structs.replace(error, retryable=False))
         again = self._decide(approved)  # the run may have spent more meanwhile
         if isinstance(again, Deny):

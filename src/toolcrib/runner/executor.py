@@ -267,8 +267,10 @@ def _body(raised: BaseException, plan: ToolPlan, left: LeftWork, *, stopped: boo
 
     A tool that has ended itself did so as it was `stopped`, and only calls that it made go on.
     """
-    if plan.made or left.own is not None:
-        return None if plan.made else left.own
+    if plan.made:
+        return None
+    if left.own is not None:
+        return left.own
     own = RuntimeError("CancelledError was raised by the tool")
     return Work.after(left, (None, raised if stopped else own))
 
