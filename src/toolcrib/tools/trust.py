@@ -77,7 +77,7 @@ class Imported(NamedTuple):
 
     @property
     def claims(self) -> ClaimName | Literal[""]:
-        """What the one who wrote it says of it, and nothing enforces: whoever trusts it reads it."""
+        """The claim that its author makes and nothing enforces: whoever trusts the tool reads it."""
         return "read_only" if self.brought.annotations.read_only else ""
 
     def otherwise(self) -> str:

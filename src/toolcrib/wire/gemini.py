@@ -224,7 +224,7 @@ def _content(role: str, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class Gemini3History(GeminiHistory):
-    """The same for Gemini 3 and newer, whose results hold media; older models refuse them there.
+    """Writes the history for Gemini 3 and newer, which take media within results; older ones do not.
 
     https://ai.google.dev/gemini-api/docs/function-calling#multimodal, and `FunctionResponsePart` of
     the `google-genai` package.
