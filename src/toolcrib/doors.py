@@ -8,6 +8,7 @@ for a whole tool reach beyond it.
 
 from __future__ import annotations
 
+import hmac
 import inspect
 import ipaddress
 import re
@@ -22,15 +23,24 @@ from toolcrib.values.typed import check_type
 
 MayApprove: TypeAlias = Callable[[Caller, ApprovalRequest], bool]
 SHORTEST_TOKEN = 16
+HERE = ("localhost", "127.0.0.1", "[::1]")
+"""The names that this machine has in URLs."""
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]*\]|[^\[\]:/?#@\s]*)(?::[0-9]{1,5})?")
 
 
-def check_token(token: str) -> None:
-    """Raise ValueError for a token that is too short."""
+def token_matcher(token: str) -> Callable[[str], bool]:
+    """Return a function that says whether a request brings this token, and none else. Raises ValueError
+    for a token that is too short."""
     if len(token) < SHORTEST_TOKEN:
         raise ValueError(
             f"a token has at least {SHORTEST_TOKEN} characters: secrets.token_urlsafe() makes one"
         )
+    held = token.encode()
+
+    def is_token(given: str) -> bool:
+        return hmac.compare_digest(given.strip().encode("utf-8", "surrogatepass"), held)
+
+    return is_token
 
 
 def host_in(text: str) -> str | None:
