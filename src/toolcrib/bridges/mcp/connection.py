@@ -444,8 +444,8 @@ class Connection:
 async def _page(
     client: Client, cursor: str | None, malformed: dict[str, str]
 ) -> types.ListToolsResult:
-    """Return a page of a listing. What is no tool in it is left out, and why is told in `malformed`: to
-    the SDK it would make the whole page useless. Raises what the SDK raises."""
+    """Return a page of a listing. A malformed tool is left out of it, and the reason is added to
+    `malformed`: the SDK would refuse the whole page. Raises what the SDK raises."""
     session = client.session
     params = types.PaginatedRequestParams(cursor=cursor)
     request = types.ListToolsRequest(params=params)
@@ -457,11 +457,9 @@ async def _page(
     given, kept = raw.get("tools"), []
     for at, tool in enumerate(given[: MOST_TOOLS + 1] if isinstance(given, list) else ()):
         try:
-            types.Tool.model_validate(tool, by_name=False)
+            kept.append(types.Tool.model_validate(tool, by_name=False))
         except ValidationError as error:
             malformed[_called(tool, at)] = _fault(error)
-        else:
-            kept.append(tool)
     whole = {
         "tools": kept if isinstance(given, list) else given,
         "nextCursor": raw.get("nextCursor"),
