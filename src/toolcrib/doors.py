@@ -44,8 +44,8 @@ def token_matcher(token: str) -> Callable[[str], bool]:
 
 
 def host_in(text: str) -> str | None:
-    """Return the name in `name` or `name:port`, in lower case; None where what follows it is no port:
-    what only begins as an address of this machine does is somebody else's name."""
+    """Return the name in `name` or `name:port`, in lower case; None where something else follows it:
+    `127.0.0.1:80.evil.com` is no name of this machine."""
     found = _HOST.fullmatch(text)
     return None if found is None else found[1].lower()
 

@@ -229,9 +229,7 @@ class Doors:
         origin = request.headers.get("origin")
         if origin is None or origin.lower() in self._origins:
             return
-        _, _, asker = origin.lower().partition(
-            "://"
-        )  # an origin has no path: this is host and port
+        asker = origin.lower().partition("://")[2]  # an origin has no path: host and port
         if not asker or asker != request.headers.get("host", "").lower():
             raise ChatError(403, "wrong_origin", "this origin may not ask")
 

@@ -83,9 +83,8 @@ def http_app(
         + [f"http://{host}" for host in HERE]
         + [page.lower() for page in pages],
     )
-    if (
-        token_verifier is not None and auth is None
-    ):  # tokens come from elsewhere, and nobody says where
+    if token_verifier is not None and auth is None:
+        # tokens come from elsewhere, and nobody says where
         auth = AuthSettings(issuer_url=AnyHttpUrl("http://localhost"), resource_server_url=None)
     app = server.streamable_http_app(
         streamable_http_path=path,
@@ -101,8 +100,8 @@ def http_app(
 
 
 class _Named:
-    """Refuses a name whose port is none: the SDK's `host:*` is any text that begins with `host:`. And
-    writes names in lower case: they have none, and the SDK compares them letter by letter."""
+    """Refuses a Host or an Origin whose port is no number: to the SDK, `host:*` is any text that begins
+    with `host:`. It writes both in lower case, since the SDK compares them letter by letter."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -123,8 +122,8 @@ class _Named:
 
 
 class _Answered:
-    """Answers a request that is broken off as the process ends with an error of JSON-RPC: what serves
-    ASGI would say that the server has failed."""
+    """Answers a request with an error of JSON-RPC if the end of the process breaks it off: the web
+    server would say that the application has failed."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

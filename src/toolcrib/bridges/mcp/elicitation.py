@@ -159,8 +159,8 @@ class ClientApprover:
         self._dismissed: set[str] = set()
 
     def answers(self, asked: Asked, responses: types.InputResponses | None) -> dict[str, Answer]:
-        """Return the answers that a call comes again with, by the ids of their questions, without what
-        is none, or not this caller's to give."""
+        """Return the answers among `responses`, by the ids of their questions. What is no answer, and
+        what this caller may not answer, is left out."""
         answers: dict[str, Answer] = {}
         for key, request in asked.requests.items():
             given = (responses or {}).get(key)
@@ -239,7 +239,7 @@ class ClientApprover:
         return form_of(request, offered(request, self._may_approve))
 
     def _answer_of(self, given: types.ElicitResult, request: ApprovalRequest) -> Answer:
-        """Return what an answered form says, as far as this caller may say it."""
+        """Return what an answered form says; the runner holds a yes to what this caller may approve."""
         answer = answer_of(given, offered(request, self._may_approve), self._caller.id)
         if isinstance(answer, Refuse):
             return answer
