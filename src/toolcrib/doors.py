@@ -74,15 +74,19 @@ def yes_of(
     """Return a caller's yes, which the runner holds to what the application lets them approve."""
     if may_approve is anything:
         return Approve(caller.id, arguments, for_run)
+    return LimitedApprove(
+        caller.id, arguments, for_run, may=lambda request: allows(may_approve, caller, request)
+    )
 
-    def may(request: ApprovalRequest) -> bool:
-        try:
-            return says_yes(may_approve, caller, request)
-        except Exception as raised:  # noqa: BLE001  of the application
-            log_raised("`may_approve`", raised)
-            return False
 
-    return LimitedApprove(caller.id, arguments, for_run, may=may)
+def allows(may_approve: MayApprove, caller: Caller, request: ApprovalRequest) -> bool:
+    """Return whether the application lets a caller answer; no, and a line in the log, where its
+    function fails."""
+    try:
+        return says_yes(may_approve, caller, request)
+    except Exception as raised:  # noqa: BLE001  of the application
+        log_raised("`may_approve`", raised)
+        return False
 
 
 def says_yes(may_approve: MayApprove, caller: Caller, request: ApprovalRequest) -> bool:
