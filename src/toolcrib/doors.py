@@ -8,6 +8,7 @@ for a whole tool reach beyond it.
 
 from __future__ import annotations
 
+import hmac
 import inspect
 import ipaddress
 import re
@@ -22,20 +23,29 @@ from toolcrib.values.typed import check_type
 
 MayApprove: TypeAlias = Callable[[Caller, ApprovalRequest], bool]
 SHORTEST_TOKEN = 16
+HERE = ("localhost", "127.0.0.1", "[::1]")
+"""The names that this machine has in URLs."""
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]*\]|[^\[\]:/?#@\s]*)(?::[0-9]{1,5})?")
 
 
-def check_token(token: str) -> None:
-    """Raise ValueError for a token that is too short."""
+def token_matcher(token: str) -> Callable[[str], bool]:
+    """Return a function that says whether a request brings this token, and none else. Raises ValueError
+    for a token that is too short."""
     if len(token) < SHORTEST_TOKEN:
         raise ValueError(
             f"a token has at least {SHORTEST_TOKEN} characters: secrets.token_urlsafe() makes one"
         )
+    held = token.encode()
+
+    def is_token(given: str) -> bool:
+        return hmac.compare_digest(given.strip().encode("utf-8", "surrogatepass"), held)
+
+    return is_token
 
 
 def host_in(text: str) -> str | None:
-    """Return the name in `name` or `name:port`, in lower case; None where what follows it is no port:
-    what only begins as an address of this machine does is somebody else's name."""
+    """Return the name in `name` or `name:port`, in lower case; None where something else follows it:
+    `127.0.0.1:80.evil.com` is no name of this machine."""
     found = _HOST.fullmatch(text)
     return None if found is None else found[1].lower()
 
@@ -64,15 +74,19 @@ def yes_of(
     """Return a caller's yes, which the runner holds to what the application lets them approve."""
     if may_approve is anything:
         return Approve(caller.id, arguments, for_run)
+    return LimitedApprove(
+        caller.id, arguments, for_run, may=lambda request: allows(may_approve, caller, request)
+    )
 
-    def may(request: ApprovalRequest) -> bool:
-        try:
-            return says_yes(may_approve, caller, request)
-        except Exception as raised:  # noqa: BLE001  of the application
-            log_raised("`may_approve`", raised)
-            return False
 
-    return LimitedApprove(caller.id, arguments, for_run, may=may)
+def allows(may_approve: MayApprove, caller: Caller, request: ApprovalRequest) -> bool:
+    """Return whether the application lets a caller answer; no, and a line in the log, where its
+    function fails."""
+    try:
+        return says_yes(may_approve, caller, request)
+    except Exception as raised:  # noqa: BLE001  of the application
+        log_raised("`may_approve`", raised)
+        return False
 
 
 def says_yes(may_approve: MayApprove, caller: Caller, request: ApprovalRequest) -> bool:

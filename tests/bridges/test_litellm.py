@@ -636,7 +636,7 @@ def test_what_cannot_be_is_refused_at_once(model: str, options: Any, says: str) 
         litellm_client(model, **options)
 
 
-async def test_a_reply_without_calls_and_a_cached_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reply_that_no_provider_made_is_taken_as_it_is() -> None:
     """A reply of LiteLLM's own making has no body of a provider: what LiteLLM says counts."""
     client = litellm_client(OPENAI, given={"mock_response": "Hello.", "api_key": KEY})
     reply = await client.chat(HI)

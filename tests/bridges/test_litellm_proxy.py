@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,6 +14,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from aiohttp.test_utils import unused_port
 from clients.exchanges import HI, answered, reply_of
 from servers.anthropic import anthropic_server
 
@@ -36,13 +36,6 @@ SAID: list[Any] = [TURN, DONE, TURN, DONE, cut(TURN), http_error(429), die_after
 """What each provider says: a call and its end, whole and streamed; a cut; an error; a broken stream."""
 
 
-def _free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        port: int = made.getsockname()[1]
-        return port
-
-
 @asynccontextmanager
 async def proxy(models: dict[str, dict[str, str]], folder: Path) -> AsyncIterator[str]:
     """Run the proxy for these models, and give its base URL."""
@@ -53,7 +46,7 @@ async def proxy(models: dict[str, dict[str, str]], folder: Path) -> AsyncIterato
     (folder / "config.yaml").write_text(  # YAML is a superset of JSON
         json.dumps({"model_list": listed, "litellm_settings": settings}), encoding="utf-8"
     )
-    port = _free_port()
+    port = unused_port()
     own = {"LITELLM_MASTER_KEY": KEY, "LITELLM_OFFLINE_MODE": "true"}
     own |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONPATH": ""}
     command = [str(PROGRAM), "--config", "config.yaml", "--host", "127.0.0.1", "--port", str(port)]

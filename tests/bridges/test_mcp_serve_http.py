@@ -37,6 +37,17 @@ HELLO = {
         "clientInfo": {"name": "test", "version": "1"},
     },
 }
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def calling(tool: str) -> dict[str, str]:
+    """Return the headers of a call in the newer era."""
+    version = "2026-07-28"
+    return {"mcp-protocol-version": version, "mcp-method": "tools/call", "mcp-name": tool}
 
 
 @tool(visible=ALL, read_only=True)
@@ -221,14 +232,8 @@ async def test_no_page_reaches_a_server_on_its_users_machine(
 )
 async def test_what_has_not_its_form_is_told(params: dict[str, Any], told: str) -> None:
     server, sink = shop()
-    version = "2026-07-28"
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": version,
-        "io.modelcontextprotocol/clientInfo": {"name": "x", "version": "1"},
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-    said = {"name": "stock", "arguments": {"item": "nut"}, "_meta": meta, **params}
-    named = {"mcp-protocol-version": version, "mcp-method": "tools/call", "mcp-name": "stock"}
+    said = {"name": "stock", "arguments": {"item": "nut"}, "_meta": META, **params}
+    named = calling("stock")
     if params.get("name", "") is None:
         del said["name"], named["mcp-name"]
         told = "params: no name"
@@ -352,15 +357,9 @@ async def test_a_request_that_is_broken_off_as_the_server_ends_is_answered() -> 
 
     sink = MemorySink()
     app = mcp_server(ToolRunner([slow], sinks=[sink])).http_app()
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": {"name": "c", "version": "1"},
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-    params = {"name": "slow", "arguments": {}, "_meta": meta}
+    params = {"name": "slow", "arguments": {}, "_meta": META}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    told = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "slow"}
-    headers = {"host": "localhost", **JSON, **told}
+    headers = {"host": "localhost", **JSON, **calling("slow")}
     scope = {
         "type": "http",
         "method": "POST",

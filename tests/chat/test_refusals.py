@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +40,27 @@ def who(request: Any) -> Caller | None:
     return Caller(name) if name in ("ada", "eve") else None
 
 
-def app_of(folder: Path, **options: Any) -> Any:
+def app_of(folder: Path, agent: Agent | None = None, **options: Any) -> Any:
     RAN.clear()
-    agent = Agent(ScriptedClient([call("wipe", path="/")] * 9), ToolRunner([wipe]))
+    agent = agent or Agent(ScriptedClient([call("wipe", path="/")] * 9), ToolRunner([wipe]))
     return chat_app(agent, store=f"sqlite:///{folder}/chat.db", authenticate=who, **options)
+
+
+def wiping(path: str) -> Agent:
+    return Agent(ScriptedClient([call("wipe", path=path), "Well."]), ToolRunner([wipe]))
 
 
 def signed_in(name: str) -> dict[str, str]:
     return {"authorization": f"Bearer {name}"}
+
+
+@asynccontextmanager
+async def asked_by(app: Any) -> AsyncIterator[tuple[Page, str]]:
+    """Give Ada's page, which waits for her approval, and where she posts her answer."""
+    async with page_of(app, headers=signed_in("ada")) as page:
+        await page.ask("Go.")
+        await page.ended("waiting")
+        yield page, f"/{page.thread}/approvals/{page.calls()[0]['approval']['id']}"
 
 
 EVE, HI, YES = signed_in("eve"), {"text": "hi"}, {"decision": "approve"}
@@ -213,10 +228,7 @@ async def test_an_origin_that_is_allowed_may_ask(tmp_path: Path) -> None:
 
 async def test_who_may_not_approve_is_told_so(tmp_path: Path) -> None:
     app = app_of(tmp_path, may_approve=lambda caller, _asked: caller.id == "eve")
-    async with page_of(app, headers=signed_in("ada")) as page:
-        await page.ask("Go.")
-        await page.ended("waiting")
-        path = f"/{page.thread}/approvals/{page.calls()[0]['approval']['id']}"
+    async with asked_by(app) as (page, path):
         status, told = await page.post(path, {"decision": "approve"})
         assert (status, told["error"]["code"], RAN) == (403, "may_not_approve", [])
 
@@ -226,14 +238,8 @@ def _below(caller: Caller, asked: ApprovalRequest) -> bool:
 
 
 async def test_who_may_approve_is_asked_about_the_arguments_that_will_run(tmp_path: Path) -> None:
-    RAN.clear()
-    agent = Agent(ScriptedClient([call("wipe", path="/own/a"), "Well."]), ToolRunner([wipe]))
-    store = f"sqlite:///{tmp_path}/chat.db"
-    app = chat_app(agent, store=store, authenticate=who, may_approve=_below)
-    async with page_of(app, headers=signed_in("ada")) as page:
-        await page.ask("Go.")
-        await page.ended("waiting")
-        path = f"/{page.thread}/approvals/{page.calls()[0]['approval']['id']}"
+    app = app_of(tmp_path, wiping("/own/a"), may_approve=_below)
+    async with asked_by(app) as (page, path):
         status, told = await page.post(path, YES | {"arguments": {"path": "/"}})
         assert (status, told["error"]["code"], RAN) == (403, "may_not_approve", [])
         assert (await page.post(path, YES | {"arguments": {"path": "/own/b"}}))[0] == 202
@@ -247,16 +253,10 @@ def _changes(_caller: Caller, asked: ApprovalRequest) -> bool:
 
 
 async def test_what_may_approve_changes_changes_nothing_of_the_question(tmp_path: Path) -> None:
-    RAN.clear()
-    agent = Agent(ScriptedClient([call("wipe", path="/own/a"), "Well."]), ToolRunner([wipe]))
-    store = f"sqlite:///{tmp_path}/chat.db"
-    app = chat_app(agent, store=store, authenticate=who, may_approve=_changes)
-    async with page_of(app, headers=signed_in("ada")) as page:
-        await page.ask("Go.")
-        await page.ended("waiting")
-        asked = page.calls()[0]["approval"]
-        assert asked["arguments"] == {"path": "/own/a"}
-        assert (await page.post(f"/{page.thread}/approvals/{asked['id']}", YES))[0] == 202
+    app = app_of(tmp_path, wiping("/own/a"), may_approve=_changes)
+    async with asked_by(app) as (page, path):
+        assert page.calls()[0]["approval"]["arguments"] == {"path": "/own/a"}
+        assert (await page.post(path, YES))[0] == 202
         await page.ended()
     assert RAN == ["/own/a"]
 
@@ -269,18 +269,11 @@ async def clean(path: str) -> str:
 
 
 async def test_who_may_approve_some_questions_approves_no_whole_tool(tmp_path: Path) -> None:
-    RAN.clear()
     model = ScriptedClient([call("clean", path="/own/a"), call("clean", path="/"), "Well."])
-    store = f"sqlite:///{tmp_path}/chat.db"
-    app = chat_app(
-        Agent(model, ToolRunner([clean])), store=store, authenticate=who, may_approve=_below
-    )
-    async with page_of(app, headers=signed_in("ada")) as page:
-        await page.ask("Go.")
-        await page.ended("waiting")
+    app = app_of(tmp_path, Agent(model, ToolRunner([clean])), may_approve=_below)
+    async with asked_by(app) as (page, path):
         asked = page.calls()[0]["approval"]
         assert (asked["for_run"], asked["for_tool"]) == (True, False)
-        path = f"/{page.thread}/approvals/{asked['id']}"
         status, told = await page.post(path, YES | {"for_run": True})
         assert (status, told["error"]["code"], RAN) == (403, "may_not_approve", [])
         assert (await page.post(path, YES | {"for_run": "exactly"}))[0] == 202
@@ -292,18 +285,10 @@ async def test_who_may_approve_some_questions_approves_no_whole_tool(tmp_path: P
 async def test_an_edit_of_what_an_agent_within_asks_is_held_to_what_one_may_approve(
     tmp_path: Path,
 ) -> None:
-    RAN.clear()
-    inner = Agent(ScriptedClient([call("wipe", path="/own/a"), "Well."]), [wipe])
-    outer = Agent(
-        ScriptedClient([call("clerk", prompt="Go."), "Done."]),
-        ToolRunner([inner.as_tool("clerk", "Wipes.", visible=ALL)]),
-    )
-    store = f"sqlite:///{tmp_path}/chat.db"
-    app = chat_app(outer, store=store, authenticate=who, may_approve=_below)
-    async with page_of(app, headers=signed_in("ada")) as page:
-        await page.ask("Go.")
-        await page.ended("waiting")
-        path = f"/{page.thread}/approvals/{page.calls()[0]['approval']['id']}"
+    clerk = wiping("/own/a").as_tool("clerk", "Wipes.", visible=ALL)
+    model = ScriptedClient([call("clerk", prompt="Go."), "Done."])
+    app = app_of(tmp_path, Agent(model, ToolRunner([clerk])), may_approve=_below)
+    async with asked_by(app) as (page, path):
         assert (await page.post(path, YES | {"arguments": {"path": "/"}}))[0] == 202
         await page.ended()
         assert RAN == []
@@ -322,10 +307,7 @@ async def test_a_may_approve_that_fails_is_no_yes(
     may: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nor is what Python takes for one, such as a coroutine; the question stays."""
-    async with page_of(app_of(tmp_path, may_approve=may), headers=signed_in("ada")) as page:
-        await page.ask("Go.")
-        await page.ended("waiting")
-        path = f"/{page.thread}/approvals/{page.calls()[0]['approval']['id']}"
+    async with asked_by(app_of(tmp_path, may_approve=may)) as (page, path):
         status, told = await page.post(path, YES)
         assert (status, told["error"]["code"], RAN) == (500, "failed", [])
         assert page.turns[0]["status"] == "waiting"

@@ -54,10 +54,9 @@ from toolcrib.wire.framing import EventStream, FrameStream, LineStream
 
 __all__ = ["LiteLLMTransport", "litellm_client"]
 
+# else it fetches price lists, as it is imported and in requests
 for _name in ("LITELLM_LOCAL_MODEL_COST_MAP", "LITELLM_OFFLINE_MODE"):
-    os.environ.setdefault(
-        _name, "true"
-    )  # else it fetches price lists, in the import and in requests
+    os.environ.setdefault(_name, "true")
 
 try:
     _litellm: Any = import_module("litellm")
@@ -67,6 +66,7 @@ except ImportError:
     raise MissingExtraError("litellm", "toolcrib.bridges.litellm") from None
 
 _WIRE = msgspec.structs.replace(OPENAI_CHAT, allowed_tools=False, always_done=True)
+_SECRET = re.compile(r"key|token|secret|password|credential", re.IGNORECASE)
 _ONE_ATTEMPT = {"max_retries": 0, "num_retries": 0}
 """Requests are made again by `retries=`, as for every client, and not by LiteLLM and its SDKs, too."""
 
@@ -165,7 +165,8 @@ _begun: list[tuple[asyncio.AbstractEventLoop, threading.Thread]] = []
 
 
 async def _in_its_loop(made: Coroutine[Any, Any, T]) -> T:
-    """Return or raise what comes of it there, in this context; it is cancelled with whoever waits."""
+    """Run a coroutine in that loop, with this context; return its value or raise its error. It is
+    cancelled with whoever waits."""
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(made, _loop()))
 
 
@@ -184,8 +185,6 @@ def _loop() -> asyncio.AbstractEventLoop:
 async def _next(stream: AsyncIterator[Any]) -> Any:
     return await anext(stream, None)
 
-
-_SECRET = re.compile(r"key|token|secret|password|credential", re.IGNORECASE)
 
 # What providers answer, as httpx below LiteLLM receives it.
 
@@ -214,7 +213,7 @@ _Said: TypeAlias = dict[str, Any]
 
 
 class _Heard:
-    """The answers of HTTP to what was `asked`, with all attempts of LiteLLM's.
+    """Collects the answers of HTTP to what was `asked`, in all attempts of LiteLLM's.
 
     `refused` is the last answer, if it had the status of an error.
     """
@@ -226,7 +225,8 @@ class _Heard:
         self._bodies: list[tuple[bytes | bytearray, bool]] = []
 
     async def during(self, made: Coroutine[Any, Any, T]) -> T:
-        """Return what comes of it. Runs in a task of its own, whose context it changes."""
+        """Run a coroutine, and collect the answers meanwhile. It needs a task of its own,
+        since this changes the context."""
         _hearing.set(self)
         return await made
 
@@ -276,9 +276,9 @@ class _Heard:
 
 
 def _end_of(body: bytes, *, streamed: bool) -> tuple[list[str], list[object]] | None:
-    """Return the reasons in one body, and those of the model behind a gateway; None where there is no
-    place for any. A stream without one was not whole; neither is one value in place of a stream, of
-    which LiteLLM reads nothing."""
+    """Return the reasons in one body, and those of the model behind a gateway; None where it has no
+    member for one. A stream without a reason is incomplete. So is one value in place of a stream:
+    LiteLLM reads nothing of it."""
     values, is_stream = _values(body)
     reasons: list[str] = []
     natives: list[object] = []

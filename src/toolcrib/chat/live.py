@@ -182,7 +182,7 @@ class LiveThreads:
             return stored
         for turn in stored.turns:
             if self._is_lost(thread_id, turn):
-                shown = TurnView(turn.view, self._definition, limited=self._limited)
+                shown = self._view(turn.view)
                 await self._break_off(stored, shown, "interrupted")
         return await self.load(thread_id, owner)
 
@@ -228,7 +228,7 @@ class LiveThreads:
             raise no_thread()
         stored = await self.load(thread_id, caller.id)
         await self.renamed(thread_id, stored.title)
-        shown = TurnView(turn.view, self._definition, limited=self._limited)
+        shown = self._view(turn.view)
         try:
             await self._start(stored, shown, lambda session: session.stream(text, caller=caller))
         except Exception as error:  # such as a conversation that was saved with another key
@@ -251,7 +251,7 @@ class LiveThreads:
         turn, state, request = _asked(stored, approval_id)
         answer = as_asked(answer, request)
         await check_answer(self._agent.runner, state, request, answer, allowed)
-        shown = TurnView(turn.view, self._definition, limited=self._limited)
+        shown = self._view(turn.view)
         waiting = shown.snapshot()
         shown.answered(
             request.call_in(state.run_id), caller.id if isinstance(answer, Approve) else ""
@@ -259,9 +259,7 @@ class LiveThreads:
         begun = await _free(self._store.begin_again(thread_id, caller.id, turn, shown.snapshot()))
         if not begun:
             raise ChatError(409, "already_answered", "this was answered before")
-        stored = await self.load(
-            thread_id, caller.id
-        )  # the conversation may have gone on meanwhile
+        stored = await self.load(thread_id, caller.id)  # it may have gone on meanwhile
         try:
             await self._start(
                 stored, shown, lambda session: session.resume_stream(state, {approval_id: answer})
@@ -499,9 +497,12 @@ class LiveThreads:
     def _bare(self, shown: TurnView, status: BrokenOff) -> TurnView:
         """Return the view of a turn that was broken off, without what happened in it."""
         turn = shown.turn
-        bare = TurnView(new_turn(turn["id"], turn["asked"], at=turn["at"]), self._definition)
+        bare = self._view(new_turn(turn["id"], turn["asked"], at=turn["at"]))
         bare.break_off({}, status)
         return bare
+
+    def _view(self, turn: Json) -> TurnView:
+        return TurnView(turn, self._definition, limited=self._limited)
 
     def _session(self, stored: StoredThread) -> Session:
         if not stored.session:

@@ -218,9 +218,6 @@ class TurnView:
         self._speaks = False  # the last part is a text of a reply that has not ended
         self._questions: dict[str, Json] = {}  # by call, as long as the turn runs
 
-    def _question(self, request: ApprovalRequest, schema: JsonValue) -> Json:
-        return _question(request, schema, for_tool=request.for_run and not self._limited)
-
     def snapshot(self) -> Json:
         """Return the turn as it is now, shared with nobody."""
         self._join()
@@ -405,6 +402,22 @@ class TurnView:
         parts.append(bounded(part))
         return [_operation("set", [*self._path(call_id), "progress", at], deepcopy(parts[-1]))]
 
+    def _question(self, request: ApprovalRequest, schema: JsonValue) -> Json:
+        """Return what a person needs to answer a question. Its arguments are never cut: they are what
+        the answer is about."""
+        return {
+            "id": request.id,
+            "reason": f"{request.title}: {request.reason}" if request.within else request.reason,
+            "arguments": readable(request.arguments),
+            "texts": {encodable(name): _exact(value) for name, value in request.arguments.items()},
+            "defaults": list(request.defaults),
+            "asked_at": request.asked_at,
+            "expires_at": request.expires_at,
+            "for_run": request.for_run,
+            "for_tool": request.for_run and not self._limited,
+            "schema": schema,
+        }
+
     def _finish(self, record: ToolInvocationRecord) -> list[Operation]:
         error = known_error(record)
         state = "failed" if error else "completed"
@@ -570,23 +583,6 @@ def _rounded(value: Any) -> Iterator[str]:
             yield from _rounded(part)
     elif isinstance(value, int) and abs(value) >= _ROUNDED:
         yield str(value)
-
-
-def _question(request: ApprovalRequest, schema: JsonValue, *, for_tool: bool) -> Json:
-    """Return what a person needs to answer a question. Its arguments are never cut: they are what the
-    answer is about."""
-    return {
-        "id": request.id,
-        "reason": f"{request.title}: {request.reason}" if request.within else request.reason,
-        "arguments": readable(request.arguments),
-        "texts": {encodable(name): _exact(value) for name, value in request.arguments.items()},
-        "defaults": list(request.defaults),
-        "asked_at": request.asked_at,
-        "expires_at": request.expires_at,
-        "for_run": request.for_run,
-        "for_tool": for_tool,
-        "schema": schema,
-    }
 
 
 def _exact(value: JsonValue) -> str:

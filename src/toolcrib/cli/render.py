@@ -69,7 +69,7 @@ def without_logins(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text as `printable` does, on one line: what differs in a line feed looks different."""
+    """Return the text as `printable` does, with its line feeds and tabs escaped, too."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 

@@ -307,7 +307,7 @@ def _secrets_sent(
 
 
 def _without_secrets(reply: Reply, secrets: list[str]) -> Reply:
-    """Return a reply without the secrets that the reason repeats for which it ended."""
+    """Return a reply without secrets in the reason that a provider gave for its end."""
     calls = tuple(
         msgspec.structs.replace(
             call, fault=CallFault(call.fault.code, hidden(call.fault.message, secrets))

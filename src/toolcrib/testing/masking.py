@@ -275,8 +275,8 @@ _HEAD_SIZE, _CRC_SIZE = 12, 4
 
 
 def unspelled(chunks: list[bytes], secrets: Iterable[str]) -> list[bytes]:
-    """Return the chunks of an event stream, or of JSON, without what its texts spell; those of anything
-    else as they are.
+    """Return the chunks of an event stream, or of JSON, without the secrets that its texts spell; those
+    of anything else are returned as they are.
 
     An AWS event stream has no secret in it at all afterwards, and is whole.
     """

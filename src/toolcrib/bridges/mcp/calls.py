@@ -35,7 +35,7 @@ from toolcrib.runner import ToolRunner
 from toolcrib.values.call import ToolCall
 from toolcrib.values.context import CallScope, RunTally
 from toolcrib.values.decision import ApprovalRequest, Caller
-from toolcrib.values.json import JsonValue
+from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.record import (
     PART_WAITED,
     CallError,
@@ -119,9 +119,9 @@ class OneCall:
     def unknown(self) -> Failed | None:
         """The outcome of a call that was cancelled while its tool went on: nobody knows how it ends."""
         outcome = self._progress.outcome
-        cancelled = self.task.done() and self.task.cancelled()
-        unknown = isinstance(outcome, Failed) and outcome.error.code is ErrorCode.OUTCOME_UNKNOWN
-        return outcome if cancelled and isinstance(outcome, Failed) and unknown else None
+        if not self.task.cancelled() or not isinstance(outcome, Failed):
+            return None
+        return outcome if outcome.error.code is ErrorCode.OUTCOME_UNKNOWN else None
 
     def asked(self) -> Asked | None:
         """Return what its client's user is to approve, where the call has ended with that."""
@@ -131,14 +131,16 @@ class OneCall:
         return self._approver.asked(outcome) if isinstance(outcome, Waiting) else None
 
     def open(self) -> types.InputRequests:
-        """Return what its client's user is asked, by keys that no other question of the call has."""
+        """Return the questions that wait for its client's user. Those for approvals have their own ids
+        for keys: a task may ask for more of them later."""
         asked = self.asked()
         if asked is None:
             return self.questions.open
         return {each.id: self._approver.question(each) for each in asked.requests.values()}
 
     def answered(self, context: _Context, responses: types.InputResponses) -> OneCall:
-        """Go on with answers to what is `open`; return the call, or itself again with approvals."""
+        """Give the call the answers to what is `open`. Return the call that goes on: this one, or a new
+        one where this has ended with questions for approvals."""
         asked = self.asked()
         if asked is None:
             self.take(context, responses)
@@ -184,7 +186,7 @@ class OneCall:
                 assert_never(outcome)
 
     def _asked(self, waiting: Waiting) -> Result:
-        """Return the questions of a call that waits; an error where they are not its client's."""
+        """Return the questions that a call ended with, or an error if its client was asked none."""
         asked = self._approver.asked(waiting)
         try:
             if asked is not None:
@@ -207,15 +209,16 @@ def begun(
     tally: RunTally,
     asked: Asked | None,
 ) -> OneCall:
-    """Begin a call; one that was `asked` about is the same call again, with the answers. Raises
-    MCPError where one that goes on is somebody else's."""
-    run_id, call_id = (
-        (tally.run_id, f"call_{secrets.token_hex(8)}") if asked is None else asked.call
-    )
-    if asked is not None and run_id != tally.run_id:
-        tally = asked.tally
-    if asked is not None and asked.suspended is not None and asked.request.caller != caller.id:
-        raise MCPError(INVALID_PARAMS, GONE)
+    """Begin a call. One that was `asked` about is the same call again, with the answers. Raises
+    MCPError where that has begun already, for another caller."""
+    call_id = f"call_{secrets.token_hex(8)}"
+    pinned: JsonObject = {}
+    if asked is not None:
+        if asked.suspended is not None and asked.request.caller != caller.id:
+            raise MCPError(INVALID_PARAMS, GONE)
+        run_id, call_id = asked.call
+        tally = tally if run_id == tally.run_id else asked.tally
+        pinned = asked.pinned
     approver = ClientApprover(
         context,
         caller,
@@ -223,7 +226,7 @@ def begun(
         call_id=call_id,
         may_approve=may_approve,
         other=runner.approver,
-        pinned={} if asked is None else asked.pinned,
+        pinned=pinned,
     )
     progress = Progress(context.session)
     scope = CallScope(tally, observer=progress, approver=approver)

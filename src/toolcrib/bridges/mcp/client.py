@@ -26,9 +26,8 @@ from toolcrib.schema import compile_validator
 from toolcrib.tools import capability
 from toolcrib.values.context import CallContext
 
-_TO_BE_CANCELLED = (
-    1.0  # seconds; also what a client may have us wait that says itself that it has gone
-)
+# seconds; a client that says itself that it has gone may have us wait this long, too
+_TO_BE_CANCELLED = 1.0
 PATIENCE = 600.0  # seconds that a user has to answer, where the tool's own time limit gives as many
 _CANNOT = "This client cannot do that: it has not declared {}."
 _NOBODY = "The client has not answered."
@@ -103,9 +102,9 @@ class McpClient:
 
     @property
     def modern(self) -> bool:
-        """Whether the client speaks protocol 2026-07-28 or a newer one: a question ends its request,
-        and it sends another one with the answer. An older client is asked while its request
-        goes on."""
+        """Whether the client speaks protocol 2026-07-28 or a newer one. A question then ends its
+        request, and the client sends another one with the answer. An older client is asked while its
+        request goes on."""
         return self.session.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     async def elicit(
@@ -166,7 +165,7 @@ class McpClient:
 
 
 async def cancelled_if_gone(error: Exception) -> None:
-    """Wait to be cancelled, where an error says that the client has gone: its calls are given up."""
+    """Wait to be cancelled if an error says that the client has gone: the SDK cancels its calls."""
     if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
         await asyncio.sleep(_TO_BE_CANCELLED)
 

@@ -65,8 +65,8 @@ NOT_REACHED = "The server cannot be reached. Nothing was sent to it."
 
 
 def _is_of_use(record: logging.LogRecord) -> bool:
-    """Leave out what the SDK says of each malformed notification, with a traceback and all that the
-    server sent: it is passed over."""
+    """Return whether a record of the SDK's log is kept. Those about malformed notifications, which are
+    ignored, are not: they repeat all that the server sent."""
     raised = record.exc_info[1] if record.exc_info else None
     told = record.levelno <= logging.WARNING and isinstance(raised, ValidationError)
     return not (told and record.pathname == _SDK_SESSION)
@@ -99,7 +99,7 @@ class _Session:
 
     @property
     def listing(self) -> asyncio.Future[None] | None:
-        """The listing that says what the tools are now; None where the last one does."""
+        """The listing that a call has to wait for; None if the last one still holds."""
         return self._awaited or self._running
 
     def end(self) -> None:
@@ -111,7 +111,8 @@ class _Session:
 
     @asynccontextmanager
     async def within(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
-        """Let its owner wait so many seconds, or until it is left. Raises TimeoutError."""
+        """Limit what its owner waits for in this block; `leave` ends that at once. Raises
+        TimeoutError."""
         try:
             async with asyncio.timeout(seconds) as limit:
                 self.limit = limit
@@ -120,7 +121,7 @@ class _Session:
             self.limit = None
 
     def leave(self) -> None:
-        """End it, whatever its owner waits for."""
+        """End the session at once, whatever its owner waits for."""
         self.end()
         if self.limit is not None:
             self.limit.reschedule(self._loop.time())
@@ -133,7 +134,7 @@ class _Session:
 
     @contextmanager
     def relisted(self) -> Iterator[None]:
-        """List the tools within this block: what has changed before it is known after it."""
+        """List the tools in this block. At its end, what had changed before it is known."""
         self._running, self._awaited = self._awaited, None
         try:
             yield
@@ -444,8 +445,8 @@ class Connection:
 async def _page(
     client: Client, cursor: str | None, malformed: dict[str, str]
 ) -> types.ListToolsResult:
-    """Return a page of a listing. What is no tool in it is left out, and why is told in `malformed`: to
-    the SDK it would make the whole page useless. Raises what the SDK raises."""
+    """Return a page of a listing. A malformed tool is left out of it, and the reason is added to
+    `malformed`: the SDK would refuse the whole page. Raises what the SDK raises."""
     session = client.session
     params = types.PaginatedRequestParams(cursor=cursor)
     request = types.ListToolsRequest(params=params)
@@ -457,11 +458,9 @@ async def _page(
     given, kept = raw.get("tools"), []
     for at, tool in enumerate(given[: MOST_TOOLS + 1] if isinstance(given, list) else ()):
         try:
-            types.Tool.model_validate(tool, by_name=False)
+            kept.append(types.Tool.model_validate(tool, by_name=False))
         except ValidationError as error:
             malformed[_called(tool, at)] = _fault(error)
-        else:
-            kept.append(tool)
     whole = {
         "tools": kept if isinstance(given, list) else given,
         "nextCursor": raw.get("nextCursor"),

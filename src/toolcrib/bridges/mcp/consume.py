@@ -201,7 +201,7 @@ class McpCatalog:
         return [one for one in listed if one.name in only or one.tool.name in only]
 
     def _malformed(self) -> Iterator[tuple[LeftOut, str]]:
-        """Yield what is listed that is no tool, as far as the author takes it, and its name here."""
+        """Yield each malformed tool that the author takes, and the name that it would have here."""
         only = self._wishes.only
         for prefix, server in self._connections:
             for tool, why in server.malformed.items():

@@ -7,8 +7,7 @@ any case, so that no page in a browser reaches a server on its user's machine (D
 from __future__ import annotations
 
 import asyncio
-import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -24,13 +23,12 @@ from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from toolcrib.doors import check_token, host_in, is_this_machine
+from toolcrib.doors import HERE, host_in, is_this_machine, token_matcher
 from toolcrib.values.decision import ANONYMOUS, Caller
 from toolcrib.values.typed import check_each, names_wrong_types
 
 ENDED = "The server ends: the call was broken off, and its record says how."
 _NAMES = (b"host", b"origin")
-_HERE = ("localhost", "127.0.0.1", "[::1]")
 
 
 def caller_of(token: AccessToken | None) -> Caller:
@@ -53,18 +51,18 @@ def bearer(token: str, client: str = "local") -> TokenVerifier:
 
     Raises ValueError for a token that is too short.
     """
-    check_token(token)
-    return _OneToken(token, client)
+    return _OneToken(token_matcher(token), client)
 
 
 class _OneToken:
-    def __init__(self, token: str, client: str) -> None:
-        self._token = token.encode()
+    def __init__(self, is_token: Callable[[str], bool], client: str) -> None:
+        self._is_token = is_token
         self._client = client
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        same = hmac.compare_digest(token.strip().encode("utf-8", "surrogatepass"), self._token)
-        return AccessToken(token="", client_id=self._client, scopes=[]) if same else None
+        if not self._is_token(token):
+            return None
+        return AccessToken(token="", client_id=self._client, scopes=[])
 
 
 def http_app(
@@ -77,17 +75,16 @@ def http_app(
     path: str,
 ) -> Starlette:
     """Return the SDK's app of a server, behind doors."""
-    named = (*_HERE, *check_each("hosts", hosts, str, 'a list of str: ["mcp.example.com"]'))
+    named = (*HERE, *check_each("hosts", hosts, str, 'a list of str: ["mcp.example.com"]'))
     pages = check_each("origins", origins, str, 'a list of str: ["https://example.com"]')
     security = TransportSecuritySettings(
         allowed_hosts=[each for host in named for each in (host.lower(), f"{host.lower()}:*")],
-        allowed_origins=[f"http://{host}:*" for host in _HERE]
-        + [f"http://{host}" for host in _HERE]
+        allowed_origins=[f"http://{host}:*" for host in HERE]
+        + [f"http://{host}" for host in HERE]
         + [page.lower() for page in pages],
     )
-    if (
-        token_verifier is not None and auth is None
-    ):  # tokens come from elsewhere, and nobody says where
+    if token_verifier is not None and auth is None:
+        # tokens come from elsewhere, and nobody says where
         auth = AuthSettings(issuer_url=AnyHttpUrl("http://localhost"), resource_server_url=None)
     app = server.streamable_http_app(
         streamable_http_path=path,
@@ -103,8 +100,8 @@ def http_app(
 
 
 class _Named:
-    """Refuses a name whose port is none: the SDK's `host:*` is any text that begins with `host:`. And
-    writes names in lower case: they have none, and the SDK compares them letter by letter."""
+    """Refuses a Host or an Origin whose port is no number: to the SDK, `host:*` is any text that begins
+    with `host:`. It writes both in lower case, since the SDK compares them letter by letter."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -125,8 +122,8 @@ class _Named:
 
 
 class _Answered:
-    """Answers a request that is broken off as the process ends with an error of JSON-RPC: what serves
-    ASGI would say that the server has failed."""
+    """Answers a request with an error of JSON-RPC if the end of the process breaks it off: the web
+    server would say that the application has failed."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

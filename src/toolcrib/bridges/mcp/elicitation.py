@@ -26,9 +26,8 @@ from pydantic import ValidationError
 
 from toolcrib.approvals import shown_request
 from toolcrib.bridges.mcp.client import cancelled_if_gone, has_forms
-from toolcrib.doors import MayApprove, anything, says_yes, yes_of
+from toolcrib.doors import MayApprove, allows, anything, yes_of
 from toolcrib.errors import ApprovalError, ErrorCode
-from toolcrib.failures import log_raised
 from toolcrib.hydration import parse_arguments
 from toolcrib.hydration.parse import Parsed
 from toolcrib.runner.approval import keeping
@@ -159,8 +158,8 @@ class ClientApprover:
         self._dismissed: set[str] = set()
 
     def answers(self, asked: Asked, responses: types.InputResponses | None) -> dict[str, Answer]:
-        """Return the answers that a call comes again with, by the ids of their questions, without what
-        is none, or not this caller's to give."""
+        """Return the answers among `responses`, by the ids of their questions. What is no answer, and
+        what this caller may not answer, is left out."""
         answers: dict[str, Answer] = {}
         for key, request in asked.requests.items():
             given = (responses or {}).get(key)
@@ -168,7 +167,7 @@ class ClientApprover:
                 continue
             if given.action == "cancel":
                 self._dismissed.add(request.id)
-            elif self.allows(request):
+            elif allows(self._may_approve, self._caller, request):
                 answers[request.id] = self._answer_of(given, request)
         return answers
 
@@ -182,7 +181,7 @@ class ClientApprover:
 
     async def ask_keeping(self, request: ApprovalRequest, pinned: JsonObject, /) -> Answer | None:
         """Raises ApprovalError where nobody can be asked."""
-        if not self.allows(request):
+        if not allows(self._may_approve, self._caller, request):
             return await self._others_answer(request, pinned)
         if not has_forms(self._session):
             self.why_not = CANNOT_ASK
@@ -239,7 +238,7 @@ class ClientApprover:
         return form_of(request, offered(request, self._may_approve))
 
     def _answer_of(self, given: types.ElicitResult, request: ApprovalRequest) -> Answer:
-        """Return what an answered form says, as far as this caller may say it."""
+        """Return what an answered form says; the runner holds a yes to what this caller may approve."""
         answer = answer_of(given, offered(request, self._may_approve), self._caller.id)
         if isinstance(answer, Refuse):
             return answer
@@ -248,14 +247,6 @@ class ClientApprover:
     def _unanswered(self, why: str) -> ApprovalError:
         self.why_not = why
         return ApprovalError(why, ErrorCode.APPROVAL_REQUIRED)
-
-    def allows(self, request: ApprovalRequest) -> bool:
-        """Return whether the author lets this caller answer this question; no where that fails."""
-        try:
-            return says_yes(self._may_approve, self._caller, request)
-        except Exception as raised:  # noqa: BLE001  of the author
-            log_raised("the MCP server's `may_approve`", raised)
-            return False
 
     async def _others_answer(self, request: ApprovalRequest, pinned: JsonObject) -> Answer | None:
         """Return the answer of whoever else is asked; the client waits, however late it comes."""

@@ -23,8 +23,8 @@ _ANY = "application/octet-stream"
 
 
 def value_of(result: types.CallToolResult, shown: Callable[[str], str]) -> Any:
-    """Return what the tool gives. Raises ToolError for what the server calls an error, `shown` without
-    the secrets that the server was given."""
+    """Return what the tool gives. Raises ToolError for what the server calls an error; `shown` takes
+    the secrets that the server was given out of its text."""
     if result.is_error:
         texts = [one.text for one in result.content if isinstance(one, types.TextContent)]
         raise reported_error(shown("\n".join(texts)))

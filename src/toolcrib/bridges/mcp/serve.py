@@ -399,7 +399,7 @@ def _guarded(
 
 
 async def _with_places(ctx: _Context, call_next: CallNext) -> HandlerResult:
-    """Say what of a request has not its form: the SDK would only say that something has not."""
+    """Say which parameters of a request are malformed: the SDK only says that some are."""
     try:
         return await call_next(ctx)
     except ValidationError as error:
@@ -409,7 +409,8 @@ async def _with_places(ctx: _Context, call_next: CallNext) -> HandlerResult:
 
 
 def _place(steps: tuple[str | int, ...], params: Mapping[str, Any] | None) -> str:
-    """Return a place as far as a request has it: what the SDK says goes on with its own classes."""
+    """Return which parameter is malformed, or missing. `steps` is the SDK's path to it, which goes on
+    with names of its own classes."""
     at: Any = {"params": params or {}, **(params or {})}
     found: list[str] = []
     for step in steps:

@@ -55,9 +55,7 @@ class _Task:
             return "input_required" if self.call.questions.open else "working"
         if task.cancelled() and self.call.unknown is None:
             return "cancelled"
-        if (
-            self.call.asked() is not None
-        ):  # it has ended with questions, and goes on with the answers
+        if self.call.asked() is not None:  # with the answers it goes on
             return "cancelled" if self.given_up else "input_required"
         return "completed"
 
@@ -86,7 +84,7 @@ class _Task:
 
 
 def _read(responses: Mapping[str, Any]) -> Iterator[tuple[str, types.InputResponse]]:
-    """Yield the answers by key; what has not the form of an answer is left out."""
+    """Yield the answers by key; those that are malformed are left out."""
     for key, given in responses.items():
         with suppress(ValidationError):
             yield key, _ANSWER.validate_python(given)

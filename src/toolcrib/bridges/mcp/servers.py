@@ -49,7 +49,7 @@ class StdioServer(Checked, Veiled, msgspec.Struct, frozen=True):
 
     @property
     def secrets(self) -> list[str]:
-        """What no error and no log shows."""
+        """The values of its environment, which errors and logs hide."""
         return list(self.env.values())
 
 
@@ -74,7 +74,8 @@ class HttpServer(Checked, Veiled, msgspec.Struct, frozen=True):
 
     @property
     def secrets(self) -> list[str]:
-        """What no error and no log shows; what `auth` adds to a request comes to these."""
+        """The secrets in its URL and headers, which errors and logs hide. They also hide what `auth`
+        adds to a request."""
         return secrets_of(self.url, self.headers)
 
 

@@ -186,7 +186,7 @@ def _seconds(milliseconds: object) -> float:
 
 
 def _unknown(error: MCPError) -> OutcomeUnknown:
-    """Return what an error says of a call that was sent: nothing."""
+    """Return the error of a call that was sent: the server's own does not say how it ended."""
     return OutcomeUnknown(LOST if error.code in _BROKE else TASK_LOST)
 
 

@@ -37,9 +37,8 @@ SESSION_GONE = -31_002
 TOO_LARGE = -31_003
 UNREADABLE = -31_004
 _TAIL = 4_096  # bytes of what a server wrote to its standard error
-_ENDS = (
-    2.0  # seconds that a program has to end by itself, and again when it was told to; for a DELETE
-)
+# seconds that a program has to end by itself, and again when it was told to; and a DELETE by HTTP
+_ENDS = 2.0
 _LOOK = 0.01
 _TO_CONNECT = 30.0  # seconds, also to write, and to wait for a connection of the pool
 _MOST_OF_AN_ERROR = 65_536
@@ -66,9 +65,7 @@ class StdioTransport:
         """The last line of what the program wrote to its standard error."""
         lines = self._said.decode("utf-8", "replace").strip().splitlines()
         last = lines[-1].strip() if lines else ""
-        cut = (
-            len(lines) == 1 and len(self._said) == _TAIL
-        )  # its first word may be a part of a secret
+        cut = len(lines) == 1 and len(self._said) == _TAIL  # its first word may end a secret
         return last.partition(" ")[2] if cut else last
 
     @asynccontextmanager
