@@ -162,13 +162,15 @@ class ApiSchemas:
 
     def _of_kind(self, file: DocumentFile, said: object) -> str:
         """Return the reference that a mapping means: one that it has, or the name of a schema."""
-        for ref in (said, f"#/components/schemas/{said}"):
+        of_that_name = f"#/components/schemas/{said}"
+        for ref in (said, of_that_name, self._document.main_from(file) + of_that_name):
             if isinstance(ref, str) and self._place(file, ref) is not None:
                 return ref
         return ""
 
     def _parts_of(self, target: RefTarget) -> list[str]:
-        """Return references to the schemas of the document that have this one in an `allOf`."""
+        """Return references, in its file, to the schemas of the document that have this one in an
+        `allOf`."""
         if self._children is None:
             self._children = defaultdict(list)
             components = self._document.root.get("components")
@@ -177,7 +179,8 @@ class ApiSchemas:
                 for ref in filter(None, (one.text("$ref") for one in child.items("allOf"))):
                     with suppress(NoTool):
                         self._children[self._document.follow(child.file, ref).key].append(own)
-        return self._children[target.key]
+        main = self._document.main_from(target.part.file)
+        return [main + ref for ref in self._children[target.key]]
 
     def is_hidden(self, part: Node, depth: int = 0) -> bool:
         """Return whether a property is for the other direction alone: it says so itself, or what it
