@@ -200,15 +200,7 @@ async def test_calls_of_one_id_in_two_replies_are_two_calls() -> None:
 
 
 async def test_outside_of_a_graph_a_thread_makes_an_id_one_call() -> None:
-    charged: list[int] = []
-
-    @tool(visible=ALL)
-    async def charge(cents: int) -> int:
-        """Charge."""
-        charged.append(cents)
-        return len(charged)
-
-    (one,) = to_langchain_tools(ToolRunner([charge]))
+    (one,), charged = _charging()
     again = [await one.ainvoke(asks("charge", cents=5), thread()) for _ in range(2)]
     assert [m.content for m in again] == ["1", "1"]
     other = await one.ainvoke(asks("charge", cents=6), thread())
@@ -689,22 +681,13 @@ async def test_a_checkpoint_that_is_gone_back_to_makes_its_calls_once(
             result = await made.ainvoke(None, state.config)
             again = told(result)
             assert [m.content for m in again] == [m.content for m in first][: len(again)]
-            for asked in result.get("__interrupt__", ()):
-                raise AssertionError(asked)
+            assert not result.get("__interrupt__")
     assert charged == [1, 2]
 
 
 async def test_a_fork_without_the_message_makes_its_call_anew() -> None:
     """Nobody shows it to a node of one's own: there, its step is what tells a call."""
-    charged: list[int] = []
-
-    @tool(visible=ALL)
-    async def charge(cents: int) -> int:
-        """Charge."""
-        charged.append(cents)
-        return len(charged)
-
-    (one,) = to_langchain_tools(ToolRunner([charge]))
+    (one,), charged = _charging()
 
     def node(state: MessagesState) -> dict[str, Any]:
         calls = state["messages"][-1].tool_calls  # type: ignore[union-attr]
@@ -721,15 +704,7 @@ async def test_a_fork_without_the_message_makes_its_call_anew() -> None:
 
 
 async def test_a_message_that_was_changed_under_its_id_is_no_other_call() -> None:
-    charged: list[int] = []
-
-    @tool(visible=ALL)
-    async def charge(cents: int) -> int:
-        """Charge."""
-        charged.append(cents)
-        return cents
-
-    tools = to_langchain_tools(ToolRunner([charge]))
+    tools, charged = _charging()
     graph = tool_node(tools, reply(asks("charge", cents=5)), reply(), saver=InMemorySaver())
     await graph.ainvoke(ASKED, thread())
     (before,) = [s async for s in graph.aget_state_history(thread()) if s.next == ("tools",)]
@@ -741,6 +716,18 @@ async def test_a_message_that_was_changed_under_its_id_is_no_other_call() -> Non
         said = [json.loads(message.content)["error"]["code"]] if message.status == "error" else []
         assert said == codes
     assert charged == [5, 6]
+
+
+def _charging() -> tuple[list[Any], list[int]]:
+    """Return a tool that does not ask, and what it charged."""
+    charged: list[int] = []
+
+    async def charge(cents: int) -> int:
+        """Charge."""
+        charged.append(cents)
+        return len(charged)
+
+    return to_langchain_tools(ToolRunner([tool(charge, visible=ALL)])), charged
 
 
 def _paying() -> tuple[list[Any], list[int]]:

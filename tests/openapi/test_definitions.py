@@ -314,6 +314,49 @@ def test_a_schema_that_has_kinds_is_one_of_them(
     assert compile_validator(input_of(source)).is_valid({"body": body}) is valid
 
 
+def kinds_of(name: str, kinds: int, properties: dict[str, Any]) -> dict[str, Any]:
+    """A schema and as many kinds of it, each of which has these properties."""
+    base = {
+        "type": "object",
+        "properties": {"kind": {"type": "string"}, "age": {"type": "integer"}},
+        "discriminator": {"propertyName": "kind", "mapping": {"lost": "nowhere"}},
+    }
+    kind = {"allOf": [{"$ref": f"#/components/schemas/{name}"}], "properties": properties}
+    return {name: base} | {f"{name}{at}": kind for at in range(kinds)}
+
+
+AS_FOOD = {"$ref": "#/components/schemas/Food"}
+
+
+@each_row(
+    ("animals", "why"),
+    [
+        (kinds_of("Animal", 26, {f"n{at}": {} for at in range(2_000)}), "more than 50000 nodes"),
+        (kinds_of("Animal", 60, {"eats": AS_FOOD}), "expand to more than 10000 nodes"),
+        (kinds_of("Animal", 1, {"n": {"pattern": r"(a)\1"}}), "pattern"),
+        (kinds_of("Animal", 1, {"n": {"$ref": "#/nowhere"}}), "leads nowhere"),
+    ],
+)
+def test_arguments_are_held_to_no_kinds_whose_schema_cannot_be_used(
+    caplog: pytest.LogCaptureFixture, animals: Any, why: str
+) -> None:
+    """Their operation is the tool that it is without a mapping; a warning says so."""
+    source = with_pets(ANIMAL, **animals, **kinds_of("Food", 60, {}))
+    eats = {**with_pets(AS_FOOD)["paths"]["/x"]["post"], "operationId": "eat"}
+    source["paths"]["/eat"] = {"post": eats}
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "toolcrib.bridges"):
+        schema = input_of(source)
+    (said,) = caplog.messages
+    assert said.startswith("the arguments of 'it' are not held to the kinds")
+    assert why in said
+    del source["components"]["schemas"]["Animal"]["discriminator"]
+    assert schema == input_of(source)
+    held = compile_validator(input_of(source, "eat"))
+    assert held.is_valid({"body": {"kind": "Food0"}})
+    assert not held.is_valid({"body": {"kind": "any"}})
+
+
 def test_a_schema_whose_kind_only_an_answer_tells_is_itself() -> None:
     animal: Any = json_copy(json.dumps(ANIMALS["Animal"]))
     animal["properties"]["kind"]["readOnly"] = True

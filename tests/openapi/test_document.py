@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from openapi.documents import document, input_of, made, one
+from openapi.documents import document, input_of, made, one, with_body
 from openapi.petstore import DOCUMENT
 from openapi_spec_validator import validate
 from rows import each_row
@@ -16,6 +16,7 @@ from rows import each_row
 from toolcrib.bridges.openapi import openapi_catalog
 from toolcrib.bridges.openapi.document import Document
 from toolcrib.errors import SourceError
+from toolcrib.schema import compile_validator
 
 
 def written(path: Path, text: str | bytes) -> Path:
@@ -205,3 +206,20 @@ def test_no_reference_leads_out_of_the_folder(ref: str, why: str, tmp_path: Path
     assert (len(catalog), refused.reason) == (0, "reference")
     assert why in refused.text
     assert "canary" not in refused.text
+
+
+@each_row("mapping", ["Cat", "../api.json#/components/schemas/Cat"])
+def test_kinds_are_found_in_the_file_of_the_document(mapping: str, tmp_path: Path) -> None:
+    """Where a schema that has kinds lies in another file."""
+    base = {"$ref": "more/base.json#/Animal"}
+    cat = {"allOf": [base], "required": ["lives"]}
+    cow = {"allOf": [base], "required": ["milk"]}
+    animal = {"discriminator": {"propertyName": "kind", "mapping": {"tom": mapping}}}
+    written(tmp_path / "more/base.json", json.dumps({"Animal": animal}))
+    source = with_body(base, components={"schemas": {"Cat": cat, "Cow": cow}})
+    path = written(tmp_path / "api.json", json.dumps(source))
+    validator = compile_validator(input_of(path))
+    assert validator.is_valid({"body": {"kind": "tom", "lives": 9}})
+    assert validator.is_valid({"body": {"kind": "Cow", "milk": 1}})
+    for body in ({"kind": "tom"}, {"kind": "Cow"}, {"kind": "Cat", "lives": 9}):
+        assert not validator.is_valid({"body": body})

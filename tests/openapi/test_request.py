@@ -340,9 +340,9 @@ def test_any_value_is_sent_or_refused_in_words(value: Any, style: Any, reserved:
 
 DELIMITERS = {"spaceDelimited": " ", "pipeDelimited": "|", "label": ".", "matrix": ";"}
 PIECES = st.sampled_from(["a", "b", "=", ",", "|", " ", ".", ";", "&", "%2C", "%7C", "/"])
-TEXTS = st.lists(PIECES, min_size=1, max_size=4).map("".join)
-ITEMS = st.lists(TEXTS, min_size=1, max_size=3) | st.dictionaries(
-    TEXTS, TEXTS, min_size=1, max_size=2
+PIECED = st.lists(PIECES, min_size=1, max_size=4).map("".join)
+ITEMS = st.lists(PIECED, min_size=1, max_size=3) | st.dictionaries(
+    PIECED, PIECED, min_size=1, max_size=2
 )
 IN_HEADERS = [("header", False, None, None), ("header", True, None, None)]
 DELIMITED = [

@@ -74,6 +74,12 @@ async def asked(
     return await ToolRunner(catalog, approver=yes).exec(ToolCall("a", "it", "{}"))
 
 
+async def answered(responses: Any, status: int, body: bytes, media_type: str) -> Outcome:
+    """A call of an operation that may change something, and what is answered to it."""
+    async with answering(saying(status, body, Content_Type=media_type)) as origin:
+        return await asked(ApiServer(origin), method="post", responses=responses)
+
+
 def echoed(outcome: Outcome) -> Any:
     assert isinstance(outcome, Completed), outcome
     return outcome.value
@@ -652,8 +658,7 @@ PDF = File("application/pdf", "JVBERg==")
 async def test_the_media_type_of_an_answer_chooses_its_schema(
     responses: Any, status: int, said: Any, value: Any
 ) -> None:
-    async with answering(saying(status, said[0], Content_Type=said[1])) as origin:
-        outcome = await asked(ApiServer(origin), method="post", responses=responses)
+    outcome = await answered(responses, status, *said)
     assert isinstance(outcome, Completed)
     assert (outcome.parts or (outcome.value,)) == (value,)
 
@@ -680,8 +685,7 @@ NO_SUCH = "the API's own description has no answer of that media type"
 async def test_an_answer_that_the_document_does_not_have_was_done_all_the_same(
     responses: Any, status: int, said: Any, text: str
 ) -> None:
-    async with answering(saying(status, said[0], Content_Type=said[1])) as origin:
-        outcome = await asked(ApiServer(origin), method="post", responses=responses)
+    outcome = await answered(responses, status, *said)
     assert isinstance(outcome, Failed)
     assert outcome.error.message == f"It was done (status {status}), but {text}."
     assert (outcome.error.code, outcome.error.retryable) == ("tool_error", False)

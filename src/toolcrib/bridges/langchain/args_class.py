@@ -23,7 +23,7 @@ from pydantic_core import SchemaValidator
 
 from toolcrib.errors import DefinitionError, ToolError
 from toolcrib.schema.derive.adapters import Adapter, FlatAdapter, adapter_for
-from toolcrib.schema.derive.cores import core_schemas, holds_factory
+from toolcrib.schema.derive.cores import core_schemas, definitions_of, holds_factory
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.reading import TypedReader
 from toolcrib.schema.derive.roundtrip import At, Differs, Findings
@@ -166,7 +166,7 @@ def _by_own_names(model: type[BaseModel], adapter: Adapter) -> Adapter:
     """Return what reads the fields of a class by their own names; those within them as they are."""
     if all(field.validation_alias is None for field in model.model_fields.values()):
         return adapter
-    core = _without_aliases(adapter.core_schema, {})
+    core = _without_aliases(adapter.core_schema, _shared(adapter.core_schema))
     return FlatAdapter(core, SchemaValidator(core, _use_prebuilt=False))
 
 
@@ -178,20 +178,20 @@ def _without_aliases(core: Any, shared: Mapping[str, Any]) -> Any:
             for name, field in core["fields"].items()
         }
         return {**core, "fields": fields}
-    if core["type"] == "definitions":
-        shared = {one["ref"]: one for one in core["definitions"]}
-    elif core["type"] == "definition-ref":
+    if core["type"] == "definition-ref":
         return _without_aliases(shared[core["schema_ref"]], shared)
     own = {key: said for key, said in core.items() if key != "ref"}
     return {**own, "schema": _without_aliases(core["schema"], shared)}
 
 
+def _shared(core: Any) -> Mapping[str, Any]:
+    return {one["ref"]: one for one in definitions_of(core)}
+
+
 def _held_by_factories(core: Any) -> frozenset[str]:
     """Return the fields of a class in which a factory makes something, perhaps deep within."""
-    shared: dict[str, Any] = {}
+    shared = _shared(core)
     while core["type"] != "model-fields":
-        if core["type"] == "definitions":
-            shared = {one["ref"]: one for one in core["definitions"]}
         is_ref = core["type"] == "definition-ref"
         core = shared[core["schema_ref"]] if is_ref else core["schema"]
     spread = holds_factory(list(shared.values()))

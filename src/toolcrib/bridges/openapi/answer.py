@@ -77,13 +77,13 @@ class ApiAnswers:
         wait = answer.headers.get("retry-after", "")
         if status in _NOT_DONE and _SECONDS.fullmatch(wait):
             told += f", and to ask again in {wait} seconds"
-        said = _said(answer)
-        words = f"{told}. It says: {said}" if said else ""
+        told += "."
+        words = _with_its_words(told, answer)
         if status in _GATEWAYS and self._method not in SAFE:
             again = self._method in _IDEMPOTENT
-            return OutcomeUnknown(f"{told}.", retryable=again, model_text=words)
+            return OutcomeUnknown(told, retryable=again, model_text=words)
         again = status in _NOT_DONE or (status >= 500 and self._method in SAFE)
-        return ToolError(f"{told}.", retryable=again, model_text=words)
+        return ToolError(told, retryable=again, model_text=words)
 
     def _check(self, answer: HttpAnswer, value: object) -> None:
         """Hold an answer to the schema of its own status and media type, where those differ.
@@ -98,14 +98,12 @@ class ApiAnswers:
                 f"{done} the API's own description has no such answer, and it is empty.",
                 retryable=False,
             )
-        kind = kind_of(answer.headers.get("content-type", "")) if answer.body else "json"
         if known is None:
             return
+        kind = kind_of(answer.headers.get("content-type", "")) if answer.body else "json"
         if kind not in known:
             told = f"{done} the API's own description has no answer of that media type."
-            said = _said(answer)
-            words = f"{told} It says: {said}" if said else ""
-            raise ToolError(told, retryable=False, model_text=words)
+            raise ToolError(told, retryable=False, model_text=_with_its_words(told, answer))
         validator = known[kind]
         if validator is not None and not validator.is_valid(value):
             raise ToolError(
@@ -143,6 +141,12 @@ def _value(answer: HttpAnswer, declared: str) -> Any:
     media_type = declared if plain in ("", _BYTES) else plain
     made = Image if media_type.startswith("image/") else File
     return made.from_bytes(media_type, answer.body)
+
+
+def _with_its_words(told: str, answer: HttpAnswer) -> str:
+    """Return what the model is told of an error if the API says something of it, else nothing."""
+    said = _said(answer)
+    return f"{told} It says: {said}" if said else ""
 
 
 def _said(answer: HttpAnswer) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from toolcrib.bridges.openapi.answer import ApiAnswers
 from toolcrib.bridges.openapi.definition import OperationReader, RequestPlan
 from toolcrib.bridges.openapi.document import Document, NoTool, Reason
-from toolcrib.bridges.openapi.forms import operations
+from toolcrib.bridges.openapi.forms import ApiOperation, operations
 from toolcrib.bridges.openapi.request import Sendable, request_of
 from toolcrib.bridges.openapi.server import HttpApi
 from toolcrib.errors import CatalogError, DefinitionError, SchemaError, did_you_mean
@@ -118,14 +118,36 @@ def operation_tools(
                 raise operation
             name = reader.name(operation)
             wanted = only is None or name in only
-            made = _tool(*reader.read(name, operation), author) if wanted else name
+            made = _tool(reader, name, operation, author) if wanted else name
         except NoTool as refused:
             yield label, refused
         else:
             yield label, made
 
 
-def _tool(form: ImportedForm, plan: RequestPlan, author: _AuthorSays) -> Tool[..., Any]:
+def _tool(
+    reader: OperationReader, name: str, operation: ApiOperation, author: _AuthorSays
+) -> Tool[..., Any]:
+    """Return a tool, of arguments that are held to no kinds if their schema with them cannot be used.
+
+    Raises NoTool.
+    """
+    try:
+        return _usable(*reader.read(name, operation), author)
+    except NoTool as refused:
+        if not reader.has_kinds:
+            raise
+        why = str(refused)
+    tool = _usable(*reader.read(name, operation, kinds=False), author)
+    _LOGGER.warning(
+        "the arguments of '%s' are not held to the kinds that a discriminator's mapping names: %s",
+        name,
+        why,
+    )
+    return tool
+
+
+def _usable(form: ImportedForm, plan: RequestPlan, author: _AuthorSays) -> Tool[..., Any]:
     """Return a tool; an answer whose schema cannot be used is what it is. Raises NoTool."""
     try:
         return _made(form, plan, author)

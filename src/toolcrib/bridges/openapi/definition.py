@@ -114,7 +114,8 @@ class OperationReader:
 
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._requests = ApiSchemas(document, "request")
+        self._requests = ApiSchemas(document, "request", kinds=True)
+        self._without_kinds = ApiSchemas(document, "request")
         self._answers = ApiSchemas(document, "answer")
         self._names = Names()
 
@@ -128,9 +129,19 @@ class OperationReader:
             return name
         raise NoTool("name", "its names are taken, or too like others")
 
-    def read(self, name: str, operation: ApiOperation) -> tuple[ImportedForm, RequestPlan]:
-        """Return the definition, as imported, and the plan. Raises NoTool."""
-        arguments = _ArgumentSchema(self._requests)
+    @property
+    def has_kinds(self) -> bool:
+        """Return whether any arguments that were read are held to kinds."""
+        return self._requests.has_kinds
+
+    def read(
+        self, name: str, operation: ApiOperation, *, kinds: bool = True
+    ) -> tuple[ImportedForm, RequestPlan]:
+        """Return the definition, as imported, and the plan. Raises NoTool.
+
+        Without `kinds`, arguments are not held to those that the mapping of a discriminator names.
+        """
+        arguments = _ArgumentSchema(self._requests if kinds else self._without_kinds)
         sent = tuple(arguments.parameter(one) for one in operation.parameters)
         body = None if operation.body is None else arguments.body(operation.body)
         schema = arguments.schema()

@@ -7,12 +7,13 @@ and so is a date). Merge keys (`<<: *base`) of YAML 1.1 take in what they name.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypeAlias
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import jiter
 
@@ -153,6 +154,12 @@ class Document:
         last = ["", *steps_of(unquote(fragment))][-1]
         stem = target.path.stem if target.path else "schema"
         return RefTarget(Node(target, node), (id(target), pointer), last or stem)
+
+    def main_from(self, file: DocumentFile) -> str:
+        """Return what a reference to the document's own file begins with, in one of its files."""
+        if file is self.main or file.path is None or self.main.path is None:
+            return ""
+        return f"./{quote(os.path.relpath(self.main.path, file.path.parent))}"
 
     def resolved(self, part: Node) -> Node:
         """Return a part, or what it refers to in the end. Raises NoTool."""

@@ -192,21 +192,22 @@ class _Names:
         """Yield the pairs of one argument. Raises ToolError."""
         for name, text in pairs:
             if name != sent.name:
-                self._check(sent, name, str.casefold if sent.style == "deepObject" else _read_as)
+                read = str.casefold if sent.style == "deepObject" else _read_as
+                self._check(sent.argument, sent.name, name, read)
             if sent.place == "cookie" and not TOKEN.fullmatch(name):
                 raise ToolError(f"a member of {sent.argument} has a name that no cookie can have")
             yield name, text
 
     def undeclared(self, argument: str, name: str) -> None:
         """Take a name that a model gave to a whole field. Raises ToolError."""
-        self._check(SentArgument(argument, name, "body", "form", explode=True), name, _read_as)
+        self._check(argument, name, name, _read_as)
 
-    def _check(self, sent: SentArgument, name: str, read: _Encode) -> None:
-        what, read_as = f"a member of {sent.argument} would be sent as", read(name)
+    def _check(self, argument: str, made_by: str, name: str, read: _Encode) -> None:
+        what, read_as = f"a member of {argument} would be sent as", read(name)
         other = next((one for one in self._taken if read(one) == read_as), None)
         if other is not None:
             raise ToolError(f"{what} {other!r}, which is another")
-        if self._made.setdefault(read_as, sent.name) != sent.name:
+        if self._made.setdefault(read_as, made_by) != made_by:
             raise ToolError(f"{what} one of another object is")
 
 

@@ -29,6 +29,7 @@ NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 """What stands in no name of a tool, an argument or a definition: not every provider takes it."""
 _Schema: TypeAlias = dict[str, Any]
 _Names: TypeAlias = frozenset[str]
+_Place: TypeAlias = tuple[int, str]
 _NONE: _Names = frozenset()
 _PARTS = ("allOf",)
 _ALTERNATIVES = ("anyOf", "oneOf")
@@ -45,17 +46,24 @@ class Translated(NamedTuple):
 
 
 class ApiSchemas:
-    """Translates the schemas of one document, for requests or for answers; each definition once."""
+    """Translates the schemas of one document, for requests or for answers; each definition once.
 
-    def __init__(self, document: Document, meant: Literal["request", "answer"]) -> None:
+    With `kinds`, a schema whose discriminator has a `mapping` is any of its kinds.
+    """
+
+    def __init__(
+        self, document: Document, meant: Literal["request", "answer"], *, kinds: bool = False
+    ) -> None:
         self._document = document
+        self._wants_kinds = kinds
         self.is_3_1 = document.root.text("openapi").startswith("3.1")
         self._hidden = "readOnly" if meant == "request" else "writeOnly"
         self.refuses = meant == "request"
-        self._names: dict[tuple[int, str, bool], str] = {}
+        self._names: dict[tuple[_Place, bool], str] = {}
         self._targets: dict[str, Node] = {}
         self._made: dict[str, Translated] = {}
-        self._children: defaultdict[tuple[int, str], list[str]] | None = None
+        self._children: defaultdict[_Place, list[str]] | None = None
+        self._kinds_of: dict[_Place, _Schema | None] = {}
         self._is_hidden: dict[int, bool] = {}
         self._hidden_in: dict[tuple[int, tuple[str, ...]], _Names] = {}
 
@@ -104,8 +112,8 @@ class ApiSchemas:
         (`as_part`), as which its kinds have it.
         """
         target = self._document.follow(file, ref)
-        kinds = None if as_part or not self.refuses else self._kinds(target)
-        key = (*target.key, kinds is not None)
+        kinds = self._kinds(target) if self._wants_kinds and not as_part else None
+        key = (target.key, kinds is not None)
         if key not in self._names:
             base = NOT_IN_NAMES.sub("_", target.name).strip("_") or "schema"
             base = base if kinds is None else f"{base}_of_a_kind"
@@ -117,9 +125,19 @@ class ApiSchemas:
             self._targets[name] = target.part if kinds is None else Node(target.part.file, kinds)
         return self._names[key]
 
+    @property
+    def has_kinds(self) -> bool:
+        """Return whether anything that was translated is held to kinds."""
+        return any(kinds is not None for kinds in self._kinds_of.values())
+
     def _kinds(self, target: RefTarget) -> _Schema | None:
         """Return the kinds of what a `$ref` leads to as alternatives, None where it has none."""
-        part, own = target.part, target.key[1]
+        if target.key not in self._kinds_of:
+            self._kinds_of[target.key] = self._alternatives(target)
+        return self._kinds_of[target.key]
+
+    def _alternatives(self, target: RefTarget) -> _Schema | None:
+        part = target.part
         said = part.get("discriminator")
         mapping = {} if said is None else said.members("mapping")
         if said is None or not mapping or not {"oneOf", "anyOf"}.isdisjoint(part.node):
@@ -127,36 +145,32 @@ class ApiSchemas:
         name = said.text("propertyName")
         if not name or name in self.hidden_in(part):
             return None
-        told: dict[str, list[str]] = {}
-        for value, node in mapping.items():
-            told.setdefault(self._of_kind(part.file, node.node), []).append(value)
-        lost = told.pop("", [])  # they mean nothing that is there: it is the schema itself
-        for ref in (own, *self._parts_of(target)):
-            if not any(self.same_place(part.file, ref, other) for other in told):
-                told[ref] = [steps_of(unquote(ref))[-1]]
-        if lost:
-            told.setdefault(own, []).extend(lost)
+        named = {value: self._of_kind(part.file, node.node) for value, node in mapping.items()}
+        told: dict[_Place | None, tuple[str, list[str]]] = {}
+        for value, ref in named.items():
+            if ref:
+                told.setdefault(self._place(part.file, ref), (ref, []))[1].append(value)
+        for ref in (target.key[1], *self._parts_of(target)):
+            told.setdefault(self._place(part.file, ref), (ref, [steps_of(unquote(ref))[-1]]))
+        # what leads nowhere means the schema itself
+        told[target.key][1].extend(value for value, ref in named.items() if not ref)
         return {
             "anyOf": [
-                {
-                    "allOf": [
-                        {"$ref": ref},
-                        {"properties": {name: {"enum": values}}, "required": [name]},
-                    ]
-                }
-                for ref, values in told.items()
+                {"allOf": [{"$ref": ref}, _saying(name, values)]} for ref, values in told.values()
             ]
         }
 
     def _of_kind(self, file: DocumentFile, said: object) -> str:
         """Return the reference that a mapping means: one that it has, or the name of a schema."""
-        for ref in (said, f"#/components/schemas/{said}"):
-            if isinstance(ref, str) and self.same_place(file, ref, ref):
+        of_that_name = f"#/components/schemas/{said}"
+        for ref in (said, of_that_name, self._document.main_from(file) + of_that_name):
+            if isinstance(ref, str) and self._place(file, ref) is not None:
                 return ref
         return ""
 
     def _parts_of(self, target: RefTarget) -> list[str]:
-        """Return references to the schemas of the document that have this one in an `allOf`."""
+        """Return references, in its file, to the schemas of the document that have this one in an
+        `allOf`."""
         if self._children is None:
             self._children = defaultdict(list)
             components = self._document.root.get("components")
@@ -165,7 +179,8 @@ class ApiSchemas:
                 for ref in filter(None, (one.text("$ref") for one in child.items("allOf"))):
                     with suppress(NoTool):
                         self._children[self._document.follow(child.file, ref).key].append(own)
-        return self._children[target.key]
+        main = self._document.main_from(target.part.file)
+        return [main + ref for ref in self._children[target.key]]
 
     def is_hidden(self, part: Node, depth: int = 0) -> bool:
         """Return whether a property is for the other direction alone: it says so itself, or what it
@@ -230,10 +245,15 @@ class ApiSchemas:
 
     def same_place(self, file: DocumentFile, one: str, other: str) -> bool:
         """Return whether two references, as a discriminator has them, lead to one schema."""
+        place = self._place(file, one)
+        return place is not None and place == self._place(file, other)
+
+    def _place(self, file: DocumentFile, ref: str) -> _Place | None:
+        """Return what a reference leads to, None if that is nowhere."""
         try:
-            return self._document.follow(file, one).key == self._document.follow(file, other).key
+            return self._document.follow(file, ref).key
         except NoTool:
-            return False
+            return None
 
 
 class _Walk:
@@ -345,7 +365,7 @@ class _Walk:
             if name in self._schemas.hidden_in(Node(self._file, child)):
                 return
             own = self._values(ref, mapping if isinstance(mapping, dict) else {})
-            told.append({"properties": {name: {"enum": own}}, "required": [name]})
+            told.append(_saying(name, own))
         made[key] = [{"allOf": [*pair]} for pair in zip(made[key], told, strict=True)]
 
     def _values(self, ref: str, mapping: _Schema) -> list[str]:
@@ -358,6 +378,11 @@ class _Walk:
             and (target == last or self._schemas.same_place(self._file, ref, target))
         ]
         return meaning or [last]
+
+
+def _saying(name: str, values: list[str]) -> _Schema:
+    """Return the schema of what says that it is one of these, in a property of that name."""
+    return {"properties": {name: {"enum": values}}, "required": [name]}
 
 
 def _is_null(node: Any) -> bool:
