@@ -30,7 +30,7 @@ from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.pick import PickOptions
 from toolcrib.runner import ToolRunner, is_tainted_here
 from toolcrib.tools import Catalog, Tool, Tools
-from toolcrib.values.context import PolicyContext, RunTally
+from toolcrib.values.context import PolicyContext, RunTally, StepRunner
 from toolcrib.values.decision import ANONYMOUS, Answer, Approve, Caller, Refuse
 from toolcrib.values.definition import All, AnnotationOptions
 from toolcrib.values.json import canonical_json, encodable, keyed_digest
@@ -45,6 +45,7 @@ from toolcrib.values.run import (
     check_all_read,
     check_signature,
 )
+from toolcrib.values.step import ToolsStep
 from toolcrib.values.typed import came, check_each, check_type
 
 # A session: each `send` is a run that knows what was said before.
@@ -358,10 +359,11 @@ class Agent:
     of them by a tool of that name. `name` and `version` are in the records of the agent's calls and in
     telemetry; with `record_prompts`, what the system and the user said is given to the sinks that keep
     what records refer to. With a `state_key` (32 random bytes, kept where no user is) the states and
-    sessions that it saves are signed, and it goes on with no others. `output` is the type that the
-    final text is read as (JSON, by pydantic); a text that does not fit goes back to the model. Raises
-    CatalogError where `search_tools` would be the name of two tools, ToolcribError for it without
-    `pick`, or for what is no key.
+    sessions that it saves are signed, and it goes on with no others. With `durability` each reply of
+    its model, and each call of a tool, is a step that is kept; `toolcrib.durable` sees to that.
+    `output` is the type that the final text is read as (JSON, by pydantic); a text that does not fit
+    goes back to the model. Raises CatalogError where `search_tools` would be the name of two tools,
+    ToolcribError for it without `pick`, or for what is no key.
     """
 
     def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
@@ -379,6 +381,7 @@ class Agent:
         version: str = "",
         record_prompts: bool = False,
         state_key: bytes | None = None,
+        durability: StepRunner | None = None,
     ) -> None:
         check_type("instructions", instructions, str, "a str")
         check_type("settings", settings, Settings, "a Settings, such as Settings(temperature=0)")
@@ -404,6 +407,9 @@ class Agent:
         self.output = output
         self._output = None if output is str else OutputType(output)
         self._state_key = checked_key(state_key)
+        if durability is not None and not callable(getattr(durability, "run", None)):
+            raise TypeError(f"durability is a StepRunner; {came(durability)}")
+        self._durability = durability
 
     @property
     def runner(self) -> ToolRunner:
@@ -483,14 +489,32 @@ class Agent:
         """`resume`, with its events."""
         return self._streamed(self._resumed(state, answers or {}))
 
+    def prepare(
+        self,
+        prompt: str,
+        *,
+        history: Sequence[Message] = (),
+        caller: Caller = ANONYMOUS,
+        offered: Sequence[str] = (),
+        run_id: str = "",
+    ) -> RunState:
+        """Return the state of a run that has not begun: `resume` begins it, in any process.
+
+        `run_id` is the run's id, one that no other run has; without it, one is made.
+        """
+        check_type("run_id", run_id, str, "a str: the id of the run, as no other has it")
+        state = self._prepared(prompt, history, caller, offered, run_id=encodable(run_id))
+        return state if self._state_key is None else state.signed(self._state_key)
+
     def replace(
         self,
         *,
         model: LLMClient | str | None = None,
         tools: ToolRunner | Catalog | Tools | None = None,
+        durability: StepRunner | None = None,
     ) -> Agent:
-        """Return a copy of the agent with another model or other tools; what is no runner is run by the
-        agent's own policy, approver and sinks."""
+        """Return a copy of the agent with another model, other tools or other steps; what is no runner
+        is run by the agent's own policy, approver and sinks."""
         if tools is not None and not isinstance(tools, ToolRunner):
             tools = self.runner.over(tools)
         return Agent(
@@ -506,7 +530,13 @@ class Agent:
             version=self.version,
             record_prompts=self._label.record_prompts,
             state_key=self._state_key,
+            durability=self._durability if durability is None else durability,
         )
+
+    @property
+    def signs(self) -> bool:
+        """Whether the states that it saves are signed, and it goes on with no others."""
+        return self._state_key is not None
 
     def as_tool(
         self,
@@ -571,6 +601,19 @@ class Agent:
         offered: Sequence[str],
         outer: OuterRun | None = None,
     ) -> _Drive:
+        run_id = "" if outer is None else inner_run_id(outer.call.run_id, outer.call.call_id)
+        state = self._prepared(prompt, history, caller, offered, run_id=run_id)
+        return self._driven(state, self._begun(state, outer), {}, outer)
+
+    def _prepared(
+        self,
+        prompt: str,
+        history: Sequence[Message],
+        caller: Caller,
+        offered: Sequence[str],
+        *,
+        run_id: str,
+    ) -> RunState:
         check_type("prompt", prompt, str, "a str: what the user says")
         check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
         wanted = (
@@ -582,13 +625,11 @@ class Agent:
         told = [self.instructions, self._output.instructions if self._output else ""]
         instructions = "\n\n".join(text for text in told if text)
         system = [Message.system(instructions)] if instructions else []
-        run_id = f"run_{os.urandom(8).hex()}"
-        if outer is not None:
-            run_id = inner_run_id(outer.call.run_id, outer.call.call_id)
+        run_id = run_id or f"run_{os.urandom(8).hex()}"
         within = is_tainted_here()  # a tool that has read untrusted content may quote it
         tainted = within or self._is_untrusted(past)
         asked = msgspec.structs.replace(Message.user(prompt), untrusted=within)
-        state = RunState(
+        return RunState(
             run_id,
             0,
             (*system, *past, asked),
@@ -596,7 +637,6 @@ class Agent:
             caller=caller,
             offered=_names(offered),
         )
-        return self._driven(state, self._begun(state), {}, outer)
 
     def _is_untrusted(self, past: Iterable[Message]) -> bool:
         """Return whether there is untrusted content in a history, of whichever agent.
@@ -626,7 +666,7 @@ class Agent:
             tally = msgspec.structs.replace(state.tally, tainted=True)
             state = msgspec.structs.replace(state, tally=tally)
         if not state.turn:  # it stopped before anything was offered
-            return self._driven(state, self._begun(state), answers, outer)
+            return self._driven(state, self._begun(state, outer), answers, outer)
         catalog, picking = self._runner.catalog, self._picking
         offered = tuple(dict.fromkeys(state.offered))
         gone = [name for name in offered if name not in catalog]
@@ -640,15 +680,18 @@ class Agent:
 
         return self._driven(state, opened, answers, outer)
 
-    def _begun(self, state: RunState) -> OpenToolbox:
+    def _begun(self, state: RunState, outer: OuterRun | None = None) -> OpenToolbox:
         """Return all tools, or those picked for what was said; `state` names
         what was offered before it."""
         catalog, picking = self._runner.catalog, self._picking
+        steps = self._durability if outer is None else None
 
         async def opened(context: PolicyContext) -> Toolbox:
             if picking is None:
                 return Toolbox(catalog, tuple(catalog))
-            return await picking.begin(state.messages, state.offered, context)
+            if steps is None:
+                return await picking.begin(state.messages, state.offered, context)
+            return await _picked(picking, state, context, steps)
 
         return opened
 
@@ -672,7 +715,12 @@ class Agent:
                 state,
                 open_toolbox=opened,
                 terms=RunTerms(
-                    self.limits, self._output, self._label, self._state_key, self.settings
+                    self.limits,
+                    self._output,
+                    self._label,
+                    self._state_key,
+                    self.settings,
+                    self._durability,
                 ),
                 listener=listener,
                 answers=answers,
@@ -681,6 +729,20 @@ class Agent:
             return await run.drive()
 
         return drive
+
+
+async def _picked(
+    picking: AgentPicking, state: RunState, context: PolicyContext, steps: StepRunner
+) -> Toolbox:
+    """Pick as a step of the run: what was picked once stays on offer."""
+    opened: list[Toolbox] = []
+
+    async def work() -> ToolsStep:
+        opened.append(await picking.begin(state.messages, state.offered, context))
+        return ToolsStep(opened[0].names, opened[0].choice)
+
+    step = await steps.run("tools", work, ToolsStep)
+    return opened[0] if opened else picking.reopen(step.names, context, step.choice)
 
 
 def _names(offered: Sequence[str]) -> tuple[str, ...]:

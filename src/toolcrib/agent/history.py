@@ -626,9 +626,21 @@ class Restored:
         pinned: Mapping[str, dict[str, JsonValue]],
     ) -> None:
         self._runner = runner
-        self._known = dict(restored)
-        self._repaired = dict(repaired)
-        self._pinned = dict(pinned)
+        self._known: dict[str, JsonObject] = {}
+        self._repaired: dict[str, RepairedText] = {}
+        self._pinned: dict[str, dict[str, JsonValue]] = {}
+        self.take(restored, repaired, pinned)
+
+    def take(
+        self,
+        restored: Mapping[str, JsonObject],
+        repaired: Mapping[str, RepairedText],
+        pinned: Mapping[str, dict[str, JsonValue]],
+    ) -> None:
+        """Take up what was made of calls elsewhere."""
+        self._known |= restored
+        self._repaired |= repaired
+        self._pinned |= pinned
 
     async def hydrate(self, call: ToolCall, offer: Offer) -> HydrationResult:
         """Hydrate a call; one that was hydrated before gets the same arguments again."""

@@ -45,8 +45,8 @@ from toolcrib.runner.stopped import ExceptionHook
 from toolcrib.schema import Parameter, compile_validator, derive_input
 from toolcrib.threads import cancel_requests, is_stop
 from toolcrib.tools import Tool
-from toolcrib.values.call import HydrationError, ToolCall
-from toolcrib.values.context import PolicyContext
+from toolcrib.values.call import HydrationError, HydrationResult, ToolCall
+from toolcrib.values.context import PolicyContext, StepRunner
 from toolcrib.values.decision import Answer, ApprovalRequest
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject, canonical_bytes, canonical_json, encodable, kept_apart
@@ -77,6 +77,7 @@ from toolcrib.values.run import (
     RunStatus,
     ToolsOffered,
 )
+from toolcrib.values.step import ArgumentsStep, ReplyStep, offer_of
 from toolcrib.values.typed import check_type
 
 # Typed answers: the instruction for the model, and how its text is read.
@@ -306,6 +307,7 @@ class RunTerms(NamedTuple):
     label: AgentLabel
     state_key: bytes | None = None
     settings: Settings = Settings()
+    steps: StepRunner | None = None
 
 
 class Listener(NamedTuple):
@@ -355,6 +357,8 @@ class Run:
         self._tally = state.tally.copied()  # a saved state may be resumed again
         self._tally.started = time.monotonic() - state.elapsed
         self._state_key = terms.state_key
+        self._steps = terms.steps if outer is None else None  # else a step of the outer run has it
+        self._time = asyncio.timeout(None)
         self._saved = state
         self._waiting: tuple[Waiting, ...] = ()
         self._calling = False
@@ -375,6 +379,7 @@ class Run:
             suspended=state.suspended,
             account=self._spending,
             within=() if outer is None else (*outer.around.scope.within, outer.call),
+            steps=self._steps,
         )
 
     async def drive(self) -> RunResult:
@@ -411,7 +416,7 @@ class Run:
 
     async def _outcome(self) -> tuple[RunStatus, str | None]:
         """Return how the run ended, and the limit that ended it. Raises what `drive` does."""
-        limit = asyncio.timeout(self._spending.seconds_left)
+        self._time = limit = asyncio.timeout(self._spending.seconds_left)
         try:
             async with limit:
                 context = PolicyContext(self._caller, self._tally)
@@ -516,6 +521,18 @@ class Run:
             id_prefix=f"{self._run_id}_{turn - 1}_",
             output=None if self._output_type is None else self._output_type.format,
         )
+        reply = await (
+            self._replied(request)
+            if self._steps is None
+            else self._kept_reply(request, self._steps)
+        )
+        reply = self._history.with_new_ids(reply, request.id_prefix)
+        model = reply.model or self._client.model
+        self._emit(ReplyFinished(turn, reply.finish, reply.usage, model, reply.provider))
+        self._spending.use(reply.usage)
+        return reply
+
+    async def _replied(self, request: ChatRequest) -> Reply:
         try:
             reply = await (
                 self._streamed(request) if self._streaming else self._client.chat(request)
@@ -524,11 +541,31 @@ class Run:
             if is_stop(raised, self._cancels):
                 raise
             raise ClientError("the client raised CancelledError of its own") from None
-        reply = self._history.with_new_ids(_checked(reply), request.id_prefix)
-        model = reply.model or self._client.model
-        self._emit(ReplyFinished(turn, reply.finish, reply.usage, model, reply.provider))
-        self._spending.use(reply.usage)
-        return reply
+        return _checked(reply)
+
+    async def _kept_reply(self, request: ChatRequest, steps: StepRunner) -> Reply:
+        """Ask as a step of the run: of a reply that is kept, the offer is made again."""
+        asked: list[Reply] = []
+
+        async def work() -> ReplyStep:
+            asked.append(await self._replied(request))
+            return ReplyStep.of(asked[0], self._tally.elapsed)
+
+        step = await steps.run(f"reply {self._spending.turn}", work, ReplyStep)
+        if asked:
+            return asked[0]
+        self._tally.take_up(step.elapsed)
+        self._keep_time()
+        if self._streaming and step.reply.text:
+            self._watch.text(step.reply.text)
+        offer = offer_of(self._client, request, step.reply)
+        return msgspec.structs.replace(step.reply, offer=offer)
+
+    def _keep_time(self) -> None:
+        """Let the run end at its time limit, of which another process may have used a part."""
+        left = self._spending.seconds_left
+        if left is not None and not self._time.expired():
+            self._time.reschedule(asyncio.get_running_loop().time() + left)
 
     async def _streamed(self, request: ChatRequest) -> Reply:
         reply: Reply | None = None
@@ -557,7 +594,7 @@ class Run:
         """
         asked = self._history.unanswered()
         offer = self._toolbox.offer(offer, asked)
-        calls = [await self._restored.hydrate(call, offer) for call in asked]
+        calls = await self._hydrated(asked, offer)
         self._check_cancelled()
         if saved is not None:
             check_as_asked(saved, calls)
@@ -575,10 +612,30 @@ class Run:
         finally:
             self._spending.end_calls()
         self._calling = False
+        if self._steps is not None:
+            self._keep_time()
         self._waiting = tuple(o for o in outcomes if isinstance(o, Waiting))
         self._history.settle(self._watch.outcomes, untrusted=self._tally.tainted)
         if self._toolbox.take(outcomes):
             self._emit(ToolsOffered(self._toolbox.names, self._toolbox.choice))
+
+    async def _hydrated(self, asked: Sequence[ToolCall], offer: Offer) -> list[HydrationResult]:
+        """Hydrate the calls; what is not the same each time (a repairer may be a model, and a default
+        factory makes its value once a call) is a step of a run that has steps."""
+        if self._steps is None or not self._runner.makes_arguments:
+            return [await self._restored.hydrate(call, offer) for call in asked]
+        done: list[HydrationResult] = []
+
+        async def work() -> ArgumentsStep:
+            done.extend([await self._restored.hydrate(call, offer) for call in asked])
+            made = self._restored
+            return ArgumentsStep(made.restored(asked), made.repaired(asked), made.pinned(asked))
+
+        step = await self._steps.run(f"arguments {self._spending.turn}", work, ArgumentsStep)
+        if done:
+            return done
+        self._restored.take(step.restored, step.repaired, step.pinned)
+        return [await self._restored.hydrate(call, offer) for call in asked]
 
     def _fail(self, error: Exception) -> None:
         """Tell the watchers; what is not one of ours is named by its kind only."""

@@ -65,6 +65,7 @@ from toolcrib.values.message import (
     ChatRequest,
     LLMClient,
     Message,
+    Offer,
     Plan,
     ReasoningPart,
     Reply,
@@ -72,6 +73,7 @@ from toolcrib.values.message import (
     StreamPart,
     TextPart,
 )
+from toolcrib.values.step import offer_of
 from toolcrib.values.typed import Checked, check_type, explains_wrong_types, names_wrong_types
 from toolcrib.wire import (
     Decoder,
@@ -548,6 +550,19 @@ class WireClient(PlanningClient):
             yield TextPart(reply.text[len(said) :])
         yield reply
 
+    def offer(self, request: ChatRequest, reply: Reply) -> Offer:
+        """Return what the request offered that this reply answers. Raises what encoding it does."""
+        del reply
+        request = self._completed(request)
+        return encode(
+            self.wire, request, model=self._model, stream=False, memo=self._own.memo
+        ).offer
+
+    @property
+    def provider(self) -> str:
+        """The wire and the server, as replies name them."""
+        return self._provider
+
     async def aclose(self) -> None:
         await self._transport.aclose()
 
@@ -681,6 +696,14 @@ class FallbackClient(PlanningClient):
                 if isinstance(parts, AsyncGenerator):
                     await parts.aclose()
         raise self._all(failures)
+
+    def offer(self, request: ChatRequest, reply: Reply) -> Offer:
+        """Return what the request offered to the client that gave this reply."""
+        answered = (reply.model, reply.provider)
+        for client in self._clients:
+            if (client.model, getattr(client, "provider", "")) == answered:
+                return offer_of(client, request, reply)
+        return offer_of(self._clients[0], request, reply)
 
     async def aclose(self) -> None:
         """Close all of them, also where one cannot be."""

@@ -88,7 +88,13 @@ from toolcrib.schema.derive.factories import Pinned
 from toolcrib.threads import MOST_LEFT_BEHIND, LeftWork, Work, cancel_requests
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected
-from toolcrib.values.context import CallScope, PolicyContext, Surroundings, ToolApproval
+from toolcrib.values.context import (
+    CallScope,
+    PolicyContext,
+    StepRunner,
+    Surroundings,
+    ToolApproval,
+)
 from toolcrib.values.decision import (
     Allow,
     ApprovalRequest,
@@ -118,6 +124,7 @@ from toolcrib.values.record import (
     Waiting,
     is_final,
 )
+from toolcrib.values.step import CallEnd, CallStep
 
 State: TypeAlias = Literal[
     "arrived", "claimed", "counted", "begun", "suspended", "unwritten", "ended"
@@ -211,7 +218,8 @@ class Call(Veiled, msgspec.Struct):
     mark: Fingerprint = ("", "", None, "")  # with which it has claimed its key
     approval: tuple[ApprovalRequest, Approve] | None = None  # with which it may begin
     answered: bool = False  # its question was, beforehand
-    late: Completed | Failed | None = None  # how its tool ended that was left behind
+    left: tuple[Work, bool] | None = None  # its tool that was left behind; was it out of time
+    late: Completed | Failed | None = None  # how that tool ended
     ended_late: bool = False
 
     async def run(
@@ -221,16 +229,12 @@ class Call(Veiled, msgspec.Struct):
 
         `task` is the one that runs, and `cancels` how often it had been asked to stop before.
         """
-        facts, body, late = self.facts, None, False
+        facts, steps = self.facts, self.scope.steps
         try:
-            outcome = await self._outcome(cancels, repairer)
-        except Suspended as suspended:
-            outcome = self._suspended(suspended)
-        except Stopped as stopped:
-            facts.notes += stopped.notes
-            outcome = self.ended(stopped.error, stopped.told)
-            body, late = stopped.body, stopped.late
-            self._keep_answered(outcome)
+            if steps is None:
+                outcome = await self._ended(cancels, repairer)
+            else:
+                outcome = await self._step(steps, cancels, repairer)
         except GeneratorExit:  # the loop is gone: nothing can be awaited any more
             self._settle(facts.failed(CallError.of(ErrorCode.CANCELLED)))
             raise
@@ -248,10 +252,11 @@ class Call(Veiled, msgspec.Struct):
         if isinstance(outcome, AlreadyCompleted):
             return await self._replay(outcome.outcome)
         try:
-            outcome = await self.finalize(outcome)
+            if self.state != "ended":
+                outcome = await self.finalize(outcome)
         finally:
-            if body is not None:
-                self._follow(body, late=late)
+            if self.left is not None:
+                self._follow(*self.left)
         if task is not None and task.cancelling() > cancels:
             raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
         return outcome
@@ -334,6 +339,74 @@ class Call(Veiled, msgspec.Struct):
             if slot:
                 setup.limiter.leave()
         return self._checked(plan, value)
+
+    async def _ended(self, cancels: int, repairer: Repairer | None) -> Outcome | AlreadyCompleted:
+        """Return the outcome that is to be told of, also where the call was stopped on its way."""
+        try:
+            return await self._outcome(cancels, repairer)
+        except Suspended as suspended:
+            return self._suspended(suspended)
+        except Stopped as stopped:
+            self.facts.notes += stopped.notes
+            outcome = self.ended(stopped.error, stopped.told)
+            self.left = None if stopped.body is None else (stopped.body, stopped.late)
+            self._keep_answered(outcome)
+            return outcome
+
+    async def _step(
+        self, steps: StepRunner, cancels: int, repairer: Repairer | None
+    ) -> Outcome | AlreadyCompleted:
+        """Take the call to its outcome as a step of its run, or return what is kept of that.
+
+        The end of a call that began is kept before anybody is told of it: nobody else knows what the
+        model is to see. One that did not begin is told of first: its step may be done again.
+        """
+        done: list[Outcome | AlreadyCompleted] = []
+
+        async def work() -> CallStep:
+            outcome = await self._ended(cancels, repairer)
+            end: CallEnd = "kept" if self.state in ("begun", "unwritten") else "known"
+            if end == "known" and not isinstance(outcome, AlreadyCompleted):
+                outcome, end = await self.finalize(outcome), "told"
+            done.append(outcome)
+            return self._kept(outcome, end)
+
+        step = await steps.run(f"call {self.facts.hydrated.call.id}", work, CallStep)
+        return done[0] if done else self._taken_up(step)
+
+    def _kept(self, outcome: Outcome | AlreadyCompleted, end: CallEnd) -> CallStep:
+        ended = outcome.outcome if isinstance(outcome, AlreadyCompleted) else outcome
+        tally, asked = self.scope.tally, ended.record.approval_id
+        return CallStep.of(
+            ended,
+            self.value_json,
+            end=end,
+            elapsed=tally.elapsed,
+            tainted=tally.tainted,
+            approved=tuple(given for given in tally.approved if given.id == asked),
+        )
+
+    def _taken_up(self, step: CallStep) -> Outcome | AlreadyCompleted:
+        """Return the outcome that a step has kept, and count its share: what a call has spent that did
+        not begin is that of an agent's run within it, which waits."""
+        scope, record, outcome = self.scope, step.record, step.outcome
+        scope.tally.take_up(step.elapsed, step.approved)
+        if step.tainted:
+            taint(scope.tally)
+        if step.end == "told" or isinstance(outcome, Waiting):
+            if record.spent is not None and scope.account is not None:
+                scope.account.count_again(record.id, record.spent)
+            self.state = NEXT[self.state]["end"]
+            if scope.observer is not None:
+                scope.observer.finished(outcome)
+            return outcome
+        if step.end == "kept":
+            if record.seconds is not None:
+                scope.tally.settle(record.name, record.seconds)
+            with suppress(Stopped):  # its tool is another one by now
+                if self._claim(self._plan(self.facts.hydrated)[0]) is None:
+                    self.state = NEXT["arrived"]["find unwritten"]
+        return AlreadyCompleted(outcome)
 
     def _suspended(self, suspended: Suspended) -> Waiting:
         """Wait for what the tool asks. The call is counted, and the run approved, when it goes on: both
@@ -469,7 +542,8 @@ class Call(Veiled, msgspec.Struct):
             self._settle(outcome)
             recorded = Recorded(outcome, None)
         stands = msgspec.structs.replace(recorded.outcome, replayed=True)
-        return await self._tell(stands, recorded.record, recorded.trouble)
+        told = recorded.record if scope.steps is None else None  # they were, where it ran
+        return await self._tell(stands, told, recorded.trouble)
 
     def _settle(self, outcome: Outcome, *, stands: Outcome | None = None) -> None:
         """Do the part of `finalize` that awaits nothing: cache, taint, tally and policies.
@@ -594,7 +668,7 @@ class Call(Veiled, msgspec.Struct):
             trouble.check()
         return outcome
 
-    def _follow(self, body: Work, *, late: bool) -> None:
+    def _follow(self, body: Work, late: bool) -> None:
         """Have it recorded how a tool ended that was left behind, when it has. `late` says that it was
         out of time; else its caller was cancelled."""
         loop = asyncio.get_running_loop()

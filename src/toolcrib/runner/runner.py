@@ -51,7 +51,7 @@ from toolcrib.values.context import CallScope, PolicyContext, RunTally
 from toolcrib.values.decision import ANONYMOUS, Approver, Caller, Deny, KeepingApprover, OuterCall
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.message import Offer, Plan
-from toolcrib.values.record import CallError, Origin, Outcome, Sink, prompt_of
+from toolcrib.values.record import CallError, Ledger, Origin, Outcome, Sink, prompt_of
 from toolcrib.values.run import RunRecord
 from toolcrib.values.typed import check_each, check_type
 
@@ -170,6 +170,18 @@ class ToolRunner:
     def on_exception(self) -> ExceptionHook:
         """Gives its hook, if it has one, what an author's code raised, and raises nothing."""
         return self._setup.reporter.debug
+
+    @property
+    def makes_arguments(self) -> bool:
+        """Whether a call may come to other arguments when it is hydrated again: by a repairer, or by a
+        default factory of its tool."""
+        factories = any(entry.tool.has_factories for entry in self.catalog.entries)
+        return self._repairer is not None or factories
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The sink that keeps calls from running twice, if there is one."""
+        return self._setup.write_ahead.ledger
 
     @property
     def catalog(self) -> Catalog:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, Final, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ from toolcrib.values.record import (
 )
 from toolcrib.values.typed import Checked
 
+T = TypeVar("T")
 ROUNDING: Final = 1 + 1e-9
 """What a limit of a cost is multiplied by: three times 0.1 is not more than 0.3."""
 
@@ -140,6 +141,12 @@ class RunTally(Veiled, msgspec.Struct):
         """Count a call that is over, after `seconds`."""
         self.seconds_per_tool[tool] = self.seconds_per_tool.get(tool, 0.0) + seconds
 
+    def take_up(self, elapsed: float, approved: Iterable[ToolApproval] = ()) -> None:
+        """Count what another process did of the run: the seconds that it had taken by then, and what
+        was approved for all of it."""
+        self.started = min(self.started, time.monotonic() - elapsed)
+        self.approved += tuple(given for given in approved if given not in self.approved)
+
     @property
     def elapsed(self) -> float:
         """Seconds since the run began."""
@@ -179,6 +186,19 @@ class Account(Protocol):
         ...
 
 
+class StepRunner(Protocol):
+    """Keeps what the steps of a run give: each is done once, whichever process goes on with the run."""
+
+    async def run(self, name: str, work: Callable[[], Awaitable[T]], type: Any) -> T:  # noqa: A002
+        """Return what `work` gives, kept as JSON of `type` (as msgspec writes and reads it); where an
+        earlier attempt at this run has kept that, do no work and return what it gave.
+
+        Steps are known by their order and their names. What `work` raises is raised, and not kept.
+        Where there is nothing to keep it in, the work is done.
+        """
+        ...
+
+
 class CallScope(msgspec.Struct, frozen=True):
     """Holds what a run adds to its calls: a tally, a watcher, and approvers' answers given beforehand.
 
@@ -187,7 +207,8 @@ class CallScope(msgspec.Struct, frozen=True):
     call, `choice` why its tools were on offer, and `attachments` the long texts that the two refer to.
     `counted` says how often each call was made, by its key: the tally counts it once. `approver` is
     asked in place of the runner's own. `suspended` has, by call id, the calls whose tools have begun
-    and go on. Agents that are tools spend from `account`; the run itself is `within` these calls.
+    and go on. Agents that are tools spend from `account`; the run itself is `within` these calls. With
+    `steps` each call is a step.
     """
 
     tally: RunTally
@@ -202,6 +223,7 @@ class CallScope(msgspec.Struct, frozen=True):
     suspended: Mapping[str, SuspendedCall] = {}
     account: Account | None = None
     within: tuple[OuterCall, ...] = ()
+    steps: StepRunner | None = None
 
     def asked_about(self, call_id: str) -> Iterator[tuple[str, ApprovalRequest]]:
         """Yield what somebody was asked about a call of this run, with whatever arguments, by the ids
