@@ -26,7 +26,7 @@ from toolcrib.agent.loop import AgentLabel, Listener, OutputType, Run, RunTerms
 from toolcrib.agent.picking import AgentPicking, OpenToolbox, Toolbox
 from toolcrib.agent.stream import RunStream
 from toolcrib.clients import client_for
-from toolcrib.errors import ErrorCode, SourceError, ToolcribError
+from toolcrib.errors import AnswerError, ErrorCode, SourceError, ToolcribError
 from toolcrib.pick import PickOptions
 from toolcrib.runner import ToolRunner, is_tainted_here
 from toolcrib.tools import Catalog, Tool, Tools
@@ -532,6 +532,16 @@ class Agent:
             state_key=self._state_key,
             durability=self._durability if durability is None else durability,
         )
+
+    def output_of(self, text: str) -> Any:
+        """Return what the text of a completed run is as `output`. Raises AnswerError where the code of
+        `output` fails, or refuses the text now."""
+        if self._output is None:
+            return text
+        found, complaint = self._output.read(text, hook=self.runner.on_exception)
+        if complaint is not None:
+            raise AnswerError("the answer of this run is not of the type of `output`, as it is now")
+        return found
 
     @property
     def signs(self) -> bool:

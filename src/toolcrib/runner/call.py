@@ -165,6 +165,9 @@ _EVICTED = "This call has run before, and its result is no longer kept. It was n
 _BROKEN_OFF = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN, "The call was broken off by an error beside its tool."
 )
+_CUT = CallError.of(
+    ErrorCode.OUTCOME_UNKNOWN, "The call was cut while it ran: what it did is not known."
+)
 _WAITS_WITHIN = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN,
     "This call has begun with that answer, and waits for another one. It was not begun again.",
@@ -243,7 +246,7 @@ class Call(Veiled, msgspec.Struct):
             raise failed.raised from None
         except BaseException as raised:
             asked = cancel_requests() > cancels or isinstance(raised, KeyboardInterrupt)
-            error = CallError.of(ErrorCode.CANCELLED) if asked else _BROKEN_OFF
+            error = self._cut() if asked else _BROKEN_OFF
             leaves = raised if asked else as_failure(raised)
             await record_end(self.finalize(self.ended(error)), leaves, cancels)
             if leaves is not raised:
@@ -339,6 +342,12 @@ class Call(Veiled, msgspec.Struct):
             if slot:
                 setup.limiter.leave()
         return self._checked(plan, value)
+
+    def _cut(self) -> CallError:
+        """Return the error of a call that is cancelled: where another process may go on with its run,
+        nothing is said for good of one that has begun."""
+        kept = self.scope.steps is not None and self.state == "begun"
+        return _CUT if kept else CallError.of(ErrorCode.CANCELLED)
 
     async def _ended(self, cancels: int, repairer: Repairer | None) -> Outcome | AlreadyCompleted:
         """Return the outcome that is to be told of, also where the call was stopped on its way."""

@@ -45,7 +45,7 @@ T = TypeVar("T")
 _log = logging.getLogger("toolcrib.storage")
 Row: TypeAlias = Mapping[str, Any]
 PATIENCE = 10.0  # seconds to wait for another connection's lock
-_PRAGMAS = ("synchronous=FULL", "fullfsync=ON", "foreign_keys=ON")
+PRAGMAS = ("synchronous=FULL", "fullfsync=ON", "foreign_keys=ON")
 _OPTIONS = frozenset(  # what Python's driver takes; it leaves out all others, `mode=ro` too
     ("timeout", "detect_types", "isolation_level", "check_same_thread", "cached_statements")
 )
@@ -235,7 +235,7 @@ def _make_file(
 def _set_pragmas(connection: Any, _record: object) -> None:
     connection.isolation_level = None  # the driver would begin by itself, and later than we do
     cursor = connection.cursor()
-    for pragma in (f"busy_timeout={PATIENCE * 1000:.0f}", *_PRAGMAS):
+    for pragma in (f"busy_timeout={PATIENCE * 1000:.0f}", *PRAGMAS):
         cursor.execute(f"PRAGMA {pragma}")
     _switch_to_wal(cursor, time.monotonic() + PATIENCE)
     cursor.close()
@@ -365,6 +365,36 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             kept_at DOUBLE PRECISION NOT NULL,
             expires_at DOUBLE PRECISION NOT NULL,
             PRIMARY KEY (owner, thread)
+        )""",
+    ),
+    (
+        """CREATE TABLE durable_runs (
+            id TEXT PRIMARY KEY,
+            agent TEXT NOT NULL,
+            caller TEXT NOT NULL,
+            status TEXT NOT NULL,
+            segment INTEGER NOT NULL,
+            state TEXT NOT NULL,
+            answers TEXT NOT NULL,
+            text TEXT NOT NULL,
+            reason TEXT NOT NULL,
+            worker TEXT NOT NULL,
+            created_at DOUBLE PRECISION NOT NULL,
+            updated_at DOUBLE PRECISION NOT NULL
+        )""",
+        "CREATE INDEX durable_runs_by_status ON durable_runs (status, updated_at)",
+        """CREATE TABLE durable_questions (
+            id TEXT PRIMARY KEY,
+            run_id TEXT NOT NULL,
+            request TEXT NOT NULL,
+            expires_at DOUBLE PRECISION NOT NULL,
+            answer TEXT
+        )""",
+        "CREATE INDEX durable_questions_by_run ON durable_questions (run_id)",
+        """CREATE TABLE durable_workers (
+            id TEXT PRIMARY KEY,
+            process TEXT NOT NULL,
+            beat_at DOUBLE PRECISION NOT NULL
         )""",
     ),
 )

@@ -1,0 +1,396 @@
+"""Runs that outlive their process: `DurableAgents` begins them, answers them, and does their work.
+
+Rule: whoever begins, asks or answers only writes to the store, and may be any process; a worker does
+what is written there. A run that waits is a row: it holds no worker and no place in the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import msgspec
+
+from toolcrib.agent import Agent
+from toolcrib.approvals import answer_later
+from toolcrib.audit import AuditLog
+from toolcrib.closing import Closing
+from toolcrib.durable.engine import Engine, KeptStep, Steps
+from toolcrib.durable.store import STATUSES, UNDER_WAY, Ended, RunStore, StoredRun, StoredStatus
+from toolcrib.errors import ErrorCode, ToolcribError
+from toolcrib.processes import has_ended, this_process
+from toolcrib.storage import UnreachableError
+from toolcrib.values.decision import ANONYMOUS, Answer, ApprovalRequest, Caller
+from toolcrib.values.message import Message
+from toolcrib.values.record import CallError, Ledger, ToolInvocationRecord
+from toolcrib.values.run import (
+    ApprovalRequested,
+    Done,
+    Event,
+    ReplyFinished,
+    RunResult,
+    RunState,
+    TextDelta,
+    ToolCallFinished,
+)
+from toolcrib.values.step import CallStep, ReplyStep
+from toolcrib.values.typed import check_type
+
+_LOOK = 0.2  # seconds between two looks at the store
+_BEAT = 2.0  # seconds in which a worker says that it lives
+LEASE = 30.0
+"""Seconds after which a worker that said nothing is taken for dead, if its process cannot be seen."""
+GRACE = 30.0
+"""Seconds in which the steps under way may end when a worker stops."""
+_RESUMABLE = ("waiting", "failed", "limited", "cancelled")
+RESOLVED = "resolved"
+"""The note on a call of which nobody knew whether it was done, until somebody said so."""
+_log = logging.getLogger("toolcrib.durable")
+
+
+class DurableAgents(Closing):
+    """Agents whose runs are kept in a database: `DurableAgents("sqlite:///runs.db", {"shop": agent})`.
+
+    `async with` does their work in this process, at most `slots` runs at a time, next to the other
+    processes that work on the same database; without it, runs are only begun, watched and answered.
+    Each agent needs a `state_key`, the same in all processes. What an agent lacks is given to it: a log
+    in the same database, where its runner has no ledger, and an approver that lets calls wait. A worker
+    that said nothing for `lease` seconds is taken for dead. Raises ToolcribError for an agent without a
+    key, MissingExtraError without DBOS.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        agents: Mapping[str, Agent],
+        *,
+        slots: int = 8,
+        lease: float = LEASE,
+    ) -> None:
+        check_type("url", url, str, 'a text, such as "sqlite:///runs.db"')
+        for name, agent in agents.items():
+            check_type(f"agents[{name!r}]", agent, Agent, "an Agent")
+            if not agent.signs:
+                raise ToolcribError(f"agent '{name}' needs a state_key: its runs are saved signed")
+        if slots < 1 or not lease > 0:
+            raise ToolcribError("slots= is at least 1, and lease= a number of seconds above 0")
+        self._worker = f"worker_{os.urandom(8).hex()}"
+        self._store = RunStore(url)
+        self._engine = Engine(url, self._worker, slots)
+        self._steps = Steps()
+        self._log = AuditLog(url)
+        self._agents = {name: self._kept(agent) for name, agent in agents.items()}
+        self._lease = lease
+        self._serving: asyncio.Task[None] | None = None
+        self._tasks: dict[str, asyncio.Task[Any]] = {}  # of the runs that are worked on here
+        self._cancelled: set[str] = set()
+
+    def _kept(self, agent: Agent) -> Agent:
+        runner = agent.runner
+        if runner.ledger is None:
+            runner = runner.with_sinks(self._log)
+        if runner.approver is None:
+            runner = runner.with_approver(answer_later)
+        return agent.replace(tools=runner, durability=self._steps)
+
+    # What any process does.
+
+    async def start(
+        self,
+        agent: str,
+        prompt: str,
+        *,
+        caller: Caller = ANONYMOUS,
+        history: Sequence[Message] = (),
+        run_id: str = "",
+    ) -> str:
+        """Begin a run, and return its id at once; a worker does the rest.
+
+        With a `run_id` the run is begun once, however often it is asked for. Raises ToolcribError for
+        an agent that is not here.
+        """
+        state = self._agent(agent).prepare(prompt, history=history, caller=caller, run_id=run_id)
+        await self._store.add(agent, caller.id, state)
+        return state.run_id
+
+    async def result(self, run_id: str) -> RunResult:
+        """Return how a run ended, or that it waits, as soon as it does. Raises ToolcribError for a run
+        that is unknown, and for one that failed, with why."""
+        while True:
+            run = await self._store.run(run_id)
+            if run.status == "failed":
+                raise ToolcribError(f"run {run_id} failed: {run.reason}")
+            if run.status not in UNDER_WAY:
+                return self._result(run)
+            await asyncio.sleep(_LOOK)
+
+    async def events(self, run_id: str) -> AsyncIterator[Event]:
+        """Yield what happened in a run, and then what happens, each thing once, until it is over or
+        waits: texts, the ends of replies and calls, questions, and `Done` last.
+
+        Raises ToolcribError for a run that is unknown.
+        """
+        seen: set[object] = set()
+        while True:
+            run = await self._store.run(run_id)
+            for segment in range(run.segment + 1):
+                if run.status == "queued" and segment == run.segment:
+                    continue  # nothing of it has begun
+                for step in await self._engine.steps(run_id, segment):
+                    if (segment, step.at) not in seen:
+                        seen.add((segment, step.at))
+                        for event in _events_of(step, seen):
+                            yield event
+            if run.status not in UNDER_WAY:
+                yield Done(self._result(run))
+                return
+            await asyncio.sleep(_LOOK)
+
+    async def pending(self) -> Sequence[ApprovalRequest]:
+        """Return the questions of all runs that nobody has answered, next to lapse first."""
+        return await self._store.pending()
+
+    async def answer(self, request_id: str, answer: Answer) -> str:
+        """Answer a question, for good; its run goes on. Return the id of the run.
+
+        Raises ApprovalError if it is unknown (`unknown_approval`), answered (`already_used`) or lapsed
+        (`approval_expired`), or if this is no answer.
+        """
+        return await self._store.answer(request_id, answer)
+
+    async def list(self, status: StoredStatus | None = None) -> Sequence[StoredRun]:
+        """Return the runs, all or those of one status, oldest first."""
+        return await self._store.runs(STATUSES if status is None else (status,))
+
+    async def show(self, run_id: str) -> StoredRun:
+        """Return a run. Raises ToolcribError where there is none of that id."""
+        return await self._store.run(run_id)
+
+    async def cancel(self, run_id: str) -> None:
+        """Cancel a run, wherever it is. Raises ToolcribError where it is unknown, or over."""
+        if not await self._store.cancel(run_id):
+            run = await self._store.run(run_id)
+            raise ToolcribError(f"run {run_id} is over: it is {run.status}")
+
+    async def resume(self, run_id: str) -> None:
+        """Let a run go on that failed, was cancelled or limited, or waits. Raises ToolcribError for
+        one that is over, or under way."""
+        run = await self._store.run(run_id)
+        if run.status not in _RESUMABLE or not await self._store.again(run):
+            raise ToolcribError(f"run {run_id} cannot be resumed: it is {run.status}")
+
+    async def unknown_calls(self, run_id: str) -> Sequence[ToolInvocationRecord]:
+        """Return the calls of a run of which nobody knows whether they were done."""
+        run = await self._store.run(run_id)
+        records = RunState.from_json(run.state).records
+        asked = [record for record in records if _is_unknown(record)]
+        ledger = self._ledger(run)
+        known = [await ledger.find(record) or record for record in asked]
+        return [record for record in known if _is_unknown(record)]
+
+    async def resolve(self, run_id: str, call_id: str, *, happened: bool, by: str) -> None:
+        """Write down a person's word for it that a call was done, or was not, of which nobody knew.
+
+        Raises ToolcribError where there is no such call, SourceError where it cannot be written.
+        """
+        check_type("by", by, str, "the name of who says so")
+        calls = {record.id: record for record in await self.unknown_calls(run_id)}
+        if call_id not in calls or not by.strip():
+            raise ToolcribError(
+                f"run {run_id} has no call {call_id!r} of which nobody knows, or nobody says so"
+            )
+        known, now = calls[call_id], time.time()
+        said = "It was done" if happened else "It was not done"
+        told = msgspec.structs.replace(
+            known,
+            status="completed" if happened else "failed",
+            error=None if happened else CallError.of(ErrorCode.CANCELLED, f"{said}, says {by}."),
+            notes=(*known.notes, RESOLVED),
+            approved_by=by,
+            ended_at=now,
+        )
+        stands = await _written(self._ledger(await self._store.run(run_id)), told)
+        if stands is not None and stands != told:
+            raise ToolcribError(f"call {call_id} has ended meanwhile: it is {stands.status}")
+
+    # What a worker does.
+
+    async def __aenter__(self) -> Self:
+        await self._store.open()
+        await self._store.beat(self._worker, this_process())
+        await self._engine.open(self._work)
+        self._serving = asyncio.create_task(self._serve())
+        return self
+
+    async def stop(self, grace: float = GRACE) -> bool:
+        """Stop to work: no step begins any more, and those under way may end within `grace` seconds.
+        Return whether all of them have; others go on with the runs, and of a call that was cut they
+        know that nobody knows what it did."""
+        self._steps.stopping = True
+        until = time.monotonic() + grace
+        while self._steps.active and time.monotonic() < until:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        whole = self._steps.active == 0
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.wait([self._serving])
+            self._serving = None
+            await self._engine.take_over([self._worker])
+            await self._store.leave(self._worker)
+        await self._engine.aclose()
+        return whole
+
+    async def aclose(self) -> None:
+        """Stop to work, if this process does, and close what is open."""
+        await self.stop()
+        await self._log.aclose()
+        await self._store.aclose()
+
+    async def _serve(self) -> None:
+        """Look, again and again, at what the store has for a worker."""
+        beat = 0.0
+        while True:
+            try:
+                for run_id, segment in await self._store.queued():
+                    await self._engine.give(run_id, segment)
+                    await self._store.given(run_id, segment, self._worker)
+                await self._stop_cancelled()
+                if time.monotonic() - beat >= _BEAT:
+                    beat = time.monotonic()
+                    await self._look_after_others()
+            except Exception as error:  # noqa: BLE001  the database may be there again soon
+                _log.warning("the store of durable runs cannot be used: %s", error)
+            await asyncio.sleep(_LOOK)
+
+    async def _look_after_others(self) -> None:
+        await self._store.beat(self._worker, this_process())
+        await self._store.lapsed()
+        dead = await self._store.dead(self._worker, self._lease, has_ended)
+        if dead:
+            await self._engine.take_over(dead)
+        for worker in dead:
+            await self._store.leave(worker)
+
+    async def _stop_cancelled(self) -> None:
+        if not self._tasks:
+            return
+        for run_id in await self._store.cancelled(self._tasks):
+            task = self._tasks.get(run_id)
+            if task is not None and run_id not in self._cancelled:
+                self._cancelled.add(run_id)
+                task.cancel()
+
+    async def _work(self, run_id: str, segment: int) -> None:
+        """Do one segment of a run, from what the store has to what it will have."""
+        run = await self._store.begin(run_id, segment, self._worker)
+        task = asyncio.current_task()
+        if run is None or task is None:
+            return
+        self._tasks[run_id] = task
+        try:
+            await self._end(run, await self._ended(run))
+        except asyncio.CancelledError:
+            if run_id not in self._cancelled:
+                raise
+        finally:
+            del self._tasks[run_id]
+            self._cancelled.discard(run_id)
+
+    async def _end(self, run: StoredRun, ended: Ended) -> None:
+        """Write how a segment ended, as soon as the database can be used."""
+        while True:
+            try:
+                await self._store.end(run, self._worker, ended)
+            except UnreachableError as error:
+                _log.warning("how run %s ended cannot be written: %s", run.id, error)
+                await asyncio.sleep(_LOOK)
+            else:
+                return
+
+    async def _ended(self, run: StoredRun) -> Ended:
+        """Return how a segment ends. What fails while the worker stops is no end: others go on."""
+        last: list[RunResult] = []
+
+        def heard(event: Event) -> None:
+            if isinstance(event, Done):
+                last.append(event.result)
+
+        try:
+            agent = self._agent(run.agent)
+            state = RunState.from_json(run.state)
+            result = await agent.start_again(state, heard, run.given)
+        except Exception as error:  # noqa: BLE001  whatever ends a run is in the store
+            if self._steps.stopping:
+                await asyncio.get_running_loop().create_future()
+            known = f": {error}" if isinstance(error, ToolcribError) else ""
+            reason = f"{type(error).__name__}{known}"
+            return Ended("failed", last[-1].state if last else None, reason=reason)
+        status: StoredStatus = result.status
+        return Ended(status, result.state, result.text, result.limit or "")
+
+    def _agent(self, name: str) -> Agent:
+        agent = self._agents.get(name)
+        if agent is None:
+            raise ToolcribError(f"there is no agent '{name}' here: {', '.join(self._agents)}")
+        return agent
+
+    def _ledger(self, run: StoredRun) -> Ledger:
+        known = self._agents.get(run.agent)
+        found = None if known is None else known.runner.ledger
+        return self._log if found is None else found
+
+    def _result(self, run: StoredRun) -> RunResult:
+        state = RunState.from_json(run.state)
+        agent = self._agents.get(run.agent)
+        output: Any = run.text
+        if agent is not None and run.status == "completed":
+            output = agent.output_of(run.text)
+        status: Any = run.status  # a run's own, where none is under way
+        return RunResult(
+            status=status,
+            text=run.text,
+            output=output,
+            messages=state.messages,
+            usage=state.usage,
+            records=state.records,
+            pending=state.pending if status == "waiting" else (),
+            state=state,
+            limit=run.reason if status == "limited" else None,
+        )
+
+
+def _is_unknown(record: ToolInvocationRecord) -> bool:
+    if record.status == "started":
+        return True
+    return record.error is not None and record.error.code is ErrorCode.OUTCOME_UNKNOWN
+
+
+async def _written(ledger: Ledger, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
+    pending = ledger.write(record)
+    return None if pending is None else await pending
+
+
+def _events_of(step: KeptStep, seen: set[object]) -> Iterator[Event]:
+    """Yield what happened in a step. A question is told once, however often its run waits."""
+    kind = step.name.partition(" ")[0]
+    if kind == "reply":
+        reply = msgspec.json.decode(step.text, type=ReplyStep).reply
+        if reply.text:
+            yield TextDelta(reply.text)
+        turn = int(step.name.partition(" ")[2])
+        yield ReplyFinished(turn, reply.finish, reply.usage, reply.model, reply.provider)
+    elif kind == "call":
+        kept = msgspec.json.decode(step.text, type=CallStep)
+        asked: Iterable[ApprovalRequest] = (
+            () if kept.request is None else (kept.request, *kept.others)
+        )
+        for request in asked:
+            if request.id not in seen:
+                seen.add(request.id)
+                yield ApprovalRequested(request)
+        if kept.request is None:
+            yield ToolCallFinished(kept.record)

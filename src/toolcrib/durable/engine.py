@@ -1,0 +1,263 @@
+"""DBOS as the engine of durable runs: a queue of segments, and the steps of each, in one database.
+
+Rule: what DBOS keeps is JSON, exceptions included: nothing in its tables is ever unpickled. SQLite is
+opened in WAL mode with `synchronous=FULL`, as all of toolcrib's databases are.
+
+A process has one DBOS. Its workflows run in the event loop in which it was opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from toolcrib.errors import MissingExtraError, ToolcribError
+from toolcrib.storage import database
+
+if TYPE_CHECKING:
+    import sqlalchemy
+
+T = TypeVar("T")
+Work = Callable[[str, int], Awaitable[None]]
+"""Does one segment of a run, by the run's id and the segment's number."""
+
+QUEUE = "toolcrib"
+_WORKFLOW = "toolcrib_segment"
+_APPLICATION = "toolcrib"
+_VERSION = (
+    "1"  # of how a segment takes its steps: another version of an application goes on with them
+)
+_POLL = 0.1  # seconds between two looks at the queue
+_STEP, _ERROR = '{"step":', '{"error":'
+_SEGMENT: ContextVar[bool] = ContextVar("toolcrib_segment", default=False)
+
+
+@cache
+def dbos() -> Any:
+    """Return the library. Raises MissingExtraError without it."""
+    try:
+        return import_module("dbos")
+    except ImportError:
+        raise MissingExtraError("durable", "a durable run") from None
+
+
+class Kept(str):
+    """The JSON of what a step gave."""
+
+    __slots__ = ()
+
+
+class JsonSerializer:
+    """How DBOS writes what it keeps. A step's JSON stands in it as it is."""
+
+    def name(self) -> str:
+        return "toolcrib_json"
+
+    def serialize(self, data: Any) -> str:
+        if isinstance(data, Kept):
+            return f"{_STEP}{data}}}"
+        if isinstance(data, BaseException):
+            told = {"kind": type(data).__name__, "message": str(data)}
+            return f"{_ERROR}{json.dumps(told)}}}"
+        return json.dumps(data)
+
+    def deserialize(self, serialized_data: str) -> Any:
+        if serialized_data.startswith(_STEP):
+            return Kept(serialized_data[len(_STEP) : -1])
+        if serialized_data.startswith(_ERROR):
+            told = json.loads(serialized_data)["error"]
+            return ToolcribError(f"{told['kind']}: {told['message']}")
+        return json.loads(serialized_data)
+
+
+class _NotKept(BaseException):
+    """Carries what the work of a step raised past DBOS, which would keep it."""
+
+    def __init__(self, raised: Exception) -> None:
+        super().__init__()
+        self.raised = raised
+
+
+class Steps:
+    """The `StepRunner` of all durable runs of a process. Once it is `stopping` no step begins: a run
+    stands still before its next one, and another process goes on with it."""
+
+    def __init__(self) -> None:
+        self.stopping = False
+        self.active = 0
+
+    async def run(self, name: str, work: Callable[[], Awaitable[T]], type: Any) -> T:  # noqa: A002
+        if not _SEGMENT.get():
+            return await work()
+        if self.stopping:
+            await asyncio.get_running_loop().create_future()
+        made: list[T] = []
+
+        async def step() -> Kept:
+            within = _SEGMENT.set(False)
+            try:
+                made.append(await work())
+            except Exception as raised:  # noqa: BLE001  raised again below
+                raise _NotKept(raised) from None
+            finally:
+                _SEGMENT.reset(within)
+            return Kept(msgspec.json.encode(made[0]).decode())
+
+        self.active += 1
+        try:
+            kept = await dbos().DBOS.run_step_async({"name": name}, step)
+        except _NotKept as carried:
+            raise carried.raised from None
+        finally:
+            self.active -= 1
+        if made:
+            return made[0]
+        decoded: T = msgspec.json.decode(kept.encode(), type=type)
+        return decoded
+
+
+class KeptStep(NamedTuple):
+    """A step as it was kept: its place, its name, its JSON."""
+
+    at: int
+    name: str
+    text: bytes
+
+
+class Engine:
+    """Runs the segments of one process, or only reads of them: `open` it to work.
+
+    At most `slots` segments run at a time. Raises MissingExtraError without DBOS.
+    """
+
+    def __init__(self, url: str, worker: str, slots: int) -> None:
+        dbos()
+        self._url, self._worker, self._slots = url, worker, slots
+        self._database: sqlalchemy.Engine | None = None
+        self._client: Any = None
+
+    async def open(self, work: Work) -> None:
+        """Begin to work in the running event loop. Raises ToolcribError where another one does here."""
+        library = dbos()
+        if _working:
+            raise ToolcribError("durable agents work in this process already: one engine has all")
+        _working.append(work)
+        try:
+            _register()
+            library.DBOS(
+                config={
+                    "name": _APPLICATION,
+                    "application_version": _VERSION,
+                    "executor_id": self._worker,
+                    "system_database_engine": self._opened(),
+                    "serializer": JsonSerializer(),
+                    "use_listen_notify": False,
+                    "log_level": "ERROR",
+                }
+            )
+            library.DBOS.launch()
+            options = {"worker_concurrency": self._slots, "polling_interval_sec": _POLL}
+            await library.DBOS.register_queue_async(QUEUE, **options, on_conflict="always_update")
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def give(self, run_id: str, segment: int) -> None:
+        """Put a segment into the queue, once, however often it is given."""
+        options = {
+            "workflow_name": _WORKFLOW,
+            "queue_name": QUEUE,
+            "workflow_id": f"{run_id}:{segment}",
+            "app_version": _VERSION,
+        }
+        await dbos().DBOS.enqueue_workflow_with_options_async(options, run_id, segment)
+
+    async def take_over(self, workers: Iterable[str]) -> None:
+        """Put what these workers have begun, and will not end, into the queue again."""
+        recover = dbos().DBOS._recover_pending_workflows  # noqa: SLF001  DBOS has no other door
+        await asyncio.to_thread(recover, list(workers))
+
+    async def steps(self, run_id: str, segment: int) -> list[KeptStep]:
+        """Return the steps of a segment that are kept, in their order."""
+        listed = await asyncio.to_thread(self._steps, f"{run_id}:{segment}")
+        return [
+            KeptStep(step["function_id"], step["function_name"], step["output"].encode())
+            for step in listed
+            if isinstance(step["output"], Kept)
+        ]
+
+    def _steps(self, workflow: str) -> list[Any]:
+        library = dbos()
+        engine = self._opened()
+        if self._client is None:
+            self._client = library.DBOSClient(
+                system_database_engine=engine, serializer=JsonSerializer(), lazy=True
+            )
+        found: list[Any] = self._client.list_workflow_steps(workflow)
+        return found
+
+    async def aclose(self) -> None:
+        """Stop to work: nothing is taken from the queue any more."""
+        if _working:
+            await asyncio.to_thread(dbos().DBOS.destroy)
+            _working.clear()
+            # DBOS had put its own in the place of the loop's, and has closed it
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
+        if self._client is not None:
+            self._client.destroy()
+            self._client = None
+        if self._database is not None:
+            self._database.dispose()
+            self._database = None
+
+    def _opened(self) -> sqlalchemy.Engine:
+        if self._database is None:
+            self._database = _engine_of(self._url)
+        return self._database
+
+
+_working: list[Work] = []  # what a segment is done by here: none, or one
+
+
+@cache
+def _register() -> None:
+    library = dbos()
+
+    async def segment(run_id: str, number: int) -> None:
+        within = _SEGMENT.set(True)
+        try:
+            await _working[0](run_id, number)
+        finally:
+            _SEGMENT.reset(within)
+
+    library.DBOS.workflow(name=_WORKFLOW, max_recovery_attempts=None)(segment)
+
+
+def _engine_of(url: str) -> sqlalchemy.Engine:
+    """Return an engine as DBOS needs it: on SQLite the driver begins transactions itself."""
+    sa = database.sqlalchemy()
+    parsed = sa.engine.make_url(url)
+    if parsed.get_backend_name() != "sqlite":
+        made: sqlalchemy.Engine = sa.create_engine(parsed, pool_pre_ping=True, pool_size=20)
+        return made
+    waits = {"timeout": database.PATIENCE}
+    made = sa.create_engine(parsed, connect_args=waits, pool_size=20)
+    sa.event.listen(made, "connect", _set_pragmas)
+    return made
+
+
+def _set_pragmas(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = "IMMEDIATE"
+    with contextlib.closing(connection.cursor()) as cursor:
+        for pragma in database.PRAGMAS:
+            cursor.execute(f"PRAGMA {pragma}")

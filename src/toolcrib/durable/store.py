@@ -1,0 +1,268 @@
+"""What is known of durable runs, in a database: where each one is, what it asks, and who works.
+
+Rule: a run is one row, and each of its segments begins with what the row has: a signed state, and the
+answers to what that asks. The end of a segment is written once, by whoever is first; it takes up the
+answers that came meanwhile. So an answer is used once, whoever gives it, and none is lost: what a
+worker has not begun is `queued`, and is found again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeAlias, get_args
+
+import msgspec
+
+from toolcrib.errors import ApprovalError, ErrorCode, SourceError, ToolcribError
+from toolcrib.runner.approval import checked_answer
+from toolcrib.storage import SqlDatabase, Transaction
+from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
+from toolcrib.values.run import RunState
+
+StoredStatus: TypeAlias = Literal[
+    "queued", "running", "waiting", "completed", "limited", "failed", "cancelled"
+]
+STATUSES: tuple[StoredStatus, ...] = get_args(StoredStatus)
+UNDER_WAY = ("queued", "running")
+
+_ANSWERS = msgspec.json.Decoder(dict[str, Approve | Refuse])
+_ANSWER: msgspec.json.Decoder[Approve | Refuse] = msgspec.json.Decoder(Approve | Refuse)
+_REQUEST = msgspec.json.Decoder(ApprovalRequest)
+_ROW = "id, agent, caller, status, segment, state, answers, text, reason, created_at, updated_at"
+_NEW = """INSERT INTO durable_runs (id, agent, caller, status, segment, state, answers, text, reason,
+    worker, created_at, updated_at) VALUES (:id, :agent, :caller, 'queued', 0, :state, '{}', '', '', '',
+    :now, :now) ON CONFLICT DO NOTHING"""
+_ONE = f"SELECT {_ROW} FROM durable_runs WHERE id = :id"  # noqa: S608  names of our own
+_ALL = f"SELECT {_ROW} FROM durable_runs WHERE status IN :statuses ORDER BY created_at, id"  # noqa: S608
+_QUEUED = """SELECT id, segment FROM durable_runs WHERE status = 'queued' AND worker = ''
+    ORDER BY updated_at, id LIMIT 100"""
+_GIVE_TO_ENGINE = """UPDATE durable_runs SET worker = :worker
+    WHERE id = :id AND segment = :segment AND status = 'queued'"""
+_BEGIN = """UPDATE durable_runs SET status = 'running', worker = :worker, updated_at = :now
+    WHERE id = :id AND segment = :segment AND status IN ('queued', 'running')"""
+_END = """UPDATE durable_runs SET status = :status, state = :state, text = :text, reason = :reason,
+    answers = '{}', worker = '', updated_at = :now
+    WHERE id = :id AND segment = :segment AND status = 'running' AND worker = :worker"""
+_NEXT = """UPDATE durable_runs SET status = 'queued', segment = segment + 1, answers = :answers,
+    reason = '', worker = '', updated_at = :now WHERE id = :id AND segment = :segment
+    AND status = :status"""
+_CANCEL = """UPDATE durable_runs SET status = 'cancelled', worker = '', updated_at = :now
+    WHERE id = :id AND status IN ('queued', 'running', 'waiting')"""
+_ASK = """INSERT INTO durable_questions (id, run_id, request, expires_at)
+    VALUES (:id, :run_id, :request, :expires_at) ON CONFLICT DO NOTHING"""
+_QUESTION = "SELECT run_id, expires_at, answer FROM durable_questions WHERE id = :id"
+_GIVE = """UPDATE durable_questions SET answer = :answer WHERE id = :id AND answer IS NULL
+    AND expires_at > :now"""
+_GIVEN = "SELECT id, answer FROM durable_questions WHERE id IN :ids AND answer IS NOT NULL"
+_PENDING = """SELECT q.request FROM durable_questions q JOIN durable_runs r ON r.id = q.run_id
+    WHERE q.answer IS NULL AND q.expires_at > :now AND r.status IN ('waiting', 'queued', 'running')
+    ORDER BY q.expires_at, q.id"""
+_LAPSED = """SELECT r.id, r.segment FROM durable_runs r WHERE r.status = 'waiting' AND NOT EXISTS
+    (SELECT 1 FROM durable_questions q WHERE q.run_id = r.id AND q.answer IS NULL
+        AND q.expires_at > :now)"""
+_CANCELLED = "SELECT id FROM durable_runs WHERE status = 'cancelled' AND id IN :ids"
+_BEAT = """INSERT INTO durable_workers (id, process, beat_at) VALUES (:id, :process, :now)
+    ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at"""
+_WORKERS = "SELECT id, process, beat_at FROM durable_workers"
+_LEAVE = "DELETE FROM durable_workers WHERE id = :id"
+_TAKE_BACK = "UPDATE durable_runs SET worker = '' WHERE worker = :id AND status = 'queued'"
+
+
+class StoredRun(msgspec.Struct, frozen=True):
+    """A run as it is kept. `state` is the JSON of its signed state: the one that its segment begins
+    with, or ended with; `answers` are those that it begins with. `reason` is the limit that ended it,
+    or why it failed."""
+
+    id: str
+    agent: str
+    caller: str
+    status: StoredStatus
+    segment: int
+    state: str
+    answers: str
+    text: str
+    reason: str
+    created_at: float
+    updated_at: float
+
+    @property
+    def given(self) -> dict[str, Answer]:
+        return dict(_ANSWERS.decode(self.answers))
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How a segment ended."""
+
+    status: StoredStatus
+    state: RunState | None
+    text: str = ""
+    reason: str = ""
+
+
+class RunStore:
+    """The runs, questions and workers in one database. All methods raise SourceError if it cannot be
+    used, MissingExtraError without SQLAlchemy."""
+
+    def __init__(self, url: str) -> None:
+        self._database = SqlDatabase(url)
+
+    async def add(self, agent: str, caller: str, state: RunState) -> bool:
+        """Keep a run that has not begun; False where there is one of its id already."""
+        values = {"id": state.run_id, "agent": agent, "caller": caller, "state": state.to_json()}
+        return await self._database.write(_NEW, **values, now=time.time()) == 1
+
+    async def run(self, run_id: str) -> StoredRun:
+        """Return a run. Raises ToolcribError where there is none of that id."""
+        rows = await self._database.read(_ONE, id=run_id)
+        if not rows:
+            raise ToolcribError(f"there is no run {run_id!r} in the store")
+        return StoredRun(**rows[0])
+
+    async def runs(self, statuses: Iterable[StoredStatus] = STATUSES) -> list[StoredRun]:
+        """Return the runs of these statuses, oldest first."""
+        rows = await self._database.read(_ALL, statuses=list(statuses))
+        return [StoredRun(**row) for row in rows]
+
+    async def pending(self) -> list[ApprovalRequest]:
+        """Return the questions of runs that nobody has answered, next to lapse first."""
+        rows = await self._database.read(_PENDING, now=time.time())
+        return [_REQUEST.decode(row["request"]) for row in rows]
+
+    async def answer(self, request_id: str, answer: Answer) -> str:
+        """Answer a question, once and for good, and return the id of its run, which goes on.
+
+        Raises ApprovalError if it is unknown (`unknown_approval`), answered (`already_used`) or lapsed
+        (`approval_expired`), or if this is no answer.
+        """
+        text = msgspec.json.encode(checked_answer(answer)).decode()
+        return await self._database.transact(lambda t: _answer(t, request_id, text))
+
+    async def cancel(self, run_id: str) -> bool:
+        """Mark a run as cancelled; False where it is over."""
+        return await self._database.write(_CANCEL, id=run_id, now=time.time()) == 1
+
+    async def again(self, run: StoredRun) -> bool:
+        """Let a run go on from where it stopped; False where it is another one by now."""
+        values = {"id": run.id, "segment": run.segment, "status": run.status}
+        return await self._database.write(_NEXT, **values, answers="{}", now=time.time()) == 1
+
+    # What workers do.
+
+    async def queued(self) -> list[tuple[str, int]]:
+        """Return the segments that are queued, and that no worker has given to the engine."""
+        rows = await self._database.read(_QUEUED)
+        return [(row["id"], row["segment"]) for row in rows]
+
+    async def given(self, run_id: str, segment: int, worker: str) -> None:
+        """Note that a worker has given a segment to the engine."""
+        await self._database.write(_GIVE_TO_ENGINE, id=run_id, segment=segment, worker=worker)
+
+    async def begin(self, run_id: str, segment: int, worker: str) -> StoredRun | None:
+        """Begin a segment, or go on with it; None where it is over, or the run was cancelled."""
+
+        def begun(transaction: Transaction) -> StoredRun | None:
+            values = {"id": run_id, "segment": segment, "worker": worker, "now": time.time()}
+            if transaction.execute(_BEGIN, **values) != 1:
+                return None
+            return StoredRun(**transaction.rows(_ONE, id=run_id)[0])
+
+        return await self._database.transact(begun)
+
+    async def end(self, run: StoredRun, worker: str, ended: Ended) -> None:
+        """Write how a segment ended, if it is this worker's, and go on if what it asks was answered."""
+        await self._database.transact(lambda t: _end(t, run, worker, ended))
+
+    async def lapsed(self) -> list[tuple[str, int]]:
+        """Let runs go on whose questions have all lapsed: they end as that. Return which."""
+        return await self._database.transact(_let_lapse)
+
+    async def cancelled(self, ids: Iterable[str]) -> list[str]:
+        """Return which of these runs were cancelled."""
+        rows = await self._database.read(_CANCELLED, ids=list(ids))
+        return [row["id"] for row in rows]
+
+    async def beat(self, worker: str, process: str) -> None:
+        """Say that a worker lives."""
+        await self._database.write(_BEAT, id=worker, process=process, now=time.time())
+
+    async def dead(self, worker: str, lease: float, ended: Callable[[str], bool]) -> list[str]:
+        """Return the other workers that have not said so for `lease` seconds, on whichever clock, or
+        whose process has `ended`."""
+        now, rows = time.time(), await self._database.read(_WORKERS)
+        return [
+            row["id"]
+            for row in rows
+            if row["id"] != worker and (abs(now - row["beat_at"]) > lease or ended(row["process"]))
+        ]
+
+    async def leave(self, worker: str) -> None:
+        """Forget a worker; what it had only given to the engine may be given by others."""
+
+        def left(transaction: Transaction) -> None:
+            transaction.execute(_TAKE_BACK, id=worker)
+            transaction.execute(_LEAVE, id=worker)
+
+        await self._database.transact(left)
+
+    async def open(self) -> None:
+        """Open the database now: its tables are made."""
+        await self._database.read(_WORKERS)
+
+    async def aclose(self) -> None:
+        await self._database.aclose()
+
+
+def _answer(transaction: Transaction, request_id: str, text: str) -> str:
+    now = time.time()
+    changed = transaction.execute(_GIVE, id=request_id, answer=text, now=now)
+    rows = transaction.rows(_QUESTION, id=request_id)
+    if not rows:
+        raise ApprovalError(f"no run asks {request_id}", ErrorCode.UNKNOWN_APPROVAL)
+    if changed != 1:
+        if rows[0]["answer"] is None:
+            raise ApprovalError(f"question {request_id} has lapsed", ErrorCode.APPROVAL_EXPIRED)
+        raise ApprovalError(f"question {request_id} was answered before", ErrorCode.ALREADY_USED)
+    run_id = str(rows[0]["run_id"])
+    found = transaction.rows(_ONE + transaction.for_update, id=run_id)
+    if not found:
+        raise SourceError(f"the run of question {request_id} is gone from the store")
+    _go_on(transaction, StoredRun(**found[0]))
+    return run_id
+
+
+def _end(transaction: Transaction, run: StoredRun, worker: str, ended: Ended) -> None:
+    named = {"id": run.id, "segment": run.segment, "worker": worker, "now": time.time()}
+    state = run.state if ended.state is None else ended.state.to_json()
+    values = {"status": ended.status, "state": state, "text": ended.text, "reason": ended.reason}
+    transaction.rows(_ONE + transaction.for_update, id=run.id)
+    if transaction.execute(_END, **named, **values) != 1 or ended.state is None:
+        return
+    for request in ended.state.pending:
+        text = msgspec.json.encode(request).decode()
+        asked = {"id": request.id, "run_id": run.id, "expires_at": request.expires_at}
+        transaction.execute(_ASK, **asked, request=text)
+    _go_on(transaction, msgspec.structs.replace(run, status=ended.status, state=state))
+
+
+def _go_on(transaction: Transaction, run: StoredRun) -> None:
+    """Queue the next segment of a run that waits, if something that it asks has been answered."""
+    if run.status != "waiting":
+        return
+    ids = [request.id for request in RunState.from_json(run.state).pending]
+    given = transaction.rows(_GIVEN, ids=ids) if ids else []
+    if not given:
+        return
+    answers: dict[str, Any] = {row["id"]: _ANSWER.decode(row["answer"]) for row in given}
+    text = msgspec.json.encode(answers).decode()
+    named = {"id": run.id, "segment": run.segment, "status": "waiting", "now": time.time()}
+    transaction.execute(_NEXT, **named, answers=text)
+
+
+def _let_lapse(transaction: Transaction) -> list[tuple[str, int]]:
+    now = time.time()
+    lapsed = [(row[0], row[1]) for row in transaction.tuples(_LAPSED, now=now)]
+    for run_id, segment in lapsed:
+        named = {"id": run_id, "segment": segment, "status": "waiting", "now": now}
+        transaction.execute(_NEXT, **named, answers="{}")
+    return lapsed
