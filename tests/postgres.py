@@ -27,6 +27,7 @@ _EMPTY = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid();
     DROP SCHEMA public CASCADE;
+    DROP SCHEMA IF EXISTS dbos CASCADE;
     CREATE SCHEMA public;
     GRANT USAGE ON SCHEMA public TO PUBLIC;
     DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET ALL', current_database()); END $$;

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -142,7 +143,12 @@ class Engine:
 
     def __init__(self, url: str, worker: str, slots: int) -> None:
         dbos()
-        self._url, self._worker, self._slots = url, worker, slots
+        parsed = database.sqlalchemy().engine.make_url(url)
+        if parsed.get_backend_name() == "sqlite":
+            if not parsed.database or parsed.database.startswith((":", "file:")):
+                raise ToolcribError("durable runs need a file, or a server: sqlite:///runs.db")
+            parsed = parsed.set(database=str(Path(parsed.database).absolute()))
+        self._url, self._worker, self._slots = parsed, worker, slots
         self._database: sqlalchemy.Engine | None = None
         self._client: Any = None
 
@@ -243,15 +249,14 @@ def _register() -> None:
     library.DBOS.workflow(name=_WORKFLOW, max_recovery_attempts=None)(segment)
 
 
-def _engine_of(url: str) -> sqlalchemy.Engine:
+def _engine_of(url: sqlalchemy.URL) -> sqlalchemy.Engine:
     """Return an engine as DBOS needs it: on SQLite the driver begins transactions itself."""
     sa = database.sqlalchemy()
-    parsed = sa.engine.make_url(url)
-    if parsed.get_backend_name() != "sqlite":
-        made: sqlalchemy.Engine = sa.create_engine(parsed, pool_pre_ping=True, pool_size=20)
+    options: dict[str, Any] = {"hide_parameters": True, "pool_size": 20}
+    if url.get_backend_name() != "sqlite":
+        made: sqlalchemy.Engine = sa.create_engine(url, **options, pool_pre_ping=True)
         return made
-    waits = {"timeout": database.PATIENCE}
-    made = sa.create_engine(parsed, connect_args=waits, pool_size=20)
+    made = sa.create_engine(url, **options, connect_args={"timeout": database.PATIENCE})
     sa.event.listen(made, "connect", _set_pragmas)
     return made
 

@@ -1,0 +1,345 @@
+"""Runs that outlive their process, on a real database: begun, watched, answered, cancelled, resumed."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+
+pytest.importorskip("dbos", reason="the extra durable is not installed")
+
+from durable.desk import KEY, PROMPT, TURNS, Model, desk
+
+from toolcrib import ALL, Agent, Approve, Caller, Event, Refuse, RunResult, tool
+from toolcrib.audit import AuditLog
+from toolcrib.durable import DurableAgents, StoredRun
+from toolcrib.errors import ApprovalError, ClientError, ErrorCode, ToolcribError
+from toolcrib.testing import call
+from toolcrib.values.record import ToolInvocationRecord, state_of
+from toolcrib.values.run import (
+    ApprovalRequested,
+    Done,
+    ReplyFinished,
+    TextDelta,
+    ToolCallFinished,
+)
+
+ADA = Caller("ada")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'runs.db'}"
+    made: str = request.getfixturevalue("postgres")()
+    return made
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'runs.db'}"
+
+
+async def answered(durable: DurableAgents, run_id: str) -> RunResult:
+    """Say yes to whatever a run asks, until it is over."""
+    while (result := await durable.result(run_id)).status == "waiting":
+        for request in await durable.pending():
+            if request.run_id == run_id:
+                await durable.answer(request.id, Approve(by="grace"))
+    return result
+
+
+def effects(folder: Path) -> list[str]:
+    told = (folder / "effects").read_text("utf-8").splitlines() if folder.exists() else []
+    return [" ".join(line.split()[:2]) for line in told]
+
+
+async def test_a_run_is_begun_here_answered_there_and_ends(url: str, tmp_path: Path) -> None:
+    elsewhere = DurableAgents(url, {"desk": desk(tmp_path)})
+    async with DurableAgents(url, {"desk": desk(tmp_path)}) as worker:
+        run_id = await elsewhere.start("desk", PROMPT, caller=ADA, run_id="order-7")
+        assert run_id == "order-7"
+        assert await elsewhere.start("desk", PROMPT, caller=ADA, run_id=run_id) == run_id
+        waits = await elsewhere.result(run_id)
+        assert waits.status == "waiting"
+        events = [event async for event in elsewhere.events(run_id)]
+        (request,) = await elsewhere.pending()
+        assert (request.tool, request.caller) == ("refund", "ada")
+        assert await elsewhere.answer(request.id, Approve(by="grace")) == run_id
+        result = await answered(elsewhere, run_id)
+        again = [event async for event in worker.events(run_id)]
+    assert (result.status, result.text, result.output) == ("completed", "All done.", "All done.")
+    assert [run.status for run in await elsewhere.list()] == ["completed"]
+    assert await elsewhere.list("waiting") == []
+    await elsewhere.aclose()
+    assert effects(tmp_path).count("begin refund") == 1
+    seen = [m.content for m in result.messages if m.name == "look"]
+    assert seen == [f"what nobody else sees of {at}" for at in (1, 2, 3)]
+    check_told(events, 3)
+    check_told(again, 5)
+    async with AuditLog(url) as log:
+        assert (await log.verify()).ok
+
+
+def check_told(events: list[Event], turns: int) -> None:
+    """Each thing is told once, in order."""
+    assert [e.turn for e in events if isinstance(e, ReplyFinished)] == list(range(1, turns + 1))
+    ended = [e.record.id for e in events if isinstance(e, ToolCallFinished)]
+    assert len(ended) == len(set(ended)) == {3: 6, 5: 9}[turns]
+    assert sum(isinstance(e, ApprovalRequested) for e in events) == 1
+    assert "I pay." in [e.text for e in events if isinstance(e, TextDelta)]
+    assert [isinstance(e, Done) for e in events] == [False] * (len(events) - 1) + [True]
+
+
+async def test_an_answer_counts_once_whoever_gives_it(url: str, tmp_path: Path) -> None:
+    clients = [DurableAgents(url, {"desk": desk(tmp_path)}) for _ in range(4)]
+    async with DurableAgents(url, {"desk": desk(tmp_path)}) as worker:
+        run_id = await worker.start("desk", PROMPT)
+        await worker.result(run_id)
+        (request,) = await worker.pending()
+        given = await asyncio.gather(
+            *(client.answer(request.id, Approve(by="grace")) for client in clients),
+            return_exceptions=True,
+        )
+        refused = [each for each in given if isinstance(each, ApprovalError)]
+        assert [error.code for error in refused] == [ErrorCode.ALREADY_USED] * 3
+        assert (await answered(worker, run_id)).status == "completed"
+        with pytest.raises(ApprovalError, match="no run asks"):
+            await worker.answer("apr_none", Approve(by="grace"))
+        with pytest.raises(ApprovalError, match="name"):
+            await worker.answer(request.id, Approve(by=" "))
+    for client in clients:
+        await client.aclose()
+    assert effects(tmp_path).count("begin refund") == 1
+
+
+async def test_what_is_answered_while_nobody_works_is_taken_up(file: str, tmp_path: Path) -> None:
+    client = DurableAgents(file, {"desk": desk(tmp_path)})
+    run_id = await client.start("desk", PROMPT)
+    assert [run.status for run in await client.list()] == ["queued"]
+    async with DurableAgents(file, {"desk": desk(tmp_path)}) as worker:
+        await worker.result(run_id)
+    (request,) = await client.pending()
+    await client.answer(request.id, Refuse("no", by="grace"))
+    async with DurableAgents(file, {"desk": desk(tmp_path)}) as worker:
+        result = await answered(worker, run_id)
+    await client.aclose()
+    assert result.status == "completed"
+    assert "begin refund" not in effects(tmp_path)
+
+
+async def test_runs_that_wait_hold_no_slot(file: str, tmp_path: Path) -> None:
+    async with DurableAgents(file, {"desk": desk(tmp_path)}, slots=2) as worker:
+        waiting = [await worker.start("desk", PROMPT) for _ in range(20)]
+        results = await asyncio.gather(*map(worker.result, waiting))
+        assert {result.status for result in results} == {"waiting"}
+        working = [await worker.start("desk", PROMPT) for _ in range(4)]
+        ended = await asyncio.gather(*(answered(worker, run_id) for run_id in working))
+        assert {result.status for result in ended} == {"completed"}
+        assert len(await worker.list("waiting")) == 20
+
+
+async def test_nothing_in_the_tables_is_a_pickle(url: str, tmp_path: Path) -> None:
+    def fail(at: int) -> None:
+        if at == 1:
+            raise ClientError("the line is down")
+
+    broken = desk(tmp_path, model=Model(*TURNS, before=fail))
+    async with DurableAgents(url, {"desk": desk(tmp_path), "broken": broken}) as worker:
+        await answered(worker, await worker.start("desk", PROMPT))
+        with pytest.raises(ToolcribError, match="failed: ClientError: the line is down"):
+            await worker.result(await worker.start("broken", PROMPT))
+    texts = [value for row in _rows(url) for value in row if isinstance(value, str | bytes)]
+    assert len(texts) > 100
+    raw = [text.encode() if isinstance(text, str) else text for text in texts]
+    assert not [text for text in raw if text.startswith((b"\x80", b"gA"))]  # in base64, too
+
+
+def _rows(url: str) -> Iterator[tuple[Any, ...]]:
+    if url.startswith("sqlite"):
+        with sqlite3.connect(url.removeprefix("sqlite:///")) as found:
+            named = found.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            for (name,) in named:
+                yield from found.execute(f'SELECT * FROM "{name}"')  # noqa: S608
+        found.close()
+        return
+    with psycopg.connect(url.replace("+psycopg", "")) as connection:
+        asked = (
+            "SELECT quote_ident(table_schema) || '.' || quote_ident(table_name)"
+            " FROM information_schema.tables WHERE table_schema IN ('public', 'dbos')"
+        )
+        for (name,) in connection.execute(asked).fetchall():
+            yield from connection.execute(f"SELECT * FROM {name}")  # noqa: S608
+
+
+async def test_a_run_that_failed_goes_on_from_where_it_was(file: str, tmp_path: Path) -> None:
+    down = [True]
+
+    def fail(at: int) -> None:
+        if at == 1 and down:
+            down.clear()
+            raise ClientError("the line is down")
+
+    agents = {"desk": desk(tmp_path, model=Model(*TURNS, before=fail))}
+    async with DurableAgents(file, agents) as worker:
+        run_id = await worker.start("desk", PROMPT)
+        with pytest.raises(ToolcribError, match="the line is down"):
+            await worker.result(run_id)
+        (run,) = await worker.list("failed")
+        assert run.reason == "ClientError: the line is down"
+        await worker.resume(run_id)
+        assert (await answered(worker, run_id)).text == "All done."
+        with pytest.raises(ToolcribError, match="cannot be resumed: it is completed"):
+            await worker.resume(run_id)
+    paid = [line for line in effects(tmp_path) if line == "begin pay"]
+    assert len(paid) == 3
+
+
+async def test_a_run_is_cancelled_wherever_it_is(file: str, tmp_path: Path) -> None:
+    begun = asyncio.Event()
+
+    @tool(visible=ALL)
+    async def hang() -> str:
+        """Hang."""
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    hangs = Agent(Model(call("hang"), "Never."), [hang], state_key=KEY)
+    async with DurableAgents(file, {"desk": desk(tmp_path), "hangs": hangs}) as worker:
+        running = await worker.start("hangs", PROMPT)
+        await begun.wait()
+        await worker.cancel(running)
+        assert (await worker.result(running)).status == "cancelled"
+        waiting = await worker.start("desk", PROMPT)
+        await worker.result(waiting)
+        await worker.cancel(waiting)
+        assert await worker.pending() == []
+        with pytest.raises(ToolcribError, match="is over: it is cancelled"):
+            await worker.cancel(waiting)
+        with pytest.raises(ToolcribError, match="there is no run"):
+            await worker.cancel("run_none")
+        while worker._tasks:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    async with AuditLog(file) as log:
+        told = [e.record for e in await log.entries()]
+    hung = [record for record in told if isinstance(record, ToolInvocationRecord)]
+    assert [state_of(record) for record in hung if record.name == "hang"] == [
+        "started",
+        "failed (outcome_unknown)",
+    ]
+
+
+async def test_a_question_that_lapses_ends_its_call(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib.durable.agents._BEAT", 0.1)
+    agent = desk(tmp_path)
+    runner = agent.runner
+    monkeypatch.setattr(runner, "_setup", _asking_for(runner, 0.5))
+    async with DurableAgents(file, {"desk": agent}) as worker:
+        run_id = await worker.start("desk", PROMPT)
+        while (await worker.show(run_id)).status != "completed":  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        result = await worker.result(run_id)
+    (refund,) = [record for record in result.records if record.name == "refund"]
+    assert refund.error is not None
+    assert refund.error.code is ErrorCode.APPROVAL_EXPIRED
+
+
+def _asking_for(runner: Any, seconds: float) -> Any:
+    return msgspec.structs.replace(runner._setup, approval_seconds=seconds)
+
+
+async def test_what_a_worker_cuts_is_unknown_and_a_person_says_what_happened(
+    url: str, tmp_path: Path
+) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @tool(visible=ALL)
+    async def slow(at: int) -> str:
+        """Take long."""
+        begun.set()
+        await go.wait()
+        return "done"
+
+    def agents() -> dict[str, Agent]:
+        return {"slow": Agent(Model(call("slow", at=1), "Over."), [slow], state_key=KEY)}
+
+    worker = DurableAgents(url, agents())
+    await worker.__aenter__()
+    run_id = await worker.start("slow", PROMPT)
+    await begun.wait()
+    assert await worker.stop(0.1) is False
+    async with DurableAgents(url, agents()) as other:
+        result = await other.result(run_id)
+        assert result.text == "Over."
+        (record,) = await other.unknown_calls(run_id)
+        assert record.name == "slow"
+        with pytest.raises(ToolcribError, match="nobody knows"):
+            await other.resolve(run_id, "another", happened=True, by="eve")
+        await other.resolve(run_id, record.id, happened=False, by="eve")
+        assert await other.unknown_calls(run_id) == []
+        with pytest.raises(ToolcribError, match="nobody knows"):
+            await other.resolve(run_id, record.id, happened=True, by="eve")
+    async with AuditLog(url) as log:
+        assert (await log.verify()).ok
+        stands = await log.find(record)
+    assert stands is not None
+    assert (stands.status, stands.approved_by) == ("failed", "eve")
+    go.set()
+    await worker.aclose()
+
+
+async def test_a_worker_that_stops_lets_calls_end(file: str, tmp_path: Path) -> None:
+    begun = asyncio.Event()
+
+    @tool(visible=ALL)
+    async def slow(at: int) -> str:
+        """Take a while."""
+        begun.set()
+        await asyncio.sleep(0.3)
+        return "done"
+
+    def agents() -> dict[str, Agent]:
+        return {"slow": Agent(Model(call("slow", at=1), "Over."), [slow], state_key=KEY)}
+
+    worker = DurableAgents(file, agents())
+    await worker.__aenter__()
+    run_id = await worker.start("slow", PROMPT)
+    await begun.wait()
+    assert await worker.stop(5) is True
+    await worker.aclose()
+    async with DurableAgents(file, agents()) as other:
+        result = await other.result(run_id)
+    assert [m.content for m in result.messages if m.role == "tool"] == ["done"]
+
+
+async def test_what_cannot_be_meant_is_named(file: str, tmp_path: Path) -> None:
+    with pytest.raises(ToolcribError, match="agent 'bare' needs a state_key"):
+        DurableAgents(file, {"bare": Agent(Model("Hi."))})
+    with pytest.raises(ToolcribError, match="slots"):
+        DurableAgents(file, {}, slots=0)
+    with pytest.raises(ToolcribError, match="a file, or a server"):
+        DurableAgents("sqlite://", {})
+    async with DurableAgents(file, {"desk": desk(tmp_path)}) as worker:
+        with pytest.raises(ToolcribError, match="there is no agent 'shop' here: desk"):
+            await worker.start("shop", PROMPT)
+        with pytest.raises(ToolcribError, match="work in this process already"):
+            await DurableAgents(file, {}).__aenter__()
+        with pytest.raises(ToolcribError, match="there is no run"):
+            await worker.result("run_none")
+
+
+async def test_a_typed_answer_is_read_again_from_the_store(file: str) -> None:
+    agents = {"count": Agent(Model("17"), output=int, state_key=KEY)}
+    async with DurableAgents(file, agents) as worker:
+        result = await worker.result(await worker.start("count", "How many?"))
+        found: StoredRun = await worker.show(result.state.run_id)
+    assert (result.output, found.text) == (17, "17")
