@@ -24,7 +24,7 @@ from typing import Annotated, Any
 
 import typer
 
-from toolcrib.cli import approvals, audit, chat, doctor, mcp, pick, tools, wires
+from toolcrib.cli import approvals, audit, chat, doctor, mcp, pick, runs, tools, wires
 from toolcrib.cli.options import (
     OPENED,
     SHOWS_TRACEBACKS,
@@ -89,6 +89,17 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "toolcrib approvals approve apr_5f0c --arguments '{\"order\": 78}'",
     ),
     "approvals refuse": ("toolcrib approvals refuse apr_77aa apr_90b1 --reason 'ask sales'",),
+    "runs start": ("toolcrib runs start desk 'My tea was cold.' --agents shop.py:agents",),
+    "runs list": ("toolcrib runs list --status waiting",),
+    "runs show": ("toolcrib runs show run_77 --store postgresql+psycopg://db/runs",),
+    "runs answer": (
+        "toolcrib runs answer apr_5f0c --yes --by grace",
+        "toolcrib runs answer apr_5f0c --no --reason 'ask sales'",
+    ),
+    "runs cancel": ("toolcrib runs cancel run_77",),
+    "runs resume": ("toolcrib runs resume run_77",),
+    "runs resolve": ("toolcrib runs resolve run_77_2_0 --run run_77 --did-not --by grace",),
+    "runs worker": ("toolcrib runs worker --agents shop.py:agents --workers 4",),
 }
 
 
@@ -129,6 +140,7 @@ app.add_typer(doctor.local_app, name="local")
 app.add_typer(audit.app, name="audit")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(mcp.app, name="mcp")
+app.add_typer(runs.app, name="runs")
 explain(app)
 
 

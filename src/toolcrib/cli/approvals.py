@@ -66,7 +66,7 @@ def list_pending(
         return
     for request in requests:
         if out.is_terminal:
-            _show(request)
+            show_request(request)
         else:
             typer.echo("\t".join(_columns(request)))
     if not requests and out.is_terminal:
@@ -99,11 +99,11 @@ def approve(
     """Approve questions: their calls may run, once, with exactly the arguments that are shown."""
     if arguments is not None and len(set(ids)) > 1:
         raise UnusableError("--arguments goes with one question: approve the others by themselves")
-    edited = None if arguments is None else _edited(arguments)
+    edited = None if arguments is None else edited_arguments(arguments)
     if for_run and for_run_exactly:
         raise UnusableError("--for-run covers any arguments: leave out --for-run-exactly")
     rest: ForRun = "exactly" if for_run_exactly else for_run
-    _answer(ids, Approve(_name(by), edited, rest), store, as_json=as_json)
+    _answer(ids, Approve(check_name(by), edited, rest), store, as_json=as_json)
 
 
 @app.command("refuse")
@@ -116,7 +116,7 @@ def refuse(
     as_json: JsonOption = False,
 ) -> None:
     """Refuse questions, for good; the model is told that its call was refused, not why."""
-    _answer(ids, Refuse(reason, _name(by)), store, as_json=as_json)
+    _answer(ids, Refuse(reason, check_name(by)), store, as_json=as_json)
 
 
 def _answer(ids: list[str], answer: Answer, store: str, *, as_json: bool) -> None:
@@ -156,7 +156,7 @@ def _with(url: str, work: Callable[[ApprovalStore], Awaitable[T]]) -> T:
     return asyncio.run(opened())
 
 
-def _name(by: str | None) -> str:
+def check_name(by: str | None) -> str:
     if by is None:
         try:
             by = getpass.getuser()
@@ -167,7 +167,7 @@ def _name(by: str | None) -> str:
     return by
 
 
-def _edited(text: str) -> JsonObject:
+def edited_arguments(text: str) -> JsonObject:
     """Parse arguments strictly: the mistakes that a model is forgiven are errors here."""
     parsed = parse_arguments(text)
     if isinstance(parsed, ParseFailure):
@@ -179,7 +179,7 @@ def _edited(text: str) -> JsonObject:
     return parsed.value
 
 
-def _show(request: ApprovalRequest) -> None:
+def show_request(request: ApprovalRequest) -> None:
     name, tool, arguments, reason, caller, asked, lapses = _columns(request)
     out.print(f"{name}  asked {asked} ago, lapses in {lapses}", style="dim")
     out.print(f"  {tool} {arguments}", style="bold")

@@ -1,0 +1,314 @@
+"""`toolcrib runs`: runs that outlive their process, in a database: begun, answered, worked on.
+
+Only `start` and `worker` need the agents; whoever answers needs neither them nor their tools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import redirect_stdout
+from importlib import import_module, util
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+
+import typer
+
+from toolcrib.agent import Agent
+from toolcrib.cli.approvals import ByOption, check_name, edited_arguments, show_request
+from toolcrib.cli.listening import ended_by_signals
+from toolcrib.cli.options import JsonOption, UnusableError, check_holds, check_url
+from toolcrib.cli.render import call_line, err, out, print_json, printable, when
+from toolcrib.tools.sources import guarded
+from toolcrib.values.decision import Answer, Approve, Caller, Refuse
+from toolcrib.values.json import to_plain
+from toolcrib.values.run import RunState
+
+if TYPE_CHECKING:
+    from toolcrib.durable import DurableAgents, StoredRun
+
+T = TypeVar("T")
+STORE = "sqlite:///runs.db"
+
+app = typer.Typer(no_args_is_help=True, help="Runs that outlive their process, in a database.")
+
+StoreOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--store", metavar="URL", envvar="TOOLCRIB_RUNS", help="The database of the runs."
+    ),
+]
+AgentsOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--agents",
+        metavar="WHERE",
+        help="MODULE:NAME or FILE.py:NAME, a dict of agents by name; NAME is `agents` if left out.",
+    ),
+]
+RunArgument: TypeAlias = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
+
+
+@app.command("start")
+def start(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name.")],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What it is asked.")],
+    *,
+    agents: AgentsOption,
+    store: StoreOption = STORE,
+    caller: Annotated[
+        str, typer.Option("--caller", metavar="ID", help="On behalf of this caller.")
+    ] = "cli",
+    run: Annotated[
+        str, typer.Option("--run", metavar="ID", help="Its id: it is begun once, and no more.")
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Begin a run, and say its id; a worker does the rest."""
+    check_url(store)
+    started = _with(
+        store,
+        lambda durable: durable.start(agent, prompt, caller=Caller(caller), run_id=run),
+        _agents(agents),
+    )
+    if as_json:
+        print_json({"run": started})
+    else:
+        typer.echo(printable(started))
+
+
+@app.command("list")
+def list_runs(
+    *,
+    store: StoreOption = STORE,
+    status: Annotated[
+        str | None,
+        typer.Option("--status", help="queued, running, waiting, completed, limited, failed …"),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the runs, oldest first: id, status, agent, caller, since when, and why it ended."""
+    statuses = import_module("toolcrib.durable").STATUSES
+    wanted = next((known for known in statuses if known == status), None)
+    if wanted is None and status is not None:
+        raise UnusableError(f"--status is one of {', '.join(statuses)}")
+    found = _stored(store, lambda durable: durable.list(wanted))
+    if as_json:
+        print_json([_told(run) for run in found])
+        return
+    for run in found:
+        columns = (run.id, run.status, run.agent, run.caller, when(run.updated_at), run.reason)
+        typer.echo("\t".join(" ".join(printable(column).split()) for column in columns))
+    if not found and out.is_terminal:
+        out.print("There are no such runs.")
+
+
+@app.command("show")
+def show(run: RunArgument, *, store: StoreOption = STORE, as_json: JsonOption = False) -> None:
+    """Show a run: where it is, its calls, what it asks, its answer."""
+    found = _stored(store, lambda durable: durable.show(run))
+    state = RunState.from_json(found.state)
+    pending = state.pending if found.status == "waiting" else ()
+    if as_json:
+        told = {"calls": state.records, "pending": pending, "text": found.text}
+        print_json({**_told(found), **to_plain(told)})
+        return
+    out.print(printable(f"{found.id}: {found.status} {found.reason}".rstrip()), style="bold")
+    for record in state.records:
+        out.print(call_line(record))
+    for request in pending:
+        show_request(request)
+    if found.text:
+        out.print(printable(found.text), highlight=False)
+
+
+@app.command("answer")
+def answer(
+    question: Annotated[str, typer.Argument(metavar="ID", help="The question's whole id.")],
+    *,
+    yes: Annotated[bool, typer.Option("--yes/--no", help="Let the call run, or not.")],
+    store: StoreOption = STORE,
+    by: ByOption = None,
+    arguments: Annotated[
+        str | None,
+        typer.Option("--arguments", metavar="JSON", help="Run it with these arguments instead."),
+    ] = None,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="With --no: kept, not sent.")
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Answer what a run asks, once and for good; it goes on as soon as somebody works."""
+    if arguments is not None and not yes:
+        raise UnusableError("--arguments goes with --yes")
+    edited = None if arguments is None else edited_arguments(arguments)
+    name = check_name(by)
+    given: Answer = Approve(name, edited) if yes else Refuse(reason, name)
+    run = _stored(store, lambda durable: durable.answer(question, given))
+    if as_json:
+        print_json({"id": question, "run": run, "answer": "approve" if yes else "refuse"})
+    else:
+        out.print(printable(f"{'approved' if yes else 'refused'}: {run} goes on"))
+
+
+@app.command("cancel")
+def cancel(run: RunArgument, *, store: StoreOption = STORE) -> None:
+    """Cancel a run, wherever it is. Of a call that is cut nobody knows what it did."""
+    _stored(store, lambda durable: durable.cancel(run))
+    out.print(printable(f"cancelled: {run}"))
+
+
+@app.command("resume")
+def resume(run: RunArgument, *, store: StoreOption = STORE) -> None:
+    """Let a run go on from where it failed, or was cancelled or limited."""
+    _stored(store, lambda durable: durable.resume(run))
+    out.print(printable(f"{run} goes on"))
+
+
+@app.command("resolve")
+def resolve(
+    call: Annotated[str, typer.Argument(metavar="CALL", help="The call's id.")],
+    *,
+    happened: Annotated[
+        bool, typer.Option("--happened/--did-not", help="What the call did, or did not do.")
+    ],
+    run: Annotated[str, typer.Option("--run", metavar="ID", help="The run of the call.")],
+    store: StoreOption = STORE,
+    by: ByOption = None,
+    agents: Annotated[
+        str | None,
+        typer.Option("--agents", metavar="WHERE", help="Needed if their log is elsewhere."),
+    ] = None,
+) -> None:
+    """Write down, in the log, a person's word for what became of a call that was cut."""
+    known = {} if agents is None else _agents(agents)
+    name = check_name(by)
+    work = _resolved(run, call, happened=happened, by=name)
+    _stored(store, work, known)
+    out.print(printable(f"{call}: it {'was' if happened else 'was not'} done, says {name}"))
+
+
+@app.command("worker")
+def worker(
+    *,
+    agents: AgentsOption,
+    store: StoreOption = STORE,
+    workers: Annotated[
+        int, typer.Option("--workers", metavar="N", min=1, help="Processes on this machine.")
+    ] = 1,
+    slots: Annotated[
+        int, typer.Option("--slots", metavar="N", min=1, help="Runs of a process at a time.")
+    ] = 8,
+    grace: Annotated[
+        float, typer.Option("--grace", metavar="SECONDS", min=0, help="For calls to end in.")
+    ] = 30.0,
+) -> int:
+    """Work on the runs of a database until Ctrl-C or SIGTERM.
+
+    Then no call begins any more, and those under way may end within the grace; others go on with the
+    runs. Of a call that is cut the next worker says that nobody knows what it did.
+    """
+    check_url(store)
+    if workers > 1:
+        options = ("--agents", agents, "--store", store, "--slots", str(slots))
+        return _several(workers, (*options, "--grace", str(grace)))
+    durable = import_module("toolcrib.durable").DurableAgents(store, _agents(agents), slots=slots)
+    asyncio.run(_work(durable, grace))
+    return 0
+
+
+async def _work(durable: DurableAgents, grace: float) -> None:
+    """Work until a signal comes, and what is under way has ended or is cut."""
+    over = asyncio.Event()
+    await durable.__aenter__()
+    with ended_by_signals(lambda _number: over.set()):
+        err.print("works; Ctrl-C ends")
+        await over.wait()
+        if not await durable.stop(grace):
+            err.print("calls were cut: nobody knows what they did")
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)  # runs stand still before their next step: closing the loop would cancel them
+
+
+def _several(count: int, options: tuple[str, ...]) -> int:
+    """Have several processes work, and end with them."""
+    command = [sys.executable, "-m", "toolcrib", "runs", "worker", *options]
+    running = [subprocess.Popen(command) for _ in range(count)]  # noqa: S603  this very program
+
+    def end(number: int, _frame: object) -> None:
+        for process in running:
+            process.send_signal(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    return max(process.wait() for process in running)
+
+
+def _resolved(
+    run: str, call: str, *, happened: bool, by: str
+) -> Callable[[DurableAgents], Awaitable[None]]:
+    return lambda durable: durable.resolve(run, call, happened=happened, by=by)
+
+
+def _told(run: StoredRun) -> dict[str, Any]:
+    hidden = ("state", "answers", "text")
+    return {name: getattr(run, name) for name in run.__struct_fields__ if name not in hidden}
+
+
+def _stored(
+    url: str,
+    work: Callable[[DurableAgents], Awaitable[T]],
+    agents: Mapping[str, Agent] | None = None,
+) -> T:
+    check_holds("durable_runs", url, "there are no runs in it")
+    return _with(url, work, agents or {})
+
+
+def _with(
+    url: str, work: Callable[[DurableAgents], Awaitable[T]], agents: Mapping[str, Agent]
+) -> T:
+    durable = import_module("toolcrib.durable").DurableAgents(url, agents)
+
+    async def opened() -> T:
+        try:
+            return await work(durable)
+        finally:
+            await durable.aclose()
+
+    return asyncio.run(opened())
+
+
+def _agents(where: str) -> dict[str, Agent]:
+    """Return the agents that `--agents` names; one by itself is called as the agent, or `agent`."""
+    source, colon, name = where.rpartition(":")
+    if not colon:
+        source, name = where, "agents"
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    with redirect_stdout(sys.stderr):
+        module = guarded(lambda: _module(source), f"--agents {source}", source)
+    found = getattr(module, name, None)
+    if isinstance(found, Agent):
+        found = {found.name or "agent": found}
+    if not isinstance(found, Mapping) or not all(isinstance(a, Agent) for a in found.values()):
+        raise UnusableError(f"--agents {where}: '{name}' is no dict of agents by name")
+    return dict(found)
+
+
+def _module(source: str) -> ModuleType:
+    if not source.endswith(".py"):
+        return import_module(source)
+    path = Path(source)
+    spec = util.spec_from_file_location(f"toolcrib_agents_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UnusableError(f"--agents {source}: there is no such file")
+    module = util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
