@@ -135,6 +135,7 @@ ROOMS = {
         "encode_tools",
     ],
     "toolcrib.testing": ["MemorySink", "ScriptedClient", "call", "cassette", "openai_server"],
+    "toolcrib.durable": ["DurableAgents", "StoredRun"],
     "toolcrib.errors": ["ErrorCode", "ToolError", "ToolcribError"],
     "toolcrib.kit": ["catalog"],
     "toolcrib.bridges.openapi": ["ApiServer", "HttpApi", "openapi_catalog"],

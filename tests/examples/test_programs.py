@@ -12,14 +12,22 @@ import children
 import pexpect
 import pytest
 
-from toolcrib.audit import AuditLog
+from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.testing import OpenAIServer, call, openai_server, raw_call
 from toolcrib.testing.scripted import ServerTurn
+from toolcrib.values.record import ToolInvocationRecord
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
 
+LATER = """
+import runpy, sys, time
+real = time.time
+time.time = lambda: real() + 2 * 86_400
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""  # runs a program two days later
 PATHS = {
     "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(EXAMPLES)]),
     "PYTHONWARNINGS": "error",
@@ -160,3 +168,31 @@ async def test_a_model_finds_more_tools_than_it_was_offered(tmp_path: Path) -> N
     assert "count_parcel" in lines[3]
     assert "salary" not in output.replace("salaries", "")
     assert lines[4:] == ["called: count_parcel {'number': 2} count parcel 2: done", "All done."]
+
+
+async def test_a_refund_waits_for_two_days_and_ends_in_another_process(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("dbos", reason="the extra durable is not installed")
+    script, later = "refund_desk.py", tmp_path / "later.py"
+    later.write_text(LATER, encoding="utf-8")
+    async with openai_server(
+        [call("CancelOrder", order_id=77), "Order 77 is cancelled."]
+    ) as server:
+        begun = await run(server, tmp_path, script, "handle", "77")
+        again = await run(server, tmp_path, script, "handle", "77")
+        asked = await run(server, tmp_path, script, "work")
+        then = (str(later), str(EXAMPLES / script))
+        approved = await output_of(tmp_path, environment(server), *then, "approve")
+        ended = await output_of(tmp_path, environment(server), *then, "work")
+    assert begun == again == "202 Accepted: order-77\n"
+    assert asked == "order-77 is waiting: somebody is asked\n"
+    assert approved == "CancelOrder {'order_id': 77} the tool is marked as not safe\n"
+    assert ended == "order-77 is completed: Order 77 is cancelled.\n"
+    assert server.requests[1]["messages"][-1]["content"] == '{"refunded_cents":1250}'
+    async with AuditLog(f"sqlite:///{tmp_path / 'runs.db'}") as log:
+        entries = [entry.record for entry in await log.entries(AuditFilter(tool="CancelOrder"))]
+        assert (await log.verify()).ok
+    waited, *_, ran = [record for record in entries if isinstance(record, ToolInvocationRecord)]
+    assert (waited.status, ran.status, ran.approved_by) == ("waiting", "completed", "grace")
+    assert ran.started_at - waited.started_at > 2 * 86_400

@@ -57,7 +57,8 @@ async def test_a_new_database_is_of_the_newest_version(url: str) -> None:
     found = await tables(url)
     audit = {"audit_entries", "audit_head", "audit_keys", "audit_tiles"}
     chat = {"chat_threads", "chat_turns", "chat_calls", "chat_waiting"}
-    assert {"approvals", "toolcrib_schema", *audit, *chat} == set(found)
+    durable = {"durable_runs", "durable_questions", "durable_workers"}
+    assert {"approvals", "toolcrib_schema", *audit, *chat, *durable} == set(found)
     assert found["approvals"][-3:] == ["run_id", "call_id", "pinned"]
 
 

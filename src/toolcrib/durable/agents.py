@@ -19,7 +19,7 @@ from toolcrib.agent import Agent
 from toolcrib.approvals import answer_later
 from toolcrib.audit import AuditLog
 from toolcrib.closing import Closing
-from toolcrib.durable.engine import Engine, KeptStep, Steps
+from toolcrib.durable.engine import DurableSteps, Engine, KeptStep
 from toolcrib.durable.store import STATUSES, UNDER_WAY, Ended, RunStore, StoredRun, StoredStatus
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.processes import has_ended, this_process
@@ -81,7 +81,7 @@ class DurableAgents(Closing):
         self._worker = f"worker_{os.urandom(8).hex()}"
         self._store = RunStore(url)
         self._engine = Engine(url, self._worker, slots)
-        self._steps = Steps()
+        self._steps = DurableSteps()
         self._log = AuditLog(url)
         self._agents = {name: self._kept(agent) for name, agent in agents.items()}
         self._lease = lease

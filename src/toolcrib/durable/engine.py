@@ -52,7 +52,7 @@ def dbos() -> Any:
         raise MissingExtraError("durable", "a durable run") from None
 
 
-class Kept(str):
+class KeptJson(str):
     """The JSON of what a step gave."""
 
     __slots__ = ()
@@ -65,7 +65,7 @@ class JsonSerializer:
         return "toolcrib_json"
 
     def serialize(self, data: Any) -> str:
-        if isinstance(data, Kept):
+        if isinstance(data, KeptJson):
             return f"{_STEP}{data}}}"
         if isinstance(data, BaseException):
             told = {"kind": type(data).__name__, "message": str(data)}
@@ -74,7 +74,7 @@ class JsonSerializer:
 
     def deserialize(self, serialized_data: str) -> Any:
         if serialized_data.startswith(_STEP):
-            return Kept(serialized_data[len(_STEP) : -1])
+            return KeptJson(serialized_data[len(_STEP) : -1])
         if serialized_data.startswith(_ERROR):
             told = json.loads(serialized_data)["error"]
             return ToolcribError(f"{told['kind']}: {told['message']}")
@@ -89,7 +89,7 @@ class _NotKept(BaseException):
         self.raised = raised
 
 
-class Steps:
+class DurableSteps:
     """The `StepRunner` of all durable runs of a process. Once it is `stopping` no step begins: a run
     stands still before its next one, and another process goes on with it."""
 
@@ -104,7 +104,7 @@ class Steps:
             await asyncio.get_running_loop().create_future()
         made: list[T] = []
 
-        async def step() -> Kept:
+        async def step() -> KeptJson:
             within = _SEGMENT.set(False)
             try:
                 made.append(await work())
@@ -112,7 +112,7 @@ class Steps:
                 raise _NotKept(raised) from None
             finally:
                 _SEGMENT.reset(within)
-            return Kept(msgspec.json.encode(made[0]).decode())
+            return KeptJson(msgspec.json.encode(made[0]).decode())
 
         self.active += 1
         try:
@@ -199,7 +199,7 @@ class Engine:
         return [
             KeptStep(step["function_id"], step["function_name"], step["output"].encode())
             for step in listed
-            if isinstance(step["output"], Kept)
+            if isinstance(step["output"], KeptJson)
         ]
 
     def _steps(self, workflow: str) -> list[Any]:
@@ -228,7 +228,7 @@ class Engine:
 
     def _opened(self) -> sqlalchemy.Engine:
         if self._database is None:
-            self._database = _engine_of(self._url)
+            self._database = engine_of(self._url)
         return self._database
 
 
@@ -249,7 +249,7 @@ def _register() -> None:
     library.DBOS.workflow(name=_WORKFLOW, max_recovery_attempts=None)(segment)
 
 
-def _engine_of(url: sqlalchemy.URL) -> sqlalchemy.Engine:
+def engine_of(url: sqlalchemy.URL) -> sqlalchemy.Engine:
     """Return an engine as DBOS needs it: on SQLite the driver begins transactions itself."""
     sa = database.sqlalchemy()
     options: dict[str, Any] = {"hide_parameters": True, "pool_size": 20}
@@ -264,5 +264,5 @@ def _engine_of(url: sqlalchemy.URL) -> sqlalchemy.Engine:
 def _set_pragmas(connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = "IMMEDIATE"
     with contextlib.closing(connection.cursor()) as cursor:
-        for pragma in database.PRAGMAS:
+        for pragma in ("journal_mode=WAL", *database.PRAGMAS):
             cursor.execute(f"PRAGMA {pragma}")
