@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ async def bare(folder: Path, *, own: bool) -> float:
     return taken
 
 
-CASES = {
+CASES: dict[str, Callable[[Path], Coroutine[Any, Any, float]]] = {
     "no engine": plain,
     "no engine, audit log": logged,
     "durable": durable,
