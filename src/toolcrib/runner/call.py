@@ -55,6 +55,7 @@ from toolcrib.runner.executor import Executor, ToolPlan
 from toolcrib.runner.idempotency import (
     ELSEWHERE,
     AlreadyCompleted,
+    EndedByAnswer,
     Fingerprint,
     IdempotencyCache,
     WriteAhead,
@@ -347,7 +348,8 @@ class Call(Veiled, msgspec.Struct):
             tally.approved = tuple(each for each in tally.approved if each.id != request.id)
             until = max(each.expires_at for each in (request, *requests))  # the yes has been used
             approval = msgspec.structs.replace(request, expires_at=until), answer
-            self.setup.cache.keep_answered(request.id, _WAITS_WITHIN)
+            ended = EndedByAnswer(_WAITS_WITHIN, answer.by)
+            self.setup.cache.keep_answered(request.id, ended)
         call = OuterCall(tally.run_id, facts.hydrated.call.id, facts.hydrated.call.name)
         before = self.scope.suspended.get(call.call_id)
         times = facts.claim[0] if facts.claim else 0 if before is None else before.times
@@ -726,16 +728,19 @@ class Call(Veiled, msgspec.Struct):
         if request.id not in self.scope.answers or request.call_id in self.scope.suspended:
             return
         self.answered = True
-        error = self.setup.cache.answered.get(request.id)
-        if error is None:
-            error = await self.setup.write_ahead.answered(request.id, self.facts)
-        if error is not None:
-            raise Stopped(error)
+        ended = self.setup.cache.answered.get(request.id)
+        if ended is None:
+            ended = await self.setup.write_ahead.answered(request.id, self.facts)
+        if ended is not None:
+            self.facts.take_earlier_answer(ended.by)
+            raise Stopped(ended.error)
 
     def _keep_answered(self, outcome: Failed) -> None:
         """Remember how a call ended by an answer, before its tool began."""
         if self.answered and self.state != "begun" and is_final(outcome.record):
-            self.setup.cache.keep_answered(outcome.record.approval_id, outcome.error)
+            record = outcome.record
+            ended = EndedByAnswer(outcome.error, record.approved_by)
+            self.setup.cache.keep_answered(record.approval_id, ended)
 
     def _take_yes(self, hydrated: Hydrated, answer: Approve, request: ApprovalRequest) -> None:
         """Remember a yes: to the tool, or to exactly this call of it, for the rest of the run."""
@@ -771,6 +776,7 @@ class Call(Veiled, msgspec.Struct):
             run=self.scope.tally,
             seconds=self.setup.approval_seconds,
             within=self.scope.within,
+            occasion=self.scope.occasion,
         )
         asked = self.scope.asked.get(request.id)
         if asked is None:

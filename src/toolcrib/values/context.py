@@ -187,7 +187,8 @@ class CallScope(msgspec.Struct, frozen=True):
     call, `choice` why its tools were on offer, and `attachments` the long texts that the two refer to.
     `counted` says how often each call was made, by its key: the tally counts it once. `approver` is
     asked in place of the runner's own. `suspended` has, by call id, the calls whose tools have begun
-    and go on. Agents that are tools spend from `account`; the run itself is `within` these calls.
+    and go on. Agents that are tools spend from `account`; the run itself is `within` these calls. What
+    is asked on another `occasion` is another question.
     """
 
     tally: RunTally
@@ -202,6 +203,7 @@ class CallScope(msgspec.Struct, frozen=True):
     suspended: Mapping[str, SuspendedCall] = {}
     account: Account | None = None
     within: tuple[OuterCall, ...] = ()
+    occasion: str = ""
 
     def asked_about(self, call_id: str) -> Iterator[tuple[str, ApprovalRequest]]:
         """Yield what somebody was asked about a call of this run, with whatever arguments, by the ids
