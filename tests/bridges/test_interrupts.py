@@ -260,6 +260,7 @@ async def test_what_is_no_answer_lets_nothing_run(
     assert "approval_failed" in message.content
     assert till.paid == []
     assert "names no question" in caplog.text
+    assert "names no question" in message.content
 
 
 @BUILDS

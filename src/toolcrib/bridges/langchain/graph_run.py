@@ -41,9 +41,7 @@ MARK = "toolcrib"
 """The key, in the artifact of a tool message, of what later calls of the thread have to know."""
 
 _MOST = 10_000  # threads, and answers, that one process keeps
-_NO_QUESTION = (
-    "what the graph goes on with names no question: resume((interrupt, Approve(by=…)))"
-)
+_NO_QUESTION = "what the graph goes on with names no question by its id"
 _1582 = 0x01B21DD213814000  # 100 ns between the epochs of UUIDs and of Unix
 
 ANSWER_SCHEMA: dict[str, Any] = {
