@@ -867,6 +867,15 @@ PDF = File("application/pdf", PNG, name="a.pdf")
             },
             PDF,
         ),
+        (
+            {"type": "image_url", "image_url": {"url": f"data:text/html;base64,{PNG}"}},
+            File("text/html", PNG),
+        ),
+        ({"type": "image", "base64": PNG, "mime_type": "TEXT/HTML"}, File("text/html", PNG)),
+        (
+            {"type": "image", "url": f"data:text/html;base64,{PNG}"},
+            File("text/html", url=f"data:text/html;base64,{PNG}"),
+        ),
         ({"type": "image", "base64": "AAAA"}, File("application/octet-stream", "AAAA")),
         ({"type": "image", "base64": PNG}, PICTURE),
         *[
