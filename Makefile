@@ -36,9 +36,13 @@ web-check:
 	cd web && npx vite build --logLevel error --outDir ../.web
 	diff -r .web src/toolcrib/chat/built
 
-# MCP servers of npm, for tests; without npm the tests that ask them skip.
-mcp-servers:
+# MCP servers of npm, and one of PyPI that needs the SDK before 2.0; without them the tests that ask them skip.
+mcp-servers: .mcp-sqlite/bin/mcp-server-sqlite
 	cd tests/mcp && npm ci --no-audit --no-fund --loglevel=error
+
+.mcp-sqlite/bin/mcp-server-sqlite: | .venv/.dev
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .mcp-sqlite
+	$(BIN)/uv pip install --quiet --python .mcp-sqlite/bin/python mcp-server-sqlite==2025.4.25 'mcp>=1.30,<2'
 
 # LiteLLM's proxy in an environment of its own, for a test. Its extra `proxy` names packages that PyPI lacks.
 litellm-proxy: .litellm-proxy/bin/litellm

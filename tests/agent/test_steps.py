@@ -41,7 +41,7 @@ from toolcrib.hydration import RepairRequest
 from toolcrib.testing import ScriptedClient, call, openai_server
 from toolcrib.testing.scripted import Said, ServerTurn
 from toolcrib.values.message import ChatRequest, Reply, StreamPart
-from toolcrib.values.record import state_of
+from toolcrib.values.record import ToolInvocationRecord, state_of
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
@@ -462,6 +462,7 @@ def test_a_run_that_is_all_kept_is_the_same_again(tmp_path: Path, named: str) ->
         live.usage,
     )
     assert spent(replayed) == spent(live)
+    assert replayed.state.tally.seconds_per_tool == live.state.tally.seconds_per_tool
     if named != "a limit":  # its calls were refused once more
         assert sorted(replayed.records, key=str) == sorted(live.records, key=str)
     for name in ("pinned", "repaired", "restored", "suspended", "choice", "offered"):
@@ -559,3 +560,33 @@ async def test_a_prepared_run_has_the_id_that_it_was_given() -> None:
     assert made.tally.nonce != state.tally.nonce
     with pytest.raises(SourceError, match="signature"):
         await desk(None, None).resume(msgspec.structs.replace(state, run_id="order-8"))
+
+
+@pytest.mark.parametrize("name", ["refund", "order", "nobody"])
+async def test_a_call_that_is_cancelled_while_its_step_is_kept_has_one_end(name: str) -> None:
+    """One that did not begin was told of by then; of one that did, nobody says anything for good."""
+    kept: list[str] = []
+
+    class Hangs:
+        async def run(self, name: str, work: Callable[[], Awaitable[T]], type: Any) -> T:
+            made = await work()
+            if name.startswith("call"):
+                kept.append(name)
+                await asyncio.Event().wait()
+            return made
+
+    async with AuditLog("sqlite://") as log:
+        agent = plain([call(name, id="1"), "Bye."], [refund, order])(Hangs(), log)
+        stream = agent.stream("Go.")
+        while not kept:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        result = await stream.cancel()
+        assert result.status == "cancelled"
+        entries = [entry.record for entry in await log.entries()]
+    told_of = {
+        "refund": ["waiting"],
+        "order": ["started", "failed (outcome_unknown)"],
+        "nobody": ["failed (unknown_tool)"],
+    }
+    calls = [record for record in entries if isinstance(record, ToolInvocationRecord)]
+    assert [state_of(record) for record in calls] == told_of[name]

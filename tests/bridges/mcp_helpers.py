@@ -48,6 +48,13 @@ def of_pypi(name: str, *arguments: str) -> StdioServer:
     return StdioServer(sys.executable, ("-m", name, *arguments))
 
 
+def of_sqlite(*arguments: str) -> StdioServer:
+    program = ROOT / ".mcp-sqlite" / "bin" / "mcp-server-sqlite"
+    if not program.exists():
+        pytest.skip("the MCP server of SQLite: run `make mcp-servers`")
+    return StdioServer(str(program), arguments)
+
+
 def asked(log: Path) -> list[str]:
     """What the odd server was asked, and how it was started."""
     return log.read_text(encoding="utf-8").splitlines() if log.exists() else []

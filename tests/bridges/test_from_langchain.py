@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import inspect
 import json
 import logging
 import time
@@ -38,7 +39,9 @@ from pydantic import (
     ConfigDict,
     Field,
     TypeAdapter,
+    create_model,
     field_validator,
+    model_serializer,
 )
 from rows import each_row
 
@@ -463,6 +466,12 @@ class Unfit(BaseModel):
     ids: list[str] = Field(default_factory=lambda: [uuid.uuid4().hex])
 
 
+class ShellLike(BaseModel):
+    cents: int
+    args: list[str] = ["--dry"]
+    kwargs: dict[str, str] = {}
+
+
 class Signed(BaseTool):
     name: str = "take"
     description: str = "Take."
@@ -540,6 +549,8 @@ def taking_itself(made: Signed) -> tuple[BaseTool, list[Any]]:
         (partial(taking, InCapitals), {"cents": 5, "to": "ada"}, ("/within",)),
         (partial(taking, InCapitals), {"cents": 5, "within": {"CENTS": 7}}, None),
         (partial(taking, Chosen), {"cents": 5, "to": "ada"}, ()),
+        (partial(taking, ShellLike), {"cents": 5}, ("/args", "/kwargs")),
+        (partial(taking, ShellLike), {"cents": 5, "args": ["-f"]}, ("/kwargs",)),
         (partial(taking, Unfit), {"cents": 5}, ("/to", "/note", "/item", "/why", "/ids")),
         (partial(taking, Unfit), {"cents": 5, "item": {"name": "tea", "id": "i"}}, None),
     ],
@@ -634,6 +645,82 @@ async def test_an_edit_of_a_default_runs_as_it_was_approved() -> None:
     outcome = await runner.exec(ToolCall("1", "take", '{"cents": 5}'))
     assert isinstance(outcome, Completed)
     assert [(one["cents"], one["to"]) for one in taken] == [(5, "grace")]
+
+
+LANGCHAINS_OWN = sorted(
+    {
+        name
+        for function in (BaseTool.run, BaseTool.invoke, StructuredTool._run, PlainTool._run)
+        for name in inspect.signature(function).parameters
+    }
+    | {"callbacks", "kwargs", "cls", "id", "type", "runtime", "state", "toolcrib_context"}
+)
+
+
+def taking_a(name: str, *, kind: str) -> tuple[BaseTool, list[Any]]:
+    """Return a tool with an argument of this name, whose class and function differ in the default."""
+    taken: list[Any] = []
+    take = eval(f"lambda cents, {name}='function': taken.append({name})", {"taken": taken})  # noqa: S307
+    schema: Any = create_model("Args", cents=(int, ...), **cast("Any", {name: (str, "class")}))
+    if kind == "dictionary":
+        schema = {**schema.model_json_schema(), "required": ["cents", name]}
+    if kind != "subclass":
+        return StructuredTool(name="take", description="T.", args_schema=schema, func=take), taken
+
+    class Take(BaseTool):
+        name: str = "take"
+        description: str = "T."
+        args_schema: Any = schema
+        _run = staticmethod(take)
+
+    return Take(), taken
+
+
+@each_row("name", LANGCHAINS_OWN)
+@each_row("kind", ["class", "dictionary", "subclass"])
+@each_row("sent", [{"cents": 5}, {"cents": 5, "": "sent"}])
+async def test_no_name_of_langchains_own_gets_another_value(
+    name: str, kind: str, sent: dict[str, Any]
+) -> None:
+    """The function gets what was decided on, or there is no tool."""
+    seen: list[Any] = []
+
+    async def yes(request: Any) -> Approve:
+        seen.append(request.arguments.get(name))
+        return Approve("ada")
+
+    made, taken = taking_a(name, kind=kind)
+    try:
+        brought = from_langchain_tool(made, own=True, requires_approval=True)
+    except DefinitionError as error:
+        assert repr(name) in str(error)  # noqa: PT017
+        return
+    arguments = {key or name: value for key, value in sent.items()}
+    runner = ToolRunner([brought], approver=yes)
+    await runner.exec(ToolCall("1", "take", json.dumps(arguments)))
+    assert taken in ([], seen)
+
+
+class Dropping(BaseModel):
+    cents: int
+    to: str = "mallory"
+
+    @model_serializer(mode="wrap")
+    def without(self, dump: Any) -> Any:
+        return {"cents": dump(self)["cents"]}
+
+
+class DroppingGrace(BaseModel):
+    cents: int
+    to: str = Field("mallory", exclude_if=lambda to: to == "grace")
+
+
+@pytest.mark.parametrize("schema", [Dropping, DroppingGrace])
+async def test_what_langchain_does_not_pass_on_does_not_run(schema: Any) -> None:
+    made, taken = taking(schema)
+    code, message = await error(from_langchain_tool(made, own=True), cents=5, to="grace")
+    assert (code, taken) == ("tool_error", [])
+    assert "other values of these arguments than were decided on" in message
 
 
 class Counting(BaseModel):
@@ -779,6 +866,15 @@ PDF = File("application/pdf", PNG, name="a.pdf")
                 "file": {"file_data": f"data:application/pdf;base64,{PNG}", "filename": "a.pdf"},
             },
             PDF,
+        ),
+        (
+            {"type": "image_url", "image_url": {"url": f"data:text/html;base64,{PNG}"}},
+            File("text/html", PNG),
+        ),
+        ({"type": "image", "base64": PNG, "mime_type": "TEXT/HTML"}, File("text/html", PNG)),
+        (
+            {"type": "image", "url": f"data:text/html;base64,{PNG}"},
+            File("text/html", url=f"data:text/html;base64,{PNG}"),
         ),
         ({"type": "image", "base64": "AAAA"}, File("application/octet-stream", "AAAA")),
         ({"type": "image", "base64": PNG}, PICTURE),
@@ -989,6 +1085,31 @@ class NotShown(BaseModel):
     cents: int = Field(validation_alias="inCents")
 
 
+class NotPassedOn(BaseModel):
+    cents: int = Field(exclude=True)
+
+
+class ByAlias(BaseModel):
+    model_config = ConfigDict(serialize_by_alias=True, populate_by_name=True)
+
+    cents: int = Field(alias="inCents")
+
+
+def configured(cents: int, config: str = "prod") -> str:
+    """Pay."""
+    return f"{cents} {config}"
+
+
+def told_of(cents: int, how: RunnableConfig) -> str:
+    """Pay."""
+    return str((cents, how))
+
+
+class ToldOf(BaseModel):
+    cents: int
+    how: str = "fast"
+
+
 def some(*args: int) -> str:
     """Add them."""
     return str(sum(args))
@@ -1011,6 +1132,10 @@ def in_any_way(*args: int, **kwargs: int) -> str:
         (lambda: taking(NotShown)[0], "requires 'cents', which LangChain does not show"),
         (lambda: lc_tool(some), "by name, which 'args' cannot take"),
         (lambda: lc_tool(by_place), "by name, which 'cents' cannot take"),
+        (lambda: taking(NotPassedOn)[0], "args_schema dumps, and that has no 'cents'"),
+        (lambda: taking(ByAlias)[0], "args_schema dumps, and that has no 'cents'"),
+        (lambda: lc_tool(configured), "LangChain fills 'config' in itself"),
+        (lambda: lc_tool(args_schema=ToldOf)(told_of), "LangChain fills 'how' in itself"),
     ],
 )
 def test_an_argument_that_no_call_can_give_refuses_the_tool(given: Any, said: str) -> None:

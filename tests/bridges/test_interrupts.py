@@ -102,6 +102,50 @@ async def test_each_question_has_the_answer_that_names_it(build: Any) -> None:
 
 
 @BUILDS
+@pytest.mark.parametrize("where", ["without a log", "with a log", "another process"])
+@pytest.mark.parametrize(
+    "first", [resume, lambda _: Command(resume=True)], ids=["a no", "no answer"]
+)
+async def test_who_goes_back_in_time_is_asked_anew(
+    build: Any, first: Any, where: str, tmp_path: Path
+) -> None:
+    """A call that did not run is asked about by a question of its own: its answer counts."""
+    paid: list[int] = []
+    sink, saver = MemorySink(), InMemorySaver()
+
+    @tool(visible=ALL, safe=False)
+    async def pay(cents: int) -> str:
+        """Pay."""
+        paid.append(cents)
+        return "paid"
+
+    async with AuditLog(f"sqlite:///{tmp_path}/audit.db") as log:
+
+        def graph() -> Any:
+            runner = ToolRunner([pay], sinks=[sink] if where == "without a log" else [sink, log])
+            return build(to_langchain_tools(runner), reply(asks("pay", cents=1)), saver=saver)
+
+        made = graph()
+        (asked,) = (await made.ainvoke(ASKED, thread()))["__interrupt__"]
+        command = first((asked, Refuse("no", by="ada")))
+        assert told(await made.ainvoke(command, thread()))[0].status == "error"
+        for cents, by in ((9, "grace"), (7, "hopper")):
+            made = graph() if where == "another process" else made
+            states = [s async for s in made.aget_state_history(thread()) if s.next == ("tools",)]
+            result = await made.ainvoke(None, states[-1].config)
+            if paid:  # it has run, and runs once
+                assert "__interrupt__" not in result
+                break
+            (again,) = result["__interrupt__"]
+            assert again.value["id"] != asked.value["id"]
+            answer = Approve(by, {"cents": cents})
+            await made.ainvoke(resume((again, answer)), thread())
+    assert paid == [9]
+    ended = [r for r in sink.finished() if r.status != "waiting"]
+    assert [(r.status, r.approved_by) for r in ended][1:2] == [("completed", "grace")]
+
+
+@BUILDS
 @pytest.mark.parametrize(
     "ids", [("", ""), ("", "b"), ("a", ""), ("a", "a"), (None, None), ("a", "b")]
 )
@@ -204,7 +248,7 @@ async def test_an_answer_that_is_given_in_another_thread_is_none(build: Any) -> 
 )
 @pytest.mark.parametrize("to_the_interrupt", [True, False])
 async def test_what_is_no_answer_lets_nothing_run(
-    said: Any, build: Any, *, to_the_interrupt: bool
+    said: Any, build: Any, caplog: pytest.LogCaptureFixture, *, to_the_interrupt: bool
 ) -> None:
     till = Till(build, ONE)
     (asked,) = await till.ask()
@@ -215,6 +259,8 @@ async def test_what_is_no_answer_lets_nothing_run(
     (message,) = told(result)
     assert "approval_failed" in message.content
     assert till.paid == []
+    assert "names no question" in caplog.text
+    assert "names no question" in message.content
 
 
 @BUILDS

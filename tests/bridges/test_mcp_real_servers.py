@@ -1,4 +1,4 @@
-"""Servers that nobody here wrote: of PyPI (time, git) and of npm (everything, filesystem, memory)."""
+"""Servers that nobody here wrote: PyPI has time, git and sqlite, npm everything, filesystem, memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bridges.mcp_helpers import MODES, approves, failure, made, of_npm, of_pypi, value
+from bridges.mcp_helpers import (
+    MODES,
+    approves,
+    failure,
+    made,
+    of_npm,
+    of_pypi,
+    of_sqlite,
+    value,
+)
 
 from toolcrib import ALL, Agent, Completed, ErrorCode, ToolRunner
 from toolcrib.bridges.mcp import StdioServer, mcp_catalog
@@ -23,6 +32,7 @@ pytestmark = pytest.mark.exhaustive  # real programs, for seconds each
 TOOLS = {
     "time": ["get_current_time", "convert_time"],
     "git": ["git_status", "git_log", "git_commit"],
+    "sqlite": ["read_query", "write_query", "create_table"],
     "everything": ["echo", "get-sum", "get-tiny-image"],
     "filesystem": ["read_text_file", "write_file", "list_directory"],
     "memory": ["create_entities", "read_graph"],
@@ -30,7 +40,9 @@ TOOLS = {
 
 
 def server(name: str, *arguments: str) -> StdioServer:
-    """PyPI's are modules, npm's are programs."""
+    """PyPI's are modules, npm's are programs; that of SQLite has an SDK of before 2.0 beside it."""
+    if name == "sqlite":
+        return of_sqlite(*arguments)
     if name in ("time", "git"):
         return of_pypi(f"mcp_server_{name}", *arguments)
     return of_npm(name, *arguments)
@@ -45,7 +57,8 @@ def runner_of(catalog: Any, **options: Any) -> ToolRunner:
 async def test_its_tools_are_listed_and_no_provider_refuses_them(
     name: str, mode: str, tmp_path: Path
 ) -> None:
-    arguments = (str(tmp_path),) if name == "filesystem" else ()
+    folder, database = (str(tmp_path),), ("--db-path", str(tmp_path / "a.db"))
+    arguments = {"filesystem": folder, "sqlite": database}.get(name, ())
     servers = mcp_catalog(server(name, *arguments), client={"mode": mode})
     async with servers as catalog:
         assert set(TOOLS[name]) <= set(catalog.names)
@@ -81,6 +94,20 @@ async def test_git(repository: Path) -> None:
         outside = await failure(runner, "git_status", repo_path="/")
         assert outside.error.code is ErrorCode.TOOL_ERROR
         assert outside.told != outside.error.message
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_sqlite(mode: str, tmp_path: Path) -> None:
+    program = server("sqlite", "--db-path", str(tmp_path / "a.db"))
+    async with mcp_catalog(program, client={"mode": mode}) as catalog:
+        runner = runner_of(catalog)
+        await value(runner, "create_table", query="CREATE TABLE t (a INTEGER)")
+        await value(runner, "write_query", query="INSERT INTO t VALUES (7)")
+        assert await value(runner, "read_query", query="SELECT a FROM t") == "[{'a': 7}]"
+        bad = await failure(runner, "read_query", query=7)
+        assert bad.error.code is ErrorCode.INVALID_ARGUMENTS
+        # This server answers a failure as it does a result: the model reads what it says.
+        assert "Only SELECT" in await value(runner, "read_query", query="DROP TABLE t")
 
 
 async def test_filesystem(tmp_path: Path) -> None:

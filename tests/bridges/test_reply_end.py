@@ -85,6 +85,13 @@ def test_what_nobody_lists_ends_the_calls(word: str) -> None:
         ({"finish_reason": "stoplength"}, False),
         ({"finish_reason": ["stop", None]}, True),
         ({"finish_reason": ["stop", "length"]}, False),
+        ({"stop_reason": {"type": "max_tokens"}}, False),
+        ({"stop_reason": {"type": "end_turn"}}, False),  # a form that nobody has
+        ({"finish_reason": {"reason": "stop"}}, True),
+        ({"finish_reason": {"reason": "length"}}, False),
+        ({"finish_reason": [{"reason": "length"}]}, False),
+        ({"finish_reason": True}, False),
+        ({"incomplete_details": {"code": 7}}, False),
     ],
 )
 def test_reasons_as_providers_put_them(said: dict[str, Any], *, whole: bool) -> None:

@@ -147,6 +147,26 @@ def test_a_property_is_read_only_however_it_says_so(
     assert (schema["properties"]["id"] is False, "id" not in schema["required"]) == (hidden,) * 2
 
 
+@each_row(("given", "hidden"), [*((g, True) for g in HIDDEN), *((g, False) for g in NOT_HIDDEN)])
+@each_row("key", ["patternProperties", "additionalProperties", "unevaluatedProperties"])
+def test_a_property_of_no_one_name_is_read_only_as_any_other(
+    key: str, given: Any, *, hidden: bool
+) -> None:
+    schemas = {
+        "Id": {"type": "integer", "readOnly": True},
+        "Again": {"allOf": [AS_ID]},
+        "Itself": {"properties": {"id": {"$ref": "#/components/schemas/Itself"}}},
+    }
+    of_more = {"^id": given} if key == "patternProperties" else given
+    body: Any = {"type": "object", "properties": {"name": {}}, key: of_more}
+    source = with_body(body, version="3.1.0", components={"schemas": schemas})
+    made = body_of(source)[key]
+    assert ((made["^id"] if key == "patternProperties" else made) is False) == hidden
+    validator = compile_validator(input_of(source))
+    assert validator.is_valid({"body": {"name": "x"}})
+    assert not (hidden and validator.is_valid({"body": {"id_1": 7}}))
+
+
 def test_what_only_a_request_has_is_not_demanded_of_an_answer() -> None:
     secret = {"properties": {"pin": {"type": "integer", "writeOnly": True}}}
     schema = answers(_200={JSON: {"allOf": [secret, {"required": ["pin"]}]}})

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import email
 import json
 import re
-from typing import Any
+from contextlib import suppress
+from email.message import Message
+from typing import Any, cast
 from urllib.parse import parse_qsl, unquote
 
 import pytest
@@ -125,6 +128,12 @@ def test_where_a_value_is_sent(
         ("header", {"a": "b,c,d"}, "with ',' between them"),
         ("header", {"a,b": "c"}, "with ',' between them"),
         ("header", [[1, 2]], "with ',' between them"),
+        *(
+            ("header", value, "loses spaces at the beginning and the end")
+            for value in (" a", "a ", " ", ["a", " b"], {"a": "b "}, {" a": "b"})
+        ),
+        ("header", [""], "cannot hold one empty text"),
+        ("path", [""], "cannot hold one empty text"),
     ],
 )
 def test_what_cannot_be_sent_in_its_place(place: str, value: Any, text: str) -> None:
@@ -338,6 +347,7 @@ def test_any_value_is_sent_or_refused_in_words(value: Any, style: Any, reserved:
     assert path.count("/") == 3 if in_path else path.partition("?")[0] == "/c"
 
 
+QUERY_STYLES = ("form", "spaceDelimited", "pipeDelimited")
 DELIMITERS = {"spaceDelimited": " ", "pipeDelimited": "|", "label": ".", "matrix": ";"}
 PIECES = st.sampled_from(["a", "b", "=", ",", "|", " ", ".", ";", "&", "%2C", "%7C", "/"])
 PIECED = st.lists(PIECES, min_size=1, max_size=4).map("".join)
@@ -355,6 +365,33 @@ def test_values_that_share_one_text_are_told_apart_or_refused(value: Any, reserv
     """By whoever splits the text as its style says, before the values are decoded or after."""
     for style in DELIMITED:
         assert _read_back(value, style, reserved=reserved) in (value, None)
+
+
+SHORT_LISTS = st.lists(
+    st.sampled_from(["", "a", " ", "%20", ",", "%2C", "|", "a,b", "."]), max_size=3
+)
+EVERYWHERE: list[tuple[str, dict[str, Any]]] = [
+    (place, {"style": style, "explode": explode})
+    for place, styles in {
+        "path": ("simple", "label", "matrix"),
+        "query": (*QUERY_STYLES, "deepObject"),
+        "header": ("simple",),
+        "cookie": ("form",),
+    }.items()
+    for style in styles
+    for explode in (True, False)
+]
+
+
+@given(SHORT_LISTS, SHORT_LISTS)
+def test_no_two_lists_are_one_request(one_list: list[str], other: list[str]) -> None:
+    for place, said in EVERYWHERE:
+        made = []
+        for value in (one_list, other):
+            with suppress(ToolError):
+                request = sent(place, value, **said)
+                made.append((request.path, request.headers, request.cookies))
+        assert len(made) < 2 or (made[0] == made[1]) == (one_list == other)
 
 
 def _read_back(value: Any, style: Any, *, reserved: bool) -> Any:
@@ -391,9 +428,6 @@ def _read_back(value: Any, style: Any, *, reserved: bool) -> Any:
 
 def _itself(text: str) -> str:
     return text
-
-
-QUERY_STYLES = ("form", "spaceDelimited", "pipeDelimited")
 
 
 @each_row(
@@ -435,6 +469,16 @@ FORM = {"a": "x y&z", "list": [1, 2], "object": {"p": 1}, "none": None, "yes": T
             json.dumps(FORM, separators=(",", ":")),
         ),
         ("application/vnd.x+json; v=1", {}, {}, [1], "application/vnd.x+json; v=1", "[1]"),
+        *(
+            (f"application/json{said}", {}, {}, ["é"], f"application/json{kept}", '["é"]')
+            for said, kept in [
+                ("; charset=utf-16", ""),
+                (';CharSet="latin1"; v=1', "; v=1"),
+                ("; v=1; charset=us-ascii", "; v=1"),
+                ("; charset=UTF-8", "; charset=UTF-8"),
+                ('; charset="utf-8"; v=1', '; charset="utf-8"; v=1'),
+            ]
+        ),
         ("*/*", {}, {}, None, "application/json", "null"),
         ("text/plain", {"type": "string"}, {}, "é", "text/plain; charset=utf-8", "é"),
         ("text/*", {"type": "string"}, {}, "é", "text/plain; charset=utf-8", "é"),
@@ -466,6 +510,88 @@ def test_a_body_is_sent_in_its_media_type(
     request = request_of(plan, {"body": value}, "key")
     assert request.body == body.encode()
     assert dict(request.headers)["Content-Type"] == kind
+
+
+STYLED = {
+    "type": "object",
+    "properties": {"list": {}, "object": {}, "deep": {}, "text": {}, "plain": {}},
+}
+ENCODED = {
+    "list": {"style": "pipeDelimited", "explode": False},
+    "object": {"explode": False},
+    "deep": {"style": "deepObject", "explode": True},
+    "text": {"explode": False, "contentType": "text/plain; charset=utf-16"},
+    "plain": {"contentType": "text/plain; charset=utf-16"},
+}
+PARTS: Any = {
+    "list": ["a b", "ü,"],
+    "object": {"p": 1},
+    "deep": {"p": [1, "é"]},
+    "text": "a|",
+    "plain": "é",
+}
+
+
+@each_row(
+    ("version", "parts"),
+    [
+        (
+            "3.1.0",
+            [
+                ("list", "", "a b|ü,"),
+                ("object", "", "p,1"),
+                ("deep[p]", "", "1"),
+                ("deep[p]", "", "é"),
+                ("text", "", "a|"),
+                ("plain", "text/plain", "é"),
+            ],
+        ),
+        (  # which says that a style counts in no parts
+            "3.0.3",
+            [
+                ("list", "", "a b"),
+                ("list", "", "ü,"),
+                ("object", "application/json", '{"p":1}'),
+                ("deep", "application/json", '{"p":[1,"é"]}'),
+                ("text", "text/plain", "a|"),
+                ("plain", "text/plain", "é"),
+            ],
+        ),
+    ],
+)
+def test_a_field_of_a_form_in_parts_is_sent_in_its_style(version: str, parts: Any) -> None:
+    content = {"multipart/form-data": {"schema": STYLED, "encoding": ENCODED}}
+    plan = plan_of(one({"requestBody": {"content": content}}, version=version))
+    assert _parts(request_of(plan, {"body": PARTS}, "key")) == parts
+
+
+def test_a_list_in_a_form_of_swagger_is_sent_as_its_collection_format_says() -> None:
+    formats = ("csv", "pipes", "multi")
+    fields = [
+        {"name": name, "in": "formData", "type": "array", "items": {}, "collectionFormat": name}
+        for name in formats
+    ]
+    source = one({"parameters": fields, "consumes": ["multipart/form-data"]}, version="2.0")
+    request = request_of(plan_of(source), {"body": {key: ["a", "b"] for key in formats}}, "key")
+    told = [("csv", "", "a,b"), ("pipes", "", "a|b"), ("multi", "", "a"), ("multi", "", "b")]
+    assert _parts(request) == told
+    with pytest.raises(ToolError, match="with ',' between them"):
+        request_of(plan_of(source), {"body": {"csv": ["a,b"]}}, "key")
+
+
+def _parts(request: ApiRequest) -> list[tuple[str, str, str]]:
+    """Return the name, the media type and the text of each part of a form."""
+    kind = dict(request.headers)["Content-Type"].encode()
+    assert request.body is not None
+    message = email.message_from_bytes(b"Content-Type: " + kind + b"\r\n\r\n" + request.body)
+    return [
+        (
+            str(part.get_param("name", header="content-disposition")),
+            part.get("content-type", ""),
+            cast("bytes", part.get_payload(decode=True)).decode(),
+        )
+        for part in cast("list[Message]", message.get_payload())
+    ]
 
 
 def test_a_body_that_is_not_given_is_not_sent() -> None:

@@ -530,6 +530,9 @@ META = '<html><meta http-equiv="x" content="text/html; charset=iso-8859-1">'
         (b'{"a": [1, 2.5, null]}', "application/json", {"a": [1, 2.5, None]}),
         (b"123456789012345678901234567890", "application/json", 123456789012345678901234567890),
         (b"", "application/json", None),
+        (b"", "text/plain", ""),
+        (b"", "text/html; charset=utf-8", ""),
+        (b"", "image/png", None),
         ("é".encode(), "text/plain", "é"),
         (b"<a/>", "application/xml", "<a/>"),
         (b"<svg/>", "image/svg+xml; charset=utf-8", "<svg/>"),
@@ -705,6 +708,29 @@ async def test_no_record_has_more_of_an_error_than_its_status_and_some_seconds(w
     ("body", "headers", "text"),
     [
         (b"{broken", {"Content_Type": "application/json"}, "is not the JSON that it says"),
+        (b'{"a": 1, "a": 2}', {"Content_Type": "application/json"}, "is not the JSON that it says"),
+        (b'[{"b": {"a": 1, "\\u0061": 2}}]', {"Content_Type": "a/b+json"}, "is not the JSON"),
+        *(
+            ("é".encode(charset), {"Content_Type": f"{kind}{said}"}, "is not the text that it says")
+            for kind in ("text/plain", "application/xml")
+            for charset, said in (
+                ("utf-32", "; charset=utf-32"),
+                ("utf-32", ""),
+                ("utf-32-be", "; charset=utf-32"),
+                ("utf-32-le", "; charset=utf-32le"),
+            )
+        ),
+        (
+            f"{XML}".encode("utf-32-le"),
+            {"Content_Type": "text/xml"},
+            "is not the text that it says",
+        ),
+        (
+            f"{XML}".encode("utf-32-be"),
+            {"Content_Type": "text/xml"},
+            "is not the text that it says",
+        ),
+        ("[1]".encode("utf-32"), {"Content_Type": "application/json"}, "is not the JSON"),
         (b'"\xe9"', {"Content_Type": "application/json"}, "is not the JSON that it says"),
         (b"\xe9", {"Content_Type": "text/plain"}, "is not the text that it says"),
         (b"\xe9", {"Content_Type": "text/plain; charset=ascii"}, "is not the text that it says"),

@@ -96,8 +96,12 @@ NOT_YES: dict[str, Answer] = {
 
 
 @each_row("first", NOT_YES.values(), ids=NOT_YES)
+@each_row("second", [Approve("grace"), Approve("grace", {"path": "c"}), Refuse(by="grace")])
 @each_row("where", ["one process", "two with a log", "two without"])
-async def test_an_answered_question_is_used_up(first: Answer, where: str, tmp_path: Path) -> None:
+async def test_an_answered_question_is_used_up(
+    first: Answer, second: Answer, where: str, tmp_path: Path
+) -> None:
+    """And no record names anybody for what another has answered."""
     asked = requested()
     sink = MemorySink()
 
@@ -113,13 +117,14 @@ async def test_an_answered_question_is_used_up(first: Answer, where: str, tmp_pa
             for _ in range(2)
         )
         ended = await answered(one, first)
-        later = await answered(one if where == "one process" else another, Approve("ada"))
+        later = await answered(one if where == "one process" else another, second)
     assert isinstance(ended, Failed)
     if where == "two without":  # nobody has told the other one
-        assert isinstance(later, Completed)
+        assert isinstance(later, Completed) == isinstance(second, Approve)
         return
     assert isinstance(later, Failed)
     assert later.error.code is ended.error.code
+    assert (later.record.approved_by, later.record.edited) == ("ada", False)
     assert {record.status for record in sink.records} == {"failed"}
 
 

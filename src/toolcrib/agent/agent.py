@@ -543,6 +543,11 @@ class Agent:
             raise AnswerError("the answer of this run is not of the type of `output`, as it is now")
         return found
 
+    def check_saved(self, state: RunState) -> None:
+        """Raise SourceError unless a state is as this agent, or one with its `state_key`, saved it."""
+        if self._state_key is not None:
+            state.check_signature(self._state_key)
+
     @property
     def signs(self) -> bool:
         """Whether the states that it saves are signed, and it goes on with no others."""
@@ -669,8 +674,7 @@ class Agent:
         check_type("answers", answers, Mapping, "a dict of answers by the id of their request")
         wanted = "a dict of Approve(by=…) and Refuse()"
         check_each("answers", answers.values(), (Approve, Refuse), wanted)
-        if self._state_key is not None:
-            state.check_signature(self._state_key)
+        self.check_saved(state)
         check_state(state)
         if is_tainted_here() or self._is_untrusted(state.messages):
             tally = msgspec.structs.replace(state.tally, tainted=True)

@@ -230,7 +230,7 @@ async def _work(durable: DurableAgents, grace: float) -> None:
         err.print("works; Ctrl-C ends")
         await over.wait()
         if not await durable.stop(grace):
-            err.print("calls were cut: nobody knows what they did")
+            err.print("what was under way was cut: of calls nobody knows what they did")
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(0)  # runs stand still before their next step: closing the loop would cancel them

@@ -119,14 +119,13 @@ class DurableAgents(Closing):
 
     async def result(self, run_id: str) -> RunResult:
         """Return how a run ended, or that it waits, as soon as it does. Raises ToolcribError for a run
-        that is unknown, and for one that failed, with why."""
-        while True:
-            run = await self._store.run(run_id)
-            if run.status == "failed":
-                raise ToolcribError(f"run {run_id} failed: {run.reason}")
-            if run.status not in UNDER_WAY:
-                return self._result(run)
+        that is unknown, and for one that failed, with why; SourceError for one that was changed."""
+        while (await self._store.status(run_id))[0] in UNDER_WAY:  # noqa: ASYNC110  others write it
             await asyncio.sleep(_LOOK)
+        run = await self._store.run(run_id)
+        if run.status == "failed":
+            raise ToolcribError(f"run {run_id} failed: {run.reason}")
+        return self._result(run) if run.status not in UNDER_WAY else await self.result(run_id)
 
     async def events(self, run_id: str) -> AsyncIterator[Event]:
         """Yield what happened in a run, and then what happens, each thing once, until it is over or
@@ -135,20 +134,20 @@ class DurableAgents(Closing):
         Raises ToolcribError for a run that is unknown.
         """
         seen: set[object] = set()
-        while True:
-            run = await self._store.run(run_id)
-            for segment in range(run.segment + 1):
-                if run.status == "queued" and segment == run.segment:
-                    continue  # nothing of it has begun
+        first, over = 0, False
+        while not over:
+            status, last = await self._store.status(run_id)
+            over = status not in UNDER_WAY
+            for segment in range(first, last if status == "queued" else last + 1):
                 for step in await self._engine.steps(run_id, segment):
                     if (segment, step.at) not in seen:
                         seen.add((segment, step.at))
                         for event in _events_of(step, seen):
                             yield event
-            if run.status not in UNDER_WAY:
-                yield Done(self._result(run))
-                return
-            await asyncio.sleep(_LOOK)
+            first = last
+            if not over:
+                await asyncio.sleep(_LOOK)
+        yield Done(self._result(await self._store.run(run_id)))
 
     async def pending(self) -> Sequence[ApprovalRequest]:
         """Return the questions of all runs that nobody has answered, next to lapse first."""
@@ -220,6 +219,7 @@ class DurableAgents(Closing):
     # What a worker does.
 
     async def __aenter__(self) -> Self:
+        self._steps.stopping = False
         await self._store.open()
         await self._store.beat(self._worker, this_process())
         await self._engine.open(self._work)
@@ -347,6 +347,8 @@ class DurableAgents(Closing):
         state = RunState.from_json(run.state)
         agent = self._agents.get(run.agent)
         output: Any = run.text
+        if agent is not None:
+            agent.check_saved(state)
         if agent is not None and run.status == "completed":
             output = agent.output_of(run.text)
         status: Any = run.status  # a run's own, where none is under way

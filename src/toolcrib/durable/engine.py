@@ -151,6 +151,7 @@ class Engine:
         self._url, self._worker, self._slots = parsed, worker, slots
         self._database: sqlalchemy.Engine | None = None
         self._client: Any = None
+        self._works = False
 
     async def open(self, work: Work) -> None:
         """Begin to work in the running event loop. Raises ToolcribError where another one does here."""
@@ -158,6 +159,7 @@ class Engine:
         if _working:
             raise ToolcribError("durable agents work in this process already: one engine has all")
         _working.append(work)
+        self._works = True
         try:
             _register()
             library.DBOS(
@@ -214,7 +216,8 @@ class Engine:
 
     async def aclose(self) -> None:
         """Stop to work: nothing is taken from the queue any more."""
-        if _working:
+        if self._works:
+            self._works = False
             await asyncio.to_thread(dbos().DBOS.destroy)
             _working.clear()
             # DBOS had put its own in the place of the loop's, and has closed it

@@ -26,6 +26,7 @@ StoredStatus: TypeAlias = Literal[
 STATUSES: tuple[StoredStatus, ...] = get_args(StoredStatus)
 UNDER_WAY = ("queued", "running")
 
+_NO_RUN = "there is no run {!r} in the store"
 _ANSWERS = msgspec.json.Decoder(dict[str, Approve | Refuse])
 _ANSWER: msgspec.json.Decoder[Approve | Refuse] = msgspec.json.Decoder(Approve | Refuse)
 _REQUEST = msgspec.json.Decoder(ApprovalRequest)
@@ -34,6 +35,7 @@ _NEW = """INSERT INTO durable_runs (id, agent, caller, status, segment, state, a
     worker, created_at, updated_at) VALUES (:id, :agent, :caller, 'queued', 0, :state, '{}', '', '', '',
     :now, :now) ON CONFLICT DO NOTHING"""
 _ONE = f"SELECT {_ROW} FROM durable_runs WHERE id = :id"  # noqa: S608  names of our own
+_STATUS = "SELECT status, segment FROM durable_runs WHERE id = :id"
 _ALL = f"SELECT {_ROW} FROM durable_runs WHERE status IN :statuses ORDER BY created_at, id"  # noqa: S608
 _QUEUED = """SELECT id, segment FROM durable_runs WHERE status = 'queued' AND worker = ''
     ORDER BY updated_at, id LIMIT 100"""
@@ -116,8 +118,14 @@ class RunStore:
         """Return a run. Raises ToolcribError where there is none of that id."""
         rows = await self._database.read(_ONE, id=run_id)
         if not rows:
-            raise ToolcribError(f"there is no run {run_id!r} in the store")
+            raise ToolcribError(_NO_RUN.format(run_id))
         return StoredRun(**rows[0])
+
+    async def status(self, run_id: str) -> tuple[StoredStatus, int]:
+        """Return a run's status and segment. Raises ToolcribError where there is none of that id."""
+        for row in await self._database.read(_STATUS, id=run_id):
+            return row["status"], row["segment"]
+        raise ToolcribError(_NO_RUN.format(run_id))
 
     async def runs(self, statuses: Iterable[StoredStatus] = STATUSES) -> list[StoredRun]:
         """Return the runs of these statuses, oldest first."""

@@ -1,6 +1,7 @@
 """Approval: what a person is asked, what counts as an answer, and which call an answer lets run.
 
-A request's id is a digest over run, call, tool, definition, arguments and caller. An answer is given
+A request's id is a digest over run, call, tool, definition, arguments and caller, and over the occasion
+where a call may be asked about on several. An answer is given
 under that id, so that it can be an answer to nothing else.
 
 Only an answer is an answer: a yes is an `Approve` with a name, a no is a `Refuse`, and all else, an
@@ -101,15 +102,17 @@ def approval_request(
     run: RunTally,
     seconds: float = DEFAULT_SECONDS,
     within: tuple[OuterCall, ...] = (),
+    occasion: str = "",
 ) -> ApprovalRequest:
     """Return the question that `ask` leads to, in a run within these calls; it lapses after `seconds`.
 
-    The run's `nonce` goes into the id: without one, short secrets could be tried out against it.
+    The run's `nonce` goes into the id: without one, short secrets could be tried out against it. So
+    does the `occasion`: what is asked on another one is another question.
     """
     definition, call = hydrated.definition, hydrated.call
     arguments_digest = f"sha256:{sha256_hex(hydrated.canonical)}"
     bound = [run.run_id, run.nonce, call.id, caller.id]
-    bound += [definition.name, definition.digest, arguments_digest]
+    bound += [definition.name, definition.digest, arguments_digest, *filter(None, (occasion,))]
     now = time.time()
     return ApprovalRequest(
         id=_id(bound),
@@ -217,6 +220,8 @@ def checked_answer(answer: object) -> Answer:
     model's, too (1 MiB, depth 100, 100,000 values, integers of 40 digits); whether they fit the tool
     is for hydration to say.
     """
+    if isinstance(answer, NotAnAnswer):  # whoever passed on what was said knows why
+        raise answer
     if not isinstance(answer, Approve | Refuse):
         raise NotAnAnswer(
             f"a {type(answer).__name__} is no answer: return Approve(by=…) or Refuse()"

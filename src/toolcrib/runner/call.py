@@ -55,6 +55,7 @@ from toolcrib.runner.executor import Executor, ToolPlan
 from toolcrib.runner.idempotency import (
     ELSEWHERE,
     AlreadyCompleted,
+    EndedByAnswer,
     Fingerprint,
     IdempotencyCache,
     WriteAhead,
@@ -239,24 +240,21 @@ class Call(Veiled, msgspec.Struct):
             else:
                 outcome = await self._step(steps, cancels, repairer)
         except GeneratorExit:  # the loop is gone: nothing can be awaited any more
-            self._settle(facts.failed(CallError.of(ErrorCode.CANCELLED)))
+            if self.state != "ended":
+                self._settle(facts.failed(CallError.of(ErrorCode.CANCELLED)))
             raise
         except NotRecorded as failed:
             await self.finalize(self.ended(CallError.of(ErrorCode.NOT_RECORDED)))
             raise failed.raised from None
         except BaseException as raised:
-            asked = cancel_requests() > cancels or isinstance(raised, KeyboardInterrupt)
-            error = self._cut() if asked else _BROKEN_OFF
-            leaves = raised if asked else as_failure(raised)
-            await record_end(self.finalize(self.ended(error)), leaves, cancels)
+            leaves = await self._broken_off(raised, cancels)
             if leaves is not raised:
                 raise leaves from None
             raise
         if isinstance(outcome, AlreadyCompleted):
             return await self._replay(outcome.outcome)
         try:
-            if self.state != "ended":
-                outcome = await self.finalize(outcome)
+            outcome = await self.finalize(outcome)
         finally:
             if self.left is not None:
                 self._follow(*self.left)
@@ -280,6 +278,8 @@ class Call(Veiled, msgspec.Struct):
         The ledger comes first, then the other sinks, and whoever watches is told also if one of them
         fails. Raises what a sink raises, in the end.
         """
+        if self.state == "ended":  # it was told of, within its step
+            return outcome
         ledger = self.setup.write_ahead.ledger
         if ledger is None:
             self._settle(outcome)
@@ -343,11 +343,19 @@ class Call(Veiled, msgspec.Struct):
                 setup.limiter.leave()
         return self._checked(plan, value)
 
-    def _cut(self) -> CallError:
-        """Return the error of a call that is cancelled: where another process may go on with its run,
-        nothing is said for good of one that has begun."""
-        kept = self.scope.steps is not None and self.state == "begun"
-        return _CUT if kept else CallError.of(ErrorCode.CANCELLED)
+    async def _broken_off(self, raised: BaseException, cancels: int) -> BaseException:
+        """Record the end of a call that was cancelled, or broken off, and return what is to be raised.
+
+        Where another process may go on with its run, nothing is said for good of a call that has begun,
+        and nothing more of one that was told of, and is not kept.
+        """
+        asked = cancel_requests() > cancels or isinstance(raised, KeyboardInterrupt)
+        leaves = raised if asked else as_failure(raised)
+        error = CallError.of(ErrorCode.CANCELLED) if asked else _BROKEN_OFF
+        if asked and self.scope.steps is not None and self.state == "begun":
+            error = _CUT
+        await record_end(self.finalize(self.ended(error)), leaves, cancels)
+        return leaves
 
     async def _ended(self, cancels: int, repairer: Repairer | None) -> Outcome | AlreadyCompleted:
         """Return the outcome that is to be told of, also where the call was stopped on its way."""
@@ -429,7 +437,8 @@ class Call(Veiled, msgspec.Struct):
             tally.approved = tuple(each for each in tally.approved if each.id != request.id)
             until = max(each.expires_at for each in (request, *requests))  # the yes has been used
             approval = msgspec.structs.replace(request, expires_at=until), answer
-            self.setup.cache.keep_answered(request.id, _WAITS_WITHIN)
+            ended = EndedByAnswer(_WAITS_WITHIN, answer.by)
+            self.setup.cache.keep_answered(request.id, ended)
         call = OuterCall(tally.run_id, facts.hydrated.call.id, facts.hydrated.call.name)
         before = self.scope.suspended.get(call.call_id)
         times = facts.claim[0] if facts.claim else 0 if before is None else before.times
@@ -809,16 +818,19 @@ class Call(Veiled, msgspec.Struct):
         if request.id not in self.scope.answers or request.call_id in self.scope.suspended:
             return
         self.answered = True
-        error = self.setup.cache.answered.get(request.id)
-        if error is None:
-            error = await self.setup.write_ahead.answered(request.id, self.facts)
-        if error is not None:
-            raise Stopped(error)
+        ended = self.setup.cache.answered.get(request.id)
+        if ended is None:
+            ended = await self.setup.write_ahead.answered(request.id, self.facts)
+        if ended is not None:
+            self.facts.take_earlier_answer(ended.by)
+            raise Stopped(ended.error)
 
     def _keep_answered(self, outcome: Failed) -> None:
         """Remember how a call ended by an answer, before its tool began."""
         if self.answered and self.state != "begun" and is_final(outcome.record):
-            self.setup.cache.keep_answered(outcome.record.approval_id, outcome.error)
+            record = outcome.record
+            ended = EndedByAnswer(outcome.error, record.approved_by)
+            self.setup.cache.keep_answered(record.approval_id, ended)
 
     def _take_yes(self, hydrated: Hydrated, answer: Approve, request: ApprovalRequest) -> None:
         """Remember a yes: to the tool, or to exactly this call of it, for the rest of the run."""
@@ -854,6 +866,7 @@ class Call(Veiled, msgspec.Struct):
             run=self.scope.tally,
             seconds=self.setup.approval_seconds,
             within=self.scope.within,
+            occasion=self.scope.occasion,
         )
         asked = self.scope.asked.get(request.id)
         if asked is None:

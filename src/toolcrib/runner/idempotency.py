@@ -173,6 +173,13 @@ class _EvictedCall(msgspec.Struct, frozen=True, eq=False, gc=False):
     fingerprint: int
 
 
+class EndedByAnswer(NamedTuple):
+    """How a call ended by the answer to its question, before its tool began, and `by` whom."""
+
+    error: CallError
+    by: str | None
+
+
 class IdempotencyCache:
     """`claim`, then `keep`, `hold` or `release`. One cache serves any number of threads.
 
@@ -195,7 +202,7 @@ class IdempotencyCache:
         self._unwritten: set[str] = set()
         self._lock = threading.Lock()
         self.pins: dict[str, tuple[ToolCall, str, FactoryValues]] = {}
-        self.answered: dict[str, CallError] = {}
+        self.answered: dict[str, EndedByAnswer] = {}
 
     def pin(self, key: str, call: ToolCall, caller: str, pinned: FactoryMade | None) -> None:
         """Keep the values of default factories of a call that waits: they run once a call."""
@@ -206,10 +213,10 @@ class IdempotencyCache:
             while len(self.pins) > self._limit:
                 del self.pins[next(iter(self.pins))]
 
-    def keep_answered(self, request_id: str, error: CallError) -> None:
-        """Keep how a call ended by the answer to its question, before its tool began: a question that
-        was answered is used up."""
-        self.answered[request_id] = error
+    def keep_answered(self, request_id: str, ended: EndedByAnswer) -> None:
+        """Keep how a call ended by the answer to its question: a question that was answered is used
+        up."""
+        self.answered[request_id] = ended
         with self._lock:
             while len(self.answered) > MAX_EVICTED:
                 del self.answered[next(iter(self.answered))]
@@ -345,7 +352,7 @@ class WriteAhead:
         known = await _looked_up(partial(self.ledger.find, facts.record("started", key=key)))
         return _judged(known, key, facts, hydrated)
 
-    async def answered(self, request_id: str, facts: CallFacts) -> CallError | None:
+    async def answered(self, request_id: str, facts: CallFacts) -> EndedByAnswer | None:
         """Return how a call ended by an answer to this question, if a log that can be searched for its
         calls knows of one. Raises NotRecorded."""
         last = getattr(self.ledger, "last", None)
@@ -355,7 +362,9 @@ class WriteAhead:
         known = None if found is None else found.record
         if known is None or known.approval_id != request_id or known.approved_by is None:
             return None
-        return known.error if is_final(known) else None
+        if known.error is None or not is_final(known):
+            return None
+        return EndedByAnswer(known.error, known.approved_by)
 
     async def begin(
         self, key: str, facts: CallFacts, hydrated: Hydrated, recorder: Recorder

@@ -114,6 +114,11 @@ class CallFacts(msgspec.Struct, gc=False):
         else:
             self.hydrated = hydrated
 
+    def take_earlier_answer(self, by: str | None) -> None:
+        """Take the answer by which the call ended before: what was said now counts for nothing."""
+        self.approved_by = by
+        self.scope = msgspec.structs.replace(self.scope, answers={})
+
     def failed(self, error: CallError, told: str = "") -> Failed:
         if self.scope.answers and self.approved_by is None and error.code not in _NO_YES:
             self._note_answer()

@@ -207,8 +207,8 @@ class CallScope(msgspec.Struct, frozen=True):
     call, `choice` why its tools were on offer, and `attachments` the long texts that the two refer to.
     `counted` says how often each call was made, by its key: the tally counts it once. `approver` is
     asked in place of the runner's own. `suspended` has, by call id, the calls whose tools have begun
-    and go on. Agents that are tools spend from `account`; the run itself is `within` these calls. With
-    `steps` each call is a step.
+    and go on. Agents that are tools spend from `account`; the run itself is `within` these calls. What
+    is asked on another `occasion` is another question. With `steps` each call is a step.
     """
 
     tally: RunTally
@@ -223,6 +223,7 @@ class CallScope(msgspec.Struct, frozen=True):
     suspended: Mapping[str, SuspendedCall] = {}
     account: Account | None = None
     within: tuple[OuterCall, ...] = ()
+    occasion: str = ""
     steps: StepRunner | None = None
 
     def asked_about(self, call_id: str) -> Iterator[tuple[str, ApprovalRequest]]:

@@ -1,8 +1,9 @@
 """The arguments of a LangChain tool, read by its own class before anybody decides on them.
 
 Rule: what is decided on is what runs. LangChain validates arguments inside of the call, where its class
-adds defaults and its validators change values, unseen. So the class reads them here first, strictly, as
-any model of a tool's; and what LangChain then makes of what was sent has to be the same values.
+adds defaults and its validators change values, unseen, and passes on what that class would dump. So the
+class reads them here first, strictly, as any model of a tool's; and what LangChain then makes of what
+was sent, and passes on to the tool's function, has to be the same values.
 
 The schema that LangChain shows, and that judges, calls each field by its own name, whatever alias the
 class reads it by: so do all who decide or read, and LangChain alone is given the alias. What nobody
@@ -13,10 +14,11 @@ make something else the next time.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
+from langchain_core.tools import BaseTool
 from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import SchemaValidator
@@ -34,6 +36,9 @@ from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_bytes
 _OTHER_VALUES = (
     "The tool did not run: LangChain makes other values of these arguments than were decided on."
 )
+_SYNTHETIC = frozenset(("args", "kwargs"))
+"""Names of fields whose defaults LangChain does not pass on: it takes them for those of a function's
+`*args` and `**kwargs`."""
 
 
 class ReadArguments(Veiled, msgspec.Struct, frozen=True):
@@ -48,24 +53,30 @@ class ReadArguments(Veiled, msgspec.Struct, frozen=True):
 
 class ArgsReader(TypedReader):
     """Reads arguments by `model`, which has no field that is injected. `validating` is the class by
-    which LangChain validates them in the call; None where it passes them on as they are."""
+    which LangChain validates them in the call; None where it passes them on as they are. Of what was
+    not sent, `left_out` does not reach the function, which has no default for it."""
 
-    __slots__ = ("_holding", "_keys", "_making", "_model", "_validating")
+    __slots__ = ("_holding", "_keys", "_left_out", "_making", "_model", "_tool", "_validating")
 
     def __init__(
-        self, tool: str, model: type[BaseModel], validating: type[BaseModel] | None
+        self,
+        tool: BaseTool,
+        model: type[BaseModel],
+        validating: type[BaseModel] | None,
+        left_out: frozenset[str],
     ) -> None:
-        adapter = bounded(
-            _by_own_names(model, adapter_for(model, f"tool '{tool}': its args_schema"))
-        )
+        described = f"tool '{tool.name}': its args_schema"
+        adapter = bounded(_by_own_names(model, adapter_for(model, described)))
         super().__init__(adapter.core_schema, adapter.validator.validate_json)
+        self._tool = tool
         self._model = model
         self._validating = validating
-        self._keys = {} if validating is None else _keys(tool, validating)
+        self._left_out = left_out & _SYNTHETIC
+        self._keys = {} if validating is None else _keys(tool.name, validating)
         self._holding = _held_by_factories(adapter.core_schema)
         fields = model.model_fields.items()
         optional = {name for name, field in fields if not field.is_required()}
-        self._making = self._holding & optional
+        self._making = (self._holding | (_SYNTHETIC - self._left_out)) & optional
 
     def read(
         self, sent: JsonValue, at: At, found: Findings, values: FactoryValues | None = None
@@ -75,38 +86,40 @@ class ArgsReader(TypedReader):
         assert isinstance(shown, dict)  # noqa: S101
         return ReadArguments(sent, made, shown), shown
 
-    def passed_on(self, read: ReadArguments, injected: Mapping[str, Any]) -> dict[str, Any]:
+    def passed_on(
+        self, read: ReadArguments, injected: Mapping[str, Any], call_id: str
+    ) -> dict[str, Any]:
         """Return what LangChain is given, of which it makes what was decided on. Raises ToolError where
-        its class refuses that, or makes something else of it."""
+        its class refuses that, or something else would reach the function."""
         if self._validating is None:  # its defaults are the function's own
             shown = {name: read.shown[name] for name in read.sent if name in read.shown}
             return {**shown, **injected}
-        return self._checked(read, {**self._as_sent(read), **injected})
+        return self._checked(read, {**self._as_sent(read), **injected}, call_id)
 
-    def _checked(self, read: ReadArguments, given: dict[str, Any]) -> dict[str, Any]:
-        """Return what LangChain is given, if its class makes what was decided on of it. A default that
-        a factory made and the class refuses is left to the class. Raises as `passed_on` does."""
-        assert self._validating is not None  # noqa: S101  else LangChain judges nothing
+    def _checked(self, read: ReadArguments, given: dict[str, Any], call_id: str) -> dict[str, Any]:
+        """Return what LangChain is given, if it passes on what was decided on of it. A default that
+        nobody sent and the class refuses is left to the class. Raises as `passed_on` does."""
         try:
-            validated = self._validating.model_validate(given)
+            passed = self._tool._to_args_and_kwargs({**given}, call_id)  # noqa: SLF001  as it will
         except ValidationError as error:
             refused = {where[0] for where, _ in value_faults(error) if where}
             made = {self._keys[name] for name in self._making - read.sent.keys()}
             if refused and refused <= made & given.keys():
-                return self._checked(read, {k: v for k, v in given.items() if k not in refused})
+                kept = {key: value for key, value in given.items() if key not in refused}
+                return self._checked(read, kept, call_id)
             raise self._refused(error, read) from error
-        if not self._holds(read, validated):
+        if not self._holds(read, *passed):
             raise ToolError(_OTHER_VALUES)
         return given
 
     def _as_sent(self, read: ReadArguments) -> dict[str, Any]:
         """Return what was sent, as the class calls it; of fields with default factories what those
-        made, as they run once."""
+        made, as they run once; and the defaults that LangChain would not pass on."""
         names = [*read.sent, *sorted(self._making - read.sent.keys())]
         extras = (read.made.model_extra or {}) if self.has_factories else {}
         given = {}
         for name in names:
-            if name in self._holding:
+            if name in self._holding or name not in read.sent:
                 value = getattr(read.made, name)
             else:
                 value = extras[name] if name in extras else copy.deepcopy(read.sent[name])
@@ -128,13 +141,18 @@ class ArgsReader(TypedReader):
             f"The tool does not take these arguments: {'; '.join(places)}", retryable=True
         )
 
-    def _holds(self, read: ReadArguments, validated: BaseModel) -> bool:
-        """Return whether these are the values that were decided on."""
-        if validated.__class__ is not self._model:
-            values = {name: getattr(validated, name) for name in self._model.model_fields}
-            validated = self._model.model_construct(**values)
+    def _holds(
+        self, read: ReadArguments, by_place: Sequence[Any], named: Mapping[str, Any]
+    ) -> bool:
+        """Return whether these are the values that were decided on: all of them, and no others."""
+        passed = dict(zip(read.shown, by_place, strict=False)) if by_place else named
+        missing = read.shown.keys() - passed.keys()
+        if missing - (self._left_out - read.sent.keys()):
+            return False
+        values = {name: passed[name] for name in read.shown if name in passed}
         try:
-            shown = self.node.check(validated, read.sent, None, Findings())
+            made = read.made.model_copy(update=values)
+            shown = self.node.check(made, read.sent, None, Findings())
         except Differs:
             return False
         return canonical_bytes(shown) == canonical_bytes(read.shown)

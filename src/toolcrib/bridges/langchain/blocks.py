@@ -80,7 +80,11 @@ def _part(block: dict[str, Any]) -> Any:
     if kind == "image" and data and not media_type:
         media_type = _begun_as(data)
     if kind == "image" and (media_type or url):
-        return Image(media_type, data, "" if data else url)
+        picture = Image(media_type, data, "" if data else url)
+        said = media_type_of(picture)
+        if not said or said.startswith("image/"):
+            return picture
+        media_type = said
     return File(media_type or _ANY, data, "" if data else url, name=name)
 
 

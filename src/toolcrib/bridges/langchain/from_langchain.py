@@ -149,11 +149,14 @@ def _reader(tool: BaseTool, given: _InjectedArguments) -> ArgsReader | None:
     if isinstance(validating, dict) or (isinstance(tool, PlainLangChainTool) and not validating):
         return None
     shown: Any = tool.tool_call_schema
+    parameters = inspect.signature(_function_of(tool)).parameters.items()
+    spread = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    left_out = frozenset(name for name, one in parameters if one.kind in spread)
     if validating is None:
-        return ArgsReader(tool.name, shown, None)
+        return ArgsReader(tool, shown, None, left_out)
     assert issubclass(validating, BaseModel)  # noqa: S101  `_schema` has looked
     has_injected = any(name in given.made_by for name in validating.model_fields)
-    return ArgsReader(tool.name, shown if has_injected else validating, validating)
+    return ArgsReader(tool, shown if has_injected else validating, validating, left_out)
 
 
 def _schema(tool: BaseTool) -> JsonObject:
@@ -170,19 +173,23 @@ def _schema(tool: BaseTool) -> JsonObject:
 
 
 def _check_reached(tool: BaseTool, shown: Collection[str], injected: Collection[str]) -> None:
-    """Raise DefinitionError for what no call can give: LangChain calls by the names of arguments, and
-    shows no field of a class whose `validation_alias` has another name."""
+    """Raise DefinitionError for what no call can give: LangChain calls by the names of arguments, shows
+    no field of a class whose `validation_alias` has another name, passes none on that the class does
+    not dump under its own name, and fills some names in itself."""
     cls = tool.args_schema
+    named = set(shown)
     if isinstance(cls, type) and issubclass(cls, BaseModel):
-        for name, field in cls.model_fields.items():
-            if field.is_required() and name not in shown and name not in injected:
-                raise DefinitionError(
-                    f"tool '{tool.name}': its args_schema requires '{name}', which LangChain does not"
-                    " show to a model; an alias= in place of a validation_alias= would be shown"
-                )
+        _check_fields(tool, cls, shown, injected)
+        named |= cls.model_fields.keys() - set(injected)
+    parameters = inspect.signature(_function_of(tool)).parameters
+    filled = next(iter(sorted(named & _filled_in(tool, parameters))), None)
+    if filled is not None:
+        raise DefinitionError(
+            f"tool '{tool.name}': LangChain fills {filled!r} in itself, whatever was sent: give the"
+            " argument another name, or leave it out of the args_schema"
+        )
     if isinstance(tool, PlainLangChainTool):  # gives its one text by position
         return
-    parameters = inspect.signature(_function_of(tool)).parameters
     kinds = {name: one.kind for name, one in parameters.items()}
     takes_any = Parameter.VAR_KEYWORD in kinds.values()
     for name in shown:
@@ -192,6 +199,38 @@ def _check_reached(tool: BaseTool, shown: Collection[str], injected: Collection[
             raise DefinitionError(
                 f"tool '{tool.name}': LangChain gives arguments by name, which {name!r} cannot take"
             )
+
+
+def _check_fields(
+    tool: BaseTool, cls: type[BaseModel], shown: Collection[str], injected: Collection[str]
+) -> None:
+    by_alias = cls.model_config.get("serialize_by_alias")
+    for name, field in cls.model_fields.items():
+        if field.is_required() and name not in shown and name not in injected:
+            raise DefinitionError(
+                f"tool '{tool.name}': its args_schema requires '{name}', which LangChain does not"
+                " show to a model; an alias= in place of a validation_alias= would be shown"
+            )
+        if field.exclude or (by_alias and field.serialization_alias not in (None, name)):
+            raise DefinitionError(
+                f"tool '{tool.name}': LangChain passes on what its args_schema dumps, and that has no"
+                f" '{name}' (exclude=True, or serialize_by_alias)"
+            )
+
+
+def _filled_in(tool: BaseTool, parameters: Mapping[str, Parameter]) -> set[str]:
+    """Return the names that LangChain fills in when it calls a tool's function, or keeps for itself."""
+    function = _function_of(tool)
+    hints = read_hints(function, tool.name, {}, lenient=True)
+    found = {name for name, hint in hints.items() if hint is RunnableConfig}
+    runs = type(tool)._run if _is_sync(tool) else type(tool)._arun  # noqa: SLF001
+    if function is runs:
+        return found | ({"run_manager"} & parameters.keys())
+    own = inspect.signature(runs).parameters.values()
+    kept = {
+        one.name for one in own if one.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    }
+    return found | kept | ({"callbacks"} & parameters.keys())
 
 
 class _InjectedArguments(NamedTuple):
@@ -286,7 +325,7 @@ def _handler(
         injected = {n: make(context) for n, make in given.made_by.items()}
         read = arguments.get(_READ)
         if reader is not None and isinstance(read, ReadArguments):
-            sent = reader.passed_on(read, injected)
+            sent = reader.passed_on(read, injected, context.call_id)
         else:
             sent = arguments | injected
         if not formatted:

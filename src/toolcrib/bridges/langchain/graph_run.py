@@ -31,6 +31,7 @@ from langgraph.prebuilt import ToolRuntime
 from langgraph.runtime import ExecutionInfo, get_runtime
 from langgraph.types import StreamWriter, interrupt
 
+from toolcrib.runner.approval import NotAnAnswer
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
 from toolcrib.values.json import JsonObject, encodable, fresh, may_hold_wide_integer
@@ -40,6 +41,7 @@ MARK = "toolcrib"
 """The key, in the artifact of a tool message, of what later calls of the thread have to know."""
 
 _MOST = 10_000  # threads, and answers, that one process keeps
+_NO_QUESTION = "what the graph goes on with names no question by its id"
 _1582 = 0x01B21DD213814000  # 100 ns between the epochs of UUIDs and of Unix
 
 ANSWER_SCHEMA: dict[str, Any] = {
@@ -320,10 +322,6 @@ class RunningSteps:
             await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
 
 
-class AnswerToNoQuestion:
-    """Stands for what was said to no question by its id: it is no answer, whatever it says."""
-
-
 class InterruptAnswers:
     """Asks by `interrupt`, and gives each question the answer that names it, and no other.
 
@@ -344,7 +342,7 @@ class InterruptAnswers:
                 said = interrupt(storable(request), response_schema=ANSWER_SCHEMA)
                 named = said.get("id") if isinstance(said, Mapping) else None
                 if not isinstance(named, str):
-                    return AnswerToNoQuestion()
+                    return NotAnAnswer(_NO_QUESTION)
                 self._kept[step, named] = _answer(said)
                 if len(self._kept) > _MOST:
                     self._kept.popitem(last=False)

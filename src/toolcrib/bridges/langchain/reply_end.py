@@ -61,7 +61,7 @@ def _reasons(said: Mapping[str, Any]) -> Iterator[str]:
     for name, value in _members(said, _DEEPEST):
         key = name.lower().replace("_", "")
         if key in _REASONS:
-            yield from _word(value.get("reason") if isinstance(value, Mapping) else value)
+            yield from _word(value)
         elif key == _NATIVE:
             yield from (word for word in _word(value) if word.lower() in _LISTED)
 
@@ -76,7 +76,10 @@ def _members(said: Mapping[str, Any], levels: int) -> Iterator[tuple[str, Any]]:
 
 
 def _word(said: object) -> Iterator[str]:
-    """Yield a reason as a text, if there is one: null, and an empty text, are none."""
+    """Yield a reason as a text, if there is one: null, and what is empty, are none. What is no text is
+    one that nobody lists."""
+    if isinstance(said, Mapping):
+        said = said.get("reason") or dict(said) or None
     for one in said if isinstance(said, list) else [said]:
         value = one.value if isinstance(one, Enum) else one
         if value is not None and (word := str(value).strip()):

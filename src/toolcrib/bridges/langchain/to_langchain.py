@@ -154,7 +154,7 @@ class _Bridge:
         runner = self.pausing if at.pauses else self.runner
         spent = self.threads.spent(at)
         watcher = None if at.writer is None else _EventWriter(call, at.writer)
-        scope = CallScope(spent.tally, observer=watcher, counted=spent.counted)
+        scope = CallScope(spent.tally, observer=watcher, counted=spent.counted, occasion=at.step)
         outcome = await runner.exec(call, caller=caller, scope=scope)
         while isinstance(outcome, Waiting) and at.pauses:
             request = _asked_at(outcome.request, at.asked_at)

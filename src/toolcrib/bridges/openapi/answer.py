@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, TypeVar
 
-import orjson
+from jiter import from_json
 
 from toolcrib.bridges.openapi.charset import text_of
 from toolcrib.bridges.openapi.definition import RequestPlan
@@ -18,7 +18,7 @@ from toolcrib.errors import OutcomeUnknown, ToolError
 from toolcrib.kit.http import HttpAnswer, Unanswered
 from toolcrib.schema import LazyValidator
 from toolcrib.values.content import NO_TEXT, File, Image
-from toolcrib.values.json import fresh
+from toolcrib.values.json import JsonValue, fresh, json_bytes
 
 T = TypeVar("T")
 
@@ -27,6 +27,7 @@ _IDEMPOTENT = SAFE | {"PUT", "DELETE"}
 _NOT_DONE = (408, 425, 429, 503)  # the same request may be made again, and later
 _GATEWAYS = (502, 504)  # somebody else was asked, and nobody knows what they did
 _SECONDS = re.compile(r"[0-9]{1,6}")  # of `Retry-After`: what is longer is not told
+_NO_CONTENT = (204, 205)
 _BYTES = "application/octet-stream"
 _LONGEST = 4_000  # characters of what an API says of its error
 
@@ -52,9 +53,19 @@ class ApiAnswers:
             raise self._unanswered(unanswered) from None
         if not 200 <= answer.status < 300:
             raise self._failed(answer)
-        value = _value(answer, _of_status(self._media_types, answer.status) or _BYTES)
+        if answer.body:
+            value = _value(answer, _of_status(self._media_types, answer.status) or _BYTES)
+        else:
+            value = self._empty(answer)
         self._check(answer, None if isinstance(value, NO_TEXT) else value)
         return value
+
+    def _empty(self, answer: HttpAnswer) -> str | None:
+        """Return the empty text where that is what was sent, and may be."""
+        known = _of_status(self._validators, answer.status)
+        is_text = kind_of(answer.headers.get("content-type", "")) == "text"
+        has_body = self._method != "HEAD" and answer.status not in _NO_CONTENT
+        return "" if is_text and has_body and (known is None or "text" in known) else None
 
     def _unanswered(self, error: Unanswered) -> ToolError:
         """Return what is known of a request without an answer that can be taken."""
@@ -100,7 +111,8 @@ class ApiAnswers:
             )
         if known is None:
             return
-        kind = kind_of(answer.headers.get("content-type", "")) if answer.body else "json"
+        has_kind = answer.body or value == ""
+        kind = kind_of(answer.headers.get("content-type", "")) if has_kind else "json"
         if kind not in known:
             told = f"{done} the API's own description has no answer of that media type."
             raise ToolError(told, retryable=False, model_text=_with_its_words(told, answer))
@@ -124,13 +136,11 @@ def _value(answer: HttpAnswer, declared: str) -> Any:
     `declared` is what bytes are whose server does not say it.
     """
     kind = answer.headers.get("content-type", "")
-    if not answer.body:
-        return None
     if kind_of(kind) != "bytes":
         what, text = "JSON" if is_json(kind) else "text", text_of(answer.body, kind)
         try:
             if text is not None:
-                return fresh(text) if is_json(kind) else text
+                return _read(text) if is_json(kind) else text
         except (ValueError, RecursionError):
             pass
         told = (
@@ -141,6 +151,12 @@ def _value(answer: HttpAnswer, declared: str) -> Any:
     media_type = declared if plain in ("", _BYTES) else plain
     made = Image if media_type.startswith("image/") else File
     return made.from_bytes(media_type, answer.body)
+
+
+def _read(text: str) -> JsonValue:
+    """Return JSON, in which no name may be there twice. Raises ValueError."""
+    from_json(text.encode(), catch_duplicate_keys=True)
+    return fresh(text)
 
 
 def _with_its_words(told: str, answer: HttpAnswer) -> str:
@@ -157,7 +173,7 @@ def _said(answer: HttpAnswer) -> str:
         return ""
     if is_json(kind):
         try:
-            return orjson.dumps(orjson.loads(text)).decode()[:_LONGEST]
+            return json_bytes(_read(text)).decode()[:_LONGEST]
         except ValueError:
             return ""
     return " ".join(text[: _LONGEST * 4].split())[:_LONGEST]

@@ -14,6 +14,8 @@ from contextlib import suppress
 from toolcrib.bridges.openapi.forms import is_json, is_xml
 
 _MARKS = (
+    (codecs.BOM_UTF32_LE, ""),  # which begins with that of UTF-16
+    (codecs.BOM_UTF32_BE, ""),
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
@@ -43,6 +45,8 @@ def encoding_of(body: bytes, media_type: str) -> str:
     found = _CHARSET.search(media_type)
     said = None if found is None else _known(found[1])
     of_json, of_xml = is_json(media_type), is_xml(media_type)
+    if (of_json or of_xml) and body[:4].count(b"\0") == 3:  # UTF-32
+        return ""
     if (of_json or of_xml) and body[:2].count(b"\0") == 1:  # they begin with ASCII
         return "utf-16-be" if body[0] == 0 else "utf-16-le"
     if of_json:

@@ -59,6 +59,11 @@ class FormField(NamedTuple):
     media_type: str = ""
     is_bytes: bool = False
 
+    @property
+    def has_style(self) -> bool:
+        """Return whether it is sent by another style than a form has by default."""
+        return not self.is_bytes and (self.style, self.explode) != ("form", True)
+
 
 class BodyPlan(msgspec.Struct, frozen=True):
     """How the argument of the body is sent."""
@@ -302,10 +307,23 @@ class _ArgumentSchema:
             part = self._schemas.resolved(child)
             inner = part.get("items")
             is_bytes = _is_binary(part if inner is None else self._schemas.resolved(inner))
-            fields[name] = _field(given.encoding.get(name), is_bytes=is_bytes)
+            fields[name] = self._field(given, name, is_bytes=is_bytes)
             if is_bytes and properties.get(name, False) is not False:  # else it is readOnly
                 properties[name] = _as_base64(properties[name])
         return made, fields
+
+    def _field(self, body: ApiBody, name: str, *, is_bytes: bool) -> FormField:
+        """Return how a field of a form is sent, by what the form says of its encoding. Before OpenAPI
+        3.1 there are no styles in parts, but for those of Swagger 2.0."""
+        encoding = body.encoding.get(name)
+        if encoding is None:
+            return FormField(is_bytes=is_bytes)
+        kind = encoding.text("contentType").partition(",")[0].strip()
+        kind = "" if "*" in kind else kind
+        if _kind(body.media_type) == "multipart" and not self._schemas.has_styled_parts:
+            return FormField(media_type=kind, is_bytes=is_bytes)
+        style = encoding.text("style") or "form"
+        return FormField(style, encoding.flag("explode", style == "form"), kind, is_bytes)
 
     def _translated(self, part: Node) -> JsonObject:
         made = self._schemas.translated(part)
@@ -354,17 +372,6 @@ def _kind(media_type: str) -> BodyKind:
     if is_bytes(media_type):
         return "bytes"
     return "multipart" if media_type.lower().startswith("multipart/") else "form"
-
-
-def _field(encoding: Node | None, *, is_bytes: bool) -> FormField:
-    """Return how a field of a form is sent, by what the form says of its encoding."""
-    if encoding is None:
-        return FormField(is_bytes=is_bytes)
-    style = encoding.text("style") or "form"
-    kind = encoding.text("contentType").partition(",")[0].strip()
-    return FormField(
-        style, encoding.flag("explode", style == "form"), "" if "*" in kind else kind, is_bytes
-    )
 
 
 def _is_binary(part: Node) -> bool:

@@ -37,6 +37,9 @@ _OF_RANGES = {"json": "application/json", "text": "text/plain", "bytes": "applic
 """What a body is sent as whose document says no more than `*/*`, `text/*` or `image/*`."""
 _LIST, _NO_WORD = re.compile(r"[\[\0]"), re.compile(r"[\W_]")
 _RESERVED = ":/?[]@!$'()*,;="  # without what ends a value in a query
+_OTHER_CHARSET = re.compile(
+    r";\s*charset\s*=\s*(?!\"?utf-8\"?\s*(?:;|$))(?:\"[^\"]*\"|[^;]*)", re.IGNORECASE
+)
 _encoded: _Encode = partial(quote, safe="")
 
 
@@ -157,6 +160,10 @@ def _texts(
     """
     if isinstance(value, list):
         texts = [encode(_text(each)) for each in value]
+        if texts == [""]:
+            raise ToolError(
+                f"{sent.argument} cannot hold one empty text: that is sent as none at all"
+            )
     elif isinstance(value, dict):
         members = [(encode(name), encode(_text(each))) for name, each in value.items()]
         if explode and any("=" in name for name, _ in members):
@@ -237,10 +244,14 @@ def _path(sent: SentArgument, value: JsonValue, names: _Names) -> str:
 
 def _header(sent: SentArgument, value: JsonValue) -> str:
     plain = json_bytes(value).decode() if sent.as_json else value
-    text = ",".join(_texts(sent, plain, str, ",", explode=sent.explode))
-    if not (text.isascii() and text.isprintable()):
+    texts = _texts(sent, plain, str, ",", explode=sent.explode)
+    if not all(text.isascii() and text.isprintable() for text in texts):
         raise ToolError(f"{sent.argument} is sent in a header: use printable ASCII characters")
-    return text
+    if any(text != text.strip() for text in texts):
+        raise ToolError(
+            f"{sent.argument} is sent in a header, which loses spaces at the beginning and the end"
+        )
+    return ",".join(texts)
 
 
 def _joined(sent: SentArgument, value: JsonValue, names: _Names) -> list[str]:
@@ -266,6 +277,7 @@ def _pairs(sent: SentArgument, value: JsonValue, encode: _Encode) -> Iterator[tu
                 yield name, encode(_text(one))
     else:
         delimiter = _DELIMITERS.get(sent.style, ",")
+        delimiter = unquote(delimiter) if encode is str else delimiter
         yield sent.name, delimiter.join(_texts(sent, value, encode, delimiter, explode=False))
 
 
@@ -289,7 +301,7 @@ def _body(plan: BodyPlan, value: JsonValue) -> tuple[str, bytes]:
     """Return the content type and the bytes of a body."""
     kind = _OF_RANGES.get(plan.kind, "") if "*" in plan.media_type else plan.media_type
     if plan.kind == "json":
-        return kind, json_bytes(value)
+        return _as_utf8(kind), json_bytes(value)
     if plan.kind == "text":
         return f"{kind.partition(';')[0]}; charset=utf-8", _text(value).encode()
     if plan.kind == "bytes":
@@ -300,7 +312,7 @@ def _body(plan: BodyPlan, value: JsonValue) -> tuple[str, bytes]:
         if name not in plan.fields:
             names.undeclared(plan.argument, name)
     if plan.kind == "multipart":
-        return _multipart(plan, fields)
+        return _multipart(plan, fields, names)
     members = []
     for name, child in fields.items():
         field = plan.fields.get(name, FormField())
@@ -309,7 +321,12 @@ def _body(plan: BodyPlan, value: JsonValue) -> tuple[str, bytes]:
         elif child is not None:
             argument = name if name in plan.fields else plan.argument
             members += _joined(_as_sent(argument, name, field), child, names)
-    return kind, "&".join(members).encode("ascii")
+    return _as_utf8(kind), "&".join(members).encode("ascii")
+
+
+def _as_utf8(media_type: str) -> str:
+    """Return a media type without another charset: what is sent is UTF-8."""
+    return _OTHER_CHARSET.sub("", media_type)
 
 
 def _as_sent(argument: str, name: str, field: FormField) -> SentArgument:
@@ -323,13 +340,19 @@ def _as_sent(argument: str, name: str, field: FormField) -> SentArgument:
     )
 
 
-def _multipart(plan: BodyPlan, fields: Mapping[str, JsonValue]) -> tuple[str, bytes]:
+def _multipart(plan: BodyPlan, fields: Mapping[str, JsonValue], names: _Names) -> tuple[str, bytes]:
+    """Return a form in parts: a list in several, all that is no text as JSON, unless its field has a
+    style."""
     boundary = secrets.token_hex(16)
     made = bytearray()
     for name, value in fields.items():
         field = plan.fields.get(name, FormField())
-        for each in value if isinstance(value, list) else [value]:
-            made += f"--{boundary}\r\n".encode() + _part(name, field, each) + b"\r\n"
+        parts = [(name, each) for each in (value if isinstance(value, list) else [value])]
+        if field.has_style and value is not None:
+            sent = _as_sent(name, name, field)
+            parts, field = [*names.of(sent, _pairs(sent, value, str))], FormField()
+        for called, each in parts:
+            made += f"--{boundary}\r\n".encode() + _part(called, field, each) + b"\r\n"
     made += f"--{boundary}--\r\n".encode()
     return f"multipart/form-data; boundary={boundary}", bytes(made)
 
@@ -346,6 +369,7 @@ def _part(name: str, field: FormField, value: JsonValue) -> bytes:
         data = value.encode()
     else:
         kind, data = kind or "application/json", json_bytes(value)
+    kind = kind if field.is_bytes else _as_utf8(kind)
     if kind.isprintable() and kind.isascii() and kind:
         said += f"\r\nContent-Type: {kind}"
     return f"{said}\r\n\r\n".encode() + data

@@ -34,6 +34,8 @@ _NONE: _Names = frozenset()
 _PARTS = ("allOf",)
 _ALTERNATIVES = ("anyOf", "oneOf")
 _BRANCHES = (*_PARTS, *_ALTERNATIVES)
+_OF_MORE = ("patternProperties", "additionalProperties", "unevaluatedProperties")
+"""The keywords whose schemas are those of properties, as `properties` has them, by no one name."""
 _BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 
 
@@ -57,6 +59,7 @@ class ApiSchemas:
         self._document = document
         self._wants_kinds = kinds
         self.is_3_1 = document.root.text("openapi").startswith("3.1")
+        self.has_styled_parts = self.is_3_1 or document.is_swagger
         self._hidden = "readOnly" if meant == "request" else "writeOnly"
         self.refuses = meant == "request"
         self._names: dict[tuple[_Place, bool], str] = {}
@@ -323,15 +326,21 @@ class _Walk:
     def _member(self, key: str, value: Any, depth: int, gone: _Names) -> Any:
         """Return the value of a keyword, with the schemas in it translated; what it is not is data."""
         if key in SINGLES and not isinstance(value, list):
-            return self._schema(value, depth)
+            return self._property(value, depth) if key in _OF_MORE else self._schema(value, depth)
         if (key in SINGLES or key in LISTS) and isinstance(value, list):
             inherited = gone if key in _BRANCHES else _NONE
             return [
                 self._schema(child, depth, inherited, in_all_of=key == "allOf") for child in value
             ]
         if key in MAPS and isinstance(value, dict):
-            return {name: self._schema(child, depth) for name, child in value.items()}
+            read = self._property if key in _OF_MORE else self._schema
+            return {name: read(child, depth) for name, child in value.items()}
         return value
+
+    def _property(self, node: Any, depth: int) -> Any:
+        """Return the schema of properties that have no name of their own there."""
+        hidden = self._schemas.refuses and self._schemas.is_hidden(Node(self._file, node))
+        return False if hidden else self._schema(node, depth)
 
     def _hide(self, node: _Schema, made: _Schema, gone: _Names) -> None:
         """Refuse the properties that an answer alone has, and leave out those that only a request has;
