@@ -130,6 +130,18 @@ assert asyncio.run(Agent(model, [double]).run("Hi")).text == "Hello."
 """
 
 
+DURABLE = """
+from toolcrib import Agent
+from toolcrib.durable import DurableAgents
+from toolcrib.testing import ScriptedClient
+
+async def durable():
+    agents = {"a": Agent(ScriptedClient(["Hello."]), [double], state_key=b"k" * 32)}
+    async with DurableAgents("sqlite:///runs.db", agents) as runs:
+        return (await runs.result(await runs.start("a", "Hi"))).text
+
+assert asyncio.run(durable()) == "Hello."
+"""
 BRIDGED = """
 from toolcrib import ALL, ToolRunner, tool
 from toolcrib.bridges.langchain import to_langchain_tools
@@ -150,6 +162,7 @@ EXTRAS = {
     "chat": CHAT,
     "checkpoints": LOGGED + SIGNED,
     "cli": "from toolcrib.cli import run as command\nassert command(['--version']) == 0",
+    "durable": DURABLE,
     "http": SERVED,
     "kit": KIT,
     "langchain": BRIDGED,
