@@ -57,6 +57,7 @@ PUBLIC = [
     "RunState",
     "RunStream",
     "Session",
+    "StepRunner",
     "TextDelta",
     "Tool",
     "ToolArgumentsDelta",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
     from toolcrib.values.content import File, Image, Link, ToolContent
-    from toolcrib.values.context import CallContext, PolicyContext
+    from toolcrib.values.context import CallContext, PolicyContext, StepRunner
     from toolcrib.values.decision import (
         Allow,
         ApprovalRequest,
@@ -107,6 +107,7 @@ __all__ = [
     "RunState",
     "RunStream",
     "Session",
+    "StepRunner",
     "TextDelta",
     "Tool",
     "ToolArgumentsDelta",
@@ -152,7 +153,7 @@ _NAMES = {
     ),
     "values.call": "Hydrated HydrationResult Rejected ToolCall",
     "values.content": "File Image Link ToolContent",
-    "values.context": "CallContext PolicyContext",
+    "values.context": "CallContext PolicyContext StepRunner",
     "values.decision": "Allow ApprovalRequest Approve Approver Ask Caller Deny Refuse",
     "values.definition": "ALL ToolDefinition",
     "values.message": "Message Offer Reply Usage",

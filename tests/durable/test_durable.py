@@ -21,6 +21,7 @@ from toolcrib.audit import AuditLog
 from toolcrib.durable import DurableAgents, StoredRun
 from toolcrib.errors import ApprovalError, ClientError, ErrorCode, ToolcribError
 from toolcrib.testing import call
+from toolcrib.values.decision import LimitedApprove
 from toolcrib.values.record import ToolInvocationRecord, state_of
 from toolcrib.values.run import (
     ApprovalRequested,
@@ -343,3 +344,30 @@ async def test_a_typed_answer_is_read_again_from_the_store(file: str) -> None:
         result = await worker.result(await worker.start("count", "How many?"))
         found: StoredRun = await worker.show(result.state.run_id)
     assert (result.output, found.text) == (17, "17")
+
+
+async def test_what_a_worker_leaves_undone_others_do(url: str, tmp_path: Path) -> None:
+    """Whatever of it was begun, queued, or only given to the engine when it stopped."""
+    for at in range(4):
+        async with DurableAgents(url, {"desk": desk(tmp_path)}, slots=1) as worker:
+            for _ in range(2):
+                await worker.start("desk", PROMPT)
+            await asyncio.sleep(0.15 * at)
+    async with DurableAgents(url, {"desk": desk(tmp_path)}) as worker:
+        runs = [run.id for run in await worker.list()]
+        results = await asyncio.gather(*(answered(worker, run_id) for run_id in runs))
+    assert [result.text for result in results] == ["All done."] * 8
+    cut = [r for result in results for r in result.records if state_of(r).endswith("unknown)")]
+    assert cut == []
+
+
+async def test_a_run_that_nobody_ever_worked_on_has_no_events(url: str, tmp_path: Path) -> None:
+    client = DurableAgents(url, {"desk": desk(tmp_path)})
+    run_id = await client.start("desk", PROMPT)
+    await client.cancel(run_id)
+    (done,) = [event async for event in client.events(run_id)]
+    assert isinstance(done, Done)
+    assert done.result.status == "cancelled"
+    with pytest.raises(ApprovalError, match="cannot be kept"):
+        await client.answer("apr_1", LimitedApprove("grace", may=lambda _request: True))
+    await client.aclose()

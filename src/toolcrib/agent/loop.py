@@ -406,7 +406,8 @@ class Run:
             if raised.__cause__ is not None:
                 ended = None  # a sink failed, too: not all were told of that end
             self._end(*(ended or ("cancelled", None)))  # an end that was written stands
-            if ended is None and isinstance(raised, asyncio.CancelledError):
+            goes_on = getattr(self._steps, "stopping", False)  # elsewhere
+            if ended is None and isinstance(raised, asyncio.CancelledError) and not goes_on:
                 with suppress(Exception):
                     await self._write_run("cancelled")
             raise

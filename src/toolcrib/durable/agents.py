@@ -10,8 +10,16 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -19,7 +27,7 @@ from toolcrib.agent import Agent
 from toolcrib.approvals import answer_later
 from toolcrib.audit import AuditLog
 from toolcrib.closing import Closing
-from toolcrib.durable.engine import DurableSteps, Engine, KeptStep
+from toolcrib.durable.engine import DurableSteps, Engine, KeptStep, stand_still
 from toolcrib.durable.store import STATUSES, UNDER_WAY, Ended, RunStore, StoredRun, StoredStatus
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.processes import has_ended, this_process
@@ -40,6 +48,7 @@ from toolcrib.values.run import (
 from toolcrib.values.step import CallStep, ReplyStep
 from toolcrib.values.typed import check_type
 
+T = TypeVar("T")
 _LOOK = 0.2  # seconds between two looks at the store
 _BEAT = 2.0  # seconds in which a worker says that it lives
 LEASE = 30.0
@@ -157,7 +166,7 @@ class DurableAgents(Closing):
         """Answer a question, for good; its run goes on. Return the id of the run.
 
         Raises ApprovalError if it is unknown (`unknown_approval`), answered (`already_used`) or lapsed
-        (`approval_expired`), or if this is no answer.
+        (`approval_expired`), or if this is no answer that can be kept.
         """
         return await self._store.answer(request_id, answer)
 
@@ -239,14 +248,14 @@ class DurableAgents(Closing):
             self._serving.cancel()
             await asyncio.wait([self._serving])
             self._serving = None
-            await self._engine.take_over([self._worker])
-            await self._store.leave(self._worker)
-        await self._engine.aclose()
+            await self._engine.aclose()
+            await self._store.retire(self._worker)
         return whole
 
     async def aclose(self) -> None:
         """Stop to work, if this process does, and close what is open."""
         await self.stop()
+        await self._engine.aclose()
         await self._log.aclose()
         await self._store.aclose()
 
@@ -286,30 +295,20 @@ class DurableAgents(Closing):
 
     async def _work(self, run_id: str, segment: int) -> None:
         """Do one segment of a run, from what the store has to what it will have."""
-        run = await self._store.begin(run_id, segment, self._worker)
+        run = await _patiently(lambda: self._store.begin(run_id, segment, self._worker))
         task = asyncio.current_task()
         if run is None or task is None:
             return
         self._tasks[run_id] = task
         try:
-            await self._end(run, await self._ended(run))
+            ended = await self._ended(run)
+            await _patiently(lambda: self._store.end(run, self._worker, ended))
         except asyncio.CancelledError:
             if run_id not in self._cancelled:
                 raise
         finally:
             del self._tasks[run_id]
             self._cancelled.discard(run_id)
-
-    async def _end(self, run: StoredRun, ended: Ended) -> None:
-        """Write how a segment ended, as soon as the database can be used."""
-        while True:
-            try:
-                await self._store.end(run, self._worker, ended)
-            except UnreachableError as error:
-                _log.warning("how run %s ended cannot be written: %s", run.id, error)
-                await asyncio.sleep(_LOOK)
-            else:
-                return
 
     async def _ended(self, run: StoredRun) -> Ended:
         """Return how a segment ends. What fails while the worker stops is no end: others go on."""
@@ -325,7 +324,7 @@ class DurableAgents(Closing):
             result = await agent.start_again(state, heard, run.given)
         except Exception as error:  # noqa: BLE001  whatever ends a run is in the store
             if self._steps.stopping:
-                await asyncio.get_running_loop().create_future()
+                await stand_still()
             known = f": {error}" if isinstance(error, ToolcribError) else ""
             reason = f"{type(error).__name__}{known}"
             return Ended("failed", last[-1].state if last else None, reason=reason)
@@ -363,6 +362,16 @@ class DurableAgents(Closing):
             state=state,
             limit=run.reason if status == "limited" else None,
         )
+
+
+async def _patiently(work: Callable[[], Awaitable[T]]) -> T:
+    """Do what needs the database, as soon as that can be used."""
+    while True:
+        try:
+            return await work()
+        except UnreachableError as error:
+            _log.warning("the store of durable runs cannot be used: %s", error)
+            await asyncio.sleep(_LOOK)
 
 
 def _is_unknown(record: ToolInvocationRecord) -> bool:

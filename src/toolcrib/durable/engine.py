@@ -101,7 +101,7 @@ class DurableSteps:
         if not _SEGMENT.get():
             return await work()
         if self.stopping:
-            await asyncio.get_running_loop().create_future()
+            await stand_still()
         made: list[T] = []
 
         async def step() -> KeptJson:
@@ -125,6 +125,17 @@ class DurableSteps:
             return made[0]
         decoded: T = msgspec.json.decode(kept.encode(), type=type)
         return decoded
+
+
+_standing: set[asyncio.Future[None]] = set()  # or what waits for them would be collected, and end
+
+
+async def stand_still() -> None:
+    """Wait until the event loop ends: another process goes on."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    _standing.add(future)
+    future.add_done_callback(_standing.discard)
+    await future
 
 
 class KeptStep(NamedTuple):
@@ -211,7 +222,14 @@ class Engine:
             self._client = library.DBOSClient(
                 system_database_engine=engine, serializer=JsonSerializer(), lazy=True
             )
-        found: list[Any] = self._client.list_workflow_steps(workflow)
+        sa = database.sqlalchemy()
+        try:
+            found: list[Any] = self._client.list_workflow_steps(workflow)
+        except sa.exc.DBAPIError:
+            schema = None if engine.dialect.name == "sqlite" else "dbos"
+            if sa.inspect(engine).has_table("operation_outputs", schema=schema):
+                raise
+            return []  # nobody has ever worked here
         return found
 
     async def aclose(self) -> None:
@@ -243,11 +261,8 @@ def _register() -> None:
     library = dbos()
 
     async def segment(run_id: str, number: int) -> None:
-        within = _SEGMENT.set(True)
-        try:
-            await _working[0](run_id, number)
-        finally:
-            _SEGMENT.reset(within)
+        _SEGMENT.set(True)  # in a task of its own
+        await _working[0](run_id, number)
 
     library.DBOS.workflow(name=_WORKFLOW, max_recovery_attempts=None)(segment)
 

@@ -10,14 +10,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import msgspec
 
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError, ToolcribError
 from toolcrib.runner.approval import checked_answer
 from toolcrib.storage import SqlDatabase, Transaction
-from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
+from toolcrib.values.decision import (
+    Answer,
+    ApprovalRequest,
+    Approve,
+    LimitedApprove,
+    Refuse,
+)
+from toolcrib.values.json import Veiled
 from toolcrib.values.run import RunState
 
 StoredStatus: TypeAlias = Literal[
@@ -67,14 +74,17 @@ _CANCELLED = "SELECT id FROM durable_runs WHERE status = 'cancelled' AND id IN :
 _BEAT = """INSERT INTO durable_workers (id, process, beat_at) VALUES (:id, :process, :now)
     ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at"""
 _WORKERS = "SELECT id, process, beat_at FROM durable_workers"
+_RETIRE = "UPDATE durable_workers SET beat_at = 0 WHERE id = :id"
 _LEAVE = "DELETE FROM durable_workers WHERE id = :id"
 _TAKE_BACK = "UPDATE durable_runs SET worker = '' WHERE worker = :id AND status = 'queued'"
 
 
-class StoredRun(msgspec.Struct, frozen=True):
+class StoredRun(Veiled, msgspec.Struct, frozen=True):
     """A run as it is kept. `state` is the JSON of its signed state: the one that its segment begins
     with, or ended with; `answers` are those that it begins with. `reason` is the limit that ended it,
     or why it failed."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("state", "answers", "text")
 
     id: str
     agent: str
@@ -93,8 +103,10 @@ class StoredRun(msgspec.Struct, frozen=True):
         return dict(_ANSWERS.decode(self.answers))
 
 
-class Ended(msgspec.Struct, frozen=True):
+class Ended(Veiled, msgspec.Struct, frozen=True):
     """How a segment ended."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("text",)
 
     status: StoredStatus
     state: RunState | None
@@ -143,7 +155,10 @@ class RunStore:
         Raises ApprovalError if it is unknown (`unknown_approval`), answered (`already_used`) or lapsed
         (`approval_expired`), or if this is no answer.
         """
-        text = msgspec.json.encode(checked_answer(answer)).decode()
+        given = checked_answer(answer)
+        if isinstance(given, LimitedApprove):
+            raise ApprovalError("a LimitedApprove cannot be kept: Approve, for who may")
+        text = msgspec.json.encode(given).decode()
         return await self._database.transact(lambda t: _answer(t, request_id, text))
 
     async def cancel(self, run_id: str) -> bool:
@@ -203,6 +218,15 @@ class RunStore:
             for row in rows
             if row["id"] != worker and (abs(now - row["beat_at"]) > lease or ended(row["process"]))
         ]
+
+    async def retire(self, worker: str) -> None:
+        """Say that a worker lives no more: others take over what it has begun."""
+
+        def retired(transaction: Transaction) -> None:
+            transaction.execute(_TAKE_BACK, id=worker)
+            transaction.execute(_RETIRE, id=worker)
+
+        await self._database.transact(retired)
 
     async def leave(self, worker: str) -> None:
         """Forget a worker; what it had only given to the engine may be given by others."""

@@ -346,11 +346,13 @@ class Call(Veiled, msgspec.Struct):
     async def _broken_off(self, raised: BaseException, cancels: int) -> BaseException:
         """Record the end of a call that was cancelled, or broken off, and return what is to be raised.
 
-        Where another process may go on with its run, nothing is said for good of a call that has begun,
-        and nothing more of one that was told of, and is not kept.
+        Where another process may go on with its run, nothing is said for good of a call that has begun;
+        nothing more of one that was told of, and is not kept; and nothing of one that it will make.
         """
         asked = cancel_requests() > cancels or isinstance(raised, KeyboardInterrupt)
         leaves = raised if asked else as_failure(raised)
+        if self.state == "arrived" and getattr(self.scope.steps, "stopping", False):
+            return leaves
         error = CallError.of(ErrorCode.CANCELLED) if asked else _BROKEN_OFF
         if asked and self.scope.steps is not None and self.state == "begun":
             error = _CUT

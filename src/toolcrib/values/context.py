@@ -187,7 +187,11 @@ class Account(Protocol):
 
 
 class StepRunner(Protocol):
-    """Keeps what the steps of a run give: each is done once, whichever process goes on with the run."""
+    """Keeps what the steps of a run give: each is done once, whichever process goes on with the run.
+
+    One with an attribute `stopping` that is true says that another process goes on: what is cancelled
+    from then on has no end that anybody is told of.
+    """
 
     async def run(self, name: str, work: Callable[[], Awaitable[T]], type: Any) -> T:  # noqa: A002
         """Return what `work` gives, kept as JSON of `type` (as msgspec writes and reads it); where an
