@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ from toolcrib import (
     tool,
 )
 from toolcrib.approvals import answer_later
-from toolcrib.audit import AuditLog
+from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.runner import CallScope
 from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.call import Hydrated
@@ -335,3 +336,19 @@ async def test_a_yes_with_which_a_call_has_begun_is_used_up(logged: bool) -> Non
         done = await runner.exec(asked, scope=scope)
     assert isinstance(done, Completed)
     assert ran == ["x", "bob"]
+
+
+async def test_that_a_call_goes_on_is_written_once_and_never_after_its_end(tmp_path: Path) -> None:
+    ran.clear()
+    url = f"sqlite:///{tmp_path}/log.db"
+    async with AuditLog(url) as log:
+        first = await crew([PAY], ASK, sinks=[log])(True).run("go")
+    yes: dict[str, Answer] = {first.pending[0].id: Approve("grace")}
+    for _ in range(3):
+        async with AuditLog(url) as log:
+            result = await crew([PAY], ASK, sinks=[log])(False).resume(first.state, yes)
+            assert (result.records[0].status, ran) == ("completed", ["bob"])
+            entries = [entry.record for entry in await log.entries(AuditFilter(tool="clerk"))]
+        assert [(each.status, each.process != "") for each in entries] == [
+            *[("started", False), ("waiting", False), ("started", True), ("completed", False)]
+        ]

@@ -60,7 +60,6 @@ from toolcrib.runner.idempotency import (
     WriteAhead,
     fingerprint_of,
     goes_on_no_more,
-    key_of,
     replayed,
     same_call,
 )
@@ -101,7 +100,7 @@ from toolcrib.values.decision import (
     Refuse,
 )
 from toolcrib.values.definition import ALL
-from toolcrib.values.json import Veiled
+from toolcrib.values.json import Veiled, key_of
 from toolcrib.values.record import (
     FOR_RUN,
     FOR_RUN_EXACTLY,
