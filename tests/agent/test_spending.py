@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rows import each_row
 from samples import sample
@@ -20,6 +20,7 @@ from toolcrib import (
     Allow,
     Approve,
     Caller,
+    Deny,
     Limits,
     PolicyContext,
     RunState,
@@ -91,10 +92,10 @@ LOW = nodes()
 TREES = nodes(nodes(LOW), LOW)
 
 
-def built(node: Node, path: str, made: dict[str, Node], **options: Any) -> Agent:
+def built(node: Node, path: str, made: dict[str, Node], *, gate: Policy, **options: Any) -> Agent:
     made[path] = node
     inner = [
-        built(each, f"{path}_{at}", made).as_tool(f"agent{at}", "Does it.", cost=COST)
+        built(each, f"{path}_{at}", made, gate=gate).as_tool(f"agent{at}", "Does it.", cost=COST)
         for at, each in enumerate(node.below)
     ]
     turns = [
@@ -107,20 +108,30 @@ def built(node: Node, path: str, made: dict[str, Node], **options: Any) -> Agent
         for reply in node.replies
     ]
     allowed = deny_by_default(allow=["act", "asks", *(each.definition.name for each in inner)])
-    runner = ToolRunner([act, asks, denied, *inner], policy=allowed, **options)
+    runner = ToolRunner([act, asks, denied, *inner], policy=[allowed, gate], **options)
     model = ScriptedClient([*turns * 2, *["done"] * 99])
     return Agent(model, runner, limits=node.limits, name=path)
 
 
+WAITS = Node(Limits(), [[("agent", 0)]], [Node(Limits(), [[("asks", 0)]], [])])
+
+
 @settings(max_examples=sample(300), deadline=None)
-@given(tree=TREES)
-async def test_the_calls_that_ran_exceed_no_limit_around_them(tree: Node) -> None:
+@example(tree=WAITS, late=["agent0"])
+@given(tree=TREES, late=st.lists(st.sampled_from(["", "agent0", "agent1"]), max_size=3))
+async def test_the_calls_that_ran_exceed_no_limit_around_them(tree: Node, late: list[str]) -> None:
     """Agents within agents and beside one another, whose replies are of calls in any order: some are
-    denied, some wait, and are approved when the whole is saved and goes on."""
-    sink, made = MemorySink(), dict[str, Node]()
-    outer = built(tree, "top", made, approver=answer_later, sinks=[sink])
+    denied, some wait, and are approved when the whole is saved and goes on. Then some agents may not
+    go on after all, and have begun all the same."""
+    sink, made, closed = MemorySink(), dict[str, Node](), [""]
+
+    def gate(hydrated: Hydrated, _context: PolicyContext) -> Decision:
+        return Deny("late") if hydrated.definition.name == closed[0] else Allow()
+
+    outer = built(tree, "top", made, gate=gate, approver=answer_later, sinks=[sink])
     result = await outer.run("go")
     while result.status == "waiting":
+        closed[0] = late.pop() if late else ""
         yes: dict[str, Answer] = {request.id: Approve("grace") for request in result.pending}
         result = await outer.resume(RunState.from_json(result.state.to_json()), yes)
     runs = {run.run_id: run for run in sink.runs}

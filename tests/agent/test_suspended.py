@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -32,6 +33,7 @@ from toolcrib import (
 )
 from toolcrib.approvals import answer_later
 from toolcrib.audit import AuditFilter, AuditLog
+from toolcrib.policies import budget
 from toolcrib.runner import CallScope
 from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.call import Hydrated
@@ -352,3 +354,17 @@ async def test_that_a_call_goes_on_is_written_once_and_never_after_its_end(tmp_p
         assert [(each.status, each.process != "") for each in entries] == [
             *[("started", False), ("waiting", False), ("started", True), ("completed", False)]
         ]
+
+
+async def test_a_run_that_an_earlier_version_has_saved_goes_on_and_counts_once() -> None:
+    """It had given back the place of a call that waits."""
+    ran.clear()
+    made = crew([PAY], ASK, policy=budget(calls=2))
+    first = await made(True).run("go")
+    state = json.loads(first.state.to_json())
+    assert state["tally"].pop("begun") == [first.pending[0].within[0].call_id]
+    state["tally"].update(calls=0, per_tool={})
+    saved = RunState.from_json(json.dumps(state))
+    result = await made(False).resume(saved, {first.pending[0].id: Approve("grace")})
+    tally = result.state.tally
+    assert (result.text, ran, tally.calls, tally.per_tool) == ("bye", ["bob"], 2, {"clerk": 1})

@@ -9,14 +9,15 @@ that state alone (`ENDS`). Every call that comes in has exactly one end.
 | claimed   | its idempotency key is its own                  | released              | no      |
 | counted   | the policies and the run's tally have counted it| released              | undone  |
 | begun     | its tool was started                            | kept with the outcome | yes     |
-| suspended | its tool has begun, asks itself, and will go on | released              | undone  |
+| suspended | its tool has begun, asks itself, and will go on | released              | kept    |
 | unwritten | it ran before, and the ledger lacks its outcome | kept with the outcome | no      |
 | ended     | its outcome is settled                          |                       |         |
 
 A call that was suspended comes in once more, with its state in `scope.suspended`: it has begun. So
 nobody is asked about it again, and where it cannot go on it ends as `outcome_unknown`: what it did
 before is not undone, and the part that waited does not run. (Nothing final is said with that: the same
-state may go on later.)
+state may go on later.) It was counted in its run when it began: that it goes on, or does not, neither
+counts it again nor is refused for the place that it has.
 
 A tool that was left behind ends when its call has: that leaves the same state as if it had ended in
 time, an outcome that the ledger lacks and that is written, or held until the call is asked for again.
@@ -137,7 +138,7 @@ class End(msgspec.Struct, frozen=True):
     """Says what the end of a call changes: its idempotency key, policies' counts, the run's taint."""
 
     key: Literal["not its own", "released", "kept"]
-    counts: Literal["nothing", "undone", "settled"] = "nothing"
+    counts: Literal["nothing", "undone", "kept", "settled"] = "nothing"
     taints: bool = False
 
 
@@ -146,7 +147,7 @@ ENDS: dict[State, End] = {
     "claimed": End("released"),
     "counted": End("released", counts="undone"),
     "begun": End("kept", counts="settled", taints=True),
-    "suspended": End("released", counts="undone", taints=True),
+    "suspended": End("released", counts="kept", taints=True),
     "unwritten": End("kept"),
 }
 _NOT_RECORDED = "The tool ran, but what came of it could not be recorded. It is not run again."
@@ -335,8 +336,8 @@ class Call(Veiled, msgspec.Struct):
         return self._checked(plan, value)
 
     def _suspended(self, suspended: Suspended) -> Waiting:
-        """Wait for what the tool asks. The call is counted, and the run approved, when it goes on: both
-        have to have a record."""
+        """Wait for what the tool asks. The call stays counted. The run is approved when it goes on:
+        that has to have a record."""
         self.state = NEXT[self.state]["suspend"]
         facts, tally, requests = self.facts, self.scope.tally, suspended.requests
         facts.key = ""
@@ -348,6 +349,8 @@ class Call(Veiled, msgspec.Struct):
             approval = msgspec.structs.replace(request, expires_at=until), answer
             self.setup.cache.keep_answered(request.id, _WAITS_WITHIN)
         call = OuterCall(tally.run_id, facts.hydrated.call.id, facts.hydrated.call.name)
+        if call.call_id not in tally.begun:
+            tally.begun = (*tally.begun, call.call_id)
         before = self.scope.suspended.get(call.call_id)
         times = facts.claim[0] if facts.claim else 0 if before is None else before.times
         saved = SuspendedCall(msgspec.Raw(suspended.saved.encode()), call, times, approval)
@@ -396,7 +399,12 @@ class Call(Veiled, msgspec.Struct):
 
     def _decide(self, hydrated: Hydrated) -> Decision:
         """Ask the policies. Where a person was asked about this call before, their answer is needed."""
-        decision = decide(self.setup.policies, hydrated, self.context)
+        context, tally = self.context, self.scope.tally
+        if hydrated.call.id in tally.begun:  # it has its place, and needs no other one
+            ahead = tally.copied()
+            ahead.give_back(hydrated.definition.name, hydrated.definition.annotations.cost)
+            context = PolicyContext(context.caller, ahead)
+        decision = decide(self.setup.policies, hydrated, context)
         begun = self.scope.suspended.get(hydrated.call.id) if self.scope.suspended else None
         if begun is not None and begun.approval is None and isinstance(decision, Ask):
             decision = _GOES_ON
@@ -420,7 +428,7 @@ class Call(Veiled, msgspec.Struct):
         if tally.approved and self.facts.approved_by is None:
             self._note_approval(hydrated)
         counted = self.scope.counted
-        counted[self.key] = made = counted.get(self.key, 0) + 1
+        counted[self.key] = made = counted.get(self.key, hydrated.call.id in tally.begun) + 1
         if made == 1:
             tally.count(definition.name, definition.annotations.cost)
         self.state = NEXT[self.state]["count"]
@@ -444,22 +452,8 @@ class Call(Veiled, msgspec.Struct):
         return Completed(record, content.value, model, notice, parts=parts, model_parts=seen)
 
     async def _replay(self, outcome: Completed | Failed) -> Outcome:
-        """Return the earlier outcome: its content is as untrusted as before, and its run has spent all
-        that the call has, within it too, as if it had run there, once.
-
-        An outcome that the ledger lacks is written first.
-        """
-        definition, scope = self.facts.hydrated.definition, self.scope
-        if definition is not None:
-            if definition.annotations.untrusted_output or READ_UNTRUSTED in outcome.record.notes:
-                taint(scope.tally)
-            key = key_of(scope.tally.run_id, self.facts.hydrated.call.id)
-            scope.counted[key] = made = scope.counted.get(key, 0) + 1
-            if made == 1:
-                scope.tally.count(definition.name, definition.annotations.cost)
-            spent, first = outcome.record.spent, made == (2 if self.state == "counted" else 1)
-            if first and spent is not None and scope.account is not None:
-                scope.account.count_again(outcome.record.id, spent)
+        """Return the earlier outcome. One that the ledger lacks is written first."""
+        self._share(outcome)
         ledger = self.setup.write_ahead.ledger
         if self.state == "unwritten" and ledger is not None:
             self.facts.key = self.key
@@ -469,6 +463,24 @@ class Call(Veiled, msgspec.Struct):
             recorded = Recorded(outcome, None)
         stands = msgspec.structs.replace(recorded.outcome, replayed=True)
         return await self._tell(stands, recorded.record, recorded.trouble)
+
+    def _share(self, outcome: Outcome) -> None:
+        """Have the run know of a call that began before, or elsewhere: its content is as untrusted as
+        there, and the run has spent all that the call has, within it too, as if it had run here, once.
+        """
+        definition, scope, record = self.facts.hydrated.definition, self.scope, outcome.record
+        if definition is None:
+            return
+        if definition.annotations.untrusted_output or READ_UNTRUSTED in record.notes:
+            taint(scope.tally)
+        tally, counted = scope.tally, scope.counted
+        key, before = key_of(tally.run_id, record.id), int(record.id in tally.begun)
+        counted[key] = made = counted.get(key, before) + 1
+        if made == 1:
+            tally.count(definition.name, definition.annotations.cost)
+        first = made == before + (2 if self.state == "counted" else 1)
+        if first and record.spent is not None and scope.account is not None:
+            scope.account.count_again(record.id, record.spent)
 
     def _settle(self, outcome: Outcome, *, stands: Outcome | None = None) -> None:
         """Do the part of `finalize` that awaits nothing: cache, taint, tally and policies.
@@ -491,19 +503,21 @@ class Call(Veiled, msgspec.Struct):
             self._release(outcome)
         if end.taints and definition is not None and definition.annotations.untrusted_output:
             taint(self.scope.tally)
-        if end.counts == "undone":
-            self._give_back(record)
+        if end.counts in ("undone", "kept"):
+            self._give_back(record, waits=end.counts == "kept")
         elif end.counts == "settled":
             if record.seconds is not None:
                 self.scope.tally.settle(record.name, record.seconds)
             if setup.counting:
                 settle_all(setup.counting, record, self.context)
 
-    def _give_back(self, record: ToolInvocationRecord) -> None:
-        """Undo what was counted for a call whose tool never began: what is counted is what ran."""
+    def _give_back(self, record: ToolInvocationRecord, *, waits: bool) -> None:
+        """Undo what was counted for a call whose tool never began: what is counted is what ran. One
+        that began and `waits` stays counted in its run, and policies learn from the tally that it did.
+        """
         hydrated, scope = self.facts.hydrated, self.scope
         assert isinstance(hydrated, Hydrated)  # noqa: S101  it was counted
-        scope.counted[self.key] -= 1
+        scope.counted[self.key] = 1 if waits else scope.counted[self.key] - 1
         if not scope.counted[self.key]:
             scope.tally.give_back(hydrated.definition.name, hydrated.definition.annotations.cost)
         give_back_all(self.setup.counting, hydrated, record, self.context)
