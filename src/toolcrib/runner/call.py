@@ -19,6 +19,10 @@ before is not undone, and the part that waited does not run. (Nothing final is s
 state may go on later.) It was counted in its run when it began: that it goes on, or does not, neither
 counts it again nor is refused for the place that it has.
 
+A call that has begun counts in its run, once, wherever it did. So whoever is told how it ended, or that
+nobody knows, though it did not begin here, has all of that (`_share`): the count, what was spent
+within, and that its content is untrusted.
+
 A tool that was left behind ends when its call has: that leaves the same state as if it had ended in
 time, an outcome that the ledger lacks and that is written, or held until the call is asked for again.
 
@@ -116,6 +120,7 @@ from toolcrib.values.record import (
     SuspendedCall,
     ToolInvocationRecord,
     Waiting,
+    has_begun,
     is_final,
 )
 
@@ -162,7 +167,7 @@ _WAITS_WITHIN = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN,
     "This call has begun with that answer, and waits for another one. It was not begun again.",
 )
-_NOT_GOING_ON: tuple[State, ...] = ("arrived", "claimed", "counted")
+_NOT_BEGUN: tuple[State, ...] = ("arrived", "claimed", "counted")
 _ENDED = (Completed, Failed)
 _GOES_ON = Allow("it has begun, and goes on", "standard")
 _LOOK = 0.05  # seconds in which is looked whether a loop has closed
@@ -259,7 +264,7 @@ class Call(Veiled, msgspec.Struct):
     def ended(self, error: CallError, told: str = "") -> Failed:
         """Return the outcome of a call that ends with this error, in the state that it is in."""
         call_id, another = self.facts.hydrated.call.id, ErrorCode.DUPLICATE_CALL
-        is_back = call_id in self.scope.suspended and self.state in _NOT_GOING_ON
+        is_back = call_id in self.scope.suspended and self.state in _NOT_BEGUN
         if is_back and error.code is not another:
             self.facts.key = key_of(self.scope.tally.run_id, call_id)
         if is_back and error.code is not another and error is not ELSEWHERE:
@@ -274,6 +279,8 @@ class Call(Veiled, msgspec.Struct):
         """
         ledger = self.setup.write_ahead.ledger
         if ledger is None:
+            if self.state in _NOT_BEGUN and _began_elsewhere(outcome):
+                self._share(outcome)
             self._settle(outcome)
             if not self.setup.recorder.others and self.scope.observer is None:
                 return outcome  # nobody is to be told
@@ -473,6 +480,8 @@ class Call(Veiled, msgspec.Struct):
             return
         if definition.annotations.untrusted_output or READ_UNTRUSTED in record.notes:
             taint(scope.tally)
+        if self.state == "begun":
+            return  # it ran here, too, and was counted then
         tally, counted = scope.tally, scope.counted
         key, before = key_of(tally.run_id, record.id), int(record.id in tally.begun)
         counted[key] = made = counted.get(key, before) + 1
@@ -547,10 +556,14 @@ class Call(Veiled, msgspec.Struct):
         if isinstance(known, ToolInvocationRecord) and known != outcome.record:
             if same_call(known, outcome.record):
                 stands = replayed(known)  # somebody else's was written first
+                if not unwritten:
+                    self._share(stands)
                 self._settle(outcome, stands=stands)
                 return Recorded(stands, outcome.record if ran else None, written.only_stop())
             if not (ran and self._claims()):
                 return await self._another(ledger, written)
+        if not ran and _began_elsewhere(outcome):
+            self._share(outcome)
         self._settle(outcome, stands=outcome)
         return Recorded(outcome, outcome.record, written)
 
@@ -791,3 +804,10 @@ class Call(Veiled, msgspec.Struct):
         return msgspec.structs.replace(
             request, asked_at=asked.asked_at, expires_at=asked.expires_at
         )
+
+
+def _began_elsewhere(outcome: Outcome) -> bool:
+    """Return whether a call that did not begin here ends as one that has: nobody knows how."""
+    error = outcome.record.error
+    unknown = error is not None and error.code is ErrorCode.OUTCOME_UNKNOWN
+    return unknown and has_begun(outcome.record)
