@@ -363,7 +363,7 @@ async def test_whoever_is_told_of_a_call_has_all_that_it_brings(
     def made(log: AuditLog) -> Agent:
         within = untrusted if kind == "agent that reads" else plain
         turns = [call(within.definition.name), *[[ACT, ACT]] * (kind == "agent"), "fin"]
-        marks = {"visible": ALL, "cost": COST}
+        marks: Any = {"visible": ALL, "cost": COST}
         clerk = Agent(Same(*turns), [within, act]).as_tool("clerk", "Does it.", **marks)
         first = ASK if kind.startswith("agent") else call(kind)
         tools = [plain, untrusted, send, clerk]

@@ -37,7 +37,7 @@ from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import Answer, Decision
 from toolcrib.values.message import ChatRequest
-from toolcrib.values.record import ToolInvocationRecord, state_of
+from toolcrib.values.record import Outcome, ToolInvocationRecord, state_of
 
 RAN: list[int] = []
 LIMIT = 3
@@ -257,7 +257,7 @@ async def test_what_waits_within_its_tool_keeps_its_place(ends: str, limit: str)
         runner = ToolRunner([clerk()], policy=LIMITS[limit]())
         tally = msgspec.json.decode(msgspec.json.encode(tally), type=RunTally)
     for asked in calls[:LIMIT]:
-        [outcome] = [each for each in waiting if each.record.id == asked.id]
+        outcome: Outcome = next(each for each in waiting if each.record.id == asked.id)
         while isinstance(outcome, Waiting):
             assert outcome.suspended is not None
             answer = Refuse(by="grace") if ends == "refused" else Approve("grace")
