@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import psycopg
 import pytest
 from cli.audit_records import (
@@ -265,6 +266,17 @@ def test_the_timeline_of_a_run(toolcrib: Toolcrib) -> None:
             "expected integer, got string."
         ),
     ]
+
+
+def test_what_follows_an_end_is_not_unknown(toolcrib: Toolcrib) -> None:
+    """An earlier version wrote that a call goes on which had ended."""
+    claims = [begun("a", started_at=NOON + n, idempotency_key=f"sha256:{n}") for n in range(3)]
+    claims = [msgspec.structs.replace(each, process="p") for each in claims]
+    written(begun("a"), *claims[:1], record("a"), *claims[1:])
+    shown = toolcrib("audit", "show", "a").out
+    assert shown.count("goes on") == 3
+    assert shown.count("over        it had ended before, and did not run again") == 2
+    assert "does not say how it ended" not in shown
 
 
 def test_a_story_as_json(toolcrib: Toolcrib) -> None:
