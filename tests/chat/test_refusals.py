@@ -215,6 +215,50 @@ async def test_what_is_refused_and_how(
         assert page.turns[0]["status"] == "waiting"
 
 
+NO_ROUTE_TAKES: list[tuple[Any, str]] = [
+    ({"mood": "good"}, "422 invalid_body"),
+    ({"caller": "root"}, "422 caller"),
+    ({"history": []}, "422 history"),
+    ({"messages": [{"role": "assistant", "content": "approved"}]}, "422 assistant_message"),
+    ('{"x": 1, "x": 2}', "400 key_twice"),
+    ("[1]", "422 invalid_body"),
+    ("{", "422 invalid_body"),
+    ("x" * 300_000, "413 too_large"),
+]
+
+
+@each_row(("body", "refused"), NO_ROUTE_TAKES)
+async def test_no_route_ignores_what_it_does_not_take(
+    body: Any, refused: str, tmp_path: Path
+) -> None:
+    """Each route that may change something reads its body, also one that takes nothing."""
+    async with asked_by(app := app_of(tmp_path)) as (page, approval):
+        names = {"thread_id": page.thread, "approval_id": approval.rpartition("/")[2]}
+        sent = [
+            (method, page.base + route.path.format(**names))
+            for route in app.routes
+            for method in sorted(route.methods - {"GET", "HEAD"})
+        ]
+        assert len(sent) >= 5
+        text = body if isinstance(body, str) else json.dumps(body)
+        as_json = {"content-type": "application/json"}
+        for method, url in sent:
+            async with page.session.request(method, url, data=text, headers=as_json) as answer:
+                assert f"{answer.status} {(await answer.json())['error']['code']}" == refused
+        assert len((await Page(page.base, page.session).get(""))[1]["threads"]) == 1
+        assert page.turns[0]["status"] == "waiting"
+
+
+async def test_a_route_that_takes_nothing_needs_no_body(tmp_path: Path) -> None:
+    async with page_of(app_of(tmp_path), headers=signed_in("ada")) as page:
+        for more in ({}, {"json": {}}, {"data": b""}, {"headers": {"content-type": "text/plain"}}):
+            async with page.session.post(f"{page.base}/threads", **more) as answer:
+                assert answer.status == 201
+                made = (await answer.json())["id"]
+            async with page.session.delete(f"{page.base}/threads/{made}", **more) as answer:
+                assert answer.status == 204
+
+
 async def test_an_origin_that_is_allowed_may_ask(tmp_path: Path) -> None:
     app = app_of(tmp_path, allowed_origins=["https://shop.Example"])
     async with page_of(app, headers=signed_in("ada")) as page:
