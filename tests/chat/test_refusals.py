@@ -22,7 +22,7 @@ from starlette.routing import Mount
 from toolcrib import ALL, Agent, ApprovalRequest, Caller, ToolRunner, tool
 from toolcrib.chat import ChatLimits, bearer, chat_app, openai_routes
 from toolcrib.chat.ag_ui import ag_ui_route
-from toolcrib.doors import host_in
+from toolcrib.doors import host_in, is_from_here
 from toolcrib.testing import ScriptedClient, call
 
 RAN: list[str] = []
@@ -396,8 +396,32 @@ async def test_without_a_sign_in_only_this_machine_may_ask(tmp_path: Path) -> No
     agent = Agent(ScriptedClient(["hi"]))
     async with page_of(chat_app(agent, store=f"sqlite:///{tmp_path}/chat.db")) as page:
         rebound = {"host": "evil.example"}  # a name that leads here: DNS rebinding
-        status, told = await page.post("", headers=rebound)
-        assert (status, told["error"]["code"]) == (403, "elsewhere")
+        for headers in (rebound, {"x-forwarded-for": "203.0.113.9"}):
+            status, told = await page.post("", headers=headers)
+            assert (status, told["error"]["code"]) == (403, "elsewhere")
+
+
+@each_row(
+    ("client", "headers", "here"),
+    [
+        (None, {}, True),
+        ("127.0.0.1", {}, True),
+        ("127.9.9.9", {}, True),
+        ("::1", {}, True),
+        ("::ffff:127.0.0.1", {}, True),
+        ("::ffff:10.0.0.7", {}, False),
+        ("10.0.0.7", {}, False),
+        ("?", {}, False),
+        ("127.0.0.1", {"X-Forwarded-For": "127.0.0.1, ::1"}, True),
+        ("127.0.0.1", {"X-Forwarded-For": "127.0.0.1, 203.0.113.9"}, False),
+        ("127.0.0.1", {"x-forwarded-for": ""}, False),
+        ("127.0.0.1", {"x-real-ip": "203.0.113.9"}, False),
+        ("127.0.0.1", {"forwarded": "for=203.0.113.9"}, False),
+        ("10.0.0.7", {"x-forwarded-for": "127.0.0.1"}, False),
+    ],
+)
+def test_who_is_on_this_machine(client: str | None, headers: dict[str, str], here: bool) -> None:
+    assert is_from_here(client, headers.items()) == here
 
 
 @pytest.mark.parametrize(

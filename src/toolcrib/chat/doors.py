@@ -25,7 +25,7 @@ from toolcrib.doors import (
     MayApprove,
     anything,
     host_in,
-    is_this_machine,
+    is_from_here,
     says_yes,
     token_matcher,
     yes_of,
@@ -225,7 +225,7 @@ class Doors:
             named = request.headers.get("host", "")
             host = host_in(named) if named else "localhost"
             client = None if request.client is None else request.client.host
-            if not is_this_machine(client) or host not in _HERE:
+            if not is_from_here(client, request.headers.items()) or host not in _HERE:
                 raise ChatError(403, "elsewhere", "only this machine may ask: there is no sign-in")
             return Caller("local")
         try:
