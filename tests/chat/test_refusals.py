@@ -251,7 +251,9 @@ async def test_no_route_ignores_what_it_does_not_take(
 
 async def test_a_route_that_takes_nothing_needs_no_body(tmp_path: Path) -> None:
     async with page_of(app_of(tmp_path), headers=signed_in("ada")) as page:
-        for more in ({}, {"json": {}}, {"data": b""}, {"headers": {"content-type": "text/plain"}}):
+        of_text = {"content-type": "text/plain"}
+        given_bodies: list[dict[str, Any]] = [{}, {"json": {}}, {"data": b""}, {"headers": of_text}]
+        for more in given_bodies:
             async with page.session.post(f"{page.base}/threads", **more) as answer:
                 assert answer.status == 201
                 made = (await answer.json())["id"]
