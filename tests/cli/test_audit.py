@@ -38,11 +38,12 @@ from toolcrib.audit import AuditEntry, AuditLog, Head, RunRecord, SigningKey
 from toolcrib.audit.entry import COLUMNS, Seal
 from toolcrib.cli import audit, audit_check, render, run
 from toolcrib.cli.audit import HIDDEN
-from toolcrib.cli.options import UnusableError, log_to_read, without_password
+from toolcrib.cli.options import UnusableError, log_to_read
 from toolcrib.errors import ErrorCode, SourceError
 from toolcrib.storage import database
 from toolcrib.testing import ScriptedClient, call, openai_server
 from toolcrib.testing.scripted import ServerTurn
+from toolcrib.urls import without_password
 from toolcrib.values.call import ValidatorInfo
 from toolcrib.values.decision import Ask
 from toolcrib.values.json import to_plain
@@ -886,6 +887,10 @@ UNUSABLE: list[tuple[list[str], int, str]] = [
     (["export", "--log", "sqlite:///no.db"], 2, "there is no such file"),
     (["prune", "--before", "1d", "--log", "sqlite:///no.db"], 2, "there is no such file"),
     (["list", "--log", "sqlite:///tools.py"], 1, "sqlite:///tools.py: it is not a SQLite database"),
+    (["list", "--log", "sqlite:///empty"], 1, "sqlite:///empty: the file is empty: there is no"),
+    (["verify", "--log", "sqlite:///empty"], 1, "sqlite:///empty: the file is empty: it is no"),
+    (["list", "--log", "sqlite:///cut.db"], 1, "sqlite:///cut.db: the database cannot be used"),
+    (["head", "--log", "sqlite:///cut.db"], 1, "sqlite:///cut.db: the database cannot be used"),
     (["list", "--log", "sqlite:///other.db"], 1, "sqlite:///other.db: there is no audit log in it"),
     (["list", "--log", "sqlite://"], 2, "a database in memory is gone with its program"),
     (["list", "--log", "crib.db"], 2, "give the URL of a database, such as sqlite:///crib.db"),
@@ -913,6 +918,9 @@ def test_what_cannot_be_used_is_said_in_one_line(
 ) -> None:
     written(record())
     Path("empty").touch()
+    with closing(sqlite3.connect("crib.db")) as database:  # all of it in one file
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    Path("cut.db").write_bytes(Path("crib.db").read_bytes()[:5_000])
     with closing(sqlite3.connect("other.db")) as database:
         database.execute("CREATE TABLE mine (x INTEGER)")
     before = set(Path().iterdir())

@@ -55,7 +55,6 @@ from toolcrib.cli.options import (
     log_to_read,
     named_entry,
     of_log,
-    without_password,
 )
 from toolcrib.cli.render import (
     answered,
@@ -72,6 +71,7 @@ from toolcrib.cli.render import (
 from toolcrib.errors import ErrorCode, SourceError, Stage
 from toolcrib.runner.idempotency import same_call
 from toolcrib.storage import UnreachableError
+from toolcrib.urls import without_password
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.json import to_plain
 from toolcrib.values.record import (
