@@ -267,10 +267,10 @@ def _without_rest(text: str, secrets: Iterable[str]) -> str:
     The beginning of a key may have been hidden by its looks alone (`safe_text`), up to a character of
     another form or the end of a line: the rest of it is told by what it follows.
     """
-    _, *words = text.split()
-    while words and any(_is_piece(words[0], secret) for secret in secrets):
-        del words[0]
-    return " ".join(("[key]", *words))
+    rest = text[len(text.split(maxsplit=1)[0]) :]
+    while (word := rest.split(maxsplit=1)[:1]) and any(_is_piece(*word, one) for one in secrets):
+        rest = rest.lstrip()[len(word[0]) :]
+    return f"[key]{rest}"
 
 
 def _is_piece(word: str, secret: str) -> bool:
