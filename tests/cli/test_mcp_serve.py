@@ -61,6 +61,16 @@ async def slow() -> str:
         pass
     await asyncio.sleep(60)
     return "never"
+
+
+@tool(visible=ALL)
+async def late() -> str:
+    """Finish what has begun."""
+    try:
+        return await slow()
+    except asyncio.CancelledError:
+        await asyncio.sleep(0.1)
+        return "late"
 '''
 HELLO = {
     "protocolVersion": "2025-11-25",
@@ -105,6 +115,7 @@ async def test_what_tools_print_is_not_the_protocols(folder: Path) -> None:
             "refund",
             "nap",
             "slow",
+            "late",
         ]
         for _ in range(2):
             done = await client.call_tool("stock", {"item": "nut"})
@@ -138,7 +149,7 @@ async def test_who_approves_is_said_on_the_command_line(
 
 
 async def test_what_a_file_asks_is_answered_before_its_end(folder: Path) -> None:
-    asked = [
+    asked: list[dict[str, Any]] = [
         {"id": 1, "method": "initialize", "params": HELLO},
         {"method": "notifications/initialized"},
         {"id": 2, "method": "tools/call", "params": {"name": "nap", "arguments": {}}},
@@ -179,8 +190,9 @@ async def test_a_call_that_a_signal_breaks_off_is_unknown_and_the_next_one_runs(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGINT", "end of input"])
-async def test_a_call_that_runs_when_it_ends_is_recorded(
-    end: str, folder: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("tool", ["slow", "late"])
+async def test_a_call_that_runs_when_it_ends_is_recorded_and_answered(
+    tool: str, end: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     audit = f"sqlite:///{folder / 'log.db'}"
     server = await asyncio.create_subprocess_exec(
@@ -195,7 +207,7 @@ async def test_a_call_that_runs_when_it_ends_is_recorded(
     for message in (
         {"id": 1, "method": "initialize", "params": HELLO},
         {"method": "notifications/initialized"},
-        {"id": 2, "method": "tools/call", "params": {"name": "slow", "arguments": {}}},
+        {"id": 2, "method": "tools/call", "params": {"name": tool, "arguments": {}}},
     ):
         server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
     async with asyncio.timeout(20):
@@ -209,10 +221,14 @@ async def test_a_call_that_runs_when_it_ends_is_recorded(
         said = await server.stdout.read()
         assert await server.wait() == 0
     assert [json.loads(line)["id"] for line in said.splitlines()] == [1, 2]
-    error = json.loads(said.splitlines()[1])["error"]
-    assert (error["message"], error["data"]["code"]) == ("Connection closed", "cancelled")
+    answer = json.loads(said.splitlines()[1])
+    if tool == "slow":
+        assert answer["error"]["message"] == "Connection closed"
+        assert answer["error"]["data"]["code"] == "cancelled"
+    else:
+        assert answer["result"]["content"][0]["text"] == "late"
     assert await asyncio.to_thread(run, ["audit", "list", "--log", audit, "--json"]) == 0
-    assert '"cancelled"' in capsys.readouterr().out
+    assert ('"cancelled"' if tool == "slow" else '"completed"') in capsys.readouterr().out
 
 
 @pytest.mark.exhaustive

@@ -267,9 +267,12 @@ def _without_rest(text: str, secrets: Iterable[str]) -> str:
     The beginning of a key may have been hidden by its looks alone (`safe_text`), up to a character of
     another form or the end of a line: the rest of it is told by what it follows.
     """
-    rest = text[len(text.split(maxsplit=1)[0]) :]
-    while (word := rest.split(maxsplit=1)[:1]) and any(_is_piece(*word, one) for one in secrets):
-        rest = rest.lstrip()[len(word[0]) :]
+    mark, *words = text.split()
+    rest = text[len(mark) :]
+    for word in words:
+        if not any(_is_piece(word, secret) for secret in secrets):
+            break
+        rest = rest.lstrip()[len(word) :]
     return f"[key]{rest}"
 
 

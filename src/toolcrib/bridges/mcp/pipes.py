@@ -31,6 +31,7 @@ from pydantic_core import from_json
 LOGGER = logging.getLogger("toolcrib.mcp")
 MAX_LINE = 8 * 1_048_576
 _CHUNK = 65_536
+_GIVES_UP = "notifications/cancelled"
 _ENDLESS = "subscriptions/listen"  # a request that lasts as long as the stream
 # seconds that what was read has to be answered: at the end of a file, of a pipe, and once it is to end
 _OF_FILE, _OF_PIPE, _TO_STOP = 60.0, 1.0, 10.0
@@ -137,12 +138,13 @@ class StandardInput:
         while (line := await self._lines.get()) is not None and not self._stop.is_set():
             if not line.data.strip():
                 continue
-            fault = _fault(line)
-            if fault is None:
+            read = _read(line)
+            if not isinstance(read, types.ErrorData):
                 if self._leave is not None:
-                    self._note(line)
+                    self._note(read)
                 yield line.data.decode()
                 continue
+            fault = read
             LOGGER.warning("a line of the client was passed over: %s", fault.message)
             named = _named(line)
             if "id" in named and "method" not in named:  # an answer to what we asked: it is none
@@ -154,13 +156,12 @@ class StandardInput:
 
         await self._end()
 
-    def _note(self, line: _Line) -> None:
+    def _note(self, message: types.JSONRPCMessage) -> None:
         """Remember a request until it is answered, or given up."""
-        message = types.jsonrpc_message_adapter.validate_json(line.data, by_name=False)
         if isinstance(message, types.JSONRPCRequest) and message.method != _ENDLESS:
             self._open.add(message.id)
             self._answered.clear()
-        elif getattr(message, "method", "") == "notifications/cancelled":
+        elif isinstance(message, types.JSONRPCNotification) and message.method == _GIVES_UP:
             self._close((message.params or {}).get("requestId"))
 
     def _close(self, request: Any) -> None:
@@ -214,8 +215,8 @@ class StandardInput:
             asyncio.run_coroutine_threadsafe(self._lines.put(line), loop).result()
 
 
-def _fault(line: _Line) -> types.ErrorData | None:
-    """Return why a line is no message; None for one that is."""
+def _read(line: _Line) -> types.JSONRPCMessage | types.ErrorData:
+    """Return the message of a line, or why it is none."""
     if line.cut:
         told = f"a message has at most {MAX_LINE:,} bytes"
         return types.ErrorData(code=PARSE_ERROR, message=f"Parse error: {told}")
@@ -233,7 +234,7 @@ def _fault(line: _Line) -> types.ErrorData | None:
     if isinstance(message, types.JSONRPCNotification) and "id" in from_json(line.data):
         told = "Invalid request: an id is a text or an integer"
         return types.ErrorData(code=INVALID_REQUEST, message=told)
-    return None
+    return message
 
 
 def _named(line: _Line) -> dict[str, Any]:
