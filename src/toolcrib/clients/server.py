@@ -255,10 +255,13 @@ def _without_rest(text: str, secrets: Iterable[str]) -> str:
     The beginning of a key may have been hidden by its looks alone (`safe_text`), up to a character of
     another form or the end of a line: the rest of it is told by what it follows.
     """
-    _, *words = text.split()
-    while words and any(_is_piece(words[0], secret) for secret in secrets):
-        del words[0]
-    return " ".join(("[key]", *words))
+    mark, *words = text.split()
+    rest = text[len(mark) :]
+    for word in words:
+        if not any(_is_piece(word, secret) for secret in secrets):
+            break
+        rest = rest.lstrip()[len(word) :]
+    return f"[key]{rest}"
 
 
 def _is_piece(word: str, secret: str) -> bool:
