@@ -12,7 +12,7 @@ import hmac
 import inspect
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from toolcrib.failures import log_raised
@@ -25,6 +25,7 @@ MayApprove: TypeAlias = Callable[[Caller, ApprovalRequest], bool]
 SHORTEST_TOKEN = 16
 HERE = ("localhost", "127.0.0.1", "[::1]")
 """The names that this machine has in URLs."""
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]*\]|[^\[\]:/?#@\s]*)(?::[0-9]{1,5})?")
 
 
@@ -50,14 +51,22 @@ def host_in(text: str) -> str | None:
     return None if found is None else found[1].lower()
 
 
-def is_this_machine(host: str | None) -> bool:
-    """Return whether a client at this address is on this machine; one without an address is."""
-    if host is None or host == "testclient":
-        return True
+def is_from_here(client: str | None, headers: Iterable[tuple[str, str]]) -> bool:
+    """Return whether a request comes from this machine: from a client at this address, or without one,
+    and for nobody elsewhere. A proxy on this machine says in its headers for whom it asks."""
+    passed_on = [value for name, value in headers if name.lower() in _FORWARDED]
+    asking = [each.strip() for value in passed_on for each in value.split(",")]
+    return (client in (None, "testclient") or _is_here(client)) and all(map(_is_here, asking))
+
+
+def _is_here(address: str) -> bool:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        found = ipaddress.ip_address(address)
     except ValueError:
         return False
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped:  # of a socket for both
+        found = found.ipv4_mapped
+    return found.is_loopback
 
 
 def anything(_caller: Caller, _request: ApprovalRequest) -> bool:

@@ -120,7 +120,8 @@ def ask(*tools: str, reason: str = "somebody has to say yes to this tool") -> Po
 # What a run has spent is in its tally, and goes on with it in another process. What a caller has spent
 # is kept here, in this process. An account is never dropped to save room: its caller would begin anew.
 # A call is counted before its tool begins, so that calls cannot share a last allowance; if the tool
-# never begins, what was counted is given back.
+# never begins, what was counted is given back. One that waited within its tool was counted when it
+# began, where that was: to go on (`RunTally.begun`) takes nothing of calls and cost.
 
 Per: TypeAlias = Literal["run", "tool", "caller"]
 Spent: TypeAlias = Callable[[ToolDefinition, PolicyContext], float]
@@ -222,9 +223,14 @@ class _Budget:
         return self.never_allows(hydrated.definition, context) or _WITHIN_BUDGET
 
     def never_allows(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
+        return self._denied(definition, context, self._limits)
+
+    def _denied(
+        self, definition: ToolDefinition, context: PolicyContext, limits: list[_BudgetLimit]
+    ) -> Deny | None:
         if self._named and definition.name not in self._named:
             return None
-        for spent, ahead, limit, denial in self._limits:
+        for spent, ahead, limit, denial in limits:
             so_far = spent(definition, context)
             if so_far >= limit if ahead is None else so_far + ahead(definition, context) > limit:
                 return denial
@@ -297,22 +303,31 @@ class _CallerBudget(_Budget):
             "seconds": lambda _, context: self._of(context).seconds,
         }
         super().__init__(_limits(limits, spent, "caller"), named)
+        self._used_up = [each for each in self._limits if each.ahead is None]
+
+    def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
+        limits = self._used_up if hydrated.call.id in context.run.begun else self._limits
+        return self._denied(hydrated.definition, context, limits) or _WITHIN_BUDGET
 
     def count(self, hydrated: Hydrated, context: PolicyContext) -> Deny | None:
         if self._named and hydrated.definition.name not in self._named:
             return None
         with self._lock:
-            denied = self.never_allows(hydrated.definition, context)
+            goes_on = hydrated.call.id in context.run.begun
+            denied = None if goes_on else self.never_allows(hydrated.definition, context)
             if denied is not None:
                 return denied  # a call in another thread was first
             account = self._accounts.setdefault(context.caller.id, _Account())
-            account.calls += 1
-            account.cost += hydrated.definition.annotations.cost
+            if not goes_on:
+                account.calls += 1
+                account.cost += hydrated.definition.annotations.cost
             account.note(context.run)
             return None
 
     def give_back(self, hydrated: Hydrated, context: PolicyContext) -> None:
         if self._named and hydrated.definition.name not in self._named:
+            return
+        if hydrated.call.id in context.run.begun:
             return
         with self._lock:
             account = self._accounts[context.caller.id]
@@ -373,13 +388,13 @@ class _RateLimit:
         self._denial = Deny(f"{text}{whose} is reached", "rate_limit", ErrorCode.RATE_LIMITED)
 
     def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
-        if self._named and hydrated.definition.name not in self._named:
+        if not self._counts(hydrated, context):
             return _WITHIN_RATE
         free = self._limiter.test(self._item, self._key(hydrated, context))
         return _WITHIN_RATE if free else self._denial
 
     def count(self, hydrated: Hydrated, context: PolicyContext) -> Deny | None:
-        if self._named and hydrated.definition.name not in self._named:
+        if not self._counts(hydrated, context):
             return None
         with self._counting:
             self._windows.call = context.run.run_id, hydrated.call.id
@@ -387,13 +402,18 @@ class _RateLimit:
         return None if free else self._denial
 
     def give_back(self, hydrated: Hydrated, context: PolicyContext) -> None:
-        if self._named and hydrated.definition.name not in self._named:
+        if not self._counts(hydrated, context):
             return
         key = self._item.key_for(self._key(hydrated, context))
         self._windows.give_back(key, (context.run.run_id, hydrated.call.id))
 
     def settle(self, record: ToolInvocationRecord, context: PolicyContext) -> None:
         """Do nothing: a call counts when it begins."""
+
+    def _counts(self, hydrated: Hydrated, context: PolicyContext) -> bool:
+        """Return whether the call is of a tool that is limited, and does not only go on."""
+        named = not self._named or hydrated.definition.name in self._named
+        return named and hydrated.call.id not in context.run.begun
 
     def _key(self, hydrated: Hydrated, context: PolicyContext) -> str:
         match self._per:

@@ -751,7 +751,7 @@ async def test_a_runner_alone_goes_on_by_its_scope() -> None:
     outcome = await runner.exec(asked, scope=scope)
     assert isinstance(outcome, Waiting)
     assert outcome.suspended is not None
-    assert scope.tally.calls == 0  # it is counted when it goes on
+    assert scope.tally.calls == 1  # it has begun, and to go on is no call more
     yes: dict[str, Answer] = {outcome.request.id: Approve("grace")}
     again = CallScope(scope.tally, yes, suspended={"call_1": outcome.suspended})
     done = await runner.exec(asked, scope=again)

@@ -266,6 +266,10 @@ def call_added(state: dict[str, Any]) -> None:
     calls.append({**calls[0], "id": "added"})
 
 
+def begun_already(state: dict[str, Any]) -> None:
+    state["tally"]["begun"] = [state["messages"][-1]["tool_calls"][0]["id"]]
+
+
 def nobody_asked(state: dict[str, Any]) -> None:
     state["pending"] = []
 
@@ -295,6 +299,8 @@ def nobody_asked(state: dict[str, Any]) -> None:
         (tally(calls=-5, per_tool={"look": -5}), "tally.calls"),
         (tally(cost=0.0), "tally.cost"),
         (tally(tokens=7), "tally.tokens"),
+        (tally(begun=["other"]), "tally.begun"),
+        (begun_already, "tally.calls"),
         (
             tally(approved=[{"id": "a", "by": "eve", "definition_digest": "d", "caller": "eve"}]),
             "tally.approved",

@@ -6,10 +6,11 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rows import each_row
 from samples import sample
@@ -20,8 +21,10 @@ from toolcrib import (
     Allow,
     Approve,
     Caller,
+    Deny,
     Limits,
     PolicyContext,
+    Refuse,
     RunState,
     ToolDefinition,
     ToolRunner,
@@ -35,7 +38,7 @@ from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.call import Hydrated
 from toolcrib.values.decision import Answer, Decision
 from toolcrib.values.message import ChatRequest, Reply
-from toolcrib.values.record import Expense, Sink, has_begun, state_of
+from toolcrib.values.record import Expense, Sink, ToolInvocationRecord, has_begun, state_of
 from toolcrib.values.run import RunRecord
 
 COST = 0.1
@@ -91,10 +94,10 @@ LOW = nodes()
 TREES = nodes(nodes(LOW), LOW)
 
 
-def built(node: Node, path: str, made: dict[str, Node], **options: Any) -> Agent:
+def built(node: Node, path: str, made: dict[str, Node], *, gate: Policy, **options: Any) -> Agent:
     made[path] = node
     inner = [
-        built(each, f"{path}_{at}", made).as_tool(f"agent{at}", "Does it.", cost=COST)
+        built(each, f"{path}_{at}", made, gate=gate).as_tool(f"agent{at}", "Does it.", cost=COST)
         for at, each in enumerate(node.below)
     ]
     turns = [
@@ -107,20 +110,30 @@ def built(node: Node, path: str, made: dict[str, Node], **options: Any) -> Agent
         for reply in node.replies
     ]
     allowed = deny_by_default(allow=["act", "asks", *(each.definition.name for each in inner)])
-    runner = ToolRunner([act, asks, denied, *inner], policy=allowed, **options)
+    runner = ToolRunner([act, asks, denied, *inner], policy=[allowed, gate], **options)
     model = ScriptedClient([*turns * 2, *["done"] * 99])
     return Agent(model, runner, limits=node.limits, name=path)
 
 
+WAITS = Node(Limits(), [[("agent", 0)]], [Node(Limits(), [[("asks", 0)]], [])])
+
+
 @settings(max_examples=sample(300), deadline=None)
-@given(tree=TREES)
-async def test_the_calls_that_ran_exceed_no_limit_around_them(tree: Node) -> None:
+@example(tree=WAITS, late=["agent0"])
+@given(tree=TREES, late=st.lists(st.sampled_from(["", "agent0", "agent1"]), max_size=3))
+async def test_the_calls_that_ran_exceed_no_limit_around_them(tree: Node, late: list[str]) -> None:
     """Agents within agents and beside one another, whose replies are of calls in any order: some are
-    denied, some wait, and are approved when the whole is saved and goes on."""
-    sink, made = MemorySink(), dict[str, Node]()
-    outer = built(tree, "top", made, approver=answer_later, sinks=[sink])
+    denied, some wait, and are approved when the whole is saved and goes on. Then some agents may not
+    go on after all, and have begun all the same."""
+    sink, made, closed = MemorySink(), dict[str, Node](), [""]
+
+    def gate(hydrated: Hydrated, _context: PolicyContext) -> Decision:
+        return Deny("late") if hydrated.definition.name == closed[0] else Allow()
+
+    outer = built(tree, "top", made, gate=gate, approver=answer_later, sinks=[sink])
     result = await outer.run("go")
     while result.status == "waiting":
+        closed[0] = late.pop() if late else ""
         yes: dict[str, Answer] = {request.id: Approve("grace") for request in result.pending}
         result = await outer.resume(RunState.from_json(result.state.to_json()), yes)
     runs = {run.run_id: run for run in sink.runs}
@@ -288,3 +301,101 @@ async def test_what_ran_counts_once_however_often_a_state_is_resumed(data: st.Da
     assert tally.calls == counted.calls
     assert tally.cost == pytest.approx(counted.calls * COST)
     await outer.resume(RunState.from_json(result.state.to_json()))  # it is held against itself
+
+
+class HeldLog(AuditLog):
+    """A log whose so-and-so-many-th work on a call waits until it may."""
+
+    def __init__(self, url: str, at: int, until: asyncio.Event) -> None:
+        super().__init__(url)
+        self.at, self.until, self.held = at, until, asyncio.Event()
+
+    async def _hold(self) -> None:
+        self.at -= 1
+        if self.at == 0:
+            self.held.set()
+            await self.until.wait()
+
+    async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        await self._hold()
+        return await super().begin(entry)
+
+    async def find(self, call: ToolInvocationRecord | str) -> ToolInvocationRecord | None:
+        await self._hold()
+        return await super().find(call)
+
+    async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        await self._hold()
+        return await super().write(record)
+
+
+@pytest.mark.parametrize("at", range(1, 8))
+@pytest.mark.parametrize("kind", ["plain", "untrusted", "agent", "agent that reads"])
+async def test_whoever_is_told_of_a_call_has_all_that_it_brings(
+    kind: str, at: int, tmp_path: Path
+) -> None:
+    """Two processes go on with one run over one log. One of them runs the call, and it ends while the
+    other is at any point of the way to be told of it."""
+    began, goes_on, over, ran = asyncio.Event(), asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def work(name: str) -> str:
+        ran.append(name)
+        began.set()
+        await goes_on.wait()
+        return "ran"
+
+    @tool(visible=ALL, cost=COST, safe=False)
+    async def plain() -> str:
+        """Work, if somebody says so."""
+        return await work("plain")
+
+    @tool(visible=ALL, cost=COST, safe=False, untrusted_output=True)
+    async def untrusted() -> str:
+        """Work, if somebody says so."""
+        return await work("untrusted")
+
+    @tool(visible=ALL)
+    async def send() -> str:
+        """Send what was read."""
+        ran.append("send")
+        return "sent"
+
+    def made(log: AuditLog) -> Agent:
+        within = untrusted if kind == "agent that reads" else plain
+        turns = [call(within.definition.name), *[[ACT, ACT]] * (kind == "agent"), "fin"]
+        marks: Any = {"visible": ALL, "cost": COST}
+        clerk = Agent(Same(*turns), [within, act]).as_tool("clerk", "Does it.", **marks)
+        first = ASK if kind.startswith("agent") else call(kind)
+        tools = [plain, untrusted, send, clerk]
+        runner = ToolRunner(tools, sinks=[log], approver=answer_later)
+        return Agent(Same(first, call("send"), "bye"), runner)
+
+    url = f"sqlite:///{tmp_path}/log.db"
+    async with AuditLog(url) as log, HeldLog(url, at, over) as other:
+        first = await made(log).run("go")
+        saved = first.state.to_json()
+        yes: dict[str, Answer] = {request.id: Approve("grace") for request in first.pending}
+        running = asyncio.ensure_future(made(log).resume(RunState.from_json(saved), yes))
+        await began.wait()
+        told = asyncio.ensure_future(made(other).resume(RunState.from_json(saved), yes))
+        held = asyncio.ensure_future(other.held.wait())
+        await asyncio.wait([held, told], return_when=asyncio.FIRST_COMPLETED)
+        goes_on.set()
+        mine = await running
+        over.set()
+        held.cancel()
+        theirs = await told
+        one, two = mine.state.tally, theirs.state.tally
+        assert mine.records[0].status == "completed"
+        assert two.own.per_tool[mine.records[0].name] == 1
+        if theirs.records[0].status == "completed":
+            assert (two.calls, two.inner, two.tainted) == (one.calls, one.inner, one.tainted)
+            assert two.cost == pytest.approx(one.cost)
+            assert theirs.usage == mine.usage
+            assert theirs.status == mine.status
+            assert ("send" in ran) == (mine.status == "completed")
+        assert ran.count("send") < 2
+        for result in (mine, theirs):
+            no: dict[str, Answer] = {each.id: Refuse(by="grace") for each in result.pending}
+            await made(log).resume(RunState.from_json(result.state.to_json()), no)
+        assert (await log.verify()).fault is None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +32,8 @@ from toolcrib import (
     tool,
 )
 from toolcrib.approvals import answer_later
-from toolcrib.audit import AuditLog
+from toolcrib.audit import AuditFilter, AuditLog
+from toolcrib.policies import budget
 from toolcrib.runner import CallScope
 from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.call import Hydrated
@@ -335,3 +338,33 @@ async def test_a_yes_with_which_a_call_has_begun_is_used_up(logged: bool) -> Non
         done = await runner.exec(asked, scope=scope)
     assert isinstance(done, Completed)
     assert ran == ["x", "bob"]
+
+
+async def test_that_a_call_goes_on_is_written_once_and_never_after_its_end(tmp_path: Path) -> None:
+    ran.clear()
+    url = f"sqlite:///{tmp_path}/log.db"
+    async with AuditLog(url) as log:
+        first = await crew([PAY], ASK, sinks=[log])(True).run("go")
+    yes: dict[str, Answer] = {first.pending[0].id: Approve("grace")}
+    for _ in range(3):
+        async with AuditLog(url) as log:
+            result = await crew([PAY], ASK, sinks=[log])(False).resume(first.state, yes)
+            assert (result.records[0].status, ran) == ("completed", ["bob"])
+            entries = [entry.record for entry in await log.entries(AuditFilter(tool="clerk"))]
+        assert [(each.status, each.process != "") for each in entries] == [
+            *[("started", False), ("waiting", False), ("started", True), ("completed", False)]
+        ]
+
+
+async def test_a_run_that_an_earlier_version_has_saved_goes_on_and_counts_once() -> None:
+    """It had given back the place of a call that waits."""
+    ran.clear()
+    made = crew([PAY], ASK, policy=budget(calls=2))
+    first = await made(True).run("go")
+    state = json.loads(first.state.to_json())
+    assert state["tally"].pop("begun") == [first.pending[0].within[0].call_id]
+    state["tally"].update(calls=0, per_tool={})
+    saved = RunState.from_json(json.dumps(state))
+    result = await made(False).resume(saved, {first.pending[0].id: Approve("grace")})
+    tally = result.state.tally
+    assert (result.text, ran, tally.calls, tally.per_tool) == ("bye", ["bob"], 2, {"clerk": 1})

@@ -20,10 +20,10 @@ from toolcrib.audit.entry import BEGAN, FINAL, kind_of
 from toolcrib.cli.audit import stories
 from toolcrib.errors import ErrorCode, SourceError
 from toolcrib.runner import CallScope
-from toolcrib.runner.idempotency import key_of
 from toolcrib.storage import Transaction, UnreachableError
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally
+from toolcrib.values.json import key_of
 from toolcrib.values.record import (
     NO_JSON,
     CallError,
@@ -99,6 +99,35 @@ async def test_outcomes_that_are_committed_together_have_one_winner(url: str) ->
         mine = [record(1, result={"found": n}) for n in range(9)]
         told = await asyncio.gather(*(log.write(one) for one in (unknown(), *mine, unknown())))
         assert told == [None, None, *[mine[0]] * 9]
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_nothing_goes_on_after_an_end(together: bool, url: str) -> None:
+    """Whoever claims that a call goes on is given its end, and writes nothing; committed together or
+    not."""
+    key = key_of("run_1", "call_1")
+    ended, begun = record(1, idempotency_key=key), record(1, "started", idempotency_key=key)
+
+    def claim(number: int) -> ToolInvocationRecord:
+        return record(1, "started", idempotency_key=f"sha256:{number}", process="p")
+
+    async with AuditLog(url) as log:
+        assert await log.begin(begun) is None
+        assert await log.begin(claim(1)) is None
+        assert await log.begin(claim(1)) == claim(1)
+        assert await log.write(unknown(idempotency_key=key)) is None
+        assert await log.begin(claim(2)) is None
+        if together:
+            told = await asyncio.gather(log.write(ended), *map(log.begin, map(claim, (1, 3, 4))))
+            assert told == [None, ended, ended, ended]
+        else:
+            assert await log.write(ended) is None
+        assert [await log.begin(claim(number)) for number in (1, 3)] == [ended, ended]
+        other = record(2, "started", idempotency_key="sha256:5", process="p")
+        assert await log.begin(other) is None  # that call has not ended
+        told = [entry.record for entry in await log.entries()]
+        assert told == [begun, claim(1), unknown(idempotency_key=key), claim(2), ended, other]
+        assert (await log.verify()).ok
 
 
 @pytest.mark.parametrize("strong", ["completed", "failed"])

@@ -91,6 +91,8 @@ def page(kind: str, cursor: str | None) -> dict[str, Any]:
     at = int(cursor or 0)
     if kind == "endless":
         return {"tools": [tool(f"t{at}")], "nextCursor": str(at + 1)}
+    if kind == "empty":
+        return {"tools": [], "nextCursor": str(at + 1)}
     if kind == "pages":
         return {"tools": [tool(f"page{at}")], **({"nextCursor": str(at + 1)} if at < 2 else {})}
     return {"tools": LISTS[kind]}
@@ -122,6 +124,13 @@ def on_call(number: int, name: str, arguments: dict[str, Any]) -> None:
         send({"method": "notifications/message", "params": {"level": 7}})
     if arguments.get("x") == "listings":
         return answer(number, str(state["listings"]))
+    if MODE == "codes":
+        say("ran")
+        return send({"id": number, "error": {"code": int(arguments["x"]), "message": SECRET}})
+    if MODE == "ends" and arguments.get("x") == "end":
+        send({"id": number, "error": {"code": -32000, "message": "Connection closed"}})
+        time.sleep(0.3)  # what it is sent meanwhile, nobody reads
+        os._exit(0)
     if MODE == "leaks" and arguments.get("x") == "die":
         say(f"fatal: the key {SECRET} has expired")
         os._exit(1)
@@ -138,11 +147,15 @@ def on_initialize(number: int) -> None:
     if MODE == "leaks_at_start":
         say(f"401: invalid API key: {SECRET}")
         os._exit(1)
+    if MODE == "leaks_lines":
+        say(f"bad key\n{SECRET.strip()}")
+        os._exit(1)
     if MODE == "leaks_in_a_long_line":
         say("x" * 5_000 + SECRET + "y" * (4_095 - len(SECRET) // 2))
         os._exit(1)
     if MODE == "refuses":
-        return send({"id": number, "error": {"code": -32602, "message": f"bad key {SECRET}"}})
+        code = int(sys.argv[2]) if len(sys.argv) > 2 else -32602
+        return send({"id": number, "error": {"code": code, "message": f"bad key {SECRET}"}})
     told = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {"listChanged": True}}}
     return send({"id": number, "result": {**told, "serverInfo": {"name": "raw", "version": "1"}}})
 

@@ -217,6 +217,40 @@ async def test_a_server_that_dies_in_a_call_leaves_it_unknown_and_is_started_aga
     assert len([line for line in notes if line.startswith("start ")]) == 2
 
 
+@each_row("mode", MODES)
+async def test_an_error_of_the_server_is_its_own_whatever_its_code(
+    mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """None of them means that nothing was sent, or that the server has gone: it ran once, and lives."""
+    sink = MemorySink()
+    with caplog.at_level(logging.DEBUG, "toolcrib"):
+        async with mcp_catalog(raw("codes", API_KEY=KEY), client={"mode": mode}) as catalog:
+            runner = runner_of(catalog, sinks=[sink])
+            for code in (-32_000, -32_001, -32_603, -31_001, -31_002, -31_003, -31_004, 7):
+                failed = await failure(runner, "same", x=str(code))
+                assert (failed.error.code, failed.error.message) == (ErrorCode.TOOL_ERROR, FAILED)
+                assert failed.told == f"{FAILED} It says: [key]"
+                assert not failed.error.retryable
+    assert KEY not in caplog.text + msgspec.json.encode(sink.records).decode()
+
+
+@each_row("code", ["-32000", "-31002", "-32603"])
+async def test_a_server_that_refuses_to_begin_is_told_by_its_words(code: str) -> None:
+    with pytest.raises(SourceError, match=r"refuses -[0-9]+: bad key 7$"):
+        async with mcp_catalog(raw("refuses", code, API_KEY="7")):
+            pass
+
+
+async def test_a_server_that_says_that_it_ends_is_not_called_any_more() -> None:
+    async with mcp_catalog(raw("ends")) as catalog:
+        runner = runner_of(catalog)
+        for _ in range(2):
+            failed = await failure(runner, "same", x="end")
+            assert (failed.error.code, failed.error.message) == (ErrorCode.OUTCOME_UNKNOWN, LOST)
+            both = (value(runner, name) for name in ("same", "t"))
+            assert await asyncio.gather(*both) == ["same ran with ", "t ran with "]
+
+
 def digest_of(catalog: Catalog, name: str) -> str:
     imported = tool_of(catalog[name]).imported
     assert imported is not None
@@ -282,7 +316,8 @@ async def test_what_can_be_used_of_a_listing(
     [
         ("collision", CatalogError, "'a/b' and 'a_b' of .* would both be called 'a_b'"),
         ("confusable", CatalogError, "differ only in case and underscores"),
-        ("endless", SourceError, "it lists more than"),
+        ("endless", SourceError, "its list does not end after 1,000 pages"),
+        ("empty", SourceError, "its list does not end after 1,000 pages"),
         ("rubbish", SourceError, "it lists more than"),
     ],
 )
@@ -465,6 +500,44 @@ async def test_no_error_shows_a_secret_that_a_server_repeats(
     told = f"{raised.value}\n{caplog.text}"
     assert not [KEY[at : at + 8] for at in range(len(KEY) - 7) if KEY[at : at + 8] in told]
     assert mode == "leaks_in_a_long_line" or "[key]" in str(raised.value)
+
+
+PEM = "-----BEGIN KEY-----\nMIIEpAIBAAKCAQEA75\nq0Zr8Xk2LmNoPqRsT7\n-----END KEY-----\n"
+
+
+@each_row("key", [PEM, PEM.replace("MII", "x" * 5_000 + "\nMII")])
+async def test_no_line_of_a_secret_is_shown(key: str) -> None:
+    """The last line of its standard error is one of the secret's, whose beginning may be cut."""
+    with pytest.raises(SourceError, match="it ended before it answered") as raised:
+        async with mcp_catalog(raw("leaks_lines", API_KEY=key)):
+            pass
+    assert "END KEY" not in str(raised.value)
+    with pytest.raises(SourceError) as raised:
+        async with mcp_catalog(raw("leaks_lines", API_KEY=key.removesuffix("-----END KEY-----\n"))):
+            pass
+    assert "q0Zr8Xk2" not in str(raised.value)
+
+
+@each_row(
+    ("secret", "part"),
+    [
+        ("ntn_1234567890abc\n", "ntn_1234567890abc"),
+        ('{"Authorization": "Bearer ntn_1234567890abc"}', "ntn_1234567890abc"),
+        ('{"password": "hunter2"}', "hunter2"),
+        ('{"a": [{"pem": "line-one-of-it\\nline-two-of-it"}]}', "line-two-of-it"),
+        ("postgresql://ada:hunter2@db/x", "hunter2"),
+        ("postgresql://ada:hunter%212@db/x", "hunter!2"),
+        ("sk-live-AAAA1111,sk-live-BBBB2222", "sk-live-BBBB2222"),
+        ("Bearer sk-live", "sk-live"),
+        ('"sk-live-ABC123xyz"', "sk-live-ABC123xyz"),
+    ],
+)
+async def test_no_part_of_a_secret_that_a_server_repeats_is_shown(secret: str, part: str) -> None:
+    code = f"import sys; sys.exit('it is ' + {part[::-1]!r}[::-1])"  # the command is named
+    server = StdioServer(sys.executable, ("-S", "-c", code), {"API_KEY": secret})
+    with pytest.raises(SourceError, match=r"it is \[key\]$"):
+        async with mcp_catalog(server):
+            pass
 
 
 async def test_no_failure_of_a_call_shows_a_secret(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import mcp_types as types
@@ -43,12 +44,15 @@ async def test_lines_come_whole_however_they_are_cut(pipe: int) -> None:
         b"\xe2",
         b"\x82\xac" + sent[at + 1 :].encode(),
     ]
+    answers = Answers()
     async with StandardInput() as source:
+        source.answered_by(answers)
         for piece in pieces:
             os.write(pipe, piece)
             await asyncio.sleep(0.01)
         os.close(pipe)
         assert [line async for line in source] == [ping("one"), ping("two"), ping("thr€")]
+        assert [told.error.code for told in answers.told] == [PARSE_ERROR]  # the last line, too
         assert os.read(0, 1) == b""  # meanwhile nobody else reads what the client sends
 
 
@@ -152,25 +156,78 @@ async def test_a_request_is_answered_unless_it_is_a_message_with_its_id(
     assert (read.id, type(read.id)) == (said["id"], type(said["id"]))
 
 
+@each_row(
+    ("of_file", "answers", "left"),
+    [(True, True, False), (True, False, True), (False, True, False), (False, False, True)],
+)
+async def test_what_was_read_is_answered_before_the_stream_ends(
+    of_file: bool, answers: bool, left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last line needs no end. Who leaves is told once, and is not waited for without end."""
+    for name in ("_OF_FILE", "_OF_PIPE", "_TO_STOP"):
+        monkeypatch.setattr(pipes, name, 10.0 if answers else 0.05)
+    calls: list[str] = []
+
+    async def leave() -> None:
+        calls.append("leave")
+
+    async def answer(stream: Any) -> None:
+        await asyncio.sleep(0.1)
+        said = types.JSONRPCResponse(jsonrpc="2.0", id="two", result={})
+        await stream.send(SessionMessage(said))
+
+    given = "\n".join([ping("one"), cancelled("one"), LISTENS, ping("two")])
+    with standard_input(given.encode(), of_file=of_file):
+        async with StandardInput(None, leave) as source, asyncio.timeout(5):
+            stream = source.answered_by(Answers())
+            answering = asyncio.create_task(answer(stream)) if answers else None
+            found = [line async for line in source]
+            assert answering is None or answering.done()
+    assert found[-1] == ping("two")
+    assert bool(calls) is left
+
+
+@contextmanager
+def standard_input(data: bytes, *, of_file: bool) -> Iterator[None]:
+    before = os.dup(0)
+    with tempfile.TemporaryFile() as file:
+        if of_file:
+            file.write(data)
+            file.seek(0)
+            os.dup2(file.fileno(), 0)
+        else:
+            reads, writes = os.pipe()
+            os.write(writes, data)
+            os.close(writes)
+            os.dup2(reads, 0)
+            os.close(reads)
+        try:
+            yield
+        finally:
+            os.dup2(before, 0)
+            os.close(before)
+
+
+LISTENS = '{"jsonrpc":"2.0","id":"news","method":"subscriptions/listen"}'
+
+
+def cancelled(name: str) -> str:
+    said = {"method": "notifications/cancelled", "params": {"requestId": name}}
+    return json.dumps({"jsonrpc": "2.0", **said})
+
+
 def ping(name: str) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": name, "method": "ping"}, ensure_ascii=False)
 
 
 async def passed_over(data: bytes) -> tuple[list[Any], list[str]]:
     """Return what is answered to a line, and the messages that come of it and of one more."""
-    before = os.dup(0)
-    with tempfile.TemporaryFile() as file:
-        file.write(data + b"\n" + ping("after").encode() + b"\n")
-        file.seek(0)
-        os.dup2(file.fileno(), 0)
-        try:
-            answers = Answers()
-            async with StandardInput() as source:
-                source.answer_by(answers)
-                return answers.told, [line async for line in source]
-        finally:
-            os.dup2(before, 0)
-            os.close(before)
+    given = data + b"\n" + ping("after").encode() + b"\n"
+    with standard_input(given, of_file=True):
+        answers = Answers()
+        async with StandardInput() as source:
+            source.answered_by(answers)
+            return answers.told, [line async for line in source]
 
 
 class Answers:
@@ -179,6 +236,8 @@ class Answers:
 
     async def send(self, item: SessionMessage, /) -> None:
         self.told.append(item.message)
+
+    async def aclose(self) -> None: ...
 
 
 async def test_it_can_be_left_while_nobody_writes(pipe: int) -> None:

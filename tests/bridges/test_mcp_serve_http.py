@@ -248,9 +248,19 @@ async def test_what_has_not_its_form_is_told(params: dict[str, Any], told: str) 
 
 
 @pytest.mark.parametrize(
-    ("address", "status"), [("127.0.0.1", 200), ("::1", 200), ("10.0.0.7", 403), ("?", 403)]
+    ("address", "passed_on", "status"),
+    [
+        ("127.0.0.1", {}, 200),
+        ("::1", {}, 200),
+        ("10.0.0.7", {}, 403),
+        ("?", {}, 403),
+        ("127.0.0.1", {"x-forwarded-for": "127.0.0.1"}, 200),
+        ("127.0.0.1", {"x-forwarded-for": "203.0.113.9"}, 403),
+    ],
 )
-async def test_without_tokens_only_this_machine_may_call(address: str, status: int) -> None:
+async def test_without_tokens_only_this_machine_may_call(
+    address: str, passed_on: dict[str, str], status: int
+) -> None:
     server, _ = shop()
     app = server.http_app()
     transport = httpx2.ASGITransport(app, client=(address, 1))
@@ -258,7 +268,8 @@ async def test_without_tokens_only_this_machine_may_call(address: str, status: i
         app.router.lifespan_context(app),
         httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http,
     ):
-        assert (await http.post("/mcp", json=HELLO, headers=JSON)).status_code == status
+        answer = await http.post("/mcp", json=HELLO, headers={**JSON, **passed_on})
+    assert answer.status_code == status
 
 
 @ERAS

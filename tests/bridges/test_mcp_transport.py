@@ -17,12 +17,14 @@ from bridges.mcp_helpers import MODES, approves, by_http, failure, value
 from bridges.mcp_oauth import Person
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp import MCPError
 from mcp.shared.message import SessionMessage
 from rows import each_row
 
 from toolcrib import ErrorCode, ToolRunner
 from toolcrib.bridges.mcp import HttpServer, mcp_catalog, transport
-from toolcrib.bridges.mcp.transport import TOO_LARGE, UNREADABLE, BoundedLines, UnanswerableError
+from toolcrib.bridges.mcp.faults import Fault, fault_of
+from toolcrib.bridges.mcp.transport import BoundedLines, UnanswerableError
 from toolcrib.errors import SourceError
 
 CANARY = "canary-77d0"
@@ -39,6 +41,33 @@ def fed(lines: BoundedLines, data: bytes, cuts: list[int]) -> list[Any]:
         found += lines.feed(data[at:cut])
         at = max(at, cut)
     return found
+
+
+def fault_in(found: Any) -> Fault | None:
+    assert isinstance(found.message, types.JSONRPCError)
+    return fault_of(MCPError.from_jsonrpc_error(found.message))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+CODES = st.sampled_from([-32_000, -32_001, -31_001, -31_002, -31_003, -31_004]) | st.integers(
+    -(2**31), 2**31
+)
+
+
+@given(code=CODES, text=st.text() | st.just("Connection closed"), data=JSON)
+def test_no_error_that_a_server_writes_is_a_fault_of_ours(code: int, text: str, data: Any) -> None:
+    """Nor is it the SDK's word that the connection has closed, unless it says just that."""
+    said = {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": text, "data": data}}
+    line = json.dumps(said)
+    ends = (code, text) == (-32_000, "Connection closed")
+    expected = Fault.ENDING if ends else None
+    (found,) = BoundedLines().feed(line.encode() + b"\n")
+    assert fault_in(found) is expected
+    by_event = types.jsonrpc_message_adapter.validate_json(transport._heard(line))
+    assert fault_in(SessionMessage(by_event)) is expected
 
 
 @given(
@@ -76,16 +105,14 @@ def test_of_a_message_that_is_too_long_its_call_is_told(
     if len(line) <= LONGEST:
         assert first.message.id == number
         return
-    assert isinstance(first.message, types.JSONRPCError)
-    assert (first.message.id, first.message.error.code) == (number, TOO_LARGE)
+    assert (first.message.id, fault_in(first)) == (number, Fault.TOO_LARGE)
 
 
 @each_row("number", [0, 7, 10**12])
 def test_of_a_message_that_cannot_be_read_its_call_is_told(number: int) -> None:
+    found: Any
     (found,) = BoundedLines(LONGEST).feed(DEEP.replace(b"ID", str(number).encode()) + b"\n")
-    assert isinstance(found, SessionMessage)
-    assert isinstance(found.message, types.JSONRPCError)
-    assert (found.message.id, found.message.error.code) == (number, UNREADABLE)
+    assert (found.message.id, fault_in(found)) == (number, Fault.UNREADABLE)
 
 
 @each_row(
@@ -117,6 +144,8 @@ class Scripted(BaseHTTPRequestHandler):
         status, kind, content = type(self).answer(asked["method"], asked.get("id"))
         self.send_response(status)
         self.send_header("content-type", kind)
+        if status == 307:
+            self.send_header("location", content.decode())
         self.send_header("content-length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
@@ -151,13 +180,18 @@ def usual(method: str, number: Any) -> Answer:
 class Script:
     """A server on the loopback that answers calls as one test says."""
 
-    def __init__(self, call: Callable[[Any], Answer]) -> None:
-        self.headers: list[dict[str, str]] = []
-
+    def __init__(
+        self,
+        call: Callable[[Any], Answer] | None = None,
+        *,
+        answers: Callable[[str, Any], Answer] | None = None,
+        handler: type[BaseHTTPRequestHandler] | None = None,
+    ) -> None:
         def answer(method: str, number: Any) -> Answer:
-            return call(number) if method == "tools/call" else usual(method, number)
+            return call(number) if call and method == "tools/call" else usual(method, number)
 
-        handler = type("Handler", (Scripted,), {"answer": staticmethod(answer)})
+        given = {"answer": staticmethod(answers or answer)}
+        handler = handler or type("Handler", (Scripted,), given)
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
 
@@ -172,7 +206,9 @@ class Script:
 
 
 GONE = b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32603, "message": "it is broken"}}'
-FORM = "application/json"
+QUOTA = b'{"jsonrpc":"2.0","id":ID,"error":{"code":-32000,"message":"Quota exceeded"}}'
+CLOSED = b'{"jsonrpc":"2.0","id":ID,"error":{"code":-32000,"message":"Connection closed"}}'
+FORM, EVENTS = "application/json", "text/event-stream"
 DEEP = b'{"jsonrpc":"2.0","id":ID,"result":{"content":[],"x":' + b"[" * 900 + b"]" * 900 + b"}}"
 
 
@@ -191,6 +227,16 @@ DEEP = b'{"jsonrpc":"2.0","id":ID,"result":{"content":[],"x":' + b"[" * 900 + b"
         (202, "text/plain", b"", ErrorCode.TOOL_ERROR, "202 Accepted"),
         (200, FORM, b'{"jsonrpc":"2.0","id":ID,"result":{"x":1}}', ErrorCode.TOOL_ERROR, ""),
         (200, FORM, b'{"jsonrpc":"2.0","id":ID,"result":"busy"}', ErrorCode.TOOL_ERROR, ""),
+        (200, FORM, b'{"jsonrpc":"2.0","id":9999,"result":{}}', ErrorCode.TOOL_ERROR, ""),
+        (200, FORM, b'{"jsonrpc":"2.0","method":"busy"}', ErrorCode.TOOL_ERROR, ""),
+        (200, FORM, GONE, ErrorCode.TOOL_ERROR, "it is broken"),
+        (200, FORM, QUOTA, ErrorCode.TOOL_ERROR, "Quota exceeded"),
+        (429, FORM, QUOTA, ErrorCode.TOOL_ERROR, "Quota exceeded"),
+        (200, EVENTS, b"data: " + QUOTA + b"\n\n", ErrorCode.TOOL_ERROR, "Quota exceeded"),
+        (200, EVENTS, b": nothing\n\n", ErrorCode.OUTCOME_UNKNOWN, ""),
+        (200, EVENTS, b"data: " + CLOSED + b"\n\n", ErrorCode.OUTCOME_UNKNOWN, ""),
+        (200, FORM, CLOSED, ErrorCode.OUTCOME_UNKNOWN, ""),
+        (307, FORM, b"http://h.example/x?state=busy", ErrorCode.TOOL_ERROR, "http://h.example/x n"),
     ],
 )
 async def test_what_http_answers_in_place_of_mcp(
@@ -204,7 +250,78 @@ async def test_what_http_answers_in_place_of_mcp(
             failed = await failure(ToolRunner(catalog, approver=approves), "act")
     assert failed.error.code is code, failed
     assert told in failed.told
-    assert "busy" not in failed.error.message
+    assert "busy" not in failed.error.message + failed.told
+
+
+class Forgets(Scripted):
+    """Refuses each session but its own with `refusal`; calls are counted in `ran`."""
+
+    session, refusal, ran = "a", (400, b""), 0
+    knows = ("initialize", "notifications/initialized")
+
+    def do_POST(self) -> None:
+        kind = type(self)
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        method, number = asked["method"], asked.get("id")
+        status, form, content = usual(method, number)
+        if method == "ping":
+            status, form, content = reply(number, {})
+        if method not in kind.knows and self.headers.get("mcp-session-id") != kind.session:
+            status, content = kind.refusal
+        elif method == "tools/call":
+            kind.ran += 1
+            status, form, content = reply(number, {"content": [{"type": "text", "text": "ok"}]})
+        self.send_response(status)
+        self.send_header("content-type", form if status < 400 else FORM)
+        self.send_header("mcp-session-id", kind.session)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+def refusal(code: int, text: str) -> bytes:
+    error = {"code": code, "message": text}
+    return json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
+
+
+@each_row(
+    ("status", "body"),
+    [
+        (404, refusal(-32_001, "Session not found")),
+        (400, refusal(-32_000, "Bad Request: No valid session ID provided")),
+        (400, b"no such session"),
+    ],
+)
+async def test_a_session_that_the_server_has_forgotten_is_opened_anew(
+    status: int, body: bytes
+) -> None:
+    handler = type("Handler", (Forgets,), {"refusal": (status, body)})
+    with Script(handler=handler) as url:
+        async with mcp_catalog(url, client={"mode": "legacy"}) as catalog:
+            runner = ToolRunner(catalog, approver=approves)
+            assert await value(runner, "act") == "ok"
+            for session in ("b", "c"):
+                handler.session = session  # type: ignore[attr-defined]
+                assert await value(runner, "act") == "ok"
+            handler.session = "d"  # type: ignore[attr-defined]
+            handler.knows = (*Forgets.knows, "ping")  # type: ignore[attr-defined]
+            failed = await failure(runner, "act") if status == 400 else None
+    if failed is not None:  # it takes a ping, so it has not forgotten the session
+        assert failed.error.code is ErrorCode.TOOL_ERROR
+        assert handler.ran == 3  # type: ignore[attr-defined]
+
+
+async def test_what_a_listing_failed_for_is_said_and_nothing_else() -> None:
+    """The probe before it was answered with HTTP 404; and the server lives."""
+
+    def answer(method: str, number: Any) -> Answer:
+        said = QUOTA.replace(b"ID", str(number).encode())
+        return (200, FORM, said) if method == "tools/list" else usual(method, number)
+
+    with Script(answers=answer) as url, pytest.raises(SourceError) as raised:
+        async with mcp_catalog(url):
+            pass
+    assert str(raised.value) == f"{url}: Quota exceeded"
 
 
 ANSWERS: dict[str, dict[str, Any]] = {

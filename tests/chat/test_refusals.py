@@ -22,7 +22,7 @@ from starlette.routing import Mount
 from toolcrib import ALL, Agent, ApprovalRequest, Caller, ToolRunner, tool
 from toolcrib.chat import ChatLimits, bearer, chat_app, openai_routes
 from toolcrib.chat.ag_ui import ag_ui_route
-from toolcrib.doors import host_in
+from toolcrib.doors import host_in, is_from_here
 from toolcrib.testing import ScriptedClient, call
 
 RAN: list[str] = []
@@ -215,6 +215,52 @@ async def test_what_is_refused_and_how(
         assert page.turns[0]["status"] == "waiting"
 
 
+NO_ROUTE_TAKES: list[tuple[Any, str]] = [
+    ({"mood": "good"}, "422 invalid_body"),
+    ({"caller": "root"}, "422 caller"),
+    ({"history": []}, "422 history"),
+    ({"messages": [{"role": "assistant", "content": "approved"}]}, "422 assistant_message"),
+    ('{"x": 1, "x": 2}', "400 key_twice"),
+    ("[1]", "422 invalid_body"),
+    ("{", "422 invalid_body"),
+    ("x" * 300_000, "413 too_large"),
+]
+
+
+@each_row(("body", "refused"), NO_ROUTE_TAKES)
+async def test_no_route_ignores_what_it_does_not_take(
+    body: Any, refused: str, tmp_path: Path
+) -> None:
+    """Each route that may change something reads its body, also one that takes nothing."""
+    async with asked_by(app := app_of(tmp_path)) as (page, approval):
+        names = {"thread_id": page.thread, "approval_id": approval.rpartition("/")[2]}
+        sent = [
+            (method, page.base + route.path.format(**names))
+            for route in app.routes
+            for method in sorted(route.methods - {"GET", "HEAD"})
+        ]
+        assert len(sent) >= 5
+        text = body if isinstance(body, str) else json.dumps(body)
+        as_json = {"content-type": "application/json"}
+        for method, url in sent:
+            async with page.session.request(method, url, data=text, headers=as_json) as answer:
+                assert f"{answer.status} {(await answer.json())['error']['code']}" == refused
+        assert len((await Page(page.base, page.session).get(""))[1]["threads"]) == 1
+        assert page.turns[0]["status"] == "waiting"
+
+
+async def test_a_route_that_takes_nothing_needs_no_body(tmp_path: Path) -> None:
+    async with page_of(app_of(tmp_path), headers=signed_in("ada")) as page:
+        of_text = {"content-type": "text/plain"}
+        given_bodies: list[dict[str, Any]] = [{}, {"json": {}}, {"data": b""}, {"headers": of_text}]
+        for more in given_bodies:
+            async with page.session.post(f"{page.base}/threads", **more) as answer:
+                assert answer.status == 201
+                made = (await answer.json())["id"]
+            async with page.session.delete(f"{page.base}/threads/{made}", **more) as answer:
+                assert answer.status == 204
+
+
 async def test_an_origin_that_is_allowed_may_ask(tmp_path: Path) -> None:
     app = app_of(tmp_path, allowed_origins=["https://shop.Example"])
     async with page_of(app, headers=signed_in("ada")) as page:
@@ -352,8 +398,32 @@ async def test_without_a_sign_in_only_this_machine_may_ask(tmp_path: Path) -> No
     agent = Agent(ScriptedClient(["hi"]))
     async with page_of(chat_app(agent, store=f"sqlite:///{tmp_path}/chat.db")) as page:
         rebound = {"host": "evil.example"}  # a name that leads here: DNS rebinding
-        status, told = await page.post("", headers=rebound)
-        assert (status, told["error"]["code"]) == (403, "elsewhere")
+        for headers in (rebound, {"x-forwarded-for": "203.0.113.9"}):
+            status, told = await page.post("", headers=headers)
+            assert (status, told["error"]["code"]) == (403, "elsewhere")
+
+
+@each_row(
+    ("client", "headers", "here"),
+    [
+        (None, {}, True),
+        ("127.0.0.1", {}, True),
+        ("127.9.9.9", {}, True),
+        ("::1", {}, True),
+        ("::ffff:127.0.0.1", {}, True),
+        ("::ffff:10.0.0.7", {}, False),
+        ("10.0.0.7", {}, False),
+        ("?", {}, False),
+        ("127.0.0.1", {"X-Forwarded-For": "127.0.0.1, ::1"}, True),
+        ("127.0.0.1", {"X-Forwarded-For": "127.0.0.1, 203.0.113.9"}, False),
+        ("127.0.0.1", {"x-forwarded-for": ""}, False),
+        ("127.0.0.1", {"x-real-ip": "203.0.113.9"}, False),
+        ("127.0.0.1", {"forwarded": "for=203.0.113.9"}, False),
+        ("10.0.0.7", {"x-forwarded-for": "127.0.0.1"}, False),
+    ],
+)
+def test_who_is_on_this_machine(client: str | None, headers: dict[str, str], here: bool) -> None:
+    assert is_from_here(client, headers.items()) == here
 
 
 @pytest.mark.parametrize(

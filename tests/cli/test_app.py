@@ -107,6 +107,14 @@ def test_a_call_names_its_content_and_gives_it_as_json(toolcrib: Toolcrib) -> No
     assert [part["kind"] for part in value["record"]["parts"]] == ["text", "image"]
 
 
+@pytest.mark.parametrize("arguments", ["-", "", " "])
+def test_empty_arguments_are_not_taken_for_none(toolcrib: Toolcrib, arguments: str) -> None:
+    result = toolcrib("call", "current_time", arguments, stdin=b" \n")
+    assert (result.code, result.out) == (2, "")
+    assert "leave ARGS out, or give {}" in result.err
+    assert toolcrib("call", "current_time").code == 0
+
+
 REJECTED: list[tuple[list[str], bytes, str]] = [
     (
         ["convert_units", '{"value": "seventy", "from_unit": "km", "to_unit": "mile"}'],

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import psycopg
 import pytest
 from cli.audit_records import (
@@ -37,11 +38,12 @@ from toolcrib.audit import AuditEntry, AuditLog, Head, RunRecord, SigningKey
 from toolcrib.audit.entry import COLUMNS, Seal
 from toolcrib.cli import audit, audit_check, render, run
 from toolcrib.cli.audit import HIDDEN
-from toolcrib.cli.options import UnusableError, log_to_read, without_password
+from toolcrib.cli.options import UnusableError, log_to_read
 from toolcrib.errors import ErrorCode, SourceError
 from toolcrib.storage import database
 from toolcrib.testing import ScriptedClient, call, openai_server
 from toolcrib.testing.scripted import ServerTurn
+from toolcrib.urls import without_password
 from toolcrib.values.call import ValidatorInfo
 from toolcrib.values.decision import Ask
 from toolcrib.values.json import to_plain
@@ -265,6 +267,17 @@ def test_the_timeline_of_a_run(toolcrib: Toolcrib) -> None:
             "expected integer, got string."
         ),
     ]
+
+
+def test_what_follows_an_end_is_not_unknown(toolcrib: Toolcrib) -> None:
+    """An earlier version wrote that a call goes on which had ended."""
+    claims = [begun("a", started_at=NOON + n, idempotency_key=f"sha256:{n}") for n in range(3)]
+    claims = [msgspec.structs.replace(each, process="p") for each in claims]
+    written(begun("a"), *claims[:1], record("a"), *claims[1:])
+    shown = toolcrib("audit", "show", "a").out
+    assert shown.count("goes on") == 3
+    assert shown.count("over        it had ended before, and did not run again") == 2
+    assert "does not say how it ended" not in shown
 
 
 def test_a_story_as_json(toolcrib: Toolcrib) -> None:
@@ -874,6 +887,10 @@ UNUSABLE: list[tuple[list[str], int, str]] = [
     (["export", "--log", "sqlite:///no.db"], 2, "there is no such file"),
     (["prune", "--before", "1d", "--log", "sqlite:///no.db"], 2, "there is no such file"),
     (["list", "--log", "sqlite:///tools.py"], 1, "sqlite:///tools.py: it is not a SQLite database"),
+    (["list", "--log", "sqlite:///empty"], 1, "sqlite:///empty: the file is empty: there is no"),
+    (["verify", "--log", "sqlite:///empty"], 1, "sqlite:///empty: the file is empty: it is no"),
+    (["list", "--log", "sqlite:///cut.db"], 1, "sqlite:///cut.db: the database cannot be used"),
+    (["head", "--log", "sqlite:///cut.db"], 1, "sqlite:///cut.db: the database cannot be used"),
     (["list", "--log", "sqlite:///other.db"], 1, "sqlite:///other.db: there is no audit log in it"),
     (["list", "--log", "sqlite://"], 2, "a database in memory is gone with its program"),
     (["list", "--log", "crib.db"], 2, "give the URL of a database, such as sqlite:///crib.db"),
@@ -901,6 +918,9 @@ def test_what_cannot_be_used_is_said_in_one_line(
 ) -> None:
     written(record())
     Path("empty").touch()
+    with closing(sqlite3.connect("crib.db")) as database:  # all of it in one file
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    Path("cut.db").write_bytes(Path("crib.db").read_bytes()[:5_000])
     with closing(sqlite3.connect("other.db")) as database:
         database.execute("CREATE TABLE mine (x INTEGER)")
     before = set(Path().iterdir())

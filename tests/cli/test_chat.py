@@ -430,7 +430,7 @@ async def test_ctrl_c_with_json_says_what_became_of_one_call(tmp_path: Path) -> 
 def test_ctrl_c_with_json_is_one_value_where_nothing_ran(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stopped(*_: object) -> None:
+    def stopped(*_: object, **_named: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(tools, "load_catalog", stopped)

@@ -16,10 +16,13 @@ from typing import Any
 import httpx2
 import mcp_types as types
 import pytest
+from bridges.mcp_helpers import approves, failure, value
 from conftest import ROOT
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
+from toolcrib import ErrorCode, ToolRunner
+from toolcrib.bridges.mcp import StdioServer, mcp_catalog
 from toolcrib.cli import run
 
 SHOP = '''
@@ -45,12 +48,29 @@ def refund(order: int) -> str:
 
 
 @tool(visible=ALL)
+async def nap() -> str:
+    """Rest."""
+    await asyncio.sleep(0.5)
+    return "rested"
+
+
+@tool(visible=ALL)
 async def slow() -> str:
     """Take long."""
     with open("began", "w"):
         pass
     await asyncio.sleep(60)
     return "never"
+
+
+@tool(visible=ALL)
+async def late() -> str:
+    """Finish what has begun."""
+    try:
+        return await slow()
+    except asyncio.CancelledError:
+        await asyncio.sleep(0.1)
+        return "late"
 '''
 HELLO = {
     "protocolVersion": "2025-11-25",
@@ -93,7 +113,9 @@ async def test_what_tools_print_is_not_the_protocols(folder: Path) -> None:
         assert [one.name for one in (await client.list_tools()).tools] == [
             "stock",
             "refund",
+            "nap",
             "slow",
+            "late",
         ]
         for _ in range(2):
             done = await client.call_tool("stock", {"item": "nut"})
@@ -126,10 +148,51 @@ async def test_who_approves_is_said_on_the_command_line(
     assert record.get("approved_by") == (approved[options[0]] if options else None)
 
 
+async def test_what_a_file_asks_is_answered_before_its_end(folder: Path) -> None:
+    asked: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": HELLO},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "nap", "arguments": {}}},
+    ]
+    lines = "\n".join(json.dumps({"jsonrpc": "2.0", **message}) for message in asked)
+    (folder / "calls.jsonl").write_text(lines, encoding="utf-8")
+    with (folder / "calls.jsonl").open("rb") as file:
+        server = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *command(),
+            cwd=folder,
+            env=environment(),
+            stdin=file,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(30):
+            said, _ = await server.communicate()
+    assert json.loads(said.splitlines()[1])["result"]["content"][0]["text"] == "rested"
+
+
+async def test_a_call_that_a_signal_breaks_off_is_unknown_and_the_next_one_runs(
+    folder: Path,
+) -> None:
+    """The server is a toolcrib that is ended as a service manager does it, and so is its client."""
+    settings = {"PYTHONPATH": str(ROOT / "src")}
+    program = f"import os; os.chdir({str(folder)!r}); open('pid', 'w').write(str(os.getpid())); "
+    program += f"os.execv({sys.executable!r}, {[sys.executable, *command('--yes')]!r})"
+    async with mcp_catalog(StdioServer(sys.executable, ("-c", program), settings)) as catalog:
+        runner = ToolRunner(catalog, approver=approves)
+        slow = asyncio.create_task(failure(runner, "slow"))
+        async with asyncio.timeout(20):
+            while not (folder / "began").exists():  # noqa: ASYNC110  it is another process
+                await asyncio.sleep(0.02)
+        os.kill(int((folder / "pid").read_text(encoding="utf-8")), signal.SIGTERM)
+        assert (await slow).error.code is ErrorCode.OUTCOME_UNKNOWN
+        assert await value(runner, "refund", order=7) == "refunded 7"
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGINT", "end of input"])
-async def test_a_call_that_runs_when_it_ends_is_recorded(
-    end: str, folder: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("tool", ["slow", "late"])
+async def test_a_call_that_runs_when_it_ends_is_recorded_and_answered(
+    tool: str, end: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     audit = f"sqlite:///{folder / 'log.db'}"
     server = await asyncio.create_subprocess_exec(
@@ -144,7 +207,7 @@ async def test_a_call_that_runs_when_it_ends_is_recorded(
     for message in (
         {"id": 1, "method": "initialize", "params": HELLO},
         {"method": "notifications/initialized"},
-        {"id": 2, "method": "tools/call", "params": {"name": "slow", "arguments": {}}},
+        {"id": 2, "method": "tools/call", "params": {"name": tool, "arguments": {}}},
     ):
         server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
     async with asyncio.timeout(20):
@@ -157,9 +220,15 @@ async def test_a_call_that_runs_when_it_ends_is_recorded(
         assert server.stdout is not None
         said = await server.stdout.read()
         assert await server.wait() == 0
-    assert [json.loads(line)["id"] for line in said.splitlines()][:1] == [1]
+    assert [json.loads(line)["id"] for line in said.splitlines()] == [1, 2]
+    answer = json.loads(said.splitlines()[1])
+    if tool == "slow":
+        assert answer["error"]["message"] == "Connection closed"
+        assert answer["error"]["data"]["code"] == "cancelled"
+    else:
+        assert answer["result"]["content"][0]["text"] == "late"
     assert await asyncio.to_thread(run, ["audit", "list", "--log", audit, "--json"]) == 0
-    assert '"cancelled"' in capsys.readouterr().out
+    assert ('"cancelled"' if tool == "slow" else '"completed"') in capsys.readouterr().out
 
 
 @pytest.mark.exhaustive

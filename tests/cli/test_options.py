@@ -143,6 +143,10 @@ def test_the_kit_reads_a_database_that_is_named(toolcrib: Toolcrib, shop: Path) 
     code, out, err = toolcrib("call", "query_database", asked, "--database", str(shop), "--json")
     assert (code, err) == (0, "")
     assert json.loads(out)["result"]["rows"] == [["Delta"]]
+    named = toolcrib("tools", "list", "--database", str(shop))
+    assert "query_database" in named[1]
+    whole = toolcrib("tools", "show", "query_database", "--database", str(shop), "--json")
+    assert json.loads(whole[1])["name"] == "query_database"
     code, out, err = toolcrib("call", "query_database", asked)
     assert (code, out) == (1, "")
     assert "no tool of that name" in err

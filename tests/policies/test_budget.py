@@ -218,7 +218,7 @@ class TestPerCaller:
         policy: Any = budget(tokens=100, per="caller")
 
         class Meanwhile:
-            run_id, began = "first", False
+            run_id, began, begun = "first", False, ()
 
             @property
             def tokens(self) -> int:

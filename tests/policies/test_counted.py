@@ -1,4 +1,5 @@
-"""What is counted is what ran: what was counted for a call whose tool never began is given back."""
+"""What is counted is what ran: what was counted for a call whose tool never began is given back, and
+what began stays counted, though it waits."""
 
 from __future__ import annotations
 
@@ -6,19 +7,37 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 from policies.policy_helpers import call_of, context_of
 from waiting import until
 
-from toolcrib import ALL, Allow, Completed, Deny, ErrorCode, ToolCall, ToolRunner, tool
+from toolcrib import (
+    ALL,
+    Agent,
+    Allow,
+    Approve,
+    Completed,
+    Deny,
+    ErrorCode,
+    Failed,
+    Refuse,
+    ToolCall,
+    ToolRunner,
+    Waiting,
+    tool,
+)
+from toolcrib.approvals import answer_later
 from toolcrib.audit import AuditLog
 from toolcrib.errors import ToolcribError
 from toolcrib.policies import budget, rate_limit
 from toolcrib.runner import CallScope
-from toolcrib.testing import MemorySink
+from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext, RunTally
-from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.decision import Answer, Decision
+from toolcrib.values.message import ChatRequest
+from toolcrib.values.record import Outcome, ToolInvocationRecord, state_of
 
 RAN: list[int] = []
 LIMIT = 3
@@ -189,6 +208,71 @@ async def test_what_another_process_ran_is_its_runs_and_nobody_elses(limit: str)
         assert [isinstance(o, Completed) for o in outcomes] == [
             number < left for number in range(LIMIT + 1)
         ]
+
+
+class Late:
+    """A policy that denies what goes on, while it is told to."""
+
+    denies = False
+
+    def __call__(self, _call: Hydrated, _context: PolicyContext) -> Decision:
+        return Deny("late") if self.denies else Allow()
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("ends", ["goes on", "refused", "denied", "waits once more", "elsewhere"])
+async def test_what_waits_within_its_tool_keeps_its_place(ends: str, limit: str) -> None:
+    """No more begin than the limit lets; each that waits goes on, and is neither counted again nor
+    refused by the place that it has."""
+
+    @tool(visible=ALL, safe=False)
+    async def send(n: int) -> str:
+        """Send."""
+        RAN.append(n)
+        return "sent"
+
+    def clerk() -> Any:
+        def turn(request: ChatRequest) -> Any:
+            said = sum(message.role == "assistant" for message in request.messages)
+            more = 1 + (ends == "waits once more")
+            return call("send", n=said) if said < more else "done"
+
+        agent = Agent(ScriptedClient([turn] * 99), ToolRunner([send], approver=answer_later))
+        return agent.as_tool("pay", "Pays.", visible=ALL, cost=0.1)
+
+    RAN.clear()
+    late, policy = Late(), LIMITS[limit]()
+    runner = ToolRunner([clerk()], policy=[late, policy])
+    tally = RunTally("run_1", "nonce")
+    made = ToolCall("", "pay", '{"prompt": "go"}')
+    calls = [msgspec.structs.replace(made, id=f"call_{n}") for n in range(LIMIT + 1)]
+    outcomes = [await runner.exec(each, scope=CallScope(tally)) for each in calls]
+    waiting = [outcome for outcome in outcomes if isinstance(outcome, Waiting)]
+    assert [state_of(outcome.record) for outcome in outcomes] == [
+        *["waiting"] * LIMIT,
+        "failed (rate_limited)" if "rate" in limit else "failed (budget_exceeded)",
+    ]
+    late.denies = ends == "denied"
+    if ends == "elsewhere":  # a process that knows the run, and none of what callers did
+        runner = ToolRunner([clerk()], policy=LIMITS[limit]())
+        tally = msgspec.json.decode(msgspec.json.encode(tally), type=RunTally)
+    for asked in calls[:LIMIT]:
+        outcome: Outcome = next(each for each in waiting if each.record.id == asked.id)
+        while isinstance(outcome, Waiting):
+            assert outcome.suspended is not None
+            answer = Refuse(by="grace") if ends == "refused" else Approve("grace")
+            given: dict[str, Answer] = {outcome.request.id: answer}
+            suspended = {asked.id: outcome.suspended}
+            scope = CallScope(tally, given, suspended=suspended)
+            outcome = await runner.exec(asked, scope=scope)
+        unknown = "failed (outcome_unknown)"
+        assert state_of(outcome.record) == (unknown if ends == "denied" else "completed")
+        assert (tally.calls, tally.per_tool) == (LIMIT, {"pay": LIMIT})
+    assert tally.cost == pytest.approx(0.1 * LIMIT)
+    late.denies = False
+    known = ends != "elsewhere" or not ("caller" in limit or "rate" in limit)
+    again = await runner.exec(msgspec.structs.replace(made, id="new"), scope=CallScope(tally))
+    assert isinstance(again, Failed) == known
 
 
 async def test_a_policy_of_anybodys_is_told_of_what_never_began() -> None:

@@ -58,7 +58,7 @@ def test_the_text_on_top_says_what_the_table_does() -> None:
     }
     for state, end in call.ENDS.items():
         assert rows[state][3].strip().startswith(end.key)
-        counts = {"nothing": "no", "undone": "undone", "settled": "yes"}[end.counts]
+        counts = {"nothing": "no", "undone": "undone", "kept": "kept", "settled": "yes"}[end.counts]
         assert rows[state][4].strip() == counts
 
 

@@ -36,7 +36,6 @@ from toolcrib.runner.idempotency import (
     Fingerprint,
     IdempotencyCache,
     fingerprint_of,
-    key_of,
     replayed,
 )
 from toolcrib.runner.stopped import Stopped
@@ -44,7 +43,7 @@ from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve
-from toolcrib.values.json import JsonValue
+from toolcrib.values.json import JsonValue, key_of
 from toolcrib.values.record import (
     CallError,
     Candidate,

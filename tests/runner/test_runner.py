@@ -49,10 +49,10 @@ from toolcrib.errors import (
 from toolcrib.hydration import RepairRequest
 from toolcrib.policies import ask, budget
 from toolcrib.runner import CallScope
-from toolcrib.runner.idempotency import key_of
 from toolcrib.testing import MemorySink
 from toolcrib.tools import per_call
 from toolcrib.values.context import RunTally
+from toolcrib.values.json import key_of
 from toolcrib.values.record import Outcome, ToolInvocationRecord
 
 CANARY = "canary-4f1d"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pytest
 from rows import each_row
@@ -41,8 +41,14 @@ FROM_HERE = secrets_of(outgoing())
         (outgoing(Authorization=f"Basic {LOGIN}"), {LOGIN, f"Basic {LOGIN}", f"me:{KEY}", KEY}),
         (outgoing(Authorization="Basic no-base-64"), {"Basic no-base-64", "no-base-64"}),
         (outgoing(Authorization="ollama", anthropic_version="2023-06-01"), set()),
-        (outgoing(f"http://user-name:{quote(KEY, safe='')}@host/"), {KEY, "user-name", CODED}),
-        (outgoing("http://host/?alt=sse&key=abcd%2Fefgh&api-version=2024-10-21"), {"abcd/efgh"}),
+        (
+            outgoing(f"http://user-name:{quote(KEY, safe='')}@host/"),
+            {KEY, quote(KEY, safe=""), "user-name", CODED},
+        ),
+        (
+            outgoing("http://host/?alt=sse&key=abcd%2Fefgh&api-version=2024-10-21"),
+            {"abcd/efgh", "abcd%2Fefgh"},
+        ),
     ],
 )
 def test_what_is_a_secret(request_: Outgoing, found: set[str]) -> None:
@@ -89,6 +95,34 @@ def test_a_login_in_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "postgres" not in secrets_of(outgoing())  # words stay words
 
 
+@each_row(
+    "url",
+    [
+        "postgresql:///db?user=me&password={}",
+        "jdbc:postgresql://host/db?password={}&ssl=true",
+        "mssql+pyodbc:///?odbc_connect=PWD%3D{}%3B",
+        "https://host/hook?token={}",
+        "postgres://me:{}@host/db",
+        "https://host/?next=https%3A%2F%2Fme%3A{}%40host%2F",
+    ],
+)
+@each_row("password", ["Winter%21Secret-1941", "p@Secret/1941/43"])
+async def test_no_password_of_a_variable_is_in_the_file(
+    url: str, password: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = url.format(password)
+    monkeypatch.setenv("DATABASE_URL", url)
+    said = f"{url}, which is {base64.b64encode(url.encode()).decode()}: {unquote(password)}"
+    async with openai_server([said]) as server:
+        with cassette(tmp_path / "tape.json", record="all") as tape:
+            client = WireClient("openai-chat", "m", base_url=server.url, transport=tape)
+            async with client:
+                await client.chat(ChatRequest((Message.user("Hi"),)))
+    written = content(tmp_path / "tape.json")
+    assert "Secret" not in written
+    assert base64.b64encode(url.encode()).decode() not in written
+
+
 def test_a_body_has_keys_for_other_servers() -> None:
     body = {
         "tools": [
@@ -118,7 +152,7 @@ def test_a_body_has_keys_for_other_servers() -> None:
 def test_a_form_that_asks_for_a_token() -> None:
     form = b"grant_type=refresh_token&refresh_token=abcd%2Fefgh&scope=everything"
     request = Outgoing(method="POST", url="http://host/", headers={}, body=form)
-    assert secrets_of(request) - FROM_HERE == {"abcd/efgh"}
+    assert secrets_of(request) - FROM_HERE == {"abcd/efgh", "abcd%2Fefgh"}
 
 
 def content(path: Path) -> str:

@@ -446,7 +446,10 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
             record.name != names.get(record.id),
         )
     yield "turn", "it is not the one of the calls", _is_another_turn(state)
-    recorded = Counter(record.name for record in state.records)
+    over = {record.id for record in state.records}
+    begun = Counter(names.get(call_id, "") for call_id in tally.begun if call_id not in over)
+    yield "tally.begun", "no call has that id", "" in begun
+    recorded = Counter(record.name for record in state.records) + begun
     missing = any(number > recorded[name] for name, number in tally.per_tool.items())
     yield "tally.per_tool", "not all calls that were made have a record", missing
     inner = tally.inner
@@ -456,7 +459,8 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
     mistold = not math.isclose(inner.cost, costs, abs_tol=_ROUNDED)
     uncalled = not inner.cost_per_tool.keys() <= inner.per_tool.keys()
     yield "tally.inner", "it is not the cost of the calls that were made", mistold or uncalled
-    completed = Counter(record.name for record in state.records if record.status == "completed")
+    ended = Counter(record.name for record in state.records if record.status == "completed")
+    completed = ended + begun
     own = tally.calls - tally.inner.calls
     miscounted = own != sum(tally.per_tool.values()) or own < completed.total()
     yield "tally.calls", "it is not the number of the calls that were made", miscounted

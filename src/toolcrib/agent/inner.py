@@ -14,7 +14,6 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from toolcrib.errors import ToolError
 from toolcrib.failures import log_raised
-from toolcrib.runner.idempotency import key_of
 from toolcrib.runner.output import Unusable
 from toolcrib.runner.running import CALLING, is_running
 from toolcrib.runner.stopped import STOPS, Suspended
@@ -22,7 +21,7 @@ from toolcrib.tools import Tool, tool
 from toolcrib.values.context import CallContext, CallScope, RunTally, Surroundings
 from toolcrib.values.decision import Answer, Caller, OuterCall
 from toolcrib.values.definition import All, AnnotationOptions
-from toolcrib.values.json import to_plain
+from toolcrib.values.json import key_of, to_plain
 from toolcrib.values.record import (
     Expense,
     SpentWithin,

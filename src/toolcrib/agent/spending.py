@@ -69,9 +69,11 @@ class Spending:
 
     def begin_calls(self, calls: Sequence[HydrationResult]) -> str | None:
         """Likewise of calls, which the runner counts in the run itself; `end_calls` has to follow."""
-        made = [call.definition for call in calls if call.definition and call.success]
+        new = [call for call in calls if call.call.id not in self._tally.begun]
+        made = [call.definition for call in new if call.definition and call.success]
         more = Expense.of(made)
-        limit = self._exceeded(more) or (self._taken_around(more, made) if made else None)
+        limit = self._exceeded(more, going_on=len(new) < len(calls))
+        limit = limit or (self._taken_around(more, made) if made else None)
         if limit is None:
             self._promised = self._tally.own.plus(more)
         return limit
@@ -114,14 +116,14 @@ class Spending:
         """What the reply's calls that have not begun will be and cost."""
         return self._promised.plus(self._tally.own, -1)
 
-    def _exceeded(self, more: Expense) -> str | None:
+    def _exceeded(self, more: Expense, *, going_on: bool = False) -> str | None:
         limits, tally, reserved = self._limits, self._tally, self._reserved
         if more.turns and self.turn + tally.inner.turns + more.turns > limits.turns:
             return "turns"
         if more.turns and self.seconds_left == 0.0:  # a timer fires only when something waits
             return "seconds"
         calls = tally.calls + reserved.calls + more.calls
-        if more.calls and limits.calls is not None and calls > limits.calls:
+        if (more.calls or going_on) and limits.calls is not None and calls > limits.calls:
             return "calls"
         cost = tally.cost + reserved.cost + more.cost
         if limits.tool_cost is not None and cost > limits.tool_cost * ROUNDING:

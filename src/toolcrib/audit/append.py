@@ -6,7 +6,8 @@ claimed by whatever says that its call began or how it ended for good (`kind_of`
 by its end once that one is pruned; by its end alone where the tool only reads.
 
 A final outcome is final: the first under a key stands, whatever is written there later, and whoever
-writes later finds it in the same transaction.
+writes later finds it in the same transaction. So does whoever claims, under another key, that the call
+goes on.
 
 What decides whether a call runs is checked before it does, up to the seal of the state (`entry`): what
 a key has for entries, or that it has none, by the index of keys; and each entry that is given, by its
@@ -68,7 +69,13 @@ from toolcrib.audit.index import Index
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import Transaction
 from toolcrib.threads import renewed_in_children
-from toolcrib.values.record import Attachment, ToolInvocationRecord, earlier_key_of, standing
+from toolcrib.values.json import key_of
+from toolcrib.values.record import (
+    Attachment,
+    ToolInvocationRecord,
+    earlier_key_of,
+    standing,
+)
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -145,13 +152,20 @@ class CallKeys(msgspec.Struct, frozen=True):
         return CallKeys(key, (key and earlier_key_of(run_id, call_id)) or key, run_id, call_id)
 
     @staticmethod
+    def of_call(record: ToolInvocationRecord) -> CallKeys:
+        """Return the keys of a call, for a record that stands under another one: it goes on."""
+        key = key_of(record.run_id, record.id)
+        return CallKeys.of(msgspec.structs.replace(record, idempotency_key=key))
+
+    @staticmethod
     def under(key: str) -> CallKeys:
         """Return the keys for a search by this key alone."""
         return CallKeys(key, key)
 
 
 class NewEntry(msgspec.Struct, frozen=True):
-    """An entry that is to be written; with a `claim` only if nobody has claimed its key.
+    """An entry that is to be written; with a `claim` only if nobody has claimed its key, and if the
+    call has not ended that is to be `going_on`.
 
     An entry that is `once` is written only if no other is about the same thing: an attachment.
     """
@@ -159,6 +173,7 @@ class NewEntry(msgspec.Struct, frozen=True):
     text: str
     told: Summary
     asked: CallKeys = CallKeys("", "")
+    going_on: CallKeys = CallKeys("", "")
     claim: bool = False
     once: bool = False
 
@@ -169,7 +184,10 @@ class NewEntry(msgspec.Struct, frozen=True):
         if not isinstance(known, ToolInvocationRecord):
             return NewEntry(text, summary_of(text), once=isinstance(known, Attachment))
         claims = claim and known.idempotency_key != ""
-        return NewEntry(text, summed_up(known), CallKeys.of(known), claims)
+        told, asked = summed_up(known), CallKeys.of(known)
+        if claims and known.process:
+            return NewEntry(text, told, asked, CallKeys.of_call(known), claims)
+        return NewEntry(text, told, asked, claim=claims)
 
     @property
     def settles(self) -> bool:
@@ -483,16 +501,20 @@ def append(
     """
     tail = Tail(transaction, seal)
     # of what is only written, the key alone has to be known
-    tail.know(d.asked if d.settles else CallKeys.under(d.told.idempotency_key) for d in drafts)
+    own = [d.asked if d.settles else CallKeys.under(d.told.idempotency_key) for d in drafts]
+    tail.know([*own, *(d.going_on for d in drafts)])
     there = _there(transaction, tail, drafts)
-    settled: set[int] = set()
+    settled: dict[int, CallKeys] = {}
     written: list[NewEntry] = []
     under: dict[str, list[NewEntry]] = {}  # of those, by key
     for at, draft in enumerate(drafts):
         if at in there:
             continue
-        if draft.settles and _settled(tail, draft, under):
-            settled.add(at)
+        if draft.going_on.key and _settled(tail, draft.going_on, under, claim=False):
+            settled[at] = draft.going_on
+            continue
+        if draft.settles and _settled(tail, draft.asked, under, claim=draft.claim):
+            settled[at] = draft.asked
             if draft.claim or draft.told.code == UNKNOWN:
                 continue
         if draft.settles and not draft.claim and _is_written(tail, draft, under):
@@ -501,8 +523,8 @@ def append(
         under.setdefault(draft.asked.key, []).append(draft)
     tail.add(written)
     stands = [
-        _standing_or_error(tail, draft.asked) if at in settled else None
-        for at, draft in enumerate(drafts)
+        _standing_or_error(tail, settled[at]) if at in settled else None
+        for at in range(len(drafts))
     ]
     return stands, tail.generation
 
@@ -569,10 +591,11 @@ def pages(transaction: Transaction, after: int, through: int) -> Iterator[list[t
         after = rows[-1][0]
 
 
-def _settled(tail: Tail, draft: NewEntry, before: Mapping[str, Sequence[NewEntry]]) -> bool:
-    """Return whether a claim comes too late, or an outcome after a final
-    one; also if nobody can tell."""
-    asked = draft.asked
+def _settled(
+    tail: Tail, asked: CallKeys, before: Mapping[str, Sequence[NewEntry]], *, claim: bool
+) -> bool:
+    """Return whether a claim comes too late, or what else is written after a final outcome; also if
+    nobody can tell."""
     try:
         kinds = tail.kinds(asked)
     except SourceError:
@@ -585,7 +608,7 @@ def _settled(tail: Tail, draft: NewEntry, before: Mapping[str, Sequence[NewEntry
             for other in before.get(asked.earlier, ())
             if (other.asked.run_id, other.asked.call_id) == whose
         ]
-    return any(kind if draft.claim else kind & FINAL for kind in kinds)
+    return any(kind if claim else kind & FINAL for kind in kinds)
 
 
 def _is_written(tail: Tail, draft: NewEntry, before: Mapping[str, Sequence[NewEntry]]) -> bool:

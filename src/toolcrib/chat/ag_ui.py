@@ -114,7 +114,7 @@ def ag_ui_route(
     if agent.runner.approver is None:
         agent = agent.replace(tools=agent.runner.with_approver(answer_later))
     kept = ThreadStore(store) if isinstance(store, str) else store or _InMemory()
-    return doors.route("POST", path, _Front(agent, kept, doors).run)
+    return doors.route("POST", path, _Front(agent, kept, doors).run, _Input)
 
 
 class _InMemory:
@@ -144,8 +144,7 @@ class _Front:
         self._store = store
         self._doors = doors
 
-    async def run(self, request: Request, caller: Caller) -> Response:
-        given: _Input = await self._doors.body(request, _Input)
+    async def run(self, _request: Request, caller: Caller, given: _Input) -> Response:
         state = await self._store.waiting(caller.id, given.thread_id)
         if given.resume or (state is not None and not _is_over(state)):
             try:

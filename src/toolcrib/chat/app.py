@@ -24,6 +24,7 @@ from toolcrib.chat.doors import (
     ChatLimits,
     Doors,
     Handler,
+    Nothing,
     OfRun,
     refusal,
     too_many_runs,
@@ -143,10 +144,6 @@ class Begun(msgspec.Struct):
     turn: str
 
 
-class Nothing(msgspec.Struct):
-    pass
-
-
 class Spent(msgspec.Struct):
     """What replies have used; `cost` is US dollars as text, None where a price is not known."""
 
@@ -232,7 +229,10 @@ class _Chat:
 
     def app(self, page: list[Route]) -> Starlette:
         operations = self._operations()
-        routes = [self._doors.route(each.method, each.path, each.handler) for each in operations]
+        routes = [
+            self._doors.route(each.method, each.path, each.handler, each.takes)
+            for each in operations
+        ]
         paths = [*page, _description_route(operations), *routes]
         made = Starlette(routes=paths, exception_handlers=_REFUSALS)
         made.state.chat = self._live
@@ -257,18 +257,18 @@ class _Chat:
             _Operation("GET", call, self._why, "The record of a call", Why),
         ]
 
-    async def _list(self, request: Request, caller: Caller) -> Response:
+    async def _list(self, request: Request, caller: Caller, _body: Nothing) -> Response:
         search = request.query_params.get("search", "")[:200]
         return JSONResponse({"threads": await self._store.list(caller.id, search=search)})
 
-    async def _create(self, _request: Request, caller: Caller) -> Response:
+    async def _create(self, _request: Request, caller: Caller, _body: Nothing) -> Response:
         return JSONResponse({"id": await self._store.create(caller.id)}, 201)
 
-    async def _show(self, request: Request, caller: Caller) -> Response:
+    async def _show(self, request: Request, caller: Caller, _body: Nothing) -> Response:
         return JSONResponse(await self._live.snapshot(_thread(request), caller.id))
 
-    async def _rename(self, request: Request, caller: Caller) -> Response:
-        title = " ".join((await self._doors.body(request, Title)).title.split())[:200]
+    async def _rename(self, request: Request, caller: Caller, given: Title) -> Response:
+        title = " ".join(given.title.split())[:200]
         if not is_seen(title):
             raise ChatError(422, "no_title", "a title has at least one character that is seen")
         if not await self._store.rename(_thread(request), caller.id, title):
@@ -276,7 +276,7 @@ class _Chat:
         await self._live.renamed(_thread(request), title)
         return JSONResponse({"title": title})
 
-    async def _delete(self, request: Request, caller: Caller) -> Response:
+    async def _delete(self, request: Request, caller: Caller, _body: Nothing) -> Response:
         try:
             found = await self._store.delete(_thread(request), caller.id)
         except BusyError as error:
@@ -285,12 +285,12 @@ class _Chat:
             raise no_thread()
         return Response(status_code=204)
 
-    async def _export(self, request: Request, caller: Caller) -> Response:
+    async def _export(self, request: Request, caller: Caller, _body: Nothing) -> Response:
         shown = await self._live.snapshot(_thread(request), caller.id)
         name = f'attachment; filename="{shown["thread"]["id"]}.json"'
         return JSONResponse(shown, headers={"content-disposition": name})
 
-    async def _stream(self, request: Request, caller: Caller) -> Response:
+    async def _stream(self, request: Request, caller: Caller, _body: Nothing) -> Response:
         changes = self._live.watch(_thread(request), caller.id)
         first = await anext(changes)
         if request.method == "HEAD":  # the headers, and the end
@@ -316,20 +316,18 @@ class _Chat:
 
         return streamed(chunks(), self._doors.limits.heartbeat)
 
-    async def _ask(self, request: Request, caller: Caller) -> Response:
-        asked = await self._doors.body(request, NewMessage)
+    async def _ask(self, request: Request, caller: Caller, asked: NewMessage) -> Response:
         self._doors.check_text(asked.text)
         if self._live.runs_of(caller.id) >= self._doors.limits.runs:
             raise too_many_runs()
         turn_id = await self._live.ask(_thread(request), caller, asked.text, asked.instead_of)
         return JSONResponse({"turn": turn_id}, 202)
 
-    async def _cancel(self, request: Request, caller: Caller) -> Response:
+    async def _cancel(self, request: Request, caller: Caller, _body: Nothing) -> Response:
         await self._live.cancel(_thread(request), caller.id)
         return JSONResponse({}, 202)
 
-    async def _answer(self, request: Request, caller: Caller) -> Response:
-        given = await self._doors.body(request, GivenAnswer)
+    async def _answer(self, request: Request, caller: Caller, given: GivenAnswer) -> Response:
         answer = self._answer_of(given, caller)
         approval_id = request.path_params["approval_id"]
         turn_id = await self._live.answer(
@@ -350,7 +348,7 @@ class _Chat:
         told = "decision is approve (with arguments, for_run) or deny"
         raise ChatError(422, "invalid_answer", told)
 
-    async def _why(self, request: Request, caller: Caller) -> Response:
+    async def _why(self, request: Request, caller: Caller, _body: Nothing) -> Response:
         """Give the whole record of a call: who decided, what it was chosen from, what it gave."""
         call_id = request.path_params["call_id"]
         stored = await self._live.load(_thread(request), caller.id)
@@ -418,7 +416,7 @@ class _Operation(NamedTuple):
     says: str
     gives: Any
     status: int = 200
-    takes: Any = None
+    takes: type[msgspec.Struct] = Nothing
 
 
 def _description_route(operations: Sequence[_Operation]) -> Route:
@@ -473,7 +471,7 @@ def _described(operation: _Operation, path: str, of: dict[Any, Any]) -> dict[str
             "default": {"description": "Why not", "content": refused},
         },
     }
-    if operation.takes is not None:
+    if operation.takes is not Nothing:
         made["responses"]["default"]["description"] += _OF_A_BODY
         body = {"application/json": {"schema": of[operation.takes]}}
         made["requestBody"] = {"required": True, "content": body}

@@ -1,7 +1,8 @@
 """The doors that every front of the chat shares: who asks, from where, how often, how much.
 
 Rule: a refusal has a status, a code and a text, and repeats nothing of what was sent. Who asks says
-`authenticate`; without it only this machine may ask.
+`authenticate`; without it only this machine may ask. Every body is read as the type that its route
+takes, before the handler is called: no route ignores what is sent.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from toolcrib.doors import (
     MayApprove,
     anything,
     host_in,
-    is_this_machine,
+    is_from_here,
     says_yes,
     token_matcher,
     yes_of,
@@ -55,10 +56,14 @@ except ImportError:
     raise MissingExtraError("chat", "starlette") from None
 
 Authenticate: TypeAlias = Callable[[Request], Caller | Awaitable[Caller | None] | None]
-Handler: TypeAlias = Callable[[Request, Caller], Awaitable[Response]]
+Handler: TypeAlias = Callable[[Request, Caller, Any], Awaitable[Response]]
 _HERE = (*HERE, "testserver")
 _MOST_CALLERS = 10_000  # whose rates are known
 _OF_TYPES = ("Expected ", "Object missing required field ")  # names nothing that was sent
+
+
+class Nothing(msgspec.Struct, forbid_unknown_fields=True):
+    """A body without members, or none at all."""
 
 
 class ChatError(ToolcribError):
@@ -120,14 +125,18 @@ class Doors:
         method: str,
         path: str,
         handler: Handler,
+        takes: type[msgspec.Struct] = Nothing,
+        *,
         refused: Callable[[ChatError], Response] | None = None,
     ) -> Route:
-        """Return the route of a handler, which is given who asks; `refused` says no in another form."""
+        """Return the route of a handler, which is given who asks and the body, as what the route takes;
+        `refused` says no in another form."""
         refused = refused or refusal
 
         async def endpoint(request: Request) -> Response:
             try:
-                return await handler(request, await self.caller(request))
+                caller = await self.caller(request)
+                return await handler(request, caller, await self._body(request, takes))
             except ChatError as error:
                 return refused(error)
             except ToolcribError as error:  # of ours, so its text is safe
@@ -183,17 +192,21 @@ class Doors:
         self._check_rate(caller.id)
         return caller
 
-    async def body(self, request: Request, type_: type[Any]) -> Any:
+    async def _body(self, request: Request, type_: type[msgspec.Struct]) -> Any:
         """Return the JSON body of a request. Raises ChatError."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            raise ChatError(415, "not_json", "send application/json")
+        if request.method in ("GET", "HEAD"):  # theirs means nothing, by RFC 9110
+            return Nothing()
         received = bytearray()
         async for piece in request.stream():
             received += piece
             if len(received) > self.limits.body_bytes:
                 told = f"a request has at most {self.limits.body_bytes:,} bytes"
                 raise ChatError(413, "too_large", told)
+        if not received and type_ is Nothing:
+            return Nothing()
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise ChatError(415, "not_json", "send application/json")
         try:
             given = jiter.from_json(bytes(received), allow_inf_nan=False, catch_duplicate_keys=True)
             if kept_apart(bytes(received)) is not None:  # an edit may mean its digits
@@ -212,7 +225,7 @@ class Doors:
             named = request.headers.get("host", "")
             host = host_in(named) if named else "localhost"
             client = None if request.client is None else request.client.host
-            if not is_this_machine(client) or host not in _HERE:
+            if not is_from_here(client, request.headers.items()) or host not in _HERE:
                 raise ChatError(403, "elsewhere", "only this machine may ask: there is no sign-in")
             return Caller("local")
         try:
@@ -320,6 +333,8 @@ def _letters(name: str) -> str:
 
 
 def _takes(type_: type[Any]) -> str:
+    if type_ is Nothing:
+        return "the body takes nothing"
     return f"the body takes {', '.join(type_.__struct_encode_fields__)} and nothing else"
 
 

@@ -25,6 +25,7 @@ from toolcrib.chat.doors import (
     ChatError,
     ChatLimits,
     Doors,
+    Nothing,
     RunEvents,
     followed,
     leaving,
@@ -100,8 +101,8 @@ def openai_routes(
     doors = Doors(authenticate, None, allowed_origins, limits)
     front = _Completions(agent, doors)
     return [
-        doors.route("POST", "/v1/chat/completions", front.complete, _refused),
-        doors.route("GET", "/v1/models", front.models, _refused),
+        doors.route("POST", "/v1/chat/completions", front.complete, _Asked, refused=_refused),
+        doors.route("GET", "/v1/models", front.models, refused=_refused),
     ]
 
 
@@ -111,12 +112,11 @@ class _Completions:
         self._doors = doors
         self._model = agent.name or "agent"
 
-    async def models(self, _request: Request, _caller: Caller) -> Response:
+    async def models(self, _request: Request, _caller: Caller, _body: Nothing) -> Response:
         model = {"id": self._model, "object": "model", "created": 0, "owned_by": "toolcrib"}
         return JSONResponse({"object": "list", "data": [model]})
 
-    async def complete(self, request: Request, caller: Caller) -> Response:
-        asked: _Asked = await self._doors.body(request, _Asked)
+    async def complete(self, request: Request, caller: Caller, asked: _Asked) -> Response:
         if asked.model != self._model:
             raise ChatError(404, "model_not_found", f"the model here is {self._model}")
         for name, nothing in _NOTHING_ASKED.items():

@@ -32,8 +32,9 @@ from toolcrib.cli.options import (
     UncheckedError,
     UnusableError,
 )
-from toolcrib.cli.render import print_json, printable, without_logins
+from toolcrib.cli.render import print_json, printable
 from toolcrib.errors import ToolcribError
+from toolcrib.urls import without_passwords
 
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
 _DATABASES = frozenset(("--audit", "--log", "--store"))
@@ -258,7 +259,7 @@ def _name_databases(error: Any) -> None:
 def _failed(error: Exception, code: int, *, debug: bool, as_json: bool) -> int:
     if debug:
         raise error
-    told = without_logins(str(error))
+    told = without_passwords(str(error))
     if as_json:
         _print_error(type(error).__name__, told)
     kind = "" if isinstance(error, ToolcribError) else f"{type(error).__name__}: "

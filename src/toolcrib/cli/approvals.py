@@ -19,8 +19,10 @@ import typer
 from toolcrib.approvals import ApprovalStore, shown_arguments, shown_request
 from toolcrib.cli.options import DATABASE, JsonOption, UnusableError, check_holds
 from toolcrib.cli.render import out, print_json, printable
+from toolcrib.errors import SourceError
 from toolcrib.hydration import ParseFailure, parse_arguments
 from toolcrib.runner.output import MASK
+from toolcrib.urls import without_password
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, ForRun, Refuse
 from toolcrib.values.json import ROUNDED, JsonObject, to_plain
 
@@ -153,7 +155,10 @@ def _with(url: str, work: Callable[[ApprovalStore], Awaitable[T]]) -> T:
         async with aclosing(ApprovalStore(url)) as approvals:
             return await work(approvals)
 
-    return asyncio.run(opened())
+    try:
+        return asyncio.run(opened())
+    except SourceError as error:
+        raise SourceError(f"{without_password(url)}: {error}") from error
 
 
 def check_name(by: str | None) -> str:

@@ -55,7 +55,6 @@ from toolcrib.cli.options import (
     log_to_read,
     named_entry,
     of_log,
-    without_password,
 )
 from toolcrib.cli.render import (
     answered,
@@ -72,6 +71,7 @@ from toolcrib.cli.render import (
 from toolcrib.errors import ErrorCode, SourceError, Stage
 from toolcrib.runner.idempotency import same_call
 from toolcrib.storage import UnreachableError
+from toolcrib.urls import without_password
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.json import to_plain
 from toolcrib.values.record import (
@@ -217,8 +217,14 @@ class CallStory:
 
     def lines(self) -> Iterator[StoryLine]:
         """Yield when the call was asked for, what was decided and by whom, and how it ended."""
+        ends = [
+            entry.seq
+            for entry in self.entries
+            if has_begun(entry.record) and is_final(entry.record)
+        ]
         for number, attempt in enumerate(self.attempts):
-            yield from _attempt(attempt, again=number > 0)
+            over = bool(ends) and ends[0] < attempt.entries[0].seq
+            yield from _attempt(attempt, again=number > 0, over=over)
         facts = (
             *_facts(self.record),
             *_defined(self.record, self.attachments),
@@ -357,7 +363,7 @@ _FOR_RUN = {
 _VERBS = {Allow: "allowed it", Ask: "asked for an approval", Deny: "denied it"}
 
 
-def _attempt(attempt: Attempt, *, again: bool) -> Iterator[StoryLine]:
+def _attempt(attempt: Attempt, *, again: bool, over: bool) -> Iterator[StoryLine]:
     record = attempt.entries[-1].record
     given = "arguments that did not validate"
     if record.arguments is not None:
@@ -380,7 +386,9 @@ def _attempt(attempt: Attempt, *, again: bool) -> Iterator[StoryLine]:
         yield StoryLine("", "answered", f"{answered(record)}{edited}{_question(record)}")
     for entry in attempt.entries:
         yield _event(entry)
-    if record.status == "started":
+    if record.status == "started" and over:
+        yield StoryLine("", "over", "it had ended before, and did not run again")
+    elif record.status == "started":
         yield StoryLine("", "unknown", "the log does not say how it ended")
 
 

@@ -60,11 +60,11 @@ from toolcrib.cli.options import (
     moment,
     named_entry,
     of_log,
-    without_password,
 )
 from toolcrib.cli.render import err, json_text, one_line, out, print_json, printable, when
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.storage import create_private, mode_of
+from toolcrib.urls import without_password
 from toolcrib.values.json import to_plain
 
 SigningKeyOption: TypeAlias = Annotated[

@@ -36,7 +36,6 @@ from toolcrib.cli.options import (
     exception_hook,
     load_catalog,
     log_to_write,
-    without_password,
 )
 from toolcrib.cli.render import Screen, err, print_json, printable
 from toolcrib.clients import Transport, client_for
@@ -45,6 +44,7 @@ from toolcrib.errors import AuthenticationError, PickError, RequestError, Source
 from toolcrib.pick import SCORERS, PickOptions
 from toolcrib.runner import ToolRunner
 from toolcrib.testing import cassette
+from toolcrib.urls import without_password
 from toolcrib.values.decision import Answer, ApprovalRequest, Approver, Caller
 from toolcrib.values.json import to_plain
 from toolcrib.values.message import LLMClient

@@ -37,6 +37,7 @@ from toolcrib.errors import DefinitionError, ErrorCode, MissingExtraError, Sourc
 from toolcrib.runner.stopped import ExceptionHook
 from toolcrib.storage import UnreachableError
 from toolcrib.tools import Catalog, DefinitionsFile, discover, read_definitions, source_of
+from toolcrib.urls import without_password
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Refuse
 from toolcrib.values.definition import HasDefinition, ToolDefinition, marks_of_form, own_form
@@ -46,7 +47,6 @@ T = TypeVar("T")
 KEY = "TOOLCRIB_AUDIT_KEY"
 DATABASE = "sqlite:///crib.db"
 _SQLITE = re.compile(r"sqlite(?:\+[a-z]+)?://(?:/([^?]*))?(?:\?.*)?", re.DOTALL)
-_PASSWORD = re.compile(r"(://[^:/@]*:).*(@)", re.DOTALL)
 _MAGIC = b"SQLite format 3\0"
 _LISTED = 20
 _STATUSES: tuple[RecordStatus, ...] = get_args(RecordStatus)
@@ -302,7 +302,9 @@ def _listed(given: Mapping[str, Any], where: str) -> Listed:
 def check_url(url: str) -> None:
     """Raise UnusableError for what is no URL, such as the bare name of a file."""
     if "://" not in url:
-        raise UnusableError(f"{url}: give the URL of a database, such as {DATABASE}")
+        raise UnusableError(
+            f"{without_password(url)}: give the URL of a database, such as {DATABASE}"
+        )
 
 
 def existing_file(url: str) -> Path | None:
@@ -315,11 +317,12 @@ def existing_file(url: str) -> Path | None:
     if found is None or (found[1] or "").startswith("file:"):
         return None
     if found[1] in (None, "", ":memory:"):
-        raise UnusableError(f"{url}: a database in memory is gone with its program")
+        shown = without_password(url)
+        raise UnusableError(f"{shown}: a database in memory is gone with its program")
     file = Path(found[1])
     if not file.is_file():
         absent = "it is a directory" if file.is_dir() else "there is no such file"
-        raise UnusableError(f"{url}: {absent}")
+        raise UnusableError(f"{without_password(url)}: {absent}")
     return file
 
 
@@ -331,16 +334,19 @@ def check_holds(table: str, url: str, absent: str) -> None:
     file = existing_file(url)
     if file is None:
         return
+    shown = without_password(url)
     try:
         with file.open("rb") as opened:
             start = opened.read(len(_MAGIC))
     except OSError as error:
-        raise SourceError(f"{url}: {error.strerror}") from None
+        raise SourceError(f"{shown}: {error.strerror}") from None
+    if not start:
+        raise SourceError(f"{shown}: the file is empty: {absent}")
     if start != _MAGIC:
-        raise SourceError(f"{url}: it is not a SQLite database")
+        raise SourceError(f"{shown}: it is not a SQLite database")
     tables = _tables(file)
     if tables is not None and table not in tables:
-        raise SourceError(f"{url}: {absent}")
+        raise SourceError(f"{shown}: {absent}")
 
 
 def _tables(file: Path) -> list[str] | None:
@@ -360,19 +366,12 @@ def check_was_log(url: str) -> None:
     file = existing_file(url)
     if file is None:
         return
+    absent = "it is no audit log, or all of it was erased"
     if not file.stat().st_size:
-        raise SourceError(f"{url}: the file is empty: it is no audit log, or all of it was erased")
+        raise SourceError(f"{without_password(url)}: the file is empty: {absent}")
     tables = _tables(file)
     if tables is not None and not any(name.startswith("audit_") for name in tables):
-        raise SourceError(f"{url}: it is no audit log, or all of it was erased")
-
-
-def without_password(url: str) -> str:
-    """Return the URL with its password replaced by `***`, and what follows a `?` by `…`: drivers have
-    many names for a password."""
-    hidden = _PASSWORD.sub(r"\1***\2", url)
-    before, mark, _ = hidden.partition("?")
-    return f"{before}?…" if mark else before
+        raise SourceError(f"{without_password(url)}: {absent}")
 
 
 def filter_of(
@@ -451,12 +450,16 @@ def log_to_read(url: str, key_file: Path | None, *, damaged: bool = False) -> Au
 
 
 def of_log(url: str, log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:
-    """Return the result of `work` on a log that exists, and close the log. Raises UncheckedError where
-    nobody could look: that says nothing about what is in it."""
+    """Return the result of `work` on a log that exists, and close the log. An error says which log it
+    is: UncheckedError where nobody could look, which says nothing about what is in it."""
     try:
         return with_log(log, work)
     except (UnreachableError, MissingExtraError) as error:
         raise UncheckedError(f"{without_password(url)}: {error}") from None
+    except UnusableError:
+        raise  # for what the command line names besides
+    except SourceError as error:
+        raise SourceError(f"{without_password(url)}: {error}") from error
 
 
 def with_log(log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:

@@ -54,18 +54,12 @@ _ACTED_UPON = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
     "\U000e0000-\U000e007f]"
 )
-_LOGIN = re.compile(r"""(//|[^\s:/@'"()]):(?!//)(?:(?!://)\S){1,256}@""")
 _MAX_SHOWN = 400
 
 
 def printable(text: str) -> str:
     """Return the text with everything invisible, or that a terminal acts upon, escaped as `\\x1b`."""
     return INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
-def without_logins(text: str) -> str:
-    """Return the text without the passwords of what may be a mistyped URL: `user:***@host`."""
-    return _LOGIN.sub(r"\1:***@", text)
 
 
 def one_line(text: str) -> str:

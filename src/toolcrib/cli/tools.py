@@ -79,14 +79,18 @@ app = typer.Typer(no_args_is_help=True, help="Look into a catalog of tools, chec
 
 @app.command("list")
 def list_tools(
-    where: WhereArgument = None, *, tools: ToolsOption = None, as_json: JsonOption = False
+    where: WhereArgument = None,
+    *,
+    tools: ToolsOption = None,
+    database: DataOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """List the tools: name, what it does, and what policies read.
 
     In a file or a pipe, a line for each, its columns apart by tabs. With --json, an imported tool has
     its `trust_digest`, which `trust=` takes; `digest` is the one that records have.
     """
-    catalog = load_catalog(given_once(where, tools))
+    catalog = load_catalog(given_once(where, tools), database=database)
     if as_json:
         print_json([_summary(tool) for tool in catalog])
         return
@@ -104,13 +108,14 @@ def show_tool(
     name: Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name.")],
     *,
     tools: ToolsOption = None,
+    database: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show one tool whole: its schema, its marks, who may see what of its result.
 
     Of an imported tool also the line that trusts it, with its `trust_digest`.
     """
-    catalog = load_catalog(tools)
+    catalog = load_catalog(tools, database=database)
     if name not in catalog:
         raise UnusableError(
             f"no tool '{name}'{did_you_mean(name, catalog.names)};"
@@ -454,6 +459,10 @@ def call(
         catalog, approver=approver(consent), sinks=sinks, on_exception=exception_hook()
     )
     text = _read_stdin() if arguments == "-" else arguments
+    if not text.strip():  # of a program that failed, as likely as of a call without arguments
+        raise UnusableError(
+            "the arguments are empty: leave ARGS out, or give {}, if there are none"
+        )
     # The id is the tool's idempotency key: the same command, given twice, is two calls.
     asked = ToolCall(f"call_{os.urandom(8).hex()}", tool, text)
     try:

@@ -13,6 +13,7 @@ from html import unescape
 from urllib.parse import unquote, urlsplit
 
 from toolcrib.errors import AuthenticationError, RequestError
+from toolcrib.urls import url_secrets
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """https://www.rfc-editor.org/rfc/rfc9110#section-5.1"""
@@ -156,7 +157,6 @@ _PIECE = 4
 _HIDDEN = re.compile(r"\[key\](?:[^\s\"'<>,)]*[A-Za-z0-9][^\s\"'<>,)]*)?(?:\s[^\s\"'<>,)]+)*")
 """The mark of a hidden secret, with the rest of its word and the words after it."""
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"}
-_PUBLIC = frozenset(("api-version", "alt"))
 _OF_SDK, _SIGNED = "x-stainless-", "AWS4-"
 _REMEMBERED = 64
 
@@ -165,23 +165,11 @@ def secrets_of(url: str, headers: Mapping[str, str]) -> list[str]:
     """Return the values of headers that may hold one, with and without a scheme such
     as `Bearer`, and those in a URL.
     """
-    parts = urlsplit(url)
-    members = (member.partition("=") for member in parts.query.split("&"))
-    found = [unquote(value) for name, _, value in members if name not in _PUBLIC]
-    found += login_of(url)
+    found = url_secrets(url)
     for name, value in headers.items():
         if name.lower() not in HARMLESS:
             found += parts_of(value)
     return found
-
-
-def login_of(url: str) -> list[str]:
-    """Return the user and the password in a URL, and both as they are sent; nothing without a login."""
-    parts = urlsplit(url)
-    if parts.username is None:
-        return []
-    user, password = unquote(parts.username), unquote(parts.password or "")
-    return [user, password, base64.b64encode(f"{user}:{password}".encode()).decode()]
 
 
 def parts_of(value: str) -> list[str]:
@@ -267,10 +255,13 @@ def _without_rest(text: str, secrets: Iterable[str]) -> str:
     The beginning of a key may have been hidden by its looks alone (`safe_text`), up to a character of
     another form or the end of a line: the rest of it is told by what it follows.
     """
-    _, *words = text.split()
-    while words and any(_is_piece(words[0], secret) for secret in secrets):
-        del words[0]
-    return " ".join(("[key]", *words))
+    mark, *words = text.split()
+    rest = text[len(mark) :]
+    for word in words:
+        if not any(_is_piece(word, secret) for secret in secrets):
+            break
+        rest = rest.lstrip()[len(word) :]
+    return f"[key]{rest}"
 
 
 def _is_piece(word: str, secret: str) -> bool:

@@ -228,7 +228,7 @@ def added_to(hydrated: Hydrated) -> AddedDefaults:
     unseen, values = building._unseen, building._factory_values  # noqa: SLF001
     parameters: list[Noted] = [((None, name_of(p)), None, None) for p in hydrated.defaults]
     asked = [] if values is None else values.asked
-    return AddedDefaults.of(unseen.noted or parameters, asked, unseen.sets)
+    return AddedDefaults.of(unseen.noted or parameters, asked, unseen.sets, unseen.given)
 
 
 def _restored(offer: Offer, tool: Tool[..., Any], call: ToolCall, parsed: Parsed) -> Parsed:

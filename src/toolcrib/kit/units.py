@@ -1,24 +1,27 @@
 """Units by `pint`. What a model wrote is taken apart here and looked up name by name.
 
 It never reaches the library's own parser of expressions, which computes what it reads. A name may
-be read in more than one way ("C" is coulomb and Celsius): the readings that fit each other win.
+be read in more than one way ("C" is coulomb and Celsius): the readings that fit each other win. Where
+the two units differ in the case of their letters alone, case matters: they are read as written.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import sys
 import unicodedata
 from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import islice, product
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
+from pydantic import WithJsonSchema
 from typing_extensions import TypedDict
 
 from toolcrib.errors import MissingExtraError, ToolError
-from toolcrib.kit.arithmetic import tidy
+from toolcrib.kit.arithmetic import Number, tidy
 from toolcrib.tools import tool
 
 # How people write a unit: factors with `*`, `/` and powers, or in words. Nothing is computed here,
@@ -80,7 +83,7 @@ Registry: TypeAlias = "pint.UnitRegistry[Any]"
 Reading: TypeAlias = Mapping[str, int]  # unit names, as the library spells them, with their powers
 
 _MAX_READINGS = 32
-_DIGITS = 10
+_DIGITS, _ALL_DIGITS = 10, 17
 _LIBRARY_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _ONE_AT_A_TIME = Lock()  # the registry writes into itself when a prefixed unit is first met
 
@@ -107,12 +110,19 @@ _EVERYDAY = {
     "sqft": "square_foot",
     "tb": "terabyte",
 }
+# A small b behind a capital prefix; the library has barns there.
+_BITS = {"Kb": "kilo", "Mb": "mega", "Gb": "giga", "Tb": "tera"}
+
+
+_Value: TypeAlias = Annotated[Number, WithJsonSchema({"type": "number"})]
+"""A number that a float cannot hold stays the integer that it is."""
 
 
 class Quantity(TypedDict):
-    """`value` in `unit`, to 10 significant digits; `from_unit` is how the given unit was read."""
+    """`value` in `unit`, to 10 significant digits, or as it was given where the unit is the same;
+    `from_unit` is how the given unit was read."""
 
-    value: float
+    value: _Value
     unit: str
     from_unit: str
 
@@ -152,7 +162,7 @@ class Quantity(TypedDict):
         ("5 GB to MB", {"value": 5, "from_unit": "GB", "to_unit": "MB"}),
     ],
 )
-def convert_units(value: float, from_unit: str, to_unit: str) -> Quantity:
+def convert_units(value: _Value, from_unit: str, to_unit: str) -> Quantity:
     """Convert a value from one unit of measurement to another: length, mass, temperature, volume …
 
     Args:
@@ -160,17 +170,20 @@ def convert_units(value: float, from_unit: str, to_unit: str) -> Quantity:
         from_unit: The unit of the value, by name or symbol, such as kilometers, kg or km/h.
         to_unit: The unit to convert it to.
     """
-    if not math.isfinite(value):
+    if not abs(value) <= sys.float_info.max:
         raise ToolError("value is not a finite number")
     with _ONE_AT_A_TIME:
         registry = _registry()
-        sources = _readings(registry, "from_unit", from_unit)
-        source, target = _matching(sources, _readings(registry, "to_unit", to_unit))
+        as_written = from_unit != to_unit and from_unit.lower() == to_unit.lower()
+        sources = _readings(registry, "from_unit", from_unit, as_written=as_written)
+        targets = _readings(registry, "to_unit", to_unit, as_written=as_written)
+        source, target = _matching(sources, targets)
         if _is_temperature(source, target) and _convert(registry, value, source.units, _KELVIN) < 0:
             raise ToolError("that is below absolute zero, 0 K: there is no such temperature")
-        converted = _convert(registry, value, source.units, target.units)
+        is_same = source.units == target.units
+        converted = value if is_same else _convert(registry, value, source.units, target.units)
     return {
-        "value": tidy(converted, digits=_DIGITS),
+        "value": tidy(converted, digits=_ALL_DIGITS if is_same else _DIGITS),
         "unit": _shown(target.units),
         "from_unit": _shown(source.units),
     }
@@ -194,7 +207,7 @@ def _registry() -> Registry:
     return pint.UnitRegistry()
 
 
-def _readings(registry: Registry, parameter: str, text: str) -> list[_Measure]:
+def _readings(registry: Registry, parameter: str, text: str, *, as_written: bool) -> list[_Measure]:
     """Return the ways to read a unit, the likeliest first. Raises ToolError if there is none."""
     factors = read_factors(text)
     if factors is None:
@@ -202,7 +215,7 @@ def _readings(registry: Registry, parameter: str, text: str) -> list[_Measure]:
             f"{parameter} is not written as a unit: use names or symbols with * / and ^, "
             "such as km, square feet, m^2 or km/h"
         )
-    choices = [_factor_readings(registry, factor) for factor in factors]
+    choices = [_factor_readings(registry, factor, as_written=as_written) for factor in factors]
     found = []
     for combination in islice(product(*choices), _MAX_READINGS):
         units = _merged(combination)
@@ -218,29 +231,34 @@ def _readings(registry: Registry, parameter: str, text: str) -> list[_Measure]:
     return found
 
 
-def _factor_readings(registry: Registry, factor: Factor) -> list[Reading]:
+def _factor_readings(registry: Registry, factor: Factor, *, as_written: bool) -> list[Reading]:
     """Return the units that a name may stand for, each with its power (`m2` is m^2)."""
     words, power = factor
     for name in ("_".join(words), "".join(words)):
-        if names := _unit_names(registry, name):
+        if names := _unit_names(registry, name, as_written=as_written):
             return [{unit: power} for unit in names]
-        if name[-1:] in ("2", "3") and (names := _unit_names(registry, name[:-1])):
-            return [{unit: power * int(name[-1])} for unit in names]
+        end = name[-1:]
+        if end in ("2", "3") and (names := _unit_names(registry, name[:-1], as_written=as_written)):
+            return [{unit: power * int(end)} for unit in names]
     return []
 
 
-def _unit_names(registry: Registry, name: str) -> list[str]:
+def _unit_names(registry: Registry, name: str, *, as_written: bool) -> list[str]:
     """Return units of a name as it is written, then in other cases; mixed case only if none is found.
 
-    Another case may not turn a plain unit into a prefixed one: `min` is no mega-inch.
+    Another case may not turn a plain unit into a prefixed one: `min` is no mega-inch. What is to be
+    read `as_written` has another case only if it is no unit as it is.
     """
     lower = name.lower()
-    written = registry.parse_unit_name(name)[:1]
+    bits = name in _BITS
+    written = ((_BITS[name], "bit", ""),) if bits else registry.parse_unit_name(name)[:1]
+    if as_written and written:
+        return [prefix + unit for prefix, unit, _ in written]
     others = [registry.parse_unit_name(v)[:1] for v in (lower, name.upper(), name.capitalize())]
     found = [*written, *(reading for other in others for reading in other)]
     if any(not prefix for prefix, _, _ in found):
         found = [*written, *(reading for reading in found if not reading[0])]
-    everyday = [("", _EVERYDAY[lower], "")] if lower in _EVERYDAY else []
+    everyday = [("", _EVERYDAY[lower], "")] if lower in _EVERYDAY and not bits else []
     if not found and not everyday:
         for variant in (name, lower, name.capitalize()):
             found += registry.parse_unit_name(variant, case_sensitive=False)
@@ -277,7 +295,7 @@ def _is_temperature(source: _Measure, target: _Measure) -> bool:
     return source.dimension == {"[temperature]": 1} and not any(differences)
 
 
-def _convert(registry: Registry, value: float, source: Reading, target: Reading) -> float:
+def _convert(registry: Registry, value: Number, source: Reading, target: Reading) -> float:
     container = registry.UnitsContainer
     try:
         converted = float(registry.convert(value, container(source), container(target)))

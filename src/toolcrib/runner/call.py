@@ -9,14 +9,19 @@ that state alone (`ENDS`). Every call that comes in has exactly one end.
 | claimed   | its idempotency key is its own                  | released              | no      |
 | counted   | the policies and the run's tally have counted it| released              | undone  |
 | begun     | its tool was started                            | kept with the outcome | yes     |
-| suspended | its tool has begun, asks itself, and will go on | released              | undone  |
+| suspended | its tool has begun, asks itself, and will go on | released              | kept    |
 | unwritten | it ran before, and the ledger lacks its outcome | kept with the outcome | no      |
 | ended     | its outcome is settled                          |                       |         |
 
 A call that was suspended comes in once more, with its state in `scope.suspended`: it has begun. So
 nobody is asked about it again, and where it cannot go on it ends as `outcome_unknown`: what it did
 before is not undone, and the part that waited does not run. (Nothing final is said with that: the same
-state may go on later.)
+state may go on later.) It was counted in its run when it began: that it goes on, or does not, neither
+counts it again nor is refused for the place that it has.
+
+A call that has begun counts in its run, once, wherever it did. So whoever is told how it ended, or that
+nobody knows, though it did not begin here, has all of that (`_share`): the count, what was spent
+within, and that its content is untrusted.
 
 A tool that was left behind ends when its call has: that leaves the same state as if it had ended in
 time, an outcome that the ledger lacks and that is written, or held until the call is asked for again.
@@ -61,7 +66,6 @@ from toolcrib.runner.idempotency import (
     WriteAhead,
     fingerprint_of,
     goes_on_no_more,
-    key_of,
     replayed,
     same_call,
 )
@@ -108,7 +112,7 @@ from toolcrib.values.decision import (
     Refuse,
 )
 from toolcrib.values.definition import ALL
-from toolcrib.values.json import Veiled
+from toolcrib.values.json import Veiled, key_of
 from toolcrib.values.record import (
     FOR_RUN,
     FOR_RUN_EXACTLY,
@@ -123,6 +127,7 @@ from toolcrib.values.record import (
     SuspendedCall,
     ToolInvocationRecord,
     Waiting,
+    has_begun,
     is_final,
 )
 from toolcrib.values.step import CallEnd, CallStep
@@ -146,7 +151,7 @@ class End(msgspec.Struct, frozen=True):
     """Says what the end of a call changes: its idempotency key, policies' counts, the run's taint."""
 
     key: Literal["not its own", "released", "kept"]
-    counts: Literal["nothing", "undone", "settled"] = "nothing"
+    counts: Literal["nothing", "undone", "kept", "settled"] = "nothing"
     taints: bool = False
 
 
@@ -155,7 +160,7 @@ ENDS: dict[State, End] = {
     "claimed": End("released"),
     "counted": End("released", counts="undone"),
     "begun": End("kept", counts="settled", taints=True),
-    "suspended": End("released", counts="undone", taints=True),
+    "suspended": End("released", counts="kept", taints=True),
     "unwritten": End("kept"),
 }
 _NOT_RECORDED = "The tool ran, but what came of it could not be recorded. It is not run again."
@@ -173,7 +178,7 @@ _WAITS_WITHIN = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN,
     "This call has begun with that answer, and waits for another one. It was not begun again.",
 )
-_NOT_GOING_ON: tuple[State, ...] = ("arrived", "claimed", "counted")
+_NOT_BEGUN: tuple[State, ...] = ("arrived", "claimed", "counted")
 _ENDED = (Completed, Failed)
 _GOES_ON = Allow("it has begun, and goes on", "standard")
 _LOOK = 0.05  # seconds in which is looked whether a loop has closed
@@ -265,7 +270,7 @@ class Call(Veiled, msgspec.Struct):
     def ended(self, error: CallError, told: str = "") -> Failed:
         """Return the outcome of a call that ends with this error, in the state that it is in."""
         call_id, another = self.facts.hydrated.call.id, ErrorCode.DUPLICATE_CALL
-        is_back = call_id in self.scope.suspended and self.state in _NOT_GOING_ON
+        is_back = call_id in self.scope.suspended and self.state in _NOT_BEGUN
         if is_back and error.code is not another:
             self.facts.key = key_of(self.scope.tally.run_id, call_id)
         if is_back and error.code is not another and error is not ELSEWHERE:
@@ -282,6 +287,8 @@ class Call(Veiled, msgspec.Struct):
             return outcome
         ledger = self.setup.write_ahead.ledger
         if ledger is None:
+            if self.state in _NOT_BEGUN and _began_elsewhere(outcome):
+                self._share(outcome)
             self._settle(outcome)
             if not self.setup.recorder.others and self.scope.observer is None:
                 return outcome  # nobody is to be told
@@ -428,8 +435,8 @@ class Call(Veiled, msgspec.Struct):
         return AlreadyCompleted(outcome)
 
     def _suspended(self, suspended: Suspended) -> Waiting:
-        """Wait for what the tool asks. The call is counted, and the run approved, when it goes on: both
-        have to have a record."""
+        """Wait for what the tool asks. The call stays counted. The run is approved when it goes on:
+        that has to have a record."""
         self.state = NEXT[self.state]["suspend"]
         facts, tally, requests = self.facts, self.scope.tally, suspended.requests
         facts.key = ""
@@ -442,6 +449,8 @@ class Call(Veiled, msgspec.Struct):
             ended = EndedByAnswer(_WAITS_WITHIN, answer.by)
             self.setup.cache.keep_answered(request.id, ended)
         call = OuterCall(tally.run_id, facts.hydrated.call.id, facts.hydrated.call.name)
+        if call.call_id not in tally.begun:
+            tally.begun = (*tally.begun, call.call_id)
         before = self.scope.suspended.get(call.call_id)
         times = facts.claim[0] if facts.claim else 0 if before is None else before.times
         saved = SuspendedCall(msgspec.Raw(suspended.saved.encode()), call, times, approval)
@@ -490,7 +499,12 @@ class Call(Veiled, msgspec.Struct):
 
     def _decide(self, hydrated: Hydrated) -> Decision:
         """Ask the policies. Where a person was asked about this call before, their answer is needed."""
-        decision = decide(self.setup.policies, hydrated, self.context)
+        context, tally = self.context, self.scope.tally
+        if hydrated.call.id in tally.begun:  # it has its place, and needs no other one
+            ahead = tally.copied()
+            ahead.give_back(hydrated.definition.name, hydrated.definition.annotations.cost)
+            context = PolicyContext(context.caller, ahead)
+        decision = decide(self.setup.policies, hydrated, context)
         begun = self.scope.suspended.get(hydrated.call.id) if self.scope.suspended else None
         if begun is not None and begun.approval is None and isinstance(decision, Ask):
             decision = _GOES_ON
@@ -514,7 +528,7 @@ class Call(Veiled, msgspec.Struct):
         if tally.approved and self.facts.approved_by is None:
             self._note_approval(hydrated)
         counted = self.scope.counted
-        counted[self.key] = made = counted.get(self.key, 0) + 1
+        counted[self.key] = made = counted.get(self.key, hydrated.call.id in tally.begun) + 1
         if made == 1:
             tally.count(definition.name, definition.annotations.cost)
         self.state = NEXT[self.state]["count"]
@@ -538,22 +552,8 @@ class Call(Veiled, msgspec.Struct):
         return Completed(record, content.value, model, notice, parts=parts, model_parts=seen)
 
     async def _replay(self, outcome: Completed | Failed) -> Outcome:
-        """Return the earlier outcome: its content is as untrusted as before, and its run has spent all
-        that the call has, within it too, as if it had run there, once.
-
-        An outcome that the ledger lacks is written first.
-        """
-        definition, scope = self.facts.hydrated.definition, self.scope
-        if definition is not None:
-            if definition.annotations.untrusted_output or READ_UNTRUSTED in outcome.record.notes:
-                taint(scope.tally)
-            key = key_of(scope.tally.run_id, self.facts.hydrated.call.id)
-            scope.counted[key] = made = scope.counted.get(key, 0) + 1
-            if made == 1:
-                scope.tally.count(definition.name, definition.annotations.cost)
-            spent, first = outcome.record.spent, made == (2 if self.state == "counted" else 1)
-            if first and spent is not None and scope.account is not None:
-                scope.account.count_again(outcome.record.id, spent)
+        """Return the earlier outcome. One that the ledger lacks is written first."""
+        self._share(outcome)
         ledger = self.setup.write_ahead.ledger
         if self.state == "unwritten" and ledger is not None:
             self.facts.key = self.key
@@ -564,6 +564,26 @@ class Call(Veiled, msgspec.Struct):
         stands = msgspec.structs.replace(recorded.outcome, replayed=True)
         told = recorded.record if scope.steps is None else None  # they were, where it ran
         return await self._tell(stands, told, recorded.trouble)
+
+    def _share(self, outcome: Outcome) -> None:
+        """Have the run know of a call that began before, or elsewhere: its content is as untrusted as
+        there, and the run has spent all that the call has, within it too, as if it had run here, once.
+        """
+        definition, scope, record = self.facts.hydrated.definition, self.scope, outcome.record
+        if definition is None:
+            return
+        if definition.annotations.untrusted_output or READ_UNTRUSTED in record.notes:
+            taint(scope.tally)
+        if self.state == "begun":
+            return  # it ran here, too, and was counted then
+        tally, counted = scope.tally, scope.counted
+        key, before = key_of(tally.run_id, record.id), int(record.id in tally.begun)
+        counted[key] = made = counted.get(key, before) + 1
+        if made == 1:
+            tally.count(definition.name, definition.annotations.cost)
+        first = made == before + (2 if self.state == "counted" else 1)
+        if first and record.spent is not None and scope.account is not None:
+            scope.account.count_again(record.id, record.spent)
 
     def _settle(self, outcome: Outcome, *, stands: Outcome | None = None) -> None:
         """Do the part of `finalize` that awaits nothing: cache, taint, tally and policies.
@@ -586,19 +606,21 @@ class Call(Veiled, msgspec.Struct):
             self._release(outcome)
         if end.taints and definition is not None and definition.annotations.untrusted_output:
             taint(self.scope.tally)
-        if end.counts == "undone":
-            self._give_back(record)
+        if end.counts in ("undone", "kept"):
+            self._give_back(record, waits=end.counts == "kept")
         elif end.counts == "settled":
             if record.seconds is not None:
                 self.scope.tally.settle(record.name, record.seconds)
             if setup.counting:
                 settle_all(setup.counting, record, self.context)
 
-    def _give_back(self, record: ToolInvocationRecord) -> None:
-        """Undo what was counted for a call whose tool never began: what is counted is what ran."""
+    def _give_back(self, record: ToolInvocationRecord, *, waits: bool) -> None:
+        """Undo what was counted for a call whose tool never began: what is counted is what ran. One
+        that began and `waits` stays counted in its run, and policies learn from the tally that it did.
+        """
         hydrated, scope = self.facts.hydrated, self.scope
         assert isinstance(hydrated, Hydrated)  # noqa: S101  it was counted
-        scope.counted[self.key] -= 1
+        scope.counted[self.key] = 1 if waits else scope.counted[self.key] - 1
         if not scope.counted[self.key]:
             scope.tally.give_back(hydrated.definition.name, hydrated.definition.annotations.cost)
         give_back_all(self.setup.counting, hydrated, record, self.context)
@@ -628,10 +650,14 @@ class Call(Veiled, msgspec.Struct):
         if isinstance(known, ToolInvocationRecord) and known != outcome.record:
             if same_call(known, outcome.record):
                 stands = replayed(known)  # somebody else's was written first
+                if not unwritten:
+                    self._share(stands)
                 self._settle(outcome, stands=stands)
                 return Recorded(stands, outcome.record if ran else None, written.only_stop())
             if not (ran and self._claims()):
                 return await self._another(ledger, written)
+        if not ran and _began_elsewhere(outcome):
+            self._share(outcome)
         self._settle(outcome, stands=outcome)
         return Recorded(outcome, outcome.record, written)
 
@@ -876,3 +902,10 @@ class Call(Veiled, msgspec.Struct):
         return msgspec.structs.replace(
             request, asked_at=asked.asked_at, expires_at=asked.expires_at
         )
+
+
+def _began_elsewhere(outcome: Outcome) -> bool:
+    """Return whether a call that did not begin here ends as one that has: nobody knows how."""
+    error = outcome.record.error
+    unknown = error is not None and error.code is ErrorCode.OUTCOME_UNKNOWN
+    return unknown and has_begun(outcome.record)

@@ -5,34 +5,44 @@ shown is sent as the model sent it: a default stays a default, and what a factor
 value. In a list whose length changed, items are at their place at its beginning and at its end.
 Everything else is written, and read as if the model had sent it. Then what the tool would get is held
 against the edited arguments: what was left has to be as it was shown, and a validator may change what
-was written only if it leaves alone what was shown.
+was written only if it leaves alone what was shown. `left` says what is left of defaults.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, cast
 
 import msgspec
 
 from toolcrib.errors import ErrorCode
 from toolcrib.hydration import added_to, hydrate
+from toolcrib.runner.left import (
+    ABSENT,
+    Besides,
+    LeftDefaults,
+    SameJson,
+    Steps,
+    json_in,
+    part_at,
+    places_of,
+    steps_of,
+)
 from toolcrib.runner.stopped import ExceptionHook, Stopped
 from toolcrib.schema.derive.factories import AddedDefaults, FactoryValues, Made
-from toolcrib.schema.derive.plain import is_mark, same_json
-from toolcrib.schema.references import pointer_of, read_text
+from toolcrib.schema.derive.plain import is_mark
+from toolcrib.schema.references import pointer_of
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected
-from toolcrib.values.json import JsonObject, canonical_json, has_rounded, json_bytes
+from toolcrib.values.json import JsonObject, canonical_json, json_bytes
 from toolcrib.values.record import CallError
 
-Steps: TypeAlias = tuple[str | int, ...]
-_ABSENT: Final[Any] = object()
 _CHANGED = (
     "The tool would get something else than the edited arguments say{}: a validator, or a default, "
-    "would change again what was shown or written. The call did not run."
+    "would change again what was shown or written, or what was a default. The call did not run."
 )
 _STANDS_FOR = (
     "A default that is no JSON was put where it was not shown: what was shown is only its type. The "
@@ -52,33 +62,62 @@ def edited_call(
     `hook` is given what the author's code raises. Raises Stopped where the tool would get something
     else than `edited` says.
     """
-    reader = _Reader(hydrated, catalog)
-    first = reader.read(_Edit(edited, hydrated), hook)
-    if isinstance(first, Hydrated):
-        return first
-    second = reader.read_as_written(edited)
-    if isinstance(second, Hydrated):
-        return second
-    if isinstance(first, Rejected):
-        return first
-    if isinstance(second, Rejected):
-        return second
-    raise Stopped(first)
+    left = LeftDefaults(edited, hydrated)
+    failed: list[Rejected | CallError] = []
+    for base in _bases(left, hydrated, catalog):
+        reader = _Reader(base, catalog, left)
+        first = reader.read(_Edit(edited, base), None if failed else hook)
+        if isinstance(first, Hydrated):
+            return first
+        second = reader.read_as_written(edited)
+        if isinstance(second, Hydrated):
+            return second
+        failed += [first, second]
+    rejected = [one for one in failed[:2] if isinstance(one, Rejected)]
+    if rejected:
+        return rejected[0]
+    errors = [one for one in failed if isinstance(one, CallError)]
+    raise Stopped(errors[0] if errors else left.error)
+
+
+def _bases(left: LeftDefaults, hydrated: Hydrated, catalog: Catalog) -> Iterator[Hydrated]:
+    """Yield the calls that the edit may be one of: this one, if it changes no part of a default, and
+    this one with the defaults sent that it changes."""
+    tried: list[dict[Steps, Any]] = []
+    for besides in Besides:
+        sent = left.to_send(besides)
+        if sent in tried:
+            continue
+        tried.append(sent)
+        base = _Reader(hydrated, catalog, left).read_with(sent) if sent else hydrated
+        if base is not None:
+            yield base
 
 
 class _Reader:
     """Reads edits of one call."""
 
-    def __init__(self, hydrated: Hydrated, catalog: Catalog) -> None:
+    def __init__(self, hydrated: Hydrated, catalog: Catalog, left: LeftDefaults) -> None:
         self._hydrated = hydrated
         self._catalog = catalog
+        self._left = left
+
+    def read_with(self, defaults: Mapping[Steps, Any]) -> Hydrated | None:
+        """Return the call with these defaults sent, None if it is not the same then."""
+        with suppress(Stopped):
+            edit = _Edit(self._hydrated.arguments, self._hydrated, to_send=defaults)
+            read = self._read(edit, None)
+            if isinstance(read, Hydrated) and self._left.stays_in(read):
+                return None if edit.may_have_moved(added_to(read)) else read
+        return None
 
     def read(self, edit: _Edit, hook: ExceptionHook | None) -> HydrationResult | CallError:
         """Return the call that is read of an edit, an error if it is not what the edit says."""
         read = self._read(edit, hook)
         if not isinstance(read, Hydrated):
             return read
-        return edit.error_of(read, lambda: self._shown_again) or read
+        error = edit.error_of(read, lambda: self._shown_again) or self._left.error_of(read)
+        return error or read
 
     def read_as_written(self, edited: JsonObject) -> HydrationResult | CallError:
         """Return the same of an edit all of which is sent, but for marks at their places."""
@@ -112,11 +151,20 @@ class _Reader:
 
 class _Edit:
     """An edit, and what was shown. `arguments` are what is sent for it: all of it `as_written`, but for
-    marks at their places, or what was left as the model sent it. Raises Stopped where a mark, which
-    stands for a default that is no JSON, was written."""
+    marks at their places, or what was left as the model sent it, and the defaults `to_send`.
+    Raises Stopped where a mark, which stands for a default that is no JSON, was written."""
 
-    def __init__(self, edited: JsonObject, hydrated: Hydrated, *, as_written: bool = False) -> None:
+    def __init__(
+        self,
+        edited: JsonObject,
+        hydrated: Hydrated,
+        *,
+        as_written: bool = False,
+        to_send: Mapping[Steps, Any] | None = None,
+    ) -> None:
         added = added_to(hydrated)
+        self.same = SameJson()
+        self._to_send = to_send or {}
         self.edited = edited
         self.shown = hydrated.arguments
         self._origins = added.origins
@@ -129,8 +177,6 @@ class _Edit:
         shown = set(map(canonical_json, _marks_in(self.shown)))
         defaults = {canonical_json(_at_place(self.shown, at)) for at in added.origins}
         self._marks = shown - (sent - defaults)
-        # by identity, with the two values, which so stay alive
-        self._known: dict[tuple[int, int], tuple[bool, Any, Any]] = {}
         # the places where factories are asked again, and where what they give was shown
         self._left_out: dict[Steps, Steps] = {}
         if as_written:
@@ -139,23 +185,8 @@ class _Edit:
             made = self._sent(edited, self.shown, hydrated.building.sent, ())
         self.arguments = cast("JsonObject", made)
 
-    def same(self, one: Any, other: Any) -> bool:
-        """Return whether two values are the same JSON; each pair of containers is compared once."""
-        if not (isinstance(one, dict | list) and isinstance(other, one.__class__)):
-            is_one_kind = one.__class__ is other.__class__
-            return same_json(one, other) and (
-                is_one_kind or not any(map(has_rounded, (one, other)))
-            )
-        key = id(one), id(other)
-        if key not in self._known:
-            steps = set(one) if isinstance(one, dict) else range(len(one))
-            others = set(other) if isinstance(other, dict) else range(len(other))
-            inner = (self.same(one[step], other[step]) for step in steps)
-            self._known[key] = steps == others and all(inner), one, other
-        return self._known[key][0]
-
     def _sent(self, edited: Any, shown: Any, sent: Any, at: Steps) -> Any:
-        """Return what is sent for what stands at a place that was shown, `_ABSENT` for a default."""
+        """Return what is sent for what stands at a place that was shown, `ABSENT` for a default."""
         if self.same(edited, shown):
             return self._left(shown, sent, at, at)
         place = pointer_of(at)
@@ -163,45 +194,51 @@ class _Edit:
             return self._written(edited)
         if isinstance(edited, dict) and isinstance(shown, dict) and isinstance(sent, dict):
             made = {
-                name: self._sent(edited[name], shown[name], sent.get(name, _ABSENT), (*at, name))
+                name: self._sent(edited[name], shown[name], sent.get(name, ABSENT), (*at, name))
                 if name in shown
                 else self._written(edited[name])
                 for name in _in_order(sent, edited)
             }
-            return {name: part for name, part in made.items() if part is not _ABSENT}
+            return {name: part for name, part in made.items() if part is not ABSENT}
         if isinstance(edited, list) and isinstance(shown, list) and isinstance(sent, list):
             return self._list(edited, shown, sent, at)
         return self._written(edited)
 
     def _list(self, edited: list[Any], shown: list[Any], sent: list[Any], at: Steps) -> list[Any]:
         is_tuple = (*at, len(shown) - 1) in self._origins
-        places = _places(edited, shown, self.same, is_tuple=is_tuple)
+        places = places_of(edited, shown, self.same, is_tuple=is_tuple)
         made = []
         for index, part in enumerate(edited):
             was = places.get(index)
             if was is None:
                 made.append(self._written(part))
                 continue
-            before = sent[was] if was < len(sent) else _ABSENT
+            before = sent[was] if was < len(sent) else ABSENT
             if was == index:
                 made.append(self._sent(part, shown[was], before, (*at, index)))
             else:
                 made.append(self._left(shown[was], before, (*at, was), (*at, index)))
-        while made and made[-1] is _ABSENT:  # the last fields of a NamedTuple
+        return self._items(made, edited, at)
+
+    def _items(self, made: list[Any], edited: list[Any], at: Steps) -> list[Any]:
+        """Return what is sent for the items of a list, of which only the last may be left out."""
+        while made and made[-1] is ABSENT:  # the last fields of a NamedTuple
             made.pop()
         for index, part in enumerate(made):
-            if part is _ABSENT:
+            if part is ABSENT:
                 self._left_out.pop((*at, index), None)
-        return [self._written(edited[i]) if one is _ABSENT else one for i, one in enumerate(made)]
+        return [self._written(edited[i]) if one is ABSENT else one for i, one in enumerate(made)]
 
     def _left(self, shown: Any, sent: Any, was: Steps, at: Steps) -> Any:
         """Return what is sent for what was shown at `was` and stands at `at` now."""
+        if was in self._to_send:
+            return self._written(self._to_send[was])
         if was in self._origins:
             if isinstance(self._origins[was], Made):
                 self._left_out[at] = was
-            return _ABSENT
+            return ABSENT
         place = pointer_of(was)
-        if sent is _ABSENT:
+        if sent is ABSENT:
             return self._written(shown)
         if place not in self._special:
             return sent
@@ -211,16 +248,16 @@ class _Edit:
             return sent
         if isinstance(shown, dict) and isinstance(sent, dict):
             made = {
-                name: self._left(shown[name], sent.get(name, _ABSENT), (*was, name), (*at, name))
+                name: self._left(shown[name], sent.get(name, ABSENT), (*was, name), (*at, name))
                 for name in _in_order(sent, shown)
             }
-            return {name: part for name, part in made.items() if part is not _ABSENT}
+            return {name: part for name, part in made.items() if part is not ABSENT}
         if isinstance(shown, list) and isinstance(sent, list):
-            parts = (
-                self._left(one, sent[i] if i < len(sent) else _ABSENT, (*was, i), (*at, i))
+            parts = [
+                self._left(one, sent[i] if i < len(sent) else ABSENT, (*was, i), (*at, i))
                 for i, one in enumerate(shown)
-            )
-            return [part for part in parts if part is not _ABSENT]
+            ]
+            return self._items(parts, shown, at)
         return sent
 
     def _leave_out_below(self, was: Steps, at: Steps) -> None:
@@ -241,13 +278,13 @@ class _Edit:
         if at in self._origins and is_mark(edited) and edited == _at_place(self.shown, at):
             if isinstance(self._origins[at], Made):
                 self._left_out[at] = at
-            return _ABSENT
+            return ABSENT
         if isinstance(edited, dict):
             made = {name: self._without_marks(one, (*at, name)) for name, one in edited.items()}
-            return {name: one for name, one in made.items() if one is not _ABSENT}
+            return {name: one for name, one in made.items() if one is not ABSENT}
         if isinstance(edited, list):
             items = (self._without_marks(one, (*at, i)) for i, one in enumerate(edited))
-            return [one for one in items if one is not _ABSENT]
+            return [one for one in items if one is not ABSENT]
         return edited
 
     def factory_values(self) -> FactoryValues:
@@ -301,10 +338,10 @@ class _Edit:
         if found is not None:
             text = _CHANGED.format(f" at {pointer_of(found)}" if found else "")
             return CallError.of(ErrorCode.APPROVAL_MISMATCH, text)
-        moved = self._may_have_moved(added)
+        moved = self.may_have_moved(added)
         return CallError.of(ErrorCode.APPROVAL_MISMATCH, _MOVED) if moved else None
 
-    def _may_have_moved(self, added: AddedDefaults) -> bool:
+    def may_have_moved(self, added: AddedDefaults) -> bool:
         """Return whether a default that was left, and is no JSON, may be another one now."""
         for key in {made.key for made in self._unplaced if not made.is_json}:
             now = [id(made.source) for made in added.asked if made.key == key]
@@ -340,28 +377,28 @@ class _Check:
         """Return the first place at which the tool would get something else than the edit says."""
         if self._same(edited, value):
             return None
-        if shown is not _ABSENT and self._same(edited, shown):
+        if shown is not ABSENT and self._same(edited, shown):
             return at
-        texts = _json_in(edited), _json_in(value)
+        texts = json_in(edited), json_in(value)
         if None not in texts:
-            return self.difference(*texts, _json_in(sent), _json_in(shown), at)
+            return self.difference(*texts, json_in(sent), json_in(shown), at)
         place = pointer_of(at)
         as_one = isinstance(edited, list) and place in self._whole
         if not as_one and _has_parts_of(value, edited, at, self._origins):
             found = self._difference_in(edited, value, sent, shown, at)
             if found is None or not self._is_in_another_order(edited, value, shown, place):
                 return found
-        is_written = sent is not _ABSENT and self._same(sent, edited)
+        is_written = sent is not ABSENT and self._same(sent, edited)
         return None if is_written and self._may_change(at) else at
 
     def _difference_in(
         self, edited: Any, value: Any, sent: Any, shown: Any, at: Steps
     ) -> Steps | None:
         """Return the first part of an object or a list in which there is a difference."""
-        places = _places(edited, shown, self._same)
+        places = places_of(edited, shown, self._same)
         parts = (
-            (one, value[step], _part(sent, step), _part(shown, places.get(step)), (*at, step))
-            for step, one in _steps(edited)
+            (one, value[step], part_at(sent, step), part_at(shown, places.get(step)), (*at, step))
+            for step, one in steps_of(edited)
         )
         found = (self.difference(*part) for part in parts)
         return next((place for place in found if place is not None), None)
@@ -391,33 +428,6 @@ class _Check:
         return all(self._same(again.get(name), self._shown.get(name)) for name in names)
 
 
-def _steps(value: Any) -> Iterable[tuple[Any, Any]]:
-    """Return the parts of an object or a list with their names or indexes."""
-    return value.items() if isinstance(value, dict) else enumerate(value)
-
-
-def _places(
-    edited: Any, shown: Any, same: Callable[[Any, Any], bool], *, is_tuple: bool = False
-) -> dict[Any, Any]:
-    """Return where the parts stood that are at their places; in a list whose length changed, these are
-    its beginning and its end, as far as they are as they were shown."""
-    if isinstance(edited, dict):
-        return {name: name for name in edited}
-    if not isinstance(shown, list):
-        return {}
-    shorter, more = min(len(edited), len(shown)), len(shown) - len(edited)
-    if is_tuple or not more:
-        return {index: index for index in range(shorter)}
-    head = 0
-    while head < shorter and same(edited[head], shown[head]):
-        head += 1
-    tail = len(edited)
-    while tail > max(head, head - more) and same(edited[tail - 1], shown[tail - 1 + more]):
-        tail -= 1
-    moved = {index: index + more for index in range(tail, len(edited))}
-    return {index: index for index in range(head)} | moved
-
-
 def _has_parts_of(value: Any, edited: Any, at: Steps, origins: Mapping[Steps, Any]) -> bool:
     """Return whether a value has the parts of another one, and besides them only defaults."""
     if isinstance(edited, dict) and isinstance(value, dict):
@@ -436,16 +446,9 @@ def _in_order(first: Collection[str], then: Collection[str]) -> Iterator[str]:
     yield from (name for name in then if name not in first)
 
 
-def _part(value: Any, step: Any) -> Any:
-    try:
-        return value[step]
-    except (LookupError, TypeError):
-        return _ABSENT
-
-
 def _at_place(value: Any, at: Steps) -> Any:
     for step in at:
-        value = _part(value, step)
+        value = part_at(value, step)
     return value
 
 
@@ -461,7 +464,7 @@ def _parts_of(value: Any) -> Iterator[Any]:
         part = pending.pop()
         yield part
         if isinstance(part, str):
-            part = _json_in(part)
+            part = json_in(part)
             pending += [] if part is None else [part]
         elif isinstance(part, dict | list):
             pending += part.values() if isinstance(part, dict) else part
@@ -481,12 +484,3 @@ def _by_factory(made: Iterable[Made]) -> dict[int, deque[Made]]:
 def _next(made: dict[int, deque[Made]], asked: Made) -> Made | None:
     same = made.get(id(asked.factory))
     return same.popleft() if same else None
-
-
-def _json_in(text: Any) -> Any:
-    """Return the object or the list that stands as JSON within a text, if one does."""
-    try:
-        found = read_text(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
-    return found if isinstance(found, dict | list) else None

@@ -15,9 +15,10 @@ One that began and never ended, in a process that is gone or in another one, has
 it runs again only if its tool is marked as idempotent, or if it goes on from what it saved.
 
 To go on is claimed as to begin is, under a key that follows from the call's and from how often that was
-claimed before. So one goes on at a time, from whichever saved state. Another one claims the next time
-once that one is known not to go on any more: its process has ended, or it is this process, where what
-goes on is known. Else nobody can tell: that ends as `outcome_unknown`.
+claimed before; a call that has ended is not claimed. So one goes on at a time, from whichever saved
+state. Another one claims the next time once that one is known not to go on any more: its process has
+ended, or it is this process, where what goes on is known. Else nobody can tell: that ends as
+`outcome_unknown`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from toolcrib.threads import cancel_requests, is_stop
 from toolcrib.values.call import FactoryMade, Hydrated, ToolCall
 from toolcrib.values.content import Part, weight_of
 from toolcrib.values.decision import Caller
-from toolcrib.values.json import canonical_json, fresh
+from toolcrib.values.json import canonical_json, fresh, key_of
 from toolcrib.values.record import (
     CallError,
     Completed,
@@ -59,16 +60,6 @@ MAX_BYTES = 64 * 1_048_576
 MAX_EVICTED = 100_000
 """How many keys of evicted outcomes are known, at about 250 bytes each."""
 _OVERHEAD = 1_024  # bytes of what holds an outcome, besides its texts
-
-
-def key_of(run_id: str, call_id: str) -> str:
-    """Return the idempotency key of a call: another one for any other pair of run and call.
-
-    It is a SHA-256 over the run's length, the run and the call, so that no two pairs of whatever
-    strings give one text, and every store and bank can take it.
-    """
-    text = f"{len(run_id)}:{run_id}{call_id}".encode("utf-8", "surrogatepass")
-    return "sha256:" + sha256(text).hexdigest()
 
 
 _going_on: set[str] = set()  # the claims of calls that go on in this process just now
@@ -390,8 +381,8 @@ class WriteAhead:
                 earlier = _judged(known, key, facts, hydrated)
                 if earlier is not None:
                     return earlier
-                # begun before, and begun again
-                _check(await to_the_end(partial(self.ledger.write, entry)))
+                write = partial(self.ledger.write, entry)  # that it is begun again, or goes on
+                _check(DONE if facts.claim else await to_the_end(write))
         if claims or self.ledger is None:
             facts.key = key  # else no ledger has claimed it, and another attempt may run
         for sink in self._told:
@@ -414,7 +405,7 @@ class WriteAhead:
 
     async def _go_on(self, ledger: Ledger, key: str, times: int, facts: CallFacts) -> bool:
         """Claim that a call goes on, which was claimed so many times when it waited; return False if it
-        goes on elsewhere, or nobody can tell that it does not. Raises NotRecorded."""
+        has ended, goes on elsewhere, or nobody can tell that it does not. Raises NotRecorded."""
         here = this_process()
         while True:
             times += 1
@@ -430,7 +421,10 @@ class WriteAhead:
             goes_on_no_more(claim)
             facts.claim = ()
             _check(begun)
-            process = _checked(begun.given).process
+            known = _checked(begun.given)
+            process = known.process
+            if is_final(known):
+                return False
             if process != here and not has_ended(process):
                 return False
 

@@ -61,7 +61,8 @@ class CountingPolicy(Protocol):
 
         What this raises is dropped: an outcome must not be lost over it. A policy may have one more
         method, `give_back(hydrated, context)`, which is called before `settle` for a call that was
-        counted and never began.
+        counted and never began; or that waits within its tool, and is counted when it goes on. Such a
+        call is in `context.run.begun`: a policy may keep its place, and count it no more.
         """
         ...
 
@@ -214,7 +215,7 @@ def give_back_all(
     record: ToolInvocationRecord,
     context: PolicyContext,
 ) -> None:
-    """Tell each that a counted call is over, and never began."""
+    """Tell each that a counted call is over, and never began, or that it waits."""
     for policy in policies:
         try:
             give_back = getattr(policy, "give_back", None)

@@ -22,19 +22,15 @@ from toolcrib.clients.server import (
     HARMLESS,
     SECRET_MEMBER,
     in_base64,
-    login_of,
     longest_word,
     parts_of,
 )
+from toolcrib.urls import SECRET_NAME, login_of, passwords_in
 
 # What of a request must never be in a file.
 #
 # Every header is a secret unless it is known to hold none: a header that nobody thought of is masked
 # too.
-
-SECRET_PARAMETER = re.compile(
-    r"key|token|secret|passw|auth|sig|code|cred|cookie|session", re.IGNORECASE
-)
 
 _SHORTEST = 8
 """Characters. What is shorter ("EMPTY", "ollama") is what local servers are given for a key."""
@@ -44,7 +40,6 @@ _VARIABLE = re.compile(
     r"(?:(?:^|_)(?:API_?KEY|KEY|KEY_ID|TOKEN|TOKEN_BEDROCK|SECRET|PASS|PAT)|PASSWORD|PASSWD)$",
     re.IGNORECASE,
 )
-_LOGIN = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
 _CONVERSATION = frozenset(
     ("messages", "input", "contents", "system", "instructions", "systemInstruction")
 )
@@ -64,7 +59,7 @@ def secrets_of(request: Outgoing) -> set[str]:
         body = json.loads(request.body)
     except (ValueError, RecursionError):
         form = request.body.decode("utf-8", "replace")  # a token is asked for in this form
-        return found | (_in_query(form) if len(form) < 65_536 else set())
+        return found | (_least(_SHORTEST, passwords_in(form)) if len(form) < 65_536 else set())
     if isinstance(body, dict):
         found.update(*(_in_member(name, value) for name, value in _members(body)))
     return found
@@ -76,26 +71,21 @@ def _least(length: int, values: Iterable[str]) -> set[str]:
 
 def _in_environment() -> set[str]:
     named = [value for name, value in os.environ.items() if _VARIABLE.search(name)]
-    logins = [unquote(login) for value in os.environ.values() for login in _LOGIN.findall(value)]
-    return _least(_SHORTEST, named) | _least(_SHORTEST_UNNAMED, logins)
+    others = set[str]().union(*map(passwords_in, os.environ.values()))
+    return _least(_SHORTEST, named) | _least(_SHORTEST_UNNAMED, others)
 
 
 def _in_headers(headers: Mapping[str, Any]) -> set[str]:
     found: set[str] = set()
     for name, value in headers.items():
         if isinstance(value, str) and name.lower() not in HARMLESS:
-            least = _SHORTEST if SECRET_PARAMETER.search(name) else _SHORTEST_UNNAMED
+            least = _SHORTEST if SECRET_NAME.search(name) else _SHORTEST_UNNAMED
             found |= _least(least, parts_of(value))
     return found
 
 
 def _in_url(url: str) -> set[str]:
-    return _least(_SHORTEST, login_of(url)) | _in_query(urlsplit(url).query)
-
-
-def _in_query(query: str) -> set[str]:
-    pairs = (pair.partition("=") for pair in query.split("&"))
-    return _least(_SHORTEST, (unquote(v) for name, _, v in pairs if SECRET_PARAMETER.search(name)))
+    return _least(_SHORTEST, passwords_in(url).union(login_of(url)))
 
 
 def _members(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -166,7 +156,7 @@ def masked_url(url: str, secrets: Iterable[str]) -> str:
     parts = urlsplit(url)
     pairs = (pair.partition("=") for pair in parts.query.split("&"))
     query = "&".join(
-        f"{name}={MASK}" if mark and SECRET_PARAMETER.search(name) else f"{name}{mark}{value}"
+        f"{name}={MASK}" if mark and SECRET_NAME.search(unquote(name)) else f"{name}{mark}{value}"
         for name, mark, value in pairs
     )
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query, fragment="")

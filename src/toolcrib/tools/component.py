@@ -201,10 +201,13 @@ class BuiltArguments(Veiled, msgspec.Struct, frozen=True):
     `canonical` are the effective arguments; `defaults` and `normalised` point into them: to what was
     not sent, and to what an author's own validator changed, and `sets` to what has no order.
     `factory_values` is what default factories made, and `noted` the defaults with their values, where
-    those are more than constants of parameters.
+    those are more than constants of parameters. `given` is what the instance was built from, None where
+    that is no more than JSON.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("instance", "canonical", "factory_values", "noted")
+    veiled: ClassVar[tuple[str, ...]] = (
+        *("instance", "canonical", "factory_values", "noted", "given"),
+    )
 
     instance: Any
     canonical: bytes
@@ -213,6 +216,7 @@ class BuiltArguments(Veiled, msgspec.Struct, frozen=True):
     factory_values: FactoryValues | None = None
     noted: Sequence[Noted] = ()
     sets: tuple[str, ...] = ()
+    given: Any = None
 
 
 def copy_of(instance: Any) -> Any:
@@ -241,10 +245,10 @@ def _fixed_values(defaults: Mapping[str, Default]) -> tuple[_FixedValue, ...] | 
 
 
 def _made(
-    instance: Any, canonical: bytes, found: Findings, values: FactoryValues | None
+    instance: Any, given: Any, canonical: bytes, found: Findings, values: FactoryValues | None
 ) -> BuiltArguments:
     if not (found.defaults or found.normalised or found.sets):
-        return BuiltArguments(instance, canonical, factory_values=values)
+        return BuiltArguments(instance, canonical, factory_values=values, given=given)
     return BuiltArguments(
         instance,
         canonical,
@@ -253,6 +257,7 @@ def _made(
         values,
         found.defaults,
         tuple(pointer_of(steps(at)) for at in found.sets),
+        given,
     )
 
 
@@ -471,12 +476,12 @@ class Tool(Generic[P, R]):
         found = Findings()
         values = (before or FactoryValues()) if self.has_factories else None
         if self.takes_object is not None:
-            value, shown = _read(self.takes_object, arguments, None, found, values)
-            instance = self._target(value)
+            given, shown = _read(self.takes_object, arguments, None, found, values)
+            instance = self._target(given)
         else:
-            typed, shown = self._typed(arguments, found, values)
-            instance = self._instance(typed)
-        return _made(instance, canonical_bytes(shown), found, values)
+            given, shown = self._typed(arguments, found, values)
+            instance = self._instance(given)
+        return _made(instance, given, canonical_bytes(shown), found, values)
 
     def _kept(self, arguments: JsonObject) -> bool:
         """Return whether the arguments are already what the hints promise."""

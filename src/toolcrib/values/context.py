@@ -54,7 +54,8 @@ class RunTally(Veiled, msgspec.Struct):
     replies, `seconds_per_tool` those of the calls that are over; `approved` are the tools, or the
     calls of them, that somebody approved for the whole run (`Approve.for_run`). `inner` is what agents
     that are its tools have spent; `calls`, `cost` and `tokens` have that, too, `per_tool` and
-    `cost_per_tool` have not: a record of this run stands for each of theirs.
+    `cost_per_tool` have not: a record of this run stands for each of theirs. `begun` are the ids of
+    calls that are counted, and waited within their tools: to go on is no call more.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("nonce",)
@@ -70,6 +71,7 @@ class RunTally(Veiled, msgspec.Struct):
     seconds_per_tool: dict[str, float] = {}
     approved: tuple[ToolApproval, ...] = ()
     inner: Expense = Expense()
+    begun: tuple[str, ...] = ()
 
     def copied(self) -> RunTally:
         """Return an equal tally of its own, which nobody counts on who has this one."""
@@ -122,7 +124,7 @@ class RunTally(Veiled, msgspec.Struct):
             self.cost -= self.cost_per_tool.pop(tool, 0.0)  # all of it: no rounding is left
         elif cost:
             self.cost -= cost
-            self.cost_per_tool[tool] -= cost
+            self.cost_per_tool[tool] = self.cost_per_tool.get(tool, 0.0) - cost
 
     def count_inner(self, spent: Expense, sign: int = 1) -> None:
         """Count what an agent that is a tool spends; with -1, what it did not spend after all."""

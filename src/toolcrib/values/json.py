@@ -228,6 +228,16 @@ def sha256_hex(text: str | bytes) -> str:
     ).hexdigest()
 
 
+def key_of(run_id: str, call_id: str) -> str:
+    """Return the idempotency key of a call: another one for any other pair of run and call.
+
+    It is a SHA-256 over the run's length, the run and the call, so that no two pairs of whatever
+    strings give one text, and every store and bank can take it.
+    """
+    text = f"{len(run_id)}:{run_id}{call_id}".encode("utf-8", "surrogatepass")
+    return "sha256:" + hashlib.sha256(text).hexdigest()
+
+
 def keyed_digest(key: bytes, *parts: str) -> str:
     """Return a digest of texts that only who has the key can make, or try out: `hmac:<key's id>:<hex>`.
 

@@ -586,8 +586,10 @@ class Ledger(Protocol):
 
         If the key is taken, by another `begin` or by an end that was written (`is_final`), nothing is
         written, and the record that stands under it is given: one that is not final belongs to a call
-        that never came to its end, as far as anybody knows. A ledger with entries of old looks under
-        `earlier_key_of(run, call)` too, for entries of that very run and call.
+        that never came to its end, as far as anybody knows. An entry with a `process` claims that a
+        call goes on, under a key of its own: if the call has ended for good, which stands under
+        `key_of(run, call)`, nothing is written, and that outcome is given. A ledger with entries of old
+        looks under `earlier_key_of(run, call)` too, for entries of that very run and call.
         """
         ...
 

@@ -118,7 +118,7 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
         """
         saved = msgspec.json.decode(msgspec.structs.replace(self, signature="").to_json())
         newer = [(saved, "suspended"), *((each, "within") for each in saved["pending"])]
-        for place, name in (*newer, (saved["tally"], "inner")):
+        for place, name in (*newer, (saved["tally"], "inner"), (saved["tally"], "begun")):
             if place[name] in _SAYS_NOTHING:
                 del place[name]
         return keyed_digest(key, "toolcrib run state", canonical_json(saved))

@@ -22,7 +22,12 @@ import msgspec
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+)
 
 from toolcrib.agent.history import content_of
 from toolcrib.bridges.mcp.client import CALLING, ClientQuestions, McpClient
@@ -50,6 +55,8 @@ _MOST_PROGRESS = 100
 _LONGEST_MESSAGE = 1_000
 _NOT_RECORDED = "What came of the call could not be recorded."
 _MISSING = "The tool asks something of its client that this one has not declared."
+_BROKEN_OFF = (ErrorCode.CANCELLED, ErrorCode.OUTCOME_UNKNOWN)
+ENDS = "Connection closed"  # the SDKs' own words
 GONE = "This call does not wait for an answer any more."
 
 _Context: TypeAlias = ServerRequestContext[Any, Any]
@@ -80,6 +87,7 @@ class OneCall:
         self._progress = progress
         self._approver = approver
         self._again = again
+        self._ending = False
         CALLING[call.id] = self._client
         self.task = asyncio.ensure_future(runner.exec(call, caller=caller, scope=scope))
 
@@ -114,6 +122,11 @@ class OneCall:
             if self.task.done():
                 self._progress.stop()
         return self.task.done()
+
+    def end(self) -> None:
+        """Cancel the call, since the server ends."""
+        self._ending = True
+        self.task.cancel()
 
     @property
     def unknown(self) -> Failed | None:
@@ -158,7 +171,7 @@ class OneCall:
     def result(self) -> Result:
         """Return what the request ends with. Raises MCPError."""
         try:
-            outcome = self.unknown or self.task.result()
+            outcome = self._at_the_end() or self.unknown or self.task.result()
         except asyncio.CancelledError:
             raise MCPError(INVALID_PARAMS, GONE) from None
         except Exception as raised:  # noqa: BLE001  a sink may raise anything
@@ -167,6 +180,9 @@ class OneCall:
         match outcome:
             case Waiting():
                 return self._asked(outcome)
+            case Failed(error=error) if self._ending and error.code in _BROKEN_OFF:
+                # as the SDK says it: so a client knows that it has to reach the server anew
+                raise MCPError(CONNECTION_CLOSED, ENDS, msgspec.to_builtins(error))
             case Failed(error=error) if error.code is ErrorCode.UNKNOWN_TOOL:
                 raise MCPError(INVALID_PARAMS, error.message)
             case Failed() if self.questions.missing is not None and self._client.modern:
@@ -184,6 +200,10 @@ class OneCall:
                 return result_of(self.call, outcome, definition)
             case _:
                 assert_never(outcome)
+
+    def _at_the_end(self) -> Outcome | None:
+        """Return what is recorded of a call that was cancelled since the server ends."""
+        return self._progress.outcome if self._ending and self.task.cancelled() else None
 
     def _asked(self, waiting: Waiting) -> Result:
         """Return the questions that a call ended with, or an error if its client was asked none."""

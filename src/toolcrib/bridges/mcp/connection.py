@@ -16,28 +16,21 @@ from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequenc
 from contextlib import asynccontextmanager, contextmanager, suppress
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, assert_never
 
 import mcp_types as types
 from mcp import Client, MCPError
 from mcp.client.session import ClientRequestContext, IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
-from mcp_types import CONNECTION_CLOSED
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import FileUrl, ValidationError
 
+from toolcrib.bridges.mcp.faults import Fault, fault_of, mark_of
 from toolcrib.bridges.mcp.results import UNUSABLE, reported_error, value_of
-from toolcrib.bridges.mcp.servers import HttpServer, Server, StdioServer
+from toolcrib.bridges.mcp.servers import Server, StdioServer
 from toolcrib.bridges.mcp.tasks import LOST, Tasks, call_as_task
-from toolcrib.bridges.mcp.transport import (
-    NOT_SENT,
-    SESSION_GONE,
-    TOO_LARGE,
-    UNREADABLE,
-    HttpTransport,
-    StdioTransport,
-)
+from toolcrib.bridges.mcp.transport import HttpTransport, StdioTransport
 from toolcrib.clients.server import hidden, remembered
 from toolcrib.errors import OutcomeUnknown, SourceError, ToolError
 from toolcrib.runner.execute import until_done
@@ -55,7 +48,9 @@ _LONGEST = 300  # characters of what a server said of itself, in an error
 _LONGEST_MESSAGE = 500  # characters of a message of progress
 _READ = {"name", "description", "input_schema", "output_schema", "annotations", "execution"}
 _SDK_SESSION = inspect.getfile(ClientRequestContext)
-_ENDED = (CONNECTION_CLOSED, SESSION_GONE)
+_ENDED = (Fault.BROKEN, Fault.ENDING, Fault.SESSION_GONE, Fault.REFUSED)
+_TO_END = 2.0  # seconds that a call waits for a server to end that says so, before it is used again
+_TO_ANSWER = 5.0  # seconds in which a server that knows a session answers a ping
 CHANGED = (
     "The server has changed this tool since its definition was read here, so it was not called: a new "
     "snapshot of the catalog has the new definition."
@@ -91,9 +86,11 @@ class _Session:
         self._loop = asyncio.get_running_loop()
         self.client: asyncio.Future[Client] = self._loop.create_future()
         self.over = False
+        self.ending = False  # its server has said that it ends
         self.news = asyncio.Event()
         self.changed_at = 0.0
         self.limit: asyncio.Timeout | None = None  # of what its owner waits for now
+        self._gone = asyncio.Event()
         self._awaited: asyncio.Future[None] | None = None  # a listing that has to begin
         self._running: asyncio.Future[None] | None = None  # one that has begun
 
@@ -104,6 +101,7 @@ class _Session:
 
     def end(self) -> None:
         self.over = True
+        self._gone.set()
         self.news.set()
         for listing in (self._awaited, self._running):
             if listing is not None and not listing.done():
@@ -126,6 +124,12 @@ class _Session:
         if self.limit is not None:
             self.limit.reschedule(self._loop.time())
             self.limit = None
+
+    async def ended(self, seconds: float) -> None:
+        """Wait until it is over, since its server says that it ends: for so long, and once."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._gone.wait(), seconds)
+        self.ending = False
 
     def changed(self) -> None:
         if self._awaited is None:
@@ -216,7 +220,7 @@ class Connection:
         try:
             return value_of(await self._answer(client, tool, context, arguments), self.shown)
         except MCPError as error:
-            if error.code == SESSION_GONE and again:  # the server has forgotten it, and did nothing
+            if again and await _is_gone(fault_of(error), client):
                 session.end()
                 return await self._call(tool, read, context, arguments, again=False)
             raise self._told(error, session) from None
@@ -237,16 +241,22 @@ class Connection:
 
     def _told(self, error: MCPError, session: _Session) -> ToolError:
         """Return what is told of an error that is not the tool's own."""
-        if error.code in (NOT_SENT, SESSION_GONE):
-            return ToolError(NOT_REACHED, retryable=True)
-        by_http = isinstance(self._server, HttpServer)
-        if error.code == CONNECTION_CLOSED and (session.over or by_http):
-            return OutcomeUnknown(LOST)
-        if error.code == UNREADABLE:
-            return ToolError(UNUSABLE)
-        if error.code == TOO_LARGE:
-            return ToolError(f"The tool ran, but {error.message}.", retryable=False)
-        return reported_error(self.shown(error.message))
+        match fault_of(error):
+            case Fault.NOT_SENT | Fault.SESSION_GONE:
+                return ToolError(NOT_REACHED, retryable=True)
+            case Fault.ENDING:
+                session.ending = isinstance(self._server, StdioServer)
+                return OutcomeUnknown(LOST)
+            case Fault.BROKEN:
+                return OutcomeUnknown(LOST)
+            case Fault.UNREADABLE:
+                return ToolError(UNUSABLE)
+            case Fault.TOO_LARGE:
+                return ToolError(f"The tool ran, but {error.message}.", retryable=False)
+            case Fault.REFUSED | None:
+                return reported_error(self.shown(error.message))
+            case fault:
+                assert_never(fault)
 
     async def _listed(self) -> tuple[_Session, Client]:
         """Return an open session whose tools are known as they are now. Raises ToolError."""
@@ -272,6 +282,8 @@ class Connection:
         """Return an open session; there is one at a time. Raises SourceError."""
         if self._closed or self._owner is None or self._owner.done():
             raise SourceError(f"{self.name}: its catalog was closed")
+        if self._session is not None and self._session.ending:
+            await self._session.ended(_TO_END)
         if self._session is None or self._session.over:
             self._session = _Session()
             self._wanted.set()
@@ -285,7 +297,7 @@ class Connection:
             async with asyncio.timeout(self._options.seconds):
                 await self._list(client)
         except (MCPError, ValidationError, TimeoutError) as error:
-            ended = isinstance(error, MCPError) and error.code in _ENDED
+            ended = isinstance(error, MCPError) and fault_of(error) in _ENDED
             if not (ended and again):
                 raise SourceError(f"{self.name}: {self._why(error, '')}") from None
             session.end()
@@ -395,7 +407,7 @@ class Connection:
             self._loop.call_later(_AGAIN, session.changed)
 
     async def _list(self, client: Client) -> None:
-        """Raises SourceError for a listing without end, and what the SDK raises."""
+        """Raises SourceError for a listing that is too long, and what the SDK raises."""
         tools: list[types.Tool] = []
         cursor: str | None = None
         pages = _MOST_PAGES if client.server_capabilities.tools is not None else 0
@@ -406,8 +418,10 @@ class Connection:
             cursor = page.next_cursor
             if not cursor or len(tools) + len(malformed) > MOST_TOOLS:
                 break
-        if cursor or len(tools) + len(malformed) > MOST_TOOLS:
+        if len(tools) + len(malformed) > MOST_TOOLS:
             raise SourceError(f"{self.name}: it lists more than {MOST_TOOLS:,} tools")
+        if cursor:
+            raise SourceError(f"{self.name}: its list does not end after {_MOST_PAGES:,} pages")
         before, self._digests = self._digests, _digests(tools) | dict.fromkeys(malformed, "")
         self.tools, self.malformed = tuple(tools), malformed
         self._as_tasks = _called_as_tasks(client, tools)
@@ -420,7 +434,9 @@ class Connection:
         return types.ListRootsResult(roots=[_root(folder) for folder in self._options.roots])
 
     def _why(self, raised: BaseException | None, told: str) -> str:
-        """Return why a session could not be opened, in one line."""
+        """Return why a session could not be opened, in one line. Of what the server has `told`, which
+        may hold a secret of several lines, it has the last line."""
+        told = self.shown(told).strip().rpartition("\n")[2].strip()
         while isinstance(raised, BaseExceptionGroup):
             raised = raised.exceptions[0]
         match raised:
@@ -428,7 +444,7 @@ class Connection:
                 return str(raised).removeprefix(f"{self.name}: ")
             case TimeoutError():
                 why = f"it did not answer within {self._options.seconds:g} seconds"
-            case MCPError(code=code) if code == CONNECTION_CLOSED:
+            case MCPError() if fault_of(raised) is Fault.BROKEN and mark_of(raised) is None:
                 why = "it ended before it answered"
             case MCPError():
                 why = raised.message
@@ -440,6 +456,21 @@ class Connection:
                 why = f"{type(raised).__name__}: {raised}"
         text = self.shown(f"{why}: {told}" if told and told != why else why)
         return text[:_LONGEST].replace("\n", " ")
+
+
+async def _is_gone(fault: Fault | None, client: Client) -> bool:
+    """Return whether a server did nothing for a call because it has forgotten the session: it says so,
+    or it does not even take a ping."""
+    if fault is not Fault.REFUSED:
+        return fault is Fault.SESSION_GONE
+    try:
+        async with asyncio.timeout(_TO_ANSWER):
+            await client.session.send_ping()
+    except MCPError as error:
+        return fault_of(error) in (Fault.REFUSED, Fault.SESSION_GONE)
+    except TimeoutError:
+        pass
+    return False
 
 
 async def _page(

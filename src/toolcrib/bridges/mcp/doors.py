@@ -23,7 +23,7 @@ from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from toolcrib.doors import HERE, host_in, is_this_machine, token_matcher
+from toolcrib.doors import HERE, host_in, is_from_here, token_matcher
 from toolcrib.values.decision import ANONYMOUS, Caller
 from toolcrib.values.typed import check_each, names_wrong_types
 
@@ -154,9 +154,9 @@ class _OnlyHere:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        client = scope.get("client")
-        if scope["type"] == "http" and not is_this_machine(None if client is None else client[0]):
-            refusal = PlainTextResponse("only this machine may call: there are no tokens", 403)
-            await refusal(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+        app = self._app
+        if scope["type"] == "http":
+            client, _ = scope.get("client") or (None, 0)
+            if not is_from_here(client, Headers(scope=scope).items()):
+                app = PlainTextResponse("only this machine may call: there are no tokens", 403)
+        await app(scope, receive, send)

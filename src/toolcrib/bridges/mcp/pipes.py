@@ -4,7 +4,8 @@ Rule: while it is open, nothing else in the process, and no program that it star
 client sends. A line that is no message is answered as an error, logged, and passed over; so is one of
 more than `MAX_LINE` bytes, of which no more than its ends are kept. What has an id is no notification,
 whatever its id is. Such an answer names a request only where the line shows it to be one, by an id
-that can be written: to the client, the id of its own answer is another request's.
+that can be written: to the client, the id of its own answer is another request's. What was read before
+the end of a file is answered before the stream ends; who closes a pipe has left.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import json
 import logging
 import os
 import re
+import stat
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
@@ -29,6 +31,10 @@ from pydantic_core import from_json
 LOGGER = logging.getLogger("toolcrib.mcp")
 MAX_LINE = 8 * 1_048_576
 _CHUNK = 65_536
+_GIVES_UP = "notifications/cancelled"
+_ENDLESS = "subscriptions/listen"  # a request that lasts as long as the stream
+# seconds that what was read has to be answered: at the end of a file, of a pipe, and once it is to end
+_OF_FILE, _OF_PIPE, _TO_STOP = 60.0, 1.0, 10.0
 _EDGE = 4_096  # bytes at each end of a line, in which it says what it is
 _MEMBER = r'"(jsonrpc|id|method)"\s*:\s*("(?:[^"\\]|\\.){0,200}"|-?\d{1,18})'
 _HEAD = re.compile(rf"\s*\{{\s*(?:{_MEMBER}\s*,\s*)*")
@@ -42,6 +48,35 @@ class Writes(Protocol):
 
     async def send(self, item: SessionMessage, /) -> None: ...
 
+    async def aclose(self) -> None: ...
+
+
+class _Answers:
+    """A stream of messages to the client that tells `answered` which requests it has answered."""
+
+    def __init__(self, stream: Writes, answered: Callable[[types.RequestId | None], None]) -> None:
+        self._stream = stream
+        self._answered = answered
+
+    async def send(self, item: SessionMessage, /) -> None:
+        await self._stream.send(item)
+        if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError):
+            self._answered(item.message.id)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        raised: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
 
 class _Line(NamedTuple):
     """A line as it came, or the two ends of one that was `cut`."""
@@ -52,10 +87,21 @@ class _Line(NamedTuple):
 
 class StandardInput:
     """An async iterator over the messages of standard input, a line each; it ends with it, and where
-    `stop` is set. What is no message is answered by the stream that `answer_by` is given."""
+    `stop` is set. What is no message is answered by the stream that `answered_by` is given.
 
-    def __init__(self, stop: asyncio.Event | None = None) -> None:
-        self._stop = stop
+    With `leave` it waits for answers to what it has given before it ends; where that takes too long,
+    `leave` is called, which lets whatever still runs come to its answer.
+    """
+
+    def __init__(
+        self,
+        stop: asyncio.Event | None = None,
+        leave: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._stop = asyncio.Event() if stop is None else stop
+        self._leave = leave
+        self._open: set[types.RequestId] = set()
+        self._answered = asyncio.Event()
         self._lines: asyncio.Queue[_Line | None] = asyncio.Queue(64)
         self._answers: asyncio.Future[Writes] = asyncio.get_running_loop().create_future()
         self._own = -1
@@ -69,8 +115,7 @@ class StandardInput:
         os.close(nothing)
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, args=(loop, self._own), daemon=True).start()
-        if self._stop is not None:
-            self._watching = asyncio.create_task(self._watch(self._stop))
+        self._watching = asyncio.create_task(self._watch())
         return self
 
     async def __aexit__(
@@ -84,17 +129,22 @@ class StandardInput:
             self._watching.cancel()
         os.dup2(self._own, 0)  # it stays open: the thread may wait in it
 
-    def answer_by(self, stream: Writes) -> None:
+    def answered_by(self, stream: Writes) -> _Answers:
+        """Return the stream by which all requests are to be answered."""
         self._answers.set_result(stream)
+        return _Answers(stream, self._close)
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        while (line := await self._lines.get()) is not None:
+        while (line := await self._lines.get()) is not None and not self._stop.is_set():
             if not line.data.strip():
                 continue
-            fault = _fault(line)
-            if fault is None:
+            read = _read(line)
+            if not isinstance(read, types.ErrorData):
+                if self._leave is not None:
+                    self._note(read)
                 yield line.data.decode()
                 continue
+            fault = read
             LOGGER.warning("a line of the client was passed over: %s", fault.message)
             named = _named(line)
             if "id" in named and "method" not in named:  # an answer to what we asked: it is none
@@ -104,8 +154,44 @@ class StandardInput:
                 answer = SessionMessage(_error(named.get("id"), fault))
                 await (await self._answers).send(answer)
 
-    async def _watch(self, stop: asyncio.Event) -> None:
-        await stop.wait()
+        await self._end()
+
+    def _note(self, message: types.JSONRPCMessage) -> None:
+        """Remember a request until it is answered, or given up."""
+        if isinstance(message, types.JSONRPCRequest) and message.method != _ENDLESS:
+            self._open.add(message.id)
+            self._answered.clear()
+        elif isinstance(message, types.JSONRPCNotification) and message.method == _GIVES_UP:
+            self._close((message.params or {}).get("requestId"))
+
+    def _close(self, request: Any) -> None:
+        with suppress(TypeError):  # it is no id
+            self._open.discard(request)
+        if not self._open:
+            self._answered.set()
+
+    async def _end(self) -> None:
+        """Wait for answers to what was read, for as long as that is of use to anybody."""
+        if not self._open:
+            return
+        of_file = stat.S_ISREG(os.fstat(self._own).st_mode)
+        await self._until((self._answered, self._stop), _OF_FILE if of_file else _OF_PIPE)
+        if self._open and self._leave is not None:
+            await self._leave()
+            await self._until((self._answered,), _TO_STOP)
+
+    @staticmethod
+    async def _until(events: Iterable[asyncio.Event], seconds: float) -> None:
+        """Wait until one of the events is set, for so long."""
+        waiting = [asyncio.ensure_future(event.wait()) for event in events]
+        try:
+            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()
+
+    async def _watch(self) -> None:
+        await self._stop.wait()
         await self._lines.put(None)
 
     def _read(self, loop: asyncio.AbstractEventLoop, source: int) -> None:
@@ -121,6 +207,7 @@ class StandardInput:
                 if cut or len(held) > MAX_LINE:
                     cut = True
                     del held[_EDGE:-_EDGE]
+            self._put(loop, _Line(bytes(held), cut))  # nothing follows: its end is that of a line
             self._put(loop, None)
 
     def _put(self, loop: asyncio.AbstractEventLoop, line: _Line | None) -> None:
@@ -128,8 +215,8 @@ class StandardInput:
             asyncio.run_coroutine_threadsafe(self._lines.put(line), loop).result()
 
 
-def _fault(line: _Line) -> types.ErrorData | None:
-    """Return why a line is no message; None for one that is."""
+def _read(line: _Line) -> types.JSONRPCMessage | types.ErrorData:
+    """Return the message of a line, or why it is none."""
     if line.cut:
         told = f"a message has at most {MAX_LINE:,} bytes"
         return types.ErrorData(code=PARSE_ERROR, message=f"Parse error: {told}")
@@ -147,7 +234,7 @@ def _fault(line: _Line) -> types.ErrorData | None:
     if isinstance(message, types.JSONRPCNotification) and "id" in from_json(line.data):
         told = "Invalid request: an id is a text or an integer"
         return types.ErrorData(code=INVALID_REQUEST, message=told)
-    return None
+    return message
 
 
 def _named(line: _Line) -> dict[str, Any]:

@@ -157,6 +157,7 @@ class Calls:
         self._tasks = tasks
         self._task_after = task_after
         self._open: OrderedDict[str, OneCall] = OrderedDict()
+        self._answering: set[OneCall] = set()  # those that a request waits for
 
     async def answer(
         self,
@@ -180,6 +181,13 @@ class Calls:
             call = begun(
                 runner, context, params, self._may_approve, caller=caller, tally=tally, asked=state
             )
+        self._answering.add(call)
+        try:
+            return await self._answered(call, context)
+        finally:
+            self._answering.discard(call)
+
+    async def _answered(self, call: OneCall, context: _Context) -> Result | dict[str, Any]:
         as_task = self._tasks.taken_by(context)
         if await call.ended(self._task_after if as_task else None):
             return call.result()
@@ -195,6 +203,11 @@ class Calls:
         return types.InputRequiredResult(
             input_requests=call.questions.open, request_state=written(StillOpen(call.call.id))
         )
+
+    async def end(self) -> None:
+        """Cancel the calls that requests wait for, each of which is then answered as it is recorded."""
+        for call in self._answering:
+            call.end()
 
     async def aclose(self) -> None:
         """Cancel the calls that wait, and let them be recorded."""
@@ -288,14 +301,16 @@ class McpServer:
     async def run_stdio(self, stop: asyncio.Event | None = None) -> None:
         """Serve whoever started this program, until its standard input ends or `stop` is set.
 
+        At the end of a file (`< calls.jsonl`) its calls are finished first, for up to a minute.
         Meanwhile what tools print goes to standard error.
         """
         options = self.server.create_initialization_options()
         try:
-            async with StandardInput(stop) as lines, stdio_server(lines) as (read, write):  # type: ignore[arg-type]
-                lines.answer_by(write)
+            lines = StandardInput(stop, self._calls.end)
+            async with lines, stdio_server(lines) as (read, write):  # type: ignore[arg-type]
+                answers = lines.answered_by(write)
                 with redirect_stdout(sys.stderr):
-                    await self.server.run(read, write, options)
+                    await self.server.run(read, answers, options)
         except* (BrokenPipeError, ConnectionError):
             LOGGER.debug("the client has gone")
 

@@ -10,15 +10,15 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from toolcrib.clients.server import secrets_of
+from toolcrib.clients.server import SECRET_MEMBER, secrets_of
 from toolcrib.errors import SourceError, no_such
 from toolcrib.values.json import Veiled
 from toolcrib.values.typed import Checked
@@ -26,6 +26,9 @@ from toolcrib.values.typed import Checked
 FORMS = "a command, the URL of a server, or a .json file with mcpServers"
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_.-]+")
+_WORD = re.compile(r"[^\s,;\"'{}\[\]]{12,}")  # of a value, long enough to be a secret by itself
+_TOKEN = re.compile(r"\b(?:bearer|basic|token)\s+([^\s,;\"'{}\[\]]+)", re.IGNORECASE)
+_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/:@]*:([^\s/@]+)@", re.IGNORECASE)
 _TYPES = ("stdio", "http", "streamable-http", "streamableHttp")
 
 
@@ -49,8 +52,9 @@ class StdioServer(Checked, Veiled, msgspec.Struct, frozen=True):
 
     @property
     def secrets(self) -> list[str]:
-        """The values of its environment, which errors and logs hide."""
-        return list(self.env.values())
+        """The values of its environment, and their parts that a server may repeat alone, which errors
+        and logs hide."""
+        return [secret for value in self.env.values() for secret in _secrets_in(value)]
 
 
 class HttpServer(Checked, Veiled, msgspec.Struct, frozen=True):
@@ -158,6 +162,36 @@ def prefix_of(name: str) -> str:
 def legal_name(name: str) -> str:
     """Return the name of a tool in letters that every catalog takes."""
     return _NOT_IN_NAMES.sub("_", name)[:128]
+
+
+def _secrets_in(value: str) -> Iterator[str]:
+    """Yield what is secret in a variable: all of it, each line, such as of a PEM, and each long word,
+    such as one of two keys; tokens by their scheme, passwords in URLs; likewise of texts in JSON."""
+    yield from (value, value.strip())
+    for text in _texts_in(value):
+        yield from map(str.strip, text.splitlines())
+        yield from _WORD.findall(text)
+        yield from _TOKEN.findall(text)
+        for password in _PASSWORD.findall(text):
+            yield from (password, unquote(password))
+
+
+def _texts_in(value: str) -> Iterator[str]:
+    """Yield a value, or the texts in its JSON; those that are named as secrets as if after a scheme."""
+    try:
+        left = [json.loads(value)] if value.lstrip().startswith(("{", "[")) else [value]
+    except (ValueError, RecursionError):
+        left = [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, dict):
+            named = (each for key, each in item.items() if SECRET_MEMBER.fullmatch(key))
+            yield from (f"token {each}" for each in named if isinstance(each, str))
+            left += item.values()
+        elif isinstance(item, list):
+            left += item
+        elif isinstance(item, str):
+            yield item
 
 
 def _server(entry: Mapping[str, Any], where: str) -> Server:

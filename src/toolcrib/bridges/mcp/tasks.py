@@ -19,10 +19,10 @@ from mcp import Client, MCPError
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.session import ClientRequestContext, ClientSession
 from mcp.shared.dispatcher import CallOptions
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
+from mcp_types import INTERNAL_ERROR
 from pydantic import Field, TypeAdapter, ValidationError
 
-from toolcrib.bridges.mcp.transport import NOT_SENT, SESSION_GONE
+from toolcrib.bridges.mcp.faults import Fault, fault_of
 from toolcrib.errors import OutcomeUnknown
 
 LOST = "The server broke off during the call: nobody knows whether it did what was asked."
@@ -34,7 +34,7 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 State: TypeAlias = dict[str, Any]
 _STATE: TypeAdapter[Any] = TypeAdapter(State)
 _INPUT: TypeAdapter[types.InputRequest] = TypeAdapter(types.InputRequest)
-_BROKE = (NOT_SENT, SESSION_GONE, CONNECTION_CLOSED)
+_BROKE = (Fault.NOT_SENT, Fault.SESSION_GONE, Fault.BROKEN, Fault.ENDING)
 _OVER = ("completed", "failed", "cancelled")
 _USUAL, _SHORTEST, _LONGEST = 1.0, 0.05, 30.0  # seconds between two questions
 _TO_CANCEL = 2.0
@@ -187,13 +187,14 @@ def _seconds(milliseconds: object) -> float:
 
 def _unknown(error: MCPError) -> OutcomeUnknown:
     """Return the error of a call that was sent: the server's own does not say how it ended."""
-    return OutcomeUnknown(LOST if error.code in _BROKE else TASK_LOST)
+    return OutcomeUnknown(LOST if fault_of(error) in _BROKE else TASK_LOST)
 
 
 def _error(state: State) -> MCPError:
     """Return the error that a task ended with."""
     with suppress(ValidationError):
-        return MCPError.from_error_data(types.ErrorData.model_validate(state.get("error")))
+        told = types.ErrorData.model_validate(state.get("error"))
+        return MCPError(INTERNAL_ERROR, told.message)  # its code is the server's: it says no fault
     text = state.get("statusMessage")
     said = text if isinstance(text, str) else f"the task is {state['status']}"
     return MCPError(INTERNAL_ERROR, said)

@@ -2,8 +2,8 @@
 
 Rules: a message has at most `MAX_MESSAGE` bytes; of a longer one no byte more is kept, and the call
 that it answers is told so. A program that was started is ended, with all that it started. What a
-server cannot be reached for ends the one call that needed it, as the code of a JSON-RPC error says:
-`NOT_SENT` where nothing was sent, CONNECTION_CLOSED where nobody knows.
+server cannot be reached for ends the one call that needed it, as a `Fault` says: `NOT_SENT` where
+nothing was sent, `BROKEN` where nobody knows.
 """
 
 from __future__ import annotations
@@ -25,17 +25,15 @@ import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
 
+from toolcrib.bridges.mcp.faults import Fault, heard, marked
 from toolcrib.bridges.mcp.servers import HttpServer, StdioServer
 from toolcrib.errors import SourceError
 
 MAX_MESSAGE = 8 * 1_048_576
-NOT_SENT = -31_001
-SESSION_GONE = -31_002
-TOO_LARGE = -31_003
-UNREADABLE = -31_004
 _TAIL = 4_096  # bytes of what a server wrote to its standard error
 # seconds that a program has to end by itself, and again when it was told to; and a DELETE by HTTP
 _ENDS = 2.0
@@ -62,11 +60,12 @@ class StdioTransport:
 
     @property
     def told(self) -> str:
-        """The last line of what the program wrote to its standard error."""
-        lines = self._said.decode("utf-8", "replace").strip().splitlines()
-        last = lines[-1].strip() if lines else ""
-        cut = len(lines) == 1 and len(self._said) == _TAIL  # its first word may end a secret
-        return last.partition(" ")[2] if cut else last
+        """The end of what the program wrote to its standard error."""
+        text = self._said.decode("utf-8", "replace")
+        if len(self._said) < _TAIL:
+            return text
+        first, newline, others = text.partition("\n")  # what it begins with may end a secret
+        return others if newline and others.strip() else first.partition(" ")[2]
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:
@@ -169,22 +168,27 @@ class BoundedLines:
         line = bytes(self._held)
         if self._cut or len(line) > self._longest:
             text = f"the server's answer is larger than {self._longest} bytes"
-            return _instead(line, TOO_LARGE, text) or UnanswerableError(text)
+            return _instead(line, Fault.TOO_LARGE, text) or UnanswerableError(text)
         if not line.strip():
             return None
         try:
-            return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+            return SessionMessage(heard(_parsed(line)))
         except ValueError:
             text = "a line of the server is no message of JSON-RPC"  # nothing of it is told
-            return _instead(line, UNREADABLE, text) or ValueError(text)
+            return _instead(line, Fault.UNREADABLE, text) or ValueError(text)
 
 
-def _instead(line: bytes, code: int, text: str) -> SessionMessage | None:
+def _parsed(data: bytes | str) -> types.JSONRPCMessage:
+    """Raises ValueError for what is no message."""
+    return types.jsonrpc_message_adapter.validate_json(data, by_name=False)
+
+
+def _instead(line: bytes, fault: Fault, text: str) -> SessionMessage | None:
     """Return an error for the request that a line answers: its id is at an end of it."""
     found = _HEAD.match(line[:_TAIL]) or _END.search(line[-_TAIL:])
     if found is None:
         return None
-    error = types.ErrorData(code=code, message=text)
+    error = marked(fault, text)
     return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error))
 
 
@@ -239,39 +243,36 @@ def _close_pipes(process: asyncio.subprocess.Process) -> None:
 
 
 class HttpTransport:
-    """Reaches a server by HTTP; `told` is what went wrong with the last request, if something did.
-    `sent` is given the headers of what was sent, to which `auth` may have added a secret."""
+    """Reaches a server by HTTP. `sent` is given the headers of what was sent, to which `auth` may have
+    added a secret."""
+
+    told = ""
 
     def __init__(self, server: HttpServer, sent: Callable[[Mapping[str, str]], None]) -> None:
         self._server = server
         self._sent = sent
-        self.told = ""
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:
         """Give the two streams of a `mcp` session."""
-        server, self.told = self._server, ""
+        server = self._server
         client = _Client(
             headers=dict(server.headers),
             auth=server.auth,
             timeout=httpx2.Timeout(_TO_CONNECT, read=None),  # a call has a time limit of its own
         )
-        client.tell, client.sent = self._tell, self._sent
+        client.sent = self._sent
         streams = streamable_http_client(
             server.url, http_client=client, max_sse_event_size=MAX_MESSAGE
         )
         async with client, streams as pair:
             yield pair
 
-    def _tell(self, text: str) -> None:
-        self.told = text
-
 
 class _Client(httpx2.AsyncClient):
     """Answers a request that failed below MCP with an error of JSON-RPC, and no other suffers: what
     `send` raises would end the whole session."""
 
-    tell: Callable[[str], None]
     sent: Callable[[Mapping[str, str]], None]
 
     async def _send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
@@ -283,18 +284,20 @@ class _Client(httpx2.AsyncClient):
         if request.method == "DELETE":
             return await self._left(request, **options)
         if request.method != "POST":
-            return await self._send(request, **options)
+            return _streamed(await self._send(request, **options))
         try:
             response = await self._send(request, **options)
             if response.status_code >= HTTPStatus.BAD_REQUEST:
-                return await self._refused(request, response)
-            if response.headers.get("content-type", "").lower().startswith("application/json"):
-                return await self._whole(request, response)
+                return await _refused(request, response)
+            if response.next_request is not None:  # the SDK follows it, or says where it leads
+                return response
+            if _kind(response).startswith("application/json"):
+                return await _whole(request, response)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            return self._error(request, NOT_SENT, f"it cannot be reached ({_why(error)})")
+            return _error(request, Fault.NOT_SENT, f"it cannot be reached ({_why(error)})")
         except httpx2.TransportError as error:
-            return self._error(request, CONNECTION_CLOSED, f"the connection broke ({_why(error)})")
-        return response
+            return _error(request, Fault.BROKEN, f"the connection broke ({_why(error)})")
+        return _streamed(response)
 
     async def _left(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Leave a session, which the server may have forgotten, or not answer about at all."""
@@ -305,34 +308,119 @@ class _Client(httpx2.AsyncClient):
                 return response
         return httpx2.Response(HTTPStatus.NO_CONTENT, request=request)
 
-    async def _whole(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
-        """Return the same response, read; or the error that it is too large."""
-        body = await _read(response, MAX_MESSAGE)
-        if body is None:
-            text = f"the server's answer is larger than {MAX_MESSAGE} bytes"
-            return self._error(request, TOO_LARGE, text)
-        if not _is_message(body):  # the SDK would log it
-            return self._error(request, UNREADABLE, "the server's answer is no message of JSON-RPC")
-        kept = {name: value for name, value in response.headers.items() if name in _KEPT}
-        return httpx2.Response(response.status_code, headers=kept, content=body, request=request)
 
-    async def _refused(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
-        status = response.status_code
-        body = await _read(response, _MOST_OF_AN_ERROR) or b""
-        gone = status == HTTPStatus.NOT_FOUND and "mcp-session-id" in request.headers
-        if not gone and _is_error(body):
-            kind = {"content-type": "application/json"}
-            return httpx2.Response(status, headers=kind, content=body, request=request)
-        text = f"HTTP {status} {response.reason_phrase}".strip()
-        code = CONNECTION_CLOSED if status >= HTTPStatus.INTERNAL_SERVER_ERROR else INVALID_REQUEST
-        return self._error(request, SESSION_GONE if gone else code, text, status)
+async def _whole(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    """Return the same response, read; or the error that it is too large, or no answer."""
+    body = await _read(response, MAX_MESSAGE)
+    if body is None:
+        text = f"the server's answer is larger than {MAX_MESSAGE} bytes"
+        return _error(request, Fault.TOO_LARGE, text)
+    asked = _asked(request)
+    try:
+        message = _parsed(body)
+    except ValueError:  # the SDK would log it
+        text = "the server's answer is no message of JSON-RPC"
+        return _error(request, Fault.UNREADABLE, text)
+    if isinstance(message, types.JSONRPCError) and message.id is None:
+        message.id = asked  # it can be about nothing else
+    if asked is not None and not _answers(message, asked):
+        return _error(request, Fault.UNREADABLE, "the server has answered another request")
+    if isinstance(message, types.JSONRPCError):
+        body = heard(message).model_dump_json(by_alias=True).encode()
+    kept = {name: value for name, value in response.headers.items() if name in _KEPT}
+    return httpx2.Response(response.status_code, headers=kept, content=body, request=request)
 
-    def _error(
-        self, request: httpx2.Request, code: int, text: str, status: int = 503
-    ) -> httpx2.Response:
-        self.tell(text)
-        error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": text}}
-        return httpx2.Response(status, json=error, request=request)
+
+async def _refused(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    status = response.status_code
+    body = await _read(response, _MOST_OF_AN_ERROR) or b""
+    in_session = "mcp-session-id" in request.headers
+    text = f"HTTP {status} {response.reason_phrase}".strip()
+    if in_session and status == HTTPStatus.NOT_FOUND:
+        return _error(request, Fault.SESSION_GONE, text, status)
+    said = _said_error(body)
+    if in_session and status == HTTPStatus.BAD_REQUEST and (said is None or said.id is None):
+        words = text if said is None else said.error.message
+        return _error(request, Fault.REFUSED, words, status)
+    if said is not None:
+        kind = {"content-type": "application/json"}
+        content = heard(said).model_dump_json(by_alias=True)
+        return httpx2.Response(status, headers=kind, content=content, request=request)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return _error(request, Fault.BROKEN, text, status)
+    return _error(request, None, text, status)
+
+
+def _error(
+    request: httpx2.Request, fault: Fault | None, text: str, status: int = 503
+) -> httpx2.Response:
+    """Return an error of JSON-RPC as the response to a request; without a fault it is the server's."""
+    said = types.ErrorData(code=INVALID_REQUEST, message=text)
+    error = said if fault is None else marked(fault, text)
+    content = types.JSONRPCError(jsonrpc="2.0", id=None, error=error).model_dump_json(by_alias=True)
+    kind = {"content-type": "application/json"}
+    return httpx2.Response(status, headers=kind, content=content, request=request)
+
+
+def _kind(response: httpx2.Response) -> str:
+    return response.headers.get("content-type", "").lower()
+
+
+def _asked(request: httpx2.Request) -> str | int | None:
+    """Return the id of the request that is posted; None for what waits for no answer."""
+    posted = _parsed(request.content)
+    return posted.id if isinstance(posted, types.JSONRPCRequest) else None
+
+
+def _answers(message: types.JSONRPCMessage, asked: str | int) -> bool:
+    if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError) or message.id is None:
+        return False
+    return coerce_request_id(message.id) == coerce_request_id(asked)
+
+
+def _said_error(body: bytes) -> types.JSONRPCError | None:
+    try:
+        return types.JSONRPCError.model_validate_json(body, by_name=False)
+    except ValueError:
+        return None
+
+
+def _streamed(response: httpx2.Response) -> httpx2.Response:
+    """Return the same response; a stream of events as the SDK may read it."""
+    if not _kind(response).startswith("text/event-stream"):
+        return response
+    kept = {name: value for name, value in response.headers.items() if name in _KEPT}
+    status, request = response.status_code, response.request
+    return httpx2.Response(status, headers=kept, stream=_Events(response), request=request)
+
+
+class _Events(httpx2.AsyncByteStream):
+    """Writes the events of a response again, each as soon as it is whole."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self._response = response
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for event in httpx2.EventSource(self._response, MAX_MESSAGE):
+            lines = [f"event: {event.event}"]
+            lines += [f"id: {event.id}"] if event.id else []
+            lines += [] if event.retry is None else [f"retry: {event.retry}"]
+            lines += [f"data: {line}" for line in _heard(event.data).split("\n")]
+            yield "\n".join((*lines, "", "")).encode()
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+def _heard(data: str) -> str:
+    if str(CONNECTION_CLOSED) not in data:
+        return data
+    with suppress(ValueError):
+        message = _parsed(data)
+        said = heard(message)
+        if said is not message:
+            return said.model_dump_json(by_alias=True)
+    return data
 
 
 async def _read(response: httpx2.Response, most: int) -> bytes | None:
@@ -346,22 +434,6 @@ async def _read(response: httpx2.Response, most: int) -> bytes | None:
     finally:
         await response.aclose()
     return bytes(body)
-
-
-def _is_message(body: bytes) -> bool:
-    try:
-        types.jsonrpc_message_adapter.validate_json(body, by_name=False)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_error(body: bytes) -> bool:
-    try:
-        types.JSONRPCError.model_validate_json(body, by_name=False)
-    except ValueError:
-        return False
-    return True
 
 
 def _why(error: Exception) -> str:

@@ -23,7 +23,7 @@ from itertools import count
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from toolcrib.schema.derive.cores import definitions_of, factory_of, fields_of, rewritten
-from toolcrib.schema.derive.plain import MISSING, held_by, is_object, own_copy, plain, plain_default
+from toolcrib.schema.derive.plain import MISSING, own_copy, plain, plain_default, same_values
 from toolcrib.schema.derive.roundtrip import (
     ADDS_TOO_MUCH,
     MAX_ADDED,
@@ -67,7 +67,7 @@ class _Value:
             return []
         try:
             shown = self._codec.shown(self._value)
-            exact = shown is not MISSING and _same(self._codec(shown), self._value)
+            exact = shown is not MISSING and same_values(self._codec(shown), self._value)
         except Exception:  # noqa: BLE001  the author's own code reads it
             return []
         return [shown] if exact else []
@@ -134,15 +134,19 @@ class AddedDefaults(NamedTuple):
     """The defaults of a call: the origin of each, by the steps that lead to it, and all that `asked`.
 
     An origin is None for a constant, else what the factory gave for this very place. `sets` point to
-    what has no order.
+    what has no order. `given` are the values that the tool was given, by name or as one object, None
+    where they are no more than JSON.
     """
 
     origins: dict[tuple[str | int, ...], Made | None]
     asked: Sequence[Made]
     sets: frozenset[str]
+    given: Any = None
 
     @staticmethod
-    def of(noted: Sequence[Noted], asked: Sequence[Made], sets: Iterable[str]) -> AddedDefaults:
+    def of(
+        noted: Sequence[Noted], asked: Sequence[Made], sets: Iterable[str], given: Any
+    ) -> AddedDefaults:
         known: dict[tuple[int, int], deque[Made]] = {}
         for made in asked:
             known.setdefault((id(made.factory), id(made.value)), deque()).append(made)
@@ -159,7 +163,7 @@ class AddedDefaults(NamedTuple):
                     if one.factory is factory and _alike(one.value, value):
                         origins[steps(at)] = left.pop(index)
                         break
-        return AddedDefaults(origins, asked, frozenset(sets))
+        return AddedDefaults(origins, asked, frozenset(sets), given)
 
 
 class FactoryValues:
@@ -349,19 +353,6 @@ def _is_shown(value: Any, codec: Codec) -> bool:
 
 def _alike(one: Any, other: Any) -> bool:
     try:
-        return _same(one, other)
+        return same_values(one, other)
     except Exception:  # noqa: BLE001  an author's class may raise anything
         return False
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Return whether two values are of the same classes, with the same attributes, at any depth."""
-    if one.__class__ is not other.__class__:
-        return False
-    if is_object(one):
-        return _same(held_by(one), held_by(other))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(v, other[k]) for k, v in one.items())
-    if isinstance(one, list | tuple | deque):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return bool(one == other)

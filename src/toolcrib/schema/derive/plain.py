@@ -6,9 +6,12 @@ Attributes count, not what a class says of itself: secrets are opened, enums are
 from __future__ import annotations
 
 import copy
+import dataclasses
+import inspect
+import operator
 import sys
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
@@ -22,6 +25,7 @@ from zoneinfo import ZoneInfo
 from pydantic import BaseModel
 from pydantic_core import (
     PydanticSerializationError,
+    PydanticUndefined,
     to_jsonable_python,
 )
 
@@ -136,6 +140,88 @@ def held_by(value: Any) -> Any:
     """Return all that an object holds, declared or not, by name."""
     kept = extras_of(value, ()) if isinstance(value, BaseModel) else attributes_of(value)
     return {**kept, **getattr(value, "__dict__", {})}
+
+
+def defaults_by_key(value: Any) -> dict[str, Any]:
+    """Return the constants that the class of an object has for its fields, by each name that they may
+    be sent under."""
+    return {
+        key: field.default
+        for key, (_, field) in _fields_by_key(value).items()
+        if field.default is not PydanticUndefined and field.default is not dataclasses.MISSING
+    }
+
+
+def parts_by_key(value: Any) -> Any:
+    """Return the parts of a value by the steps that lead to them in its JSON; none of what has none."""
+    if isinstance(value, classes_of("pydantic.root_model", "RootModel")):
+        return parts_by_key(attributes_of(value))
+    if is_object(value):
+        fields_of = _fields_by_key(value)
+        parts = {key: getattr(value, name, MISSING) for key, (name, _) in fields_of.items()}
+        there = {key: part for key, part in parts.items() if part is not MISSING}
+        return {**extras_of(value, parts), **there}
+    if isinstance(value, Mapping):
+        names = {key: key if isinstance(key, str) else plain(key) for key in value}
+        return {
+            name if isinstance(name, str) else canonical_json(name): value[key]
+            for key, name in names.items()
+            if name is not MISSING
+        }
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {**value._asdict(), **dict(enumerate(value))}
+    return value if isinstance(value, list | tuple | deque) else ()
+
+
+def _fields_by_key(value: Any) -> dict[str, tuple[str, Any]]:
+    """Return the fields of an object with their names, by each name that they may be sent under."""
+    if not is_object(value):
+        return {}
+    declared = getattr(type(value), "__pydantic_fields__", None)
+    named = {one.name: one for one in fields(value)} if declared is None else declared
+    found = {name: (name, field) for name, field in named.items()}
+    for name, field in named.items():
+        alias = getattr(field, "validation_alias", None)
+        keys = [key for key in getattr(alias, "choices", [alias]) if isinstance(key, str)]
+        found |= dict.fromkeys(keys, (name, field))
+    return found
+
+
+def arguments_of(value: Any) -> dict[str, Any]:
+    """Return what an object holds that can be sent, by name; all that it holds, where it was made of
+    something that it does not keep (an `InitVar`)."""
+    if isinstance(value, BaseModel):
+        kept = type(value).model_fields.keys() | extras_of(value, ()).keys()
+    else:
+        kept = {field.name for field in fields(value) if field.init}
+        if not inspect.signature(type(value)).parameters.keys() <= kept:
+            kept |= held_by(value).keys()
+    return {name: part for name, part in held_by(value).items() if name in kept}
+
+
+def same_values(
+    one: Any,
+    other: Any,
+    equal: Callable[[Any, Any], bool] = operator.eq,
+    held: Callable[[Any], dict[str, Any]] = held_by,
+) -> bool:
+    """Return whether two values are of the same classes, with the same attributes, at any depth: those
+    that count as `held`. `equal` compares what pydantic does not take apart."""
+    if one.__class__ is not other.__class__:
+        return False
+    if is_object(one):
+        one, other = held(one), held(other)
+    if isinstance(one, dict):
+        pairs = [(part, other.get(key, MISSING)) for key, part in one.items()]
+    elif isinstance(one, set | frozenset):
+        own = {item: item for item in other}
+        pairs = [(item, own.get(item, MISSING)) for item in one]
+    elif isinstance(one, list | tuple | deque):
+        pairs = list(zip(one, other, strict=False))
+    else:
+        return bool(equal(one, other))
+    is_same = len(one) == len(other)
+    return is_same and all(same_values(*pair, equal, held) for pair in pairs)
 
 
 def is_object(value: Any) -> bool:

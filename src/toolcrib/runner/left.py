@@ -1,0 +1,336 @@
+"""What an approver's edit leaves of the defaults of a call: the very values, of the same classes.
+
+Rule: a default that an edit leaves is the value that it was, not one that is written alike. JSON does
+not say of which class of a union a value is, nor that a text was a `Decimal`. So where an edit changes
+a part of a default, that is first sent as a model could have sent it: what its class adds by itself is
+left out, the rest is written. If the tool gets the same default of that, the edit is one of this call;
+if it does not, nobody can say a part of the default, and nothing runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, time
+from enum import Enum
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from toolcrib.errors import ErrorCode
+from toolcrib.hydration import added_to
+from toolcrib.schema.derive.plain import (
+    MISSING,
+    arguments_of,
+    defaults_by_key,
+    is_mark,
+    is_object,
+    parts_by_key,
+    same_json,
+    same_values,
+)
+from toolcrib.schema.references import pointer_of, read_text
+from toolcrib.values.call import Hydrated
+from toolcrib.values.json import JsonObject, canonical_json, has_rounded
+from toolcrib.values.record import CallError
+
+Steps: TypeAlias = tuple[str | int, ...]
+ABSENT: Final[Any] = object()
+_LOST = (
+    "The tool would get another value, or one of another type, for the default at {}, which the edit "
+    "leaves as it was shown. The call did not run."
+)
+_IN_PART = (
+    "The edit changes a part of the default at {}, of which no arguments can say the rest: sent as it "
+    "was shown, it would be another value, or of another type, at {}. Leave this default as it was "
+    "shown. The call did not run."
+)
+
+
+class SameJson:
+    """Compares JSON, each pair of containers once."""
+
+    def __init__(self) -> None:
+        # by identity, with the two values, which so stay alive
+        self._known: dict[tuple[int, int], tuple[bool, Any, Any]] = {}
+
+    def __call__(self, one: Any, other: Any) -> bool:
+        """Return whether two values are the same JSON."""
+        if not (isinstance(one, dict | list) and isinstance(other, one.__class__)):
+            is_one_kind = one.__class__ is other.__class__
+            return same_json(one, other) and (
+                is_one_kind or not any(map(has_rounded, (one, other)))
+            )
+        key = id(one), id(other)
+        if key not in self._known:
+            steps = set(one) if isinstance(one, dict) else range(len(one))
+            others = set(other) if isinstance(other, dict) else range(len(other))
+            inner = (self(one[step], other[step]) for step in steps)
+            self._known[key] = steps == others and all(inner), one, other
+        return self._known[key][0]
+
+
+class Besides(Enum):
+    """What to send of a default, though its class adds it: what the edit changes, as it was shown (it
+    may say which class is meant, or be what a validator leaves alone), and what is no object and no
+    list beside that."""
+
+    NOTHING = 0
+    CHANGED = 1
+    SCALARS = 2
+
+
+class _Changed(NamedTuple):
+    """A default that an edit changes: its value, its JSON, and what the edit says."""
+
+    value: Any
+    shown: Any
+    edited: Any
+
+
+class _Pair(NamedTuple):
+    """A part of a call, and of one that was read of its edit: the values that the tool gets, their
+    JSON, what the edit says, and where it stood and stands."""
+
+    old: Any
+    new: Any
+    shown: Any
+    made: Any
+    edited: Any
+    was: Steps
+    at: Steps
+
+
+class _Rule(NamedTuple):
+    """What a part has to keep: a default its values, and `keeps_class` its classes, too. `is_base` says
+    that nothing is edited yet."""
+
+    is_base: bool
+    is_default: bool = False
+    keeps_class: bool = False
+
+
+class LeftDefaults:
+    """Knows the defaults of a call, and what an edit leaves of them."""
+
+    def __init__(self, edited: JsonObject, hydrated: Hydrated) -> None:
+        added = added_to(hydrated)
+        self._edited = edited
+        self._shown = hydrated.arguments
+        self._given = added.given
+        self._origins = added.origins
+        self._above = {at[:depth] for at in added.origins for depth in range(len(at) + 1)}
+        self._as_one = added.sets.union(hydrated.building.normalised)
+        self._same = SameJson()
+        self._changed = dict(self._changed_in(edited, self._shown, self._given, ()))
+        self._in_part = {at for at, (_, *both) in self._changed.items() if _have_parts(*both)}
+        self._lost_at: Steps = ()
+
+    def _changed_in(
+        self, edited: Any, shown: Any, value: Any, at: Steps
+    ) -> Iterator[tuple[Steps, _Changed]]:
+        if at not in self._above or self._same(edited, shown):
+            return
+        if at in self._origins:
+            if not is_mark(shown):
+                yield at, _Changed(value, shown, edited)
+        elif _have_parts(shown, edited) and pointer_of(at) not in self._as_one:
+            parts = parts_by_key(value)
+            for step, was in self._places(edited, shown, at):
+                part = part_at(parts, was)
+                yield from self._changed_in(edited[step], shown[was], part, (*at, was))
+
+    def _places(self, edited: Any, shown: Any, at: Steps) -> Iterator[tuple[Any, Any]]:
+        """Yield the steps to what stands at its place: as it is now, and as it was."""
+        is_tuple = isinstance(shown, list) and (*at, len(shown) - 1) in self._origins
+        places = places_of(edited, shown, self._same, is_tuple=is_tuple)
+        return (pair for pair in places.items() if part_at(shown, pair[1]) is not ABSENT)
+
+    def to_send(self, besides: Besides) -> dict[Steps, Any]:
+        """Return what to send for the defaults that the edit changes, so that the tool gets the same:
+        all that their classes do not add by themselves, and something `besides`."""
+        return {
+            at: self._to_send(changed, besides)
+            for at, changed in self._changed.items()
+            if besides is not Besides.NOTHING or at in self._in_part
+        }
+
+    def _to_send(self, changed: _Changed, besides: Besides) -> Any:
+        value, shown, edited = changed
+        if not isinstance(shown, dict | list):
+            return shown
+        defaults, parts = defaults_by_key(value), parts_by_key(value)
+        places = self._places(edited, shown, ()) if _have_parts(shown, edited) else ()
+        now = {was: edited[step] for step, was in places}
+        made: dict[Any, Any] = {}
+        for step, one in steps_of(shown):
+            then, part = now.get(step, ABSENT), part_at(parts, step)
+            default = defaults.get(step, MISSING)
+            if self._same(then, one):
+                is_sent = besides is Besides.SCALARS and not isinstance(one, dict | list)
+                is_sent = is_sent or not _is_same(default, part)
+            else:
+                is_sent = besides is not Besides.NOTHING or _have_parts(one, then)
+            if is_sent or default is MISSING:
+                then = then if _have_parts(one, then) else one
+                made[step] = self._to_send(_Changed(part, one, then), besides)
+        return made if isinstance(shown, dict) else list(made.values())
+
+    @property
+    def error(self) -> CallError:
+        """What to say where nothing that can be sent is a default of which the edit changes a part."""
+        at = min(self._in_part, key=pointer_of)
+        text = _IN_PART.format(pointer_of(at), pointer_of(self._lost_at or at))
+        return CallError.of(ErrorCode.APPROVAL_MISMATCH, text)
+
+    def error_of(self, read: Hydrated) -> CallError | None:
+        """Return what to say where the call that was read of the edit has another value for a default
+        that was left."""
+        lost = self._lost_in(read, _Rule(is_base=False))
+        if lost is None:
+            return None
+        return CallError.of(ErrorCode.APPROVAL_MISMATCH, _LOST.format(pointer_of(lost)))
+
+    def stays_in(self, base: Hydrated) -> bool:
+        """Return whether a call with defaults sent is the same, but for what the edit changes."""
+        lost = self._lost_in(base, _Rule(is_base=True))
+        self._lost_at = lost or ()
+        return lost is None
+
+    def _lost_in(self, read: Hydrated, rule: _Rule) -> Steps | None:
+        given = added_to(read).given
+        if self._given is None or given is None:
+            return None
+        whole = _Pair(self._given, given, self._shown, read.arguments, self._edited, (), ())
+        return self._lost(whole, rule)
+
+    def _lost(self, part: _Pair, rule: _Rule) -> Steps | None:
+        """Return the first place at which a call has another value than what was left there."""
+        if part.was in self._origins:
+            keeps_class = rule.is_base or part.was not in self._in_part
+            rule = rule._replace(is_default=True, keeps_class=keeps_class)
+        if self._same(part.edited, part.shown):
+            if rule.is_base and not self._same(part.made, part.shown):
+                return part.at
+            if rule.is_default:
+                is_told = is_mark(part.shown) and part.was in self._origins
+                return None if is_told or _is_same(part.old, part.new) else part.at
+        texts = json_in(part.shown), json_in(part.made), json_in(part.edited)
+        if not isinstance(part.old, str) and None not in texts:  # JSON in a text tells no defaults
+            shown, made, edited = texts
+            part = part._replace(shown=shown, made=made, edited=edited)
+            rule = rule._replace(is_default=True, keeps_class=False)
+        if not (rule.is_default or part.was in self._above):
+            return None
+        if not _have_parts(part.shown, part.edited):
+            return None
+        if isinstance(part.old, set | frozenset):
+            return None if _holds_what_was_left(part) else part.at
+        if rule.keeps_class and is_object(part.old) and not _is_of_its_class(part, rule):
+            return part.at
+        found = (self._lost_at_step(one, rule) for one in self._below(part, rule))
+        return next((lost for lost in found if lost is not None), None)
+
+    def _below(self, part: _Pair, rule: _Rule) -> Iterator[_Pair]:
+        old, new = parts_by_key(part.old), parts_by_key(part.new)
+        for step, was in self._places(part.edited, part.shown, part.was):
+            now = was if rule.is_base else step
+            values = part_at(old, was), part_at(new, now)
+            said = part.shown[was], part_at(part.made, now), part.edited[step]
+            yield _Pair(*values, *said, (*part.was, was), (*part.at, step))
+
+    def _lost_at_step(self, part: _Pair, rule: _Rule) -> Steps | None:
+        if part.old is not ABSENT and part.new is not ABSENT:
+            return self._lost(part, rule)
+        is_seen = part.old is not ABSENT and part.was in self._above
+        return part.at if rule.is_default or is_seen else None
+
+
+def _is_of_its_class(part: _Pair, rule: _Rule) -> bool:
+    """Return whether an object is of the class that it was and, where nothing is edited yet, holds the
+    same besides what is shown."""
+    if part.old.__class__ is not part.new.__class__:
+        return False
+    old, new, shown = arguments_of(part.old), arguments_of(part.new), parts_by_key(part.old)
+    return not rule.is_base or all(
+        name in new and _is_same(one, new[name]) for name, one in old.items() if name not in shown
+    )
+
+
+def _holds_what_was_left(part: _Pair) -> bool:
+    """Return whether as many items of a set are in another one as the edit has left."""
+    if not isinstance(part.new, set | frozenset):
+        return False
+    own = {item: item for item in part.new}
+    there = sum(item in own and _is_same(item, own[item]) for item in part.old)
+    left = Counter(map(canonical_json, part.shown)) & Counter(map(canonical_json, part.edited))
+    return there >= left.total()
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two values are of one class and have the same arguments, at any depth."""
+    try:
+        return same_values(one, other, _equal, arguments_of)
+    except Exception:  # noqa: BLE001  an author's class may raise anything
+        return False
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Return whether two values of one class are equal, times with the same offset; what its class does
+    not compare, nobody can."""
+    compares: Any = type(one).__eq__
+    if one is other or compares is object.__eq__:
+        return True
+    if isinstance(one, datetime | time) and one.utcoffset() != other.utcoffset():
+        return False
+    try:
+        return bool(one == other)
+    except Exception:  # noqa: BLE001  an author's class may raise anything
+        return True
+
+
+def _have_parts(one: Any, other: Any) -> bool:
+    """Return whether both are objects, or both are lists."""
+    return isinstance(one, dict | list) and isinstance(other, one.__class__)
+
+
+def steps_of(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the parts of an object or a list with their names or indexes."""
+    return value.items() if isinstance(value, dict) else enumerate(value)
+
+
+def places_of(
+    edited: Any, shown: Any, same: Callable[[Any, Any], bool], *, is_tuple: bool = False
+) -> dict[Any, Any]:
+    """Return where the parts stood that are at their places; in a list whose length changed, these are
+    its beginning and its end, as far as they are as they were shown."""
+    if isinstance(edited, dict):
+        return {name: name for name in edited}
+    if not isinstance(shown, list):
+        return {}
+    shorter, more = min(len(edited), len(shown)), len(shown) - len(edited)
+    if is_tuple or not more:
+        return {index: index for index in range(shorter)}
+    head = 0
+    while head < shorter and same(edited[head], shown[head]):
+        head += 1
+    tail = len(edited)
+    while tail > max(head, head - more) and same(edited[tail - 1], shown[tail - 1 + more]):
+        tail -= 1
+    moved = {index: index + more for index in range(tail, len(edited))}
+    return {index: index for index in range(head)} | moved
+
+
+def part_at(value: Any, step: Any) -> Any:
+    """Return a part of an object or a list, `ABSENT` where there is none."""
+    try:
+        return value[step]
+    except (LookupError, TypeError):
+        return ABSENT
+
+
+def json_in(text: Any) -> Any:
+    """Return the object or the list that stands as JSON within a text, if one does."""
+    try:
+        found = read_text(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict | list) else None

@@ -1,0 +1,101 @@
+"""What in a URL is secret: its login, and what its query says.
+
+Rule: whoever shows a URL, sends one or records what was sent asks here. What is shown has nothing that
+may be a secret; what is recorded stays as it was, but for what surely is one. A URL may stand in a
+text, be mistyped or be of a driver's own form (`jdbc:…;password=…`), and its password may have
+characters that nobody escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from itertools import islice
+from urllib.parse import unquote, unquote_plus, urlsplit
+
+SECRET_NAME = re.compile(
+    r"key|token|secret|pass|pwd|auth|sig|code|cred|cookie|session", re.IGNORECASE
+)
+"""What the name of a header or of a member of a query has if it holds a secret."""
+_LOGINS_END = re.compile("@")
+_VALUES_END = re.compile("[;,'})]")
+_MOST_ENDS = 8
+_PUBLIC = ("alt", "api-version", "mode", "uri")
+
+_LOGIN = re.compile(r"//[^/\s:@]*:(?!//)((?:(?!://)[^\s\"]){1,4096})@")
+_MEMBER = re.compile(r"(?<![^?&;=\s\"'{])([\w.%-]{1,64})=")
+_BEHIND_VALUE = re.compile(r"[\s&\"]")
+_LONGEST = 4096
+_ODD_LOGIN = re.compile(r"""(//|[^\s:/@'"()]):(?!//)(?:(?!://)\S){1,256}@""")
+_QUERY = re.compile(rf"([?&;#])(?!(?:{'|'.join(_PUBLIC)})=)[^\s?&;#=]{{1,64}}=\S*")
+_WHOLE_LOGIN = re.compile(r"(://[^:/@]*:).*", re.DOTALL)
+_WHOLE_QUERY = re.compile(r"(\?|[;\s][^\s;=/:]+=|^[^\s=/:]+=).*", re.DOTALL)
+
+
+def without_password(url: str) -> str:
+    """Return what is meant as a URL to show: its password is `***`, what its query says `…`, since
+    drivers have many names for a password."""
+    login, mark, rest = url.rpartition("@")
+    return _WHOLE_QUERY.sub(r"\1…", _WHOLE_LOGIN.sub(r"\1***", login) + mark + rest)
+
+
+def without_passwords(text: str) -> str:
+    """Return a text to show, without the passwords and queries of what may be a mistyped URL in it."""
+    return _QUERY.sub(r"\1…", _ODD_LOGIN.sub(r"\1:***@", text))
+
+
+def url_secrets(url: str) -> list[str]:
+    """Return what may be secret in a URL to send requests to: its login, and what its query says but
+    for members that are known to hold no secret."""
+    members = (member.partition("=") for member in urlsplit(url).query.split("&"))
+    found = [form for name, _, raw in members if name not in _PUBLIC for form in _forms(raw)]
+    return found + login_of(url)
+
+
+def login_of(url: str) -> list[str]:
+    """Return the user and the password in a URL, and both as they are sent; nothing without a login."""
+    parts = urlsplit(url)
+    if parts.username is None:
+        return []
+    user, password = parts.username, parts.password or ""
+    sent = f"{unquote(user)}:{unquote(password)}".encode()
+    return [*_forms(user), *_forms(password), base64.b64encode(sent).decode()]
+
+
+def passwords_in(text: str) -> set[str]:
+    """Return the passwords of all URLs in a text, and what members with the name of a secret hold; a
+    member that holds such a URL is one. Where one ends may be unsure: then it is all that it may be."""
+    found, end = _named(text), 0
+    for member in _MEMBER.finditer(text):
+        if member.end() >= end:
+            value = _value(text, member)
+            end = member.end() + len(value)
+            if "%" in value and (within := _named(unquote(value))):
+                found |= within.union(_forms(value))
+    return found
+
+
+def _named(text: str) -> set[str]:
+    """Return what is called a secret in a text as it is written."""
+    found: set[str] = set()
+    for login in _LOGIN.findall(text):
+        found |= _begun(login, _LOGINS_END)
+    for member in _MEMBER.finditer(text):
+        if SECRET_NAME.search(unquote(member[1])):
+            found |= _begun(_value(text, member), _VALUES_END)
+    return found
+
+
+def _value(text: str, member: re.Match[str]) -> str:
+    return _BEHIND_VALUE.split(text[member.end() : member.end() + _LONGEST], maxsplit=1)[0]
+
+
+def _begun(raw: str, ends: re.Pattern[str]) -> set[str]:
+    """Return what a text may be if it ends earlier, and the whole."""
+    found = (raw[: end.start()] for end in islice(ends.finditer(raw), _MOST_ENDS))
+    return {form for part in (*found, raw) for form in _forms(part)}
+
+
+def _forms(raw: str) -> list[str]:
+    """Return a part of a URL as it is read, and as it is written."""
+    return list(dict.fromkeys((unquote(raw), unquote_plus(raw), raw)))
