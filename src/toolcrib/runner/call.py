@@ -413,15 +413,16 @@ class Call(Veiled, msgspec.Struct):
         )
 
     def _taken_up(self, step: CallStep) -> Outcome | AlreadyCompleted:
-        """Return the outcome that a step has kept, and count its share: what a call has spent that did
-        not begin is that of an agent's run within it, which waits."""
+        """Return the outcome that a step has kept, and count its share of what the run has spent."""
         scope, record, outcome = self.scope, step.record, step.outcome
         scope.tally.take_up(step.elapsed, step.approved)
         if step.tainted:
             taint(scope.tally)
         if step.end == "told" or isinstance(outcome, Waiting):
-            if record.spent is not None and scope.account is not None:
-                scope.account.count_again(record.id, record.spent)
+            if step.suspended is not None or _began_elsewhere(outcome):
+                self._share(outcome)
+            if step.suspended is not None and record.id not in scope.tally.begun:
+                scope.tally.begun = (*scope.tally.begun, record.id)
             self.state = NEXT[self.state]["end"]
             if scope.observer is not None:
                 scope.observer.finished(outcome)
@@ -562,7 +563,7 @@ class Call(Veiled, msgspec.Struct):
             self._settle(outcome)
             recorded = Recorded(outcome, None)
         stands = msgspec.structs.replace(recorded.outcome, replayed=True)
-        told = recorded.record if scope.steps is None else None  # they were, where it ran
+        told = recorded.record if self.scope.steps is None else None  # they were, where it ran
         return await self._tell(stands, told, recorded.trouble)
 
     def _share(self, outcome: Outcome) -> None:
