@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
+from samples import WHOLE
 
 pytest.importorskip("dbos", reason="the extra durable is not installed")
 
@@ -18,8 +19,14 @@ from durable.desk import KEY, PROMPT, TURNS, Model, desk
 
 from toolcrib import ALL, Agent, Approve, Caller, Event, Refuse, RunResult, tool
 from toolcrib.audit import AuditLog
-from toolcrib.durable import DurableAgents, StoredRun
-from toolcrib.errors import ApprovalError, ClientError, ErrorCode, ToolcribError
+from toolcrib.durable import DurableAgents, StoredRun, engine
+from toolcrib.errors import (
+    ApprovalError,
+    ClientError,
+    ErrorCode,
+    MissingExtraError,
+    ToolcribError,
+)
 from toolcrib.testing import call
 from toolcrib.values.decision import LimitedApprove
 from toolcrib.values.record import ToolInvocationRecord, state_of
@@ -136,14 +143,15 @@ async def test_what_is_answered_while_nobody_works_is_taken_up(file: str, tmp_pa
 
 
 async def test_runs_that_wait_hold_no_slot(file: str, tmp_path: Path) -> None:
+    waits, works = (50, 10) if WHOLE else (20, 4)
     async with DurableAgents(file, {"desk": desk(tmp_path)}, slots=2) as worker:
-        waiting = [await worker.start("desk", PROMPT) for _ in range(20)]
+        waiting = [await worker.start("desk", PROMPT) for _ in range(waits)]
         results = await asyncio.gather(*map(worker.result, waiting))
         assert {result.status for result in results} == {"waiting"}
-        working = [await worker.start("desk", PROMPT) for _ in range(4)]
+        working = [await worker.start("desk", PROMPT) for _ in range(works)]
         ended = await asyncio.gather(*(answered(worker, run_id) for run_id in working))
         assert {result.status for result in ended} == {"completed"}
-        assert len(await worker.list("waiting")) == 20
+        assert len(await worker.list("waiting")) == waits
 
 
 async def test_nothing_in_the_tables_is_a_pickle(url: str, tmp_path: Path) -> None:
@@ -371,3 +379,15 @@ async def test_a_run_that_nobody_ever_worked_on_has_no_events(url: str, tmp_path
     with pytest.raises(ApprovalError, match="cannot be kept"):
         await client.answer("apr_1", LimitedApprove("grace", may=lambda _request: True))
     await client.aclose()
+
+
+async def test_without_the_extra_it_says_what_to_install(
+    file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(name: str) -> None:
+        raise ModuleNotFoundError(name=name)
+
+    engine.dbos.cache_clear()
+    monkeypatch.setattr(engine, "import_module", absent)
+    with pytest.raises(MissingExtraError, match=r"pip install 'toolcrib\[durable\]'"):
+        DurableAgents(file, {})
