@@ -391,3 +391,34 @@ async def test_without_the_extra_it_says_what_to_install(
     monkeypatch.setattr(engine, "import_module", absent)
     with pytest.raises(MissingExtraError, match=r"pip install 'toolcrib\[durable\]'"):
         DurableAgents(file, {})
+
+
+@pytest.mark.parametrize("changed", ["definition", "gone"])
+async def test_a_new_version_goes_on_with_what_waits_and_says_what_has_changed(
+    file: str, changed: str
+) -> None:
+    ran: list[int] = []
+
+    def version(description: str) -> dict[str, Agent]:
+        @tool(visible=ALL, safe=False, description=description or "Gone.")
+        async def refund(order: int) -> str:
+            ran.append(order)
+            return "refunded"
+
+        tools = [refund] if description else []
+        return {"shop": Agent(Model(call("refund", order=7), "Done."), tools, state_key=KEY)}
+
+    async with DurableAgents(file, version("Refund an order.")) as worker:
+        run_id = await worker.start("shop", PROMPT)
+        await worker.result(run_id)
+    (request,) = await worker.pending()
+    await worker.answer(request.id, Approve(by="grace"))
+    newer = version("Refund all of an order." if changed == "definition" else "")
+    async with DurableAgents(file, newer) as worker:
+        if changed == "gone":
+            with pytest.raises(ToolcribError, match="'refund', which this agent does not have"):
+                await worker.result(run_id)
+        else:
+            (record,) = (await worker.result(run_id)).records
+            assert state_of(record) == "failed (approval_mismatch)"
+    assert ran == []
