@@ -622,7 +622,7 @@ async def test_a_conversation_loses_nothing_in_whatever_order_its_runs_go_on(see
             if isinstance(error, ProviderError) and not (state and by_agent):
                 states.append(error.state)
             elif state and by_agent:
-                world[:] = done  # docs/promise.md: what failed there is not the session's
+                world[:] = done  # docs/rules.md: what failed there is not the session's
             elif not re.search(REFUSED, str(error)) or world != done:
                 raise
         else:
