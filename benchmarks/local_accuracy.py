@@ -39,7 +39,7 @@ from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ChatRequest, Message, Plan
 
 _HERE = Path(__file__).parent
-_HALVES = ("tune", "held", "fresh")
+_HALVES = ("tune", "held", "fresh", "last")
 
 
 class Question(NamedTuple):

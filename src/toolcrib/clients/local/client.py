@@ -43,7 +43,7 @@ from toolcrib.clients.local.reading import (
     without_values,
     words_around,
 )
-from toolcrib.clients.local.needle import needle_at
+from toolcrib.clients.local.needle import Needle, needle_at
 from toolcrib.clients.local.weighing import CERTAIN, RankedTool, WeighedCall, Weigher
 from toolcrib.errors import RequestError, SourceError
 from toolcrib.pick import Embedder, MiniLM, WordVectors
@@ -636,8 +636,8 @@ class LocalClient(PlanningClient):
 class _Weigher:
     """Weighs by Needle and by MiniLM's nearness."""
 
-    def __init__(self, path: Path) -> None:
-        self.weigher = Weigher(needle_at(path))
+    def __init__(self, needle: Needle) -> None:
+        self.weigher = Weigher(needle)
         self._chooser = ToolChooser(MiniLM())
 
     def weigh(
@@ -659,7 +659,7 @@ class _Weigher:
 
 def _weigher() -> _Weigher | None:
     """Return what weighs with Needle; None where it is not installed."""
-    return _Weigher(model_path(NEEDLE)) if is_installed(NEEDLE) else None
+    return _Weigher(needle_at(model_path(NEEDLE))) if is_installed(NEEDLE) else None
 
 
 def _follows(choice: RankedTool) -> bool:

@@ -29,18 +29,18 @@ from toolcrib.pick.words import spaced_name
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue
 
-CERTAIN = 0.45
+CERTAIN = 0.5
 """The chance from which a call is made."""
 
-_TOOL_WEIGHTS = (0.27, 7.5, 4.7)
-_NONE_WEIGHTS = (0.5, 10.9, 2.5)
-_NONE = 0.0
+_TOOL_WEIGHTS = (0.25, 8.06, 4.45)
+_NONE_WEIGHTS = (0.37, 10.16, 2.73)
+_NONE = 0.52
 """Of Needle's log-likelihood, and of the nearness as a whole and without values."""
 
-_CALL_WEIGHTS = (0.06, 0.14, 3.6, 0.0, -1.9)
-_NO_CALL = -3.3
-"""Of the log-likelihood of the arguments and of their unlikeliest token, of the cost of reading them
-by an example, of being written besides, and of having no values."""
+_CALL_WEIGHTS = (0.1, 0.15, 4.07, -1.82, -2.15)
+_NO_CALL = -3.84
+"""Of the log-likelihood of the arguments and of their unlikeliest token, of what it costs to read them
+by an example, of being Needle's own, and of having no values."""
 
 _OFFERED = 6
 _READ = 3
