@@ -2,10 +2,10 @@
 
     python benchmarks/local_weights.py
 
-Fitted on the half `tune` of `local_questions.jsonl` and of `kit_questions.jsonl`, and on each example of
-each tool, asked as if the tool did not have it, which counts half. A question that goes on with a call
-is left out. Each row is a choice: of the likely tools or none, and of the ways to fill in a call or none.
-What is printed of the certainty was measured on fifths that the weights were not fitted on.
+Fitted on the half `tune` of `local_questions.jsonl` and of `kit_questions.jsonl`, and on each example
+of each tool, asked as if the tool did not have it, which counts half. A question that goes on with a
+call is left out. Each row is a choice: of the likely tools or none, of the ways to fill in a call or
+none. What is printed of the certainty was measured on fifths that the weights were not fitted on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STEPS = 1500
 
 
 class Row(NamedTuple):
-    """`tools` and `calls` have the features of each choice, "none" first; `right` are places in them."""
+    """Holds the features of each choice, "none" first, and which of them are right."""
 
     question: Question
     names: list[str | None]
@@ -134,7 +134,11 @@ def call_weights(rows: Sequence[Row]) -> Any:
     chosen = []
     for row in rows:
         some = [row.question.tool] if row.question.tool else [*row.calls][-1:]
-        chosen += [(*row.calls[n], weight_of(row)) for n in some if n in row.calls and len(row.calls[n][0]) > 1]
+        chosen += [
+            (*row.calls[n], weight_of(row))
+            for n in some
+            if n in row.calls and len(row.calls[n][0]) > 1
+        ]
     return fit(chosen)
 
 

@@ -41,7 +41,7 @@ KIT = kit.catalog()
 
 
 @tool(visible=[])
-def track_parcel(number: str, express: bool = False, carrier: str | None = None) -> str:  # noqa: FBT001, FBT002
+def track_parcel(number: str, express: bool = False, carrier: str | None = None) -> str:
     """Say where a parcel is.
 
     Args:
@@ -66,7 +66,9 @@ NAMES = ('"a"', "12", "1", "true", '"a\\"}}]"')
     ),
     st.data(),
 )
-def test_only_allowed_values_are_arguments(texts: dict[str, list[str]], data: st.DataObject) -> None:
+def test_only_allowed_values_are_arguments(
+    texts: dict[str, list[str]], data: st.DataObject
+) -> None:
     """Every text that is made of allowed values may become a call at each step, and no other is one."""
     chosen = data.draw(st.lists(st.sampled_from(sorted(texts)), unique=True)) if texts else []
     values = {name: data.draw(st.sampled_from(texts[name])) for name in chosen}
@@ -100,7 +102,9 @@ def test_which_parameters_can_be_written(part: Any, kind: tuple[str, list[Any]])
 
 
 def test_what_may_be_written_stands_in_the_request() -> None:
-    found = allowed(track_parcel.get_definition(), "where is the parcel 'ZX 12' of Anna's?", frozenset())
+    found = allowed(
+        track_parcel.get_definition(), "where is the parcel 'ZX 12' of Anna's?", frozenset()
+    )
     assert "ZX 12" in found["number"]
     assert "Anna" in found["number"]
     assert "the parcel" not in found["number"], "the tool says so of itself"
@@ -165,7 +169,19 @@ def eager(tmp_path_factory: pytest.TempPathFactory) -> LocalClient:
 REQUESTS = st.lists(
     st.one_of(
         st.sampled_from(
-            ["track", "parcel", "read", "time in", "convert", "km", "to", "Rome", "12", "3.5", "'a b'"]
+            [
+                "track",
+                "parcel",
+                "read",
+                "time in",
+                "convert",
+                "km",
+                "to",
+                "Rome",
+                "12",
+                "3.5",
+                "'a b'",
+            ]
         ),
         st.text(max_size=8),
     ),
@@ -220,7 +236,9 @@ class TestReal:
     def test_only_what_is_allowed_is_written(self, real: LocalClient) -> None:
         del real
         needle, definition = needle_at(model_path(NEEDLE)), track_parcel.get_definition()
-        found = needle.write("track parcel RX88", definition, {"number": ["elsewhere"], "express": []})
+        found = needle.write(
+            "track parcel RX88", definition, {"number": ["elsewhere"], "express": []}
+        )
         assert found in ({"number": "elsewhere"}, {}, None)
         right, wrong = needle.calls(
             "track parcel RX88", definition, [{"number": "RX88"}, {"number": "AB12"}]

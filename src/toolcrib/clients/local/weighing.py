@@ -9,27 +9,25 @@ the only thing that was ever fitted, on questions that are no part of the tests:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import exp, fsum, log
 from typing import NamedTuple, TypeAlias
 
 from toolcrib.clients.local.arguments import filled, narrowed, numbers, runs
 from toolcrib.clients.local.needle import Needle, kind_of
 from toolcrib.clients.local.reading import (
-    Pattern,
     RequestReading,
     invents,
     lacking,
     leaves_out,
     patterns_of,
     tokens,
-    words_around,
 )
 from toolcrib.pick.words import spaced_name
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue
 
-CERTAIN = 0.5
+CERTAIN = 0.55
 """The chance from which a call is made."""
 
 _TOOL_WEIGHTS = (0.25, 8.06, 4.45)
@@ -37,10 +35,13 @@ _NONE_WEIGHTS = (0.37, 10.16, 2.73)
 _NONE = 0.52
 """Of Needle's log-likelihood, and of the nearness as a whole and without values."""
 
-_CALL_WEIGHTS = (0.1, 0.15, 4.07, -1.82, -2.15)
-_NO_CALL = -3.84
+_CALL_WEIGHTS = (0.09, 0.14, 4.92, 1.27, -2.25)
+_NO_CALL = -3.19
 """Of the log-likelihood of the arguments and of their unlikeliest token, of what it costs to read them
-by an example, of being Needle's own, and of having no values."""
+by an example, of being what Needle would write, and of having no values."""
+
+_UNREAD = 0.5
+"""What it costs to read a call that no example gives."""
 
 _OFFERED = 6
 _READ = 3
@@ -72,9 +73,7 @@ class Weigher:
     def __init__(self, needle: Needle) -> None:
         self._needle = needle
 
-    def tools(
-        self, asked: str, ranked: Sequence[RankedTool], near: Nearness
-    ) -> list[RankedTool]:
+    def tools(self, asked: str, ranked: Sequence[RankedTool], near: Nearness) -> list[RankedTool]:
         """Return the likely ones, no tool among them, with their chances as scores."""
         likely = likely_of(ranked, near)
         features = self.tool_features(asked, likely, near)
@@ -92,7 +91,7 @@ class Weigher:
         tools = sorted((c.tool for c in likely if c.tool), key=lambda tool: tool.name)
         logs = self._needle.tools(asked, tools)
         total = log(fsum(map(exp, logs.values())) or 1e-300)
-        names = [c.tool and c.tool.name for c in likely]
+        names = [one.tool.name if one.tool else None for one in likely]
         return [[max(_UNLIKELY, logs[name] - total), *near[name]] for name in names]
 
     def calls(
@@ -101,7 +100,7 @@ class Weigher:
         """Return ways to fill in a call, the likeliest first. `around` has the words that stand around
         values in examples; with `written` the model may write one, too."""
         tool = candidate.tool
-        if tool is None:
+        if tool is None or candidate.score < CERTAIN:  # whatever is in it, it would not be certain
             return []
         features = self.call_features(asked, candidate, around, written=written)
         sums = [_NO_CALL, *(_sum(_CALL_WEIGHTS, row) for _, row in features)]
@@ -112,38 +111,42 @@ class Weigher:
     def call_features(
         self, asked: str, candidate: RankedTool, around: frozenset[str], *, written: bool
     ) -> list[tuple[JsonObject, list[float]]]:
-        """Return the ways that use all that was said and say nothing else, and what there is to weigh."""
+        """Return the ways that use all that was said, and nothing else, each with what is weighed."""
         tool = candidate.tool
         if tool is None:
             return []
-        found: dict[str, tuple[JsonObject, float | None]] = {}
-        for reading in candidate.readings[:_READ]:
-            if _says_all(tool, asked, reading.arguments):
-                found.setdefault(_key(tool, reading.arguments), (reading.arguments, reading.share))
+        found = {
+            _key(tool, reading.arguments): (_in_order(tool, reading.arguments), reading.share)
+            for reading in reversed(candidate.readings[:_READ])
+            if _says_all(tool, asked, reading.arguments)
+        }
         own = self._needle.write(asked, tool, allowed(tool, asked, around)) if written else None
+        key = ""
         if own is not None and _says_all(tool, asked, own) and not invents(tool, asked, own):
-            found.setdefault(_key(tool, own), (own, None))
+            key = _key(tool, own)
+            found.setdefault(key, (own, _UNREAD))
         scores = self._needle.calls(asked, tool, [arguments for arguments, _ in found.values()])
         return [
-            (arguments, _call_row(arguments, share, score))
-            for (arguments, share), score in zip(found.values(), scores, strict=True)
+            (arguments, [*_likelihood(score), -share, float(one == key), float(not arguments)])
+            for (one, (arguments, share)), score in zip(found.items(), scores, strict=True)
         ]
 
 
-def _call_row(arguments: JsonObject, share: float | None, score: Sequence[float]) -> list[float]:
-    return [
-        max(_LEAST, fsum(score)),
-        max(_LEAST_TOKEN, min(score)),
-        -(share or 0.0),
-        float(share is None),
-        float(not arguments),
-    ]
+def _likelihood(score: Sequence[float]) -> tuple[float, float]:
+    return max(_LEAST, fsum(score)), max(_LEAST_TOKEN, min(score))
+
+
+def _in_order(tool: ToolDefinition, arguments: JsonObject) -> JsonObject:
+    """Return the arguments in the order of the parameters, as the model would write them."""
+    properties = (tool.input_schema or {}).get("properties")
+    order = [*properties] if isinstance(properties, dict) else []
+    return {name: arguments[name] for name in (*order, *arguments) if name in arguments}
 
 
 def likely_of(ranked: Sequence[RankedTool], near: Nearness) -> list[RankedTool]:
     """Return the tools that are nearest by `near` and else by their scores; and no tool."""
     tools = [one for one in ranked if one.tool]
-    nearest = sorted(tools, key=lambda one: -fsum(near[one.tool and one.tool.name]))
+    nearest = sorted(tools, key=lambda one: -fsum(near[one.tool.name if one.tool else None]))
     likely = nearest[: _OFFERED // 2]
     likely += [one for one in tools if one not in likely]
     return [*likely[:_OFFERED], RankedTool(0.0, None)]
@@ -177,9 +180,14 @@ def _says_all(tool: ToolDefinition, asked: str, arguments: JsonObject) -> bool:
 # examples compute of numbers. Other parameters are left out.
 
 
-def allowed(
-    tool: ToolDefinition, asked: str, around: frozenset[str]
-) -> dict[str, list[JsonValue]]:
+def can_write(tool: ToolDefinition) -> bool:
+    """Return whether each required parameter is of a kind that can be written."""
+    properties = (tool.input_schema or {}).get("properties")
+    parts = properties if isinstance(properties, dict) else {}
+    return all(kind_of(parts.get(name))[0] for name in lacking(tool, {}))
+
+
+def allowed(tool: ToolDefinition, asked: str, around: frozenset[str]) -> dict[str, list[JsonValue]]:
     """Return for each parameter that can be written the values that it may have."""
     schema = tool.input_schema or {}
     properties = schema.get("properties")
@@ -196,7 +204,7 @@ def allowed(
         if members:
             values = members
         elif recipes and kind == "string":
-            values = [*_computed(tool, name, recipes, asked), *filter(_is_symbols, runs(asked))]
+            values = _computed(tool, name, recipes, asked)
         elif kind == "string":
             narrow = only.get(name, {}).get("enum")
             values = _pieces(narrow if isinstance(narrow, list) else runs(asked), plain)
@@ -228,8 +236,14 @@ def _is_symbols(text: str) -> bool:
 def _computed(
     tool: ToolDefinition, name: str, recipes: Sequence[tuple[str | int, ...]], asked: str
 ) -> list[str]:
-    """Return what the examples compute of the request's numbers, as they stand and turned round."""
+    """Return what the request writes out with all its numbers; else what the examples compute of them,
+    as they stand and turned round."""
     said = [t.text.replace(",", "") for t in tokens(asked) if t.kind == "number"]
+    written = [
+        run for run in runs(asked) if _is_symbols(run) and not leaves_out(asked, {name: run})
+    ]
+    if written:
+        return written
     found = [infix.join(said) for infix in _infixes(tool, name)] if len(said) > 1 else []
     for recipe in recipes:
         for given in (said, said[::-1]):
