@@ -17,6 +17,7 @@ from toolcrib.clients.local.arguments import filled, narrowed, numbers, runs
 from toolcrib.clients.local.needle import Needle, kind_of
 from toolcrib.clients.local.reading import (
     RequestReading,
+    Token,
     invents,
     lacking,
     leaves_out,
@@ -207,7 +208,9 @@ def allowed(tool: ToolDefinition, asked: str, around: frozenset[str]) -> dict[st
             values = _computed(tool, name, recipes, asked)
         elif kind == "string":
             narrow = only.get(name, {}).get("enum")
-            values = _pieces(narrow if isinstance(narrow, list) else runs(asked), plain)
+            pieces = _pieces(narrow if isinstance(narrow, list) else runs(asked), plain)
+            samples = [tokens(str(e.arguments[name])) for e in tool.examples if name in e.arguments]
+            values = [piece for piece in pieces if _is_like(samples, tokens(piece))]
         elif kind in ("number", "integer"):
             values = numbers(asked, whole=kind == "integer")
         else:
@@ -216,9 +219,16 @@ def allowed(tool: ToolDefinition, asked: str, around: frozenset[str]) -> dict[st
     return found
 
 
-def _pieces(runs_: Sequence[JsonValue], plain: frozenset[str]) -> list[JsonValue]:
+def _is_like(samples: Sequence[Sequence[Token]], piece: Sequence[Token]) -> bool:
+    """Return whether a piece has small words only if a sample has, and is else about as long."""
+    if not samples or any(t.is_small for sample in samples for t in sample):
+        return True
+    return len(piece) <= 1 + max(map(len, samples)) and not any(t.is_small for t in piece)
+
+
+def _pieces(runs_: Sequence[JsonValue], plain: frozenset[str]) -> list[str]:
     """Return the pieces that have more than small words and what examples say around values."""
-    found: list[JsonValue] = []
+    found: list[str] = []
     for piece in runs_:
         text = piece if isinstance(piece, str) else ""
         owner = text[:-2] if text.endswith(("'s", "’s")) else text
