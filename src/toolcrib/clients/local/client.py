@@ -1,9 +1,10 @@
 """`LocalClient`: an `LLMClient` that needs no key and no network, and is honest about what it can do.
 
-Rule: it does one thing, a call for the last request. Choosing is nearness; the arguments are pieces of
-the request where it reads as an example does (`reading`), and else the model's (`arguments`). What does
-not use every number and quotation of the request, says what is not in it, or has no end, is no call but
-a question back. Results are stated, never retold by the model.
+Rule: it does one thing, a call for the last request. Where Needle is installed, tool and arguments are
+weighed (`weighing`). Without it choosing is nearness; the arguments are pieces of the request where it
+reads as an example does (`reading`), and else the model's (`arguments`). What does not use every number
+and quotation of the request, says what is not in it, or has no end, is no call but a question back.
+Results are stated, never retold by the model.
 """
 
 from __future__ import annotations
@@ -491,9 +492,9 @@ class LocalClient(PlanningClient):
 
     `path` is a GGUF file, the installed default model if left out. If the last message is a user's,
     the reply has one call, asks back where that is in doubt (of a tool without `examples` it says that
-    it cannot), or says that no tool fits; a short one
-    may go on with the last call of the conversation. If it is a tool's result, the reply states the
-    results. `ToolChoice` is kept to: where it demands a call, nothing is asked.
+    it cannot), or says that no tool fits; a short one may go on with the last call of the conversation.
+    The default model is asked beside Needle, where that is installed. If it is a tool's result, the
+    reply states the results. `ToolChoice` is kept to: where it demands a call, nothing is asked.
 
     Of `settings`, `temperature` (0 if unset) and `extra` go to llama.cpp as they are, and `max_tokens`
     can only lower the limit of a call.
@@ -540,6 +541,9 @@ class LocalClient(PlanningClient):
 
     async def aclose(self) -> None:
         self._model = None
+        if self._weigher is not None:
+            self._weigher = None  # with it Needle goes, if no other client holds it
+            self._weigher = _weigher()
 
     def __repr__(self) -> str:
         return f"LocalClient({self._name!r})"
