@@ -1,16 +1,17 @@
 """How often the embedded model calls the right tool, exactly; and what it does when it does not.
 
-    python benchmarks/local_accuracy.py [--half tune|held|fresh] [--first] [--misses] [--json]
+    python benchmarks/local_accuracy.py [--half tune|held|fresh|last] [--first] [--misses] [--json]
 
-Asks the 150 questions of `local_questions.jsonl`, over the kit and nine tools that exist only here;
+Asks the 250 questions of `local_questions.jsonl`, over the kit and nine tools that exist only here;
 with `--first` the 60 of `kit_questions.jsonl`, over the six tools that the kit had at first. The rows
 of the halves `tune` and `held` were written before any of what they measure. The 50 of `fresh` were
 written later, with the tools and their examples known but not the client's code, and before the client
-was asked any of them. Arguments of null mean that the question lacks something: asking back is right.
-A question may have a conversation before it.
+was asked any of them. A hundred more came with Needle: 50 of them are in `tune`, the other 50 are
+`last`, of which 30 were counted for the prototype. Arguments of null mean that the question lacks
+something: asking back is right. A question may have a conversation before it.
 
-Rule: the rows of the halves `held` and `fresh` are counted and never shown, nor used for prompts or
-examples; `--misses` shows those of the half `tune`.
+Rule: the rows of the halves `held`, `fresh` and `last` are counted and never shown, nor used for
+prompts, weights or examples; `--misses` shows those of the half `tune`.
 
 Shares are of all questions. `exact` is a whole right answer: the right call, rightly none, rightly a
 question back. `silent` is a call that would run and is wrong in its tool or an argument; `asked` is a
@@ -39,7 +40,7 @@ from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ChatRequest, Message, Plan
 
 _HERE = Path(__file__).parent
-_HALVES = ("tune", "held", "fresh")
+_HALVES = ("tune", "held", "fresh", "last")
 
 
 class Question(NamedTuple):

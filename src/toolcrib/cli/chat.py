@@ -39,6 +39,7 @@ from toolcrib.cli.options import (
 )
 from toolcrib.cli.render import Screen, err, print_json, printable
 from toolcrib.clients import Transport, client_for
+from toolcrib.clients.local import NEEDLE, is_installed
 from toolcrib.clients.providers import PROVIDERS
 from toolcrib.errors import AuthenticationError, PickError, RequestError, SourceError, ToolcribError
 from toolcrib.pick import SCORERS, PickOptions
@@ -146,6 +147,8 @@ def who_answers(model: str) -> str:
     others = [f"{provider}:MODEL" for provider in found_keys()]
     others += [name for server in found_servers() for name in server.models]
     text = "The embedded model answers."
+    if not is_installed(NEEDLE):
+        text = "The embedded model answers, without Needle (toolcrib local install)."
     if not others:
         return text
     more = f" and {len(others) - _MOST_OFFERED} more" if len(others) > _MOST_OFFERED else ""

@@ -163,23 +163,27 @@ def _model(file: Path) -> _LoadedModel:
 
 @lru_cache(maxsize=1)
 def _loaded(file: Path) -> _LoadedModel:
-    # Its builds report on themselves over the network, unless that is turned off before the import.
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
-        np, onnxruntime, tokenizers = map(import_module, _MODULES[:3])
-    except ImportError:
-        raise MissingExtraError("rerank", _FEATURE) from None
-    try:
-        session = onnxruntime.InferenceSession(
-            str(file), _options(onnxruntime), providers=["CPUExecutionProvider"]
-        )
+        np, tokenizers = import_module("numpy"), import_module("tokenizers")
+        session = onnx_session(str(file))
         shape = session.get_outputs()[0].shape
         inputs = {node.name for node in session.get_inputs()}
+    except ImportError:
+        raise MissingExtraError("rerank", _FEATURE) from None
     except Exception as error:  # it raises bare Exceptions of its own
         raise SourceError(f"{file} cannot be read: reinstall {MODEL_PACKAGE}") from error
     if shape[-1:] != [_DIMENSIONS] or inputs != _INPUTS:
         raise SourceError(f"{file} is another model than all-MiniLM-L6-v2")
     return _LoadedModel(np, _tokenizer(tokenizers), session)
+
+
+def onnx_session(model: str | bytes) -> Any:
+    """Return a model, its file or what that has, as a session of one thread: the calling one."""
+    # Its builds report on themselves over the network, unless that is turned off before the import.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    onnxruntime = import_module("onnxruntime")
+    options = _options(onnxruntime)
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def _options(onnxruntime: Any) -> Any:

@@ -1,6 +1,6 @@
 """The embedded model: small, in process, without key or network."""
 
 from toolcrib.clients.local.client import LocalClient
-from toolcrib.clients.local.model import Step, install, is_installed, model_path
+from toolcrib.clients.local.model import NEEDLE, Step, install, is_installed, model_path
 
-__all__ = ["LocalClient", "Step", "install", "is_installed", "model_path"]
+__all__ = ["NEEDLE", "LocalClient", "Step", "install", "is_installed", "model_path"]

@@ -1,9 +1,10 @@
 """`LocalClient`: an `LLMClient` that needs no key and no network, and is honest about what it can do.
 
-Rule: it does one thing, a call for the last request. Choosing is nearness; the arguments are pieces of
-the request where it reads as an example does (`reading`), and else the model's (`arguments`). What does
-not use every number and quotation of the request, says what is not in it, or has no end, is no call but
-a question back. Results are stated, never retold by the model.
+Rule: it does one thing, a call for the last request. Where Needle is installed, tool and arguments are
+weighed (`weighing`). Without it choosing is nearness; the arguments are pieces of the request where it
+reads as an example does (`reading`), and else the model's (`arguments`). What does not use every number
+and quotation of the request, says what is not in it, or has no end, is no call but a question back.
+Results are stated, never retold by the model.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from math import fsum
 from pathlib import Path
@@ -23,6 +24,7 @@ import msgspec
 from toolcrib.clients.base import PlanningClient
 from toolcrib.clients.local.arguments import SHOTS, fill, filled
 from toolcrib.clients.local.model import (
+    NEEDLE,
     Completion,
     Model,
     check_engine,
@@ -31,6 +33,7 @@ from toolcrib.clients.local.model import (
     model_path,
     until_given_up,
 )
+from toolcrib.clients.local.needle import Needle, needle_at
 from toolcrib.clients.local.reading import (
     RequestReader,
     RequestReading,
@@ -42,8 +45,15 @@ from toolcrib.clients.local.reading import (
     without_values,
     words_around,
 )
+from toolcrib.clients.local.weighing import (
+    CERTAIN,
+    RankedTool,
+    WeighedCall,
+    Weigher,
+    can_write,
+)
 from toolcrib.errors import RequestError, SourceError
-from toolcrib.pick import Embedder, WordVectors
+from toolcrib.pick import Embedder, MiniLM, WordVectors
 from toolcrib.pick.scorer import CatalogCache, numpy
 from toolcrib.pick.words import spaced_name
 from toolcrib.tools import as_tools
@@ -156,6 +166,9 @@ _FOLLOWS = 0.25
 """A request of few words that fits no tool by itself so well may go on with the call before it, if it
 reads as that at that cost."""
 
+_MASKED_TOOLS = 6
+"""Of how many tools, the nearest by words, the request is compared without its values."""
+
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
@@ -182,14 +195,6 @@ class _Offered(NamedTuple):
     whole: _Index
     masked: _Index
     readers: list[RequestReader]
-
-
-class RankedTool(NamedTuple):
-    """A tool (None: no tool fits), its score, and how the request reads by its examples, best first."""
-
-    score: float
-    tool: ToolDefinition | None
-    readings: Sequence[RequestReading] = ()
 
 
 class ToolChooser:
@@ -234,6 +239,26 @@ class ToolChooser:
             score = _MASKED * bare + (1 - _MASKED) * near - cost
             ranked.append(RankedTool(score, tools[owner].get_definition(), readings))
         return sorted(ranked, key=lambda choice: -choice.score)
+
+    def nearness(
+        self, request: str, tools: Sequence[HasDefinition], masked: Mapping[str, str]
+    ) -> dict[str | None, tuple[float, float]]:
+        """Return how near each tool lies, and None for no tool, as a whole and without values.
+
+        `masked` has the request without the values that it has for a tool.
+        """
+        offered: _Offered = self._indexes.get(tools)
+        whole = offered.whole.nearness(self._vectors.embed([_plain(request)]), _COUNTED)
+        bare = offered.masked.nearness(self._vectors.embed([request.lower()]), 1)
+        found: dict[str | None, tuple[float, float]] = {}
+        for owner, near in whole.items():
+            name = None if owner == _NOBODY else offered.readers[owner].definition.name
+            other = bare[owner]
+            if name is not None and name in masked:
+                text = self._vectors.embed([masked[name].lower()])
+                other = max(other, offered.masked.nearness(text, 1)[owner])
+            found[name] = (near, other)
+        return found
 
     def follow(
         self, request: str, tools: Sequence[HasDefinition], name: str, before: JsonObject
@@ -467,9 +492,9 @@ class LocalClient(PlanningClient):
 
     `path` is a GGUF file, the installed default model if left out. If the last message is a user's,
     the reply has one call, asks back where that is in doubt (of a tool without `examples` it says that
-    it cannot), or says that no tool fits; a short one
-    may go on with the last call of the conversation. If it is a tool's result, the reply states the
-    results. `ToolChoice` is kept to: where it demands a call, nothing is asked.
+    it cannot), or says that no tool fits; a short one may go on with the last call of the conversation.
+    The default model is asked beside Needle, where that is installed. If it is a tool's result, the
+    reply states the results. `ToolChoice` is kept to: where it demands a call, nothing is asked.
 
     Of `settings`, `temperature` (0 if unset) and `extra` go to llama.cpp as they are, and `max_tokens`
     can only lower the limit of a call.
@@ -493,6 +518,7 @@ class LocalClient(PlanningClient):
         self._name = "local" if path is None else f"local:{self._path.stem}"
         self._model: Model | None = None
         self._chooser = ToolChooser()
+        self._weigher = _weigher() if path is None else None
 
     @property
     def model(self) -> str:
@@ -515,6 +541,9 @@ class LocalClient(PlanningClient):
 
     async def aclose(self) -> None:
         self._model = None
+        if self._weigher is not None:
+            self._weigher = None  # with it Needle goes, if no other client holds it
+            self._weigher = _weigher()
 
     def __repr__(self) -> str:
         return f"LocalClient({self._name!r})"
@@ -527,16 +556,53 @@ class LocalClient(PlanningClient):
             return _said(tell(request.messages, offer), offer)
         asked = _last_request(request.messages)
         ranked = self._ranked(request, asked, offer)
-        if not ranked or ranked[0].tool is None:
+        if not ranked:
             may_call = tools and request.tool_choice.mode != "none"
             return _said((NO_FIT if may_call else NO_TOOLS) if asked else NO_REQUEST, offer)
-        must = request.tool_choice.mode in ("required", "tool")
+        if self._weigher is not None and not _must(request) and not _follows(ranked[0]):
+            return self._weighed(self._weigher, request, ranked, offer, given_up)
         best, tool = ranked[0], ranked[0].tool
-        if not must and best.score < _VAGUE and _is_vague(best, asked):
+        if _must(request) or tool is None:
+            return self._read(request, best, offer, given_up)
+        if best.score < _VAGUE and _is_vague(best, asked):
             return _said(NO_FIT, offer)
         others = [c.tool for c in ranked[1:] if c.score > best.score - _CLOSE and c.tool]
-        if others and not must:
+        if others:
             return _said(f"Do you mean {tool.name} or {others[0].name}?", offer)
+        return self._read(request, best, offer, given_up)
+
+    def _weighed(
+        self,
+        weigher: _Weigher,
+        request: ChatRequest,
+        ranked: Sequence[RankedTool],
+        offer: Offer,
+        given_up: threading.Event,
+    ) -> Reply:
+        """Return a call whose tool and arguments are certain together, or a question back."""
+        asked = _last_request(request.messages)
+        elliptic = _is_elliptic(request, asked)
+        found, calls = weigher.weigh(asked, ranked, offer, elliptic=elliptic)
+        best, tool = found[0], found[0].tool
+        if tool is None:
+            return _said(NO_FIT, offer)
+        if best.score < CERTAIN:
+            other = f" or {found[1].tool.name}" if found[1].tool else ""
+            return _said(f"Do you mean {tool.name}{other}?", offer)
+        if not can_write(tool):
+            return self._read(request, best, offer, given_up)
+        if not calls or best.score * calls[0].chance < CERTAIN:
+            return _said(_ask(tool, calls[0].arguments if calls else {}), offer)
+        text = json.dumps(calls[0].arguments, ensure_ascii=False)
+        return _call(request, tool, Completion(text, True, 0, 0), offer)
+
+    def _read(
+        self, request: ChatRequest, best: RankedTool, offer: Offer, given_up: threading.Event
+    ) -> Reply:
+        """Return a call of a tool as its examples or the model fill it in, or a question back."""
+        asked, tool, must = _last_request(request.messages), best.tool, _must(request)
+        if tool is None:
+            return _said(NO_FIT, offer)
         bare = not best.readings and _reads(tool) and not lacking(tool, {})
         if bare and not leaves_out(asked, {}):
             return _call(request, tool, Completion("{}", True, 0, 0), offer)
@@ -568,11 +634,10 @@ class LocalClient(PlanningClient):
             return []
         ranked = self._chooser.rank(asked, offered, must=must)
         before = _last_call(request.messages)
-        if before is None or not ranked or len(tokens(asked)) > _ELLIPSIS:
+        alone = _ALONE if ranked and ranked[0].tool else 0.0
+        if before is None or not ranked or ranked[0].score >= alone:
             return ranked
-        said = tokens(asked)
-        alone = _ALONE if ranked[0].tool else 0.0
-        if ranked[0].score >= alone or not said or not (said[0].is_small or said[0].quote):
+        if not _is_elliptic(request, asked):
             return ranked
         follows = self._chooser.follow(asked, offered, before.name, _arguments(before.arguments))
         return ranked if follows is None else [follows]
@@ -596,6 +661,52 @@ class LocalClient(PlanningClient):
         )
 
 
+class _Weigher:
+    """Weighs by Needle and by MiniLM's nearness."""
+
+    def __init__(self, needle: Needle) -> None:
+        self.weigher = Weigher(needle)
+        self._chooser = ToolChooser(MiniLM())
+
+    def weigh(
+        self, asked: str, ranked: Sequence[RankedTool], offer: Offer, *, elliptic: bool
+    ) -> tuple[list[RankedTool], list[WeighedCall]]:
+        """Return the likely tools, and calls of the first of them, the likeliest first."""
+        tools = tuple(offer.tools.values())
+        found = self.weigher.tools(asked, ranked, self.nearness(asked, ranked, tools))
+        around = words_around([p for d in tools for p in patterns_of(d.get_definition())])
+        return found, self.weigher.calls(asked, found[0], around, written=not elliptic)
+
+    def nearness(
+        self, asked: str, ranked: Sequence[RankedTool], tools: Sequence[HasDefinition]
+    ) -> dict[str | None, tuple[float, float]]:
+        some = [one for one in ranked if one.tool and one.readings][:_MASKED_TOOLS]
+        masked = {one.tool.name: one.readings[0].masked for one in some if one.tool}
+        return self._chooser.nearness(asked, tools, masked)
+
+
+def _weigher() -> _Weigher | None:
+    """Return what weighs with Needle; None where it is not installed."""
+    return _Weigher(needle_at(model_path(NEEDLE))) if is_installed(NEEDLE) else None
+
+
+def _must(request: ChatRequest) -> bool:
+    """Return whether a call is demanded."""
+    return request.tool_choice.mode in ("required", "tool")
+
+
+def _follows(choice: RankedTool) -> bool:
+    """Return whether the request was read as going on with the call before it."""
+    return bool(choice.readings) and choice.score == -choice.readings[0].share
+
+
+def _is_elliptic(request: ChatRequest, asked: str) -> bool:
+    """Return whether a request may leave out what the call before it said."""
+    said = tokens(asked)
+    short = 0 < len(said) <= _ELLIPSIS and (said[0].is_small or said[0].quote > 0)
+    return short and _last_call(request.messages) is not None
+
+
 def _reads(tool: ToolDefinition) -> bool:
     """Return whether all of a tool's examples can be read by: then the model has nothing to add."""
     return bool(tool.examples) and len(patterns_of(tool)) == len(tool.examples)
@@ -603,7 +714,7 @@ def _reads(tool: ToolDefinition) -> bool:
 
 def _is_vague(choice: RankedTool, asked: str) -> bool:
     """Return whether nothing that was read is a number, a quotation, a path or a name."""
-    if not choice.readings or choice.score == -choice.readings[0].share:
+    if not choice.readings or _follows(choice):
         return False
     if any(token.quote for token in tokens(asked)):
         return False

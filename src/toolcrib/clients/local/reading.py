@@ -240,14 +240,19 @@ def leaves_out(request: str, arguments: JsonObject) -> bool:
     return missed or any(t.quote and t.text not in words for t in said)
 
 
+_OWNER = r"['’]s(?= |$)"
+
+
 def invents(definition: ToolDefinition, request: str, arguments: JsonObject) -> bool:
     """Return whether an argument says what its request does not.
 
     A default, a truth value and a member of an enum may be chosen; any other value has to stand in
-    the request, or to use numbers of it, each once, and else only words that an example's value has.
+    the request ("Anna" of "Anna's"), or to use numbers of it, each once, and else only words that an
+    example's value has.
     """
     said = tokens(request)
-    text = f" {' '.join(t.text for t in said)} "
+    text = " ".join(t.text for t in said)
+    text = f" {text} {re.sub(_OWNER, '', text)} "
     given = [number_of(t.text) for t in said if t.kind == "number"]
     for name, value in arguments.items():
         schema = _property(definition, name)
