@@ -90,15 +90,21 @@ class Talking(Child):
 
 
 def run(
-    *arguments: str, cwd: Path | None = None, env: Mapping[str, str] = ENVIRONMENT
+    *arguments: str,
+    cwd: Path | None = None,
+    env: Mapping[str, str] = ENVIRONMENT,
+    mixed: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end: `("-c", code)`, `("-m", module, …)` or `(script, …)`."""
+    """Run a program to its end: `("-c", code)`, `("-m", module, …)` or `(script, …)`.
+
+    `mixed` as a terminal has it: what it complains of is among what it prints.
+    """
     with (
         tempfile.TemporaryFile() as out,
         tempfile.TemporaryFile() as err,
         Path(os.devnull).open() as none,
     ):
-        streams = [none.fileno(), out.fileno(), err.fileno()]
+        streams = [none.fileno(), out.fileno(), (out if mixed else err).fileno()]
         code = Child(arguments, cwd or Path.cwd(), env, streams).wait()
         printed, complained = (_whole(stream) for stream in (out, err))
     return subprocess.CompletedProcess(list(arguments), code, printed, complained)
@@ -158,7 +164,9 @@ def _become(
         os.dup2(stream, number)
         os.close(stream)
     sys.stdin, sys.stdout, sys.stderr = (
-        io.TextIOWrapper(os.fdopen(number, mode, closefd=False), encoding="utf-8")
+        io.TextIOWrapper(
+            os.fdopen(number, mode, closefd=False), encoding="utf-8", line_buffering=number == 2
+        )
         for number, mode in enumerate(("rb", "wb", "wb"))
     )
     os.chdir(cwd)
