@@ -57,7 +57,9 @@ class Program:
         size, streams, _, _ = socket.recv_fds(relay, 4, 3)
         asked = relay.makefile("rb").read(int.from_bytes(size, "big"))
         arguments, cwd, env = json.loads(asked)
-        self.process = FORKS.Process(target=become, args=(arguments, cwd, env, streams))
+        self.process = FORKS.Process(
+            target=become, args=(arguments, cwd, env, streams), daemon=True
+        )
         self.process.start()
         for stream in streams:
             os.close(stream)
