@@ -8,23 +8,19 @@ it begins at once. What is about the start of Python (hash seeds, what an import
 from __future__ import annotations
 
 import functools
-import gc
-import io
 import multiprocessing
 import os
-import runpy
 import shutil
 import subprocess
 import sys
 import tempfile
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from multiprocessing.reduction import DupFd
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Self
 
+from becoming import become
 from conftest import ROOT
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])}
@@ -33,7 +29,7 @@ IMPORTED = [
     *("pytest", "hypothesis", "sqlalchemy.dialects.sqlite", "psycopg", "numpy", "aiohttp"),
     *("rich.console", "rich.table", "typer.core"),
     *("toolcrib.audit", "toolcrib.approvals", "toolcrib.clients", "toolcrib.kit", "toolcrib.pick"),
-    *("toolcrib.testing", "children"),
+    *("toolcrib.bridges.mcp", "toolcrib.testing", "children"),
 ]  # not `toolcrib.cli`, which asks the environment how wide the terminal is
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(IMPORTED)
@@ -46,7 +42,7 @@ class Child:
         self, arguments: Sequence[str], cwd: Path, env: Mapping[str, str], streams: Sequence[int]
     ) -> None:
         given = (arguments, str(cwd), dict(env), [_Descriptor(stream) for stream in streams])
-        self.process = FORKS.Process(target=_become, args=given, daemon=True)
+        self.process = FORKS.Process(target=become, args=given, daemon=True)
         self.process.start()
 
     def kill(self) -> None:
@@ -90,15 +86,21 @@ class Talking(Child):
 
 
 def run(
-    *arguments: str, cwd: Path | None = None, env: Mapping[str, str] = ENVIRONMENT
+    *arguments: str,
+    cwd: Path | None = None,
+    env: Mapping[str, str] = ENVIRONMENT,
+    mixed: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end: `("-c", code)`, `("-m", module, …)` or `(script, …)`."""
+    """Run a program to its end: `("-c", code)`, `("-m", module, …)` or `(script, …)`.
+
+    `mixed` as a terminal has it: what it complains of is among what it prints.
+    """
     with (
         tempfile.TemporaryFile() as out,
         tempfile.TemporaryFile() as err,
         Path(os.devnull).open() as none,
     ):
-        streams = [none.fileno(), out.fileno(), err.fileno()]
+        streams = [none.fileno(), out.fileno(), (out if mixed else err).fileno()]
         code = Child(arguments, cwd or Path.cwd(), env, streams).wait()
         printed, complained = (_whole(stream) for stream in (out, err))
     return subprocess.CompletedProcess(list(arguments), code, printed, complained)
@@ -147,35 +149,3 @@ class _Descriptor:
 def _taken(given: Any) -> int:
     number: int = given.detach()
     return number
-
-
-def _become(
-    arguments: Sequence[str], cwd: str, env: Mapping[str, str], streams: Sequence[int]
-) -> None:
-    """Be what `python ARGUMENTS` would be, in the fork."""
-    gc.freeze()  # what was imported before is no garbage, and is not looked at again
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
-        os.close(stream)
-    sys.stdin, sys.stdout, sys.stderr = (
-        io.TextIOWrapper(os.fdopen(number, mode, closefd=False), encoding="utf-8")
-        for number, mode in enumerate(("rb", "wb", "wb"))
-    )
-    os.chdir(cwd)
-    os.environ.clear()
-    os.environ.update(env)
-    if env.get("PYTHONWARNINGS") == "error":
-        warnings.simplefilter("error")
-    kind, *rest = arguments
-    where = {"-c": "", "-m": cwd}.get(kind, str(Path(kind).parent))
-    sys.path[:0] = [where, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
-    if kind == "-c":
-        sys.argv = ["-c", *rest[1:]]
-        main = sys.modules["__main__"] = ModuleType("__main__")
-        exec(compile(rest[0], "<string>", "exec"), vars(main))  # noqa: S102  that is what it is for
-    elif kind == "-m":
-        sys.argv = list(rest)
-        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = list(arguments)
-        runpy.run_path(kind, run_name="__main__")

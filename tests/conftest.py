@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from late import import_slow_ones_late
 from postgres import databases, postgres
 from rows import count_of
 from samples import WHOLE, use_profile
@@ -39,6 +40,7 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     use_profile()
+    import_slow_ones_late()
     if not WHOLE and "TMPDIR" not in os.environ and is_roomy(MEMORY):
         os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 

@@ -7,8 +7,13 @@ sample Hypothesis draws the same examples in each run, and new ones each time wh
 from __future__ import annotations
 
 import os
+import random
+from collections.abc import Iterable
+from typing import TypeVar
 
 from hypothesis import settings
+
+Case = TypeVar("Case")
 
 WHOLE = os.environ.get("TOOLCRIB_FUZZ") == "all"
 PART = 6
@@ -17,6 +22,13 @@ PART = 6
 def sample(whole: int, *, part: int = PART) -> int:
     """Return how many of `whole` cases run now: all, or one of `part` of them, rounded up."""
     return whole if WHOLE else -(-whole // part)
+
+
+def sampled(table: Iterable[Case], *, part: int = PART) -> list[Case]:
+    """Return as many cases of a table, the same ones in each run."""
+    cases = list(table)
+    chosen = random.Random(0).sample(range(len(cases)), sample(len(cases), part=part))  # noqa: S311
+    return [cases[at] for at in sorted(chosen)]
 
 
 def use_profile() -> None:

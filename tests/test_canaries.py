@@ -40,6 +40,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from rows import each_row
 
 from toolcrib import (
     Agent,
@@ -168,7 +169,7 @@ def test_the_table_is_whole() -> None:
     assert [row for row, place, _ in CELLS if place == "delta"] == list(PLANTS)
 
 
-@pytest.mark.parametrize("row", PLANTS)
+@each_row("row", PLANTS)
 def test_a_canary_shows_only_where_it_may(
     row: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,7 +193,7 @@ def test_asyncio_logs_no_canary_when_it_debugs(row: str, tmp_path: Path) -> None
     assert CANARY not in logged
 
 
-@pytest.mark.parametrize("row", PLANTS)
+@each_row("row", PLANTS)
 def test_a_sink_that_fails_brings_no_canary_along(row: str, tmp_path: Path) -> None:
     """What it raises leaves the run, with nothing hanging on it that was raised before."""
     plant = PLANTS[row]

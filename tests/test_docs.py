@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import importlib
 import inspect
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 import typing
 from pathlib import Path
 
 from children import run
+from relayed import relayed
 from rows import each_row
 
 import toolcrib
@@ -44,8 +49,21 @@ TESTABLE = [
 ]
 
 
+@functools.cache
+def servers() -> str:
+    """A folder with the server of MCP that pages start, which would import for longer than it runs."""
+    folder = Path(tempfile.mkdtemp(prefix="toolcrib-servers-"))
+    atexit.register(shutil.rmtree, folder)
+    server = folder / "mcp-server-time"
+    start = shlex.join(relayed("-m", "mcp_server_time"))
+    server.write_text(f'#!/bin/sh\nexec {start} "$@"\n', encoding="utf-8")
+    server.chmod(0o755)
+    return str(folder)
+
+
 def program(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    here = str(Path(sys.executable).parent)
+    programs = os.pathsep.join([servers(), here, os.environ.get("PATH", "")])
     source = {"PYTHONPATH": str(ROOT / "src"), "PATH": programs}
     shown = {"COLUMNS": "100", "PYTHONWARNINGS": "error"}
     return run(*arguments, cwd=cwd, env=os.environ | source | shown)

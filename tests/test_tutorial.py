@@ -17,6 +17,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from children import run
 from test_docs import ROOT, TUTORIAL, is_as_shown
 
 from toolcrib.testing import call, openai_server
@@ -63,12 +64,17 @@ class Reader:
     async def types(self, command: str) -> str:
         known = re.sub(r"\b(apr|run)_\w+…", lambda found: self.seen[found[1]], command)
         name, *arguments = shlex.split(self.adapted(known))
-        program = [sys.executable, *(["-m", name] if name != "python" else []), *arguments]
-        if name == "curl":
-            program = [name, *arguments]
-        done = await asyncio.to_thread(
-            subprocess.run,
-            program,
+        printed = await asyncio.to_thread(self.printed_by, name, arguments)
+        self.seen |= {found[1]: found[0] for found in ID.finditer(printed)}
+        return printed.replace("\t", "  ")  # a terminal shows a table there
+
+    def printed_by(self, name: str, arguments: list[str]) -> str:
+        if name in ("python", "toolcrib"):
+            program = [*(["-m", name] if name != "python" else []), *arguments]
+            return run(*program, cwd=self.folder, env=self.env, mixed=True).stdout
+        command = [name] if name == "curl" else [sys.executable, "-m", name]
+        return subprocess.run(
+            [*command, *arguments],
             cwd=self.folder,
             env=self.env,
             stdout=subprocess.PIPE,
@@ -76,9 +82,7 @@ class Reader:
             text=True,
             check=False,
             timeout=60,
-        )
-        self.seen |= {found[1]: found[0] for found in ID.finditer(done.stdout)}
-        return done.stdout.replace("\t", "  ")  # a terminal shows a table there
+        ).stdout
 
 
 @contextlib.asynccontextmanager

@@ -274,7 +274,7 @@ def nobody_asked(state: dict[str, Any]) -> None:
     state["pending"] = []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "field"),
     [
         (pending("arguments", {"order": 9, "reason": "none"}), "pending[0].arguments"),

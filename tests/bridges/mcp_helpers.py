@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
+from relayed import relayed
 
 from toolcrib import Approve, Caller, Completed, Failed, ToolCall, ToolRunner
 from toolcrib.bridges.mcp import StdioServer
@@ -29,6 +30,12 @@ _started = iter(range(1_000_000))
 
 
 def odd(log: Path, *options: str) -> StdioServer:
+    program, *arguments = relayed(str(ODD), str(log), *options)
+    return StdioServer(program, tuple(arguments))
+
+
+def odd_itself(log: Path, *options: str) -> StdioServer:
+    """The same as the very process that is started."""
     return StdioServer(sys.executable, (str(ODD), str(log), *options))
 
 

@@ -523,8 +523,8 @@ def taking_itself(made: Signed) -> tuple[BaseTool, list[Any]]:
     return made, made.taken
 
 
-@pytest.mark.parametrize("own", [True, False])
-@pytest.mark.parametrize(
+@each_row("own", [True, False])
+@each_row(
     ("given", "sent", "defaults"),
     [
         (taking_defaults, {"cents": 5}, ("/to", "/limit")),

@@ -13,6 +13,7 @@ import pytest
 from bridges.langchain_helpers import ASKED, agent, asks, reply, thread, told, tool_node
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, Interrupt
+from rows import each_row
 
 from toolcrib import ALL, Approve, Refuse, ToolRunner, tool
 from toolcrib.approvals import ApprovalStore, answer_later
@@ -146,11 +147,9 @@ async def test_who_goes_back_in_time_is_asked_anew(
 
 
 @BUILDS
-@pytest.mark.parametrize(
-    "ids", [("", ""), ("", "b"), ("a", ""), ("a", "a"), (None, None), ("a", "b")]
-)
-@pytest.mark.parametrize("cents", [(1, 2), (1, 1)])
-@pytest.mark.parametrize("anew", [True, False])
+@each_row("ids", [("", ""), ("", "b"), ("a", ""), ("a", "a"), (None, None), ("a", "b")])
+@each_row("cents", [(1, 2), (1, 1)])
+@each_row("anew", [True, False])
 async def test_calls_without_an_id_of_their_own_are_made_once(
     build: Any, ids: Any, cents: Any, tmp_path: Path, *, anew: bool
 ) -> None:
@@ -231,7 +230,7 @@ async def test_an_answer_that_is_given_in_another_thread_is_none(build: Any) -> 
 
 
 @BUILDS
-@pytest.mark.parametrize(
+@each_row(
     "said",
     [
         True,
@@ -246,7 +245,7 @@ async def test_an_answer_that_is_given_in_another_thread_is_none(build: Any) -> 
         Refuse("no", "ada"),
     ],
 )
-@pytest.mark.parametrize("to_the_interrupt", [True, False])
+@each_row("to_the_interrupt", [True, False])
 async def test_what_is_no_answer_lets_nothing_run(
     said: Any, build: Any, caplog: pytest.LogCaptureFixture, *, to_the_interrupt: bool
 ) -> None:

@@ -27,6 +27,7 @@ from bridges.mcp_helpers import (
     is_alive,
     made,
     odd,
+    odd_itself,
     raw,
     until,
     value,
@@ -627,7 +628,7 @@ async def test_trust_in_a_changed_tool_has_lapsed(
 async def test_a_server_that_is_another_one_after_it_died(tmp_path: Path) -> None:
     """What it has become is found when it is started again, and not called."""
     log, script = tmp_path / "log", tmp_path / "server"
-    start = f"exec {sys.executable} {odd(log).args[0]} {log}"
+    start = f"exec {sys.executable} {odd_itself(log).args[0]} {log}"
     script.write_text(f'#!/bin/sh\n{start} "$@"\n', encoding="utf-8")
     script.chmod(0o755)
     servers = mcp_catalog(StdioServer(str(script)))
@@ -673,7 +674,7 @@ async def test_a_server_that_does_not_answer_is_not_waited_for_for_ever() -> Non
 
 async def test_leaving_ends_what_was_started(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    async with mcp_catalog(odd(log)) as catalog:
+    async with mcp_catalog(odd_itself(log)) as catalog:
         runner = runner_of(catalog)
         hanging = asyncio.create_task(failure(runner, "hang"))
         await until(log, "hang")
@@ -686,7 +687,7 @@ async def test_leaving_ends_what_was_started(tmp_path: Path) -> None:
 async def test_one_server_that_cannot_be_reached_ends_the_others(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with pytest.raises(SourceError, match="there is no program"):
-        async with mcp_catalog(odd(log), "no-such-program-here"):
+        async with mcp_catalog(odd_itself(log), "no-such-program-here"):
             pass
     pids = [int(line.split()[1]) for line in asked(log) if line.startswith("start ")]
     assert not any(map(is_alive, pids))
@@ -765,7 +766,8 @@ async def test_what_appears_and_what_goes_is_told(tmp_path: Path) -> None:
 
 async def test_servers_of_a_file_have_prefixes(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
-    entry = {"command": sys.executable, "args": list(odd(tmp_path / "log").args)}
+    server = odd(tmp_path / "log")
+    entry = {"command": server.command, "args": list(server.args)}
     entries = {"one": entry, "other one": entry, "off": {**entry, "disabled": True}}
     file.write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
     async with mcp_catalog(file, only=["one_echo", "other_one_echo"]) as catalog:

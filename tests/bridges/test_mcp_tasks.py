@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import Any
 
 import mcp_types as types
 import pytest
 from bridges.mcp_helpers import approves, asked, failure, of_npm, until, value
+from relayed import relayed
 from rows import each_row
 
 from toolcrib import ErrorCode, ToolRunner
@@ -26,7 +26,8 @@ async def tells_its_name(context: Any, params: Any) -> types.ElicitResult:
 
 
 def tasks(log: Path, **client: Any) -> McpCatalog:
-    return mcp_catalog(StdioServer(sys.executable, (str(SERVER), str(log))), client=client)
+    program, *arguments = relayed(str(SERVER), str(log))
+    return mcp_catalog(StdioServer(program, tuple(arguments)), client=client)
 
 
 @each_row(

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import uvicorn
+from children import Talking
 from waiting import until
 
 from toolcrib import ALL, CallContext, tool
@@ -243,11 +241,12 @@ async def killed_thread(url: str, folder: Path, asks: str = "no") -> str:
     """
     ledger = folder / "ledger"
     arguments = ("-c", SERVER, url, str(ledger), asks)
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, *arguments, stdout=asyncio.subprocess.PIPE
-    )
-    assert child.stdout is not None
-    port = int(await child.stdout.readline())
+    with Talking(*arguments) as child:
+        port = int(await asyncio.to_thread(child.stdout.readline))
+        return await _killed_thread(child, port, ledger, asks)
+
+
+async def _killed_thread(child: Talking, port: int, ledger: Path, asks: str) -> str:
     async with aiohttp.ClientSession() as session:
         page = Page(f"http://127.0.0.1:{port}", session)
         await page.open()
@@ -258,7 +257,7 @@ async def killed_thread(url: str, folder: Path, asks: str = "no") -> str:
             await page.post(f"/{page.thread}/approvals/{asked}", {"decision": "approve"})
         await page.until(lambda state: "'completed'" in repr(state["turns"]))
         await until(lambda: ledger.exists() and ledger.stat().st_size > 0, 20)
-        os.kill(child.pid, signal.SIGKILL)
-        await child.wait()
+        child.kill()
+        child.wait()
         await page.close()
         return page.thread

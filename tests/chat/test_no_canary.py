@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
-import pytest
 from canaries import CANARY, PLANTS, Plant, released
 from chat.chat_helpers import page_of
+from rows import each_row
 from starlette.applications import Starlette
 from starlette.routing import Route
 from test_canaries import CELLS, DOWN
@@ -78,7 +78,7 @@ async def posted(routes: list[Route], path: str, body: Any) -> str:
         return (await http.post(path, json=body)).text
 
 
-@pytest.mark.parametrize("row", [row for row in PLANTS if "__del__" not in row])
+@each_row("row", [row for row in PLANTS if "__del__" not in row])
 async def test_what_no_event_shows_no_front_shows(row: str) -> None:
     for front in (chat, ag_ui, completions):
         async with asyncio.timeout(20), planted(PLANTS[row]) as agent:

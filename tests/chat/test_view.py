@@ -69,7 +69,7 @@ def random_event(chance: random.Random) -> Event:
     return chance.choice(made)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@each_row("seed", range(50))
 def test_operations_make_of_any_snapshot_the_next_one(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311  a seeded test
     view = TurnView(new_turn("t", "asked", at=0.0), nothing)

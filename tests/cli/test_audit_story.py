@@ -18,6 +18,7 @@ from cli.audit_records import (
     record,
     told,
 )
+from rows import each_row
 
 from toolcrib.audit import AuditEntry
 from toolcrib.cli.audit import stories
@@ -137,7 +138,7 @@ WHY: list[tuple[Sequence[ToolInvocationRecord], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("records", "why"), WHY, ids=[w[1][:60] for w in WHY])
+@each_row(("records", "why"), WHY, ids=[w[1][:60] for w in WHY])
 def test_why_did_this_run(records: Sequence[ToolInvocationRecord], why: str) -> None:
     (story,) = stories(AuditEntry(n, NOON, one, "", "") for n, one in enumerate(records, 1))
     assert story.why() == why
@@ -158,7 +159,7 @@ def test_a_yes_for_the_whole_run_is_told_as_one(note: str, told: str) -> None:
     assert not any(note in line for line in lines)
 
 
-@pytest.mark.parametrize("code", ErrorCode)
+@each_row("code", ErrorCode)
 def test_there_is_a_story_for_every_code(code: ErrorCode) -> None:
     for decision in (None, ALLOWED, ASKED, Deny("no", "p")):
         for first in ([], [begun(decision=decision)]):

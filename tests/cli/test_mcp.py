@@ -13,7 +13,7 @@ from threading import Event, Thread, main_thread
 from time import monotonic
 
 import pytest
-from bridges.mcp_helpers import asked, is_alive, odd, raw
+from bridges.mcp_helpers import asked, is_alive, odd_itself, raw
 from rows import each_row
 
 from toolcrib.cli.app import run
@@ -78,7 +78,7 @@ def test_the_embedded_model_chats_with_a_servers_tools(
 @pytest.mark.exhaustive
 def test_a_server_ends_with_its_command(toolcrib: Toolcrib, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    tools = f"mcp:{odd(log).name}"
+    tools = f"mcp:{odd_itself(log).name}"
     code, out, err = toolcrib("call", "refuse", "--tools", tools, "--yes")
     assert (code, out) == (1, "")
     assert "no such order" in err  # who calls is told what the model would be

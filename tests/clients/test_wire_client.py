@@ -14,9 +14,9 @@ from typing import Any
 
 import httpx2
 import msgspec
+import openai
 import pytest
 from clients.exchanges import HI, both, reply_of
-from openai import AsyncOpenAI
 from rows import each_row
 
 from toolcrib.clients import (
@@ -546,7 +546,7 @@ async def test_a_packed_body_that_was_cut_is_seen_behind_an_sdk_too() -> None:
     for sent, why in ((packed(body), ""), (packed(body)[:-1], cut), (b"none", none)):
         async with (
             closing(HEAD % (b"gzip", len(sent)), sent) as url,
-            AsyncOpenAI(api_key="k", base_url=url) as sdk,
+            openai.AsyncOpenAI(api_key="k", base_url=url) as sdk,
             OpenAIClient("m", sdk=sdk, retries=None) as client,
         ):
             if not why:
@@ -580,7 +580,7 @@ async def test_each_of_several_codings_has_an_end(
     async with contextlib.AsyncExitStack() as stack:
         url = await stack.enter_async_context(closing(HEAD % (coding, len(sent)), sent))
         if sdk:
-            given = await stack.enter_async_context(AsyncOpenAI(api_key="k", base_url=url))
+            given = await stack.enter_async_context(openai.AsyncOpenAI(api_key="k", base_url=url))
             client = OpenAIClient("m", sdk=given, retries=None)
         else:
             client = OpenAIClient("m", base_url=url, retries=None)
@@ -613,7 +613,7 @@ async def test_only_codings_whose_end_is_looked_for_are_asked_for_and_unpacked(
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
     async with (
         server,
-        AsyncOpenAI(api_key="k", base_url=url) as sdk,
+        openai.AsyncOpenAI(api_key="k", base_url=url) as sdk,
         OpenAIClient("m", sdk=sdk, retries=None) as client,
     ):
         with pytest.raises(ClientError):

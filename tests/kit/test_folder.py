@@ -58,8 +58,8 @@ def jail(root: Path) -> JailedFolder:
     return JailedFolder(root)
 
 
-@pytest.mark.parametrize("ask", ASKS)
-@pytest.mark.parametrize(
+@each_row("ask", ASKS)
+@each_row(
     "path",
     [
         "..",
@@ -98,8 +98,8 @@ def test_an_absolute_path_outside_is_refused(jail: JailedFolder, root: Path) -> 
         jail.read_text(str(root.parent / "outside" / "secret.txt"))
 
 
-@pytest.mark.parametrize("ask", ASKS)
-@pytest.mark.parametrize(
+@each_row("ask", ASKS)
+@each_row(
     "path",
     [
         "nothing",

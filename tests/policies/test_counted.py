@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from policies.policy_helpers import call_of, context_of
+from rows import each_row
 from waiting import until
 
 from toolcrib import (
@@ -166,10 +167,8 @@ NOT_BEGUN: list[tuple[Callable[[Crib], Awaitable[None]], int]] = [
 ]
 
 
-@pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.parametrize(
-    ("how", "ran"), NOT_BEGUN, ids=lambda given: getattr(given, "__name__", "")
-)
+@each_row("limit", LIMITS)
+@each_row(("how", "ran"), NOT_BEGUN, ids=lambda given: getattr(given, "__name__", ""))
 async def test_what_never_began_costs_nothing(
     how: Callable[[Crib], Awaitable[None]], ran: int, limit: str
 ) -> None:

@@ -54,7 +54,7 @@ def _id(library: str, function: Any) -> str:
     return f"{library}.{function.__name__}"
 
 
-every_case = pytest.mark.parametrize(
+every_case = each_row(
     "case",
     [
         pytest.param(case, id=_id(n, case.function))
@@ -62,7 +62,7 @@ every_case = pytest.mark.parametrize(
         for case in cases
     ],
 )
-every_refusal = pytest.mark.parametrize(
+every_refusal = each_row(
     "refusal",
     [pytest.param(r, id=_id(n, r.function)) for n, found in REFUSED.items() for r in found],
 )

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from real import there_and_back, told
+from rows import each_row
 
 from toolcrib import Catalog, get_definition
 from toolcrib.lint import check_tools
@@ -29,9 +30,9 @@ SIZES = {
 FORM_NAMES = ("openai-chat", "openai-responses", "anthropic", "ollama", "gemini")
 STRICT_FORMS = ("openai-chat", "openai-responses", "anthropic")
 
-every_server = pytest.mark.parametrize("server", SIZES)
-every_form = pytest.mark.parametrize("form", FORM_NAMES)
-strict_or_not = pytest.mark.parametrize("strict", [False, True], ids=["plain", "strict"])
+every_server = each_row("server", SIZES)
+every_form = each_row("form", FORM_NAMES)
+strict_or_not = each_row("strict", [False, True], ids=["plain", "strict"])
 
 
 def saved(server: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
-from samples import sample
+from samples import sample, sampled
 from wire.text_calls_cases import CASES, CUT, PARIS, TEXTS, Case, hermes
 from wire.text_calls_helpers import OFFER, calls_in, chat_body, offer_of, read
 
@@ -84,7 +84,7 @@ def test_the_beginning_of_a_text_runs_nothing_that_the_whole_does_not(
     syntax: str, text: str
 ) -> None:
     whole = [(call.name, call.arguments) for call in read(syntax, text).tool_calls]
-    for end in range(len(text)):
+    for end in sampled(range(len(text))):
         reply = read(syntax, text[:end])
         run = [(call.name, call.arguments) for call in reply.tool_calls if call.complete]
         assert run == whole[: len(run)], text[:end]
@@ -229,14 +229,14 @@ THOUGHTS = [
 ]
 
 
-@each_row(("begins", "ends"), THOUGHTS)
-@each_row(("syntax", "text"), NATIVE)
-def test_what_a_model_thinks_is_no_call(syntax: str, text: str, begins: str, ends: str) -> None:
+@each_row(("thought", "native"), sampled(product(THOUGHTS, NATIVE)))
+def test_what_a_model_thinks_is_no_call(thought: tuple[str, str], native: tuple[str, str]) -> None:
+    (begins, ends), (syntax, text) = thought, native
     for said in (f"{begins}I could {text}{ends}No.", f"I could {text}{ends}No.", f"{begins}{text}"):
         assert (read(syntax, said).tool_calls, read(syntax, said).text) == ((), said)
-    thought = f"{begins}I could.{ends}"
-    reply = read(syntax, f"{thought}\n{text}")
-    assert reply.text == thought
+    thinks = f"{begins}I could.{ends}"
+    reply = read(syntax, f"{thinks}\n{text}")
+    assert reply.text == thinks
     asked = [
         [(c.name, c.arguments) for c in each.tool_calls] for each in (reply, read(syntax, text))
     ]
@@ -253,9 +253,9 @@ def shown_as(shown: str, text: str) -> str:
     return form.format(text.replace("\n", " ") if " line " in shown else text)
 
 
-@each_row("shown", SHOWN)
-@each_row(("syntax", "text"), NATIVE)
-def test_a_call_that_is_shown_is_text(syntax: str, text: str, shown: str) -> None:
+@each_row(("shown", "native"), sampled(product(SHOWN, NATIVE)))
+def test_a_call_that_is_shown_is_text(shown: str, native: tuple[str, str]) -> None:
+    syntax, text = native
     said = shown_as(shown, text)
     for whole in (said, f"First.\n\n{said}", f"{said}\n\nSo."):
         assert read(syntax, whole) == decode(OPENAI_CHAT, chat_body(whole), offer=OFFER)
@@ -324,9 +324,9 @@ MEANT = {
 }
 
 
-@each_row("meant", MEANT)
-@each_row(("syntax", "text"), NATIVE)
-def test_a_call_beside_a_comment_is_made(syntax: str, text: str, meant: str) -> None:
+@each_row(("meant", "native"), sampled(product(MEANT, NATIVE)))
+def test_a_call_beside_a_comment_is_made(meant: str, native: tuple[str, str]) -> None:
+    syntax, text = native
     assert calls_in(read(syntax, MEANT[meant].format(text))) == calls_in(read(syntax, text))
 
 
