@@ -23,7 +23,7 @@ from rows import each_row
 
 from toolcrib import ErrorCode, ToolRunner
 from toolcrib.bridges.mcp import HttpServer, mcp_catalog, transport
-from toolcrib.bridges.mcp.faults import Fault, fault_of
+from toolcrib.bridges.mcp.faults import RequestFault, fault_of
 from toolcrib.bridges.mcp.transport import BoundedLines, UnanswerableError
 from toolcrib.errors import SourceError
 
@@ -43,7 +43,7 @@ def fed(lines: BoundedLines, data: bytes, cuts: list[int]) -> list[Any]:
     return found
 
 
-def fault_in(found: Any) -> Fault | None:
+def fault_in(found: Any) -> RequestFault | None:
     assert isinstance(found.message, types.JSONRPCError)
     return fault_of(MCPError.from_jsonrpc_error(found.message))
 
@@ -63,7 +63,7 @@ def test_no_error_that_a_server_writes_is_a_fault_of_ours(code: int, text: str, 
     said = {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": text, "data": data}}
     line = json.dumps(said)
     ends = (code, text) == (-32_000, "Connection closed")
-    expected = Fault.ENDING if ends else None
+    expected = RequestFault.ENDING if ends else None
     (found,) = BoundedLines().feed(line.encode() + b"\n")
     assert fault_in(found) is expected
     by_event = types.jsonrpc_message_adapter.validate_json(transport._heard(line))
@@ -105,14 +105,14 @@ def test_of_a_message_that_is_too_long_its_call_is_told(
     if len(line) <= LONGEST:
         assert first.message.id == number
         return
-    assert (first.message.id, fault_in(first)) == (number, Fault.TOO_LARGE)
+    assert (first.message.id, fault_in(first)) == (number, RequestFault.TOO_LARGE)
 
 
 @each_row("number", [0, 7, 10**12])
 def test_of_a_message_that_cannot_be_read_its_call_is_told(number: int) -> None:
     found: Any
     (found,) = BoundedLines(LONGEST).feed(DEEP.replace(b"ID", str(number).encode()) + b"\n")
-    assert (found.message.id, fault_in(found)) == (number, Fault.UNREADABLE)
+    assert (found.message.id, fault_in(found)) == (number, RequestFault.UNREADABLE)
 
 
 @each_row(

@@ -26,7 +26,7 @@ from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import FileUrl, ValidationError
 
-from toolcrib.bridges.mcp.faults import Fault, fault_of, mark_of
+from toolcrib.bridges.mcp.faults import RequestFault, fault_of, mark_of
 from toolcrib.bridges.mcp.results import UNUSABLE, reported_error, value_of
 from toolcrib.bridges.mcp.servers import Server, StdioServer
 from toolcrib.bridges.mcp.tasks import LOST, Tasks, call_as_task
@@ -48,7 +48,7 @@ _LONGEST = 300  # characters of what a server said of itself, in an error
 _LONGEST_MESSAGE = 500  # characters of a message of progress
 _READ = {"name", "description", "input_schema", "output_schema", "annotations", "execution"}
 _SDK_SESSION = inspect.getfile(ClientRequestContext)
-_ENDED = (Fault.BROKEN, Fault.ENDING, Fault.SESSION_GONE, Fault.REFUSED)
+_ENDED = (RequestFault.BROKEN, RequestFault.ENDING, RequestFault.SESSION_GONE, RequestFault.REFUSED)
 _TO_END = 2.0  # seconds that a call waits for a server to end that says so, before it is used again
 _TO_ANSWER = 5.0  # seconds in which a server that knows a session answers a ping
 CHANGED = (
@@ -242,18 +242,18 @@ class Connection:
     def _told(self, error: MCPError, session: _Session) -> ToolError:
         """Return what is told of an error that is not the tool's own."""
         match fault_of(error):
-            case Fault.NOT_SENT | Fault.SESSION_GONE:
+            case RequestFault.NOT_SENT | RequestFault.SESSION_GONE:
                 return ToolError(NOT_REACHED, retryable=True)
-            case Fault.ENDING:
+            case RequestFault.ENDING:
                 session.ending = isinstance(self._server, StdioServer)
                 return OutcomeUnknown(LOST)
-            case Fault.BROKEN:
+            case RequestFault.BROKEN:
                 return OutcomeUnknown(LOST)
-            case Fault.UNREADABLE:
+            case RequestFault.UNREADABLE:
                 return ToolError(UNUSABLE)
-            case Fault.TOO_LARGE:
+            case RequestFault.TOO_LARGE:
                 return ToolError(f"The tool ran, but {error.message}.", retryable=False)
-            case Fault.REFUSED | None:
+            case RequestFault.REFUSED | None:
                 return reported_error(self.shown(error.message))
             case fault:
                 assert_never(fault)
@@ -444,7 +444,7 @@ class Connection:
                 return str(raised).removeprefix(f"{self.name}: ")
             case TimeoutError():
                 why = f"it did not answer within {self._options.seconds:g} seconds"
-            case MCPError() if fault_of(raised) is Fault.BROKEN and mark_of(raised) is None:
+            case MCPError() if fault_of(raised) is RequestFault.BROKEN and mark_of(raised) is None:
                 why = "it ended before it answered"
             case MCPError():
                 why = raised.message
@@ -458,16 +458,16 @@ class Connection:
         return text[:_LONGEST].replace("\n", " ")
 
 
-async def _is_gone(fault: Fault | None, client: Client) -> bool:
+async def _is_gone(fault: RequestFault | None, client: Client) -> bool:
     """Return whether a server did nothing for a call because it has forgotten the session: it says so,
     or it does not even take a ping."""
-    if fault is not Fault.REFUSED:
-        return fault is Fault.SESSION_GONE
+    if fault is not RequestFault.REFUSED:
+        return fault is RequestFault.SESSION_GONE
     try:
         async with asyncio.timeout(_TO_ANSWER):
             await client.session.send_ping()
     except MCPError as error:
-        return fault_of(error) in (Fault.REFUSED, Fault.SESSION_GONE)
+        return fault_of(error) in (RequestFault.REFUSED, RequestFault.SESSION_GONE)
     except TimeoutError:
         pass
     return False

@@ -2,8 +2,8 @@
 
 Rules: a message has at most `MAX_MESSAGE` bytes; of a longer one no byte more is kept, and the call
 that it answers is told so. A program that was started is ended, with all that it started. What a
-server cannot be reached for ends the one call that needed it, as a `Fault` says: `NOT_SENT` where
-nothing was sent, `BROKEN` where nobody knows.
+server cannot be reached for ends the one call that needed it, as a `RequestFault` says: `NOT_SENT`
+where nothing was sent, `BROKEN` where nobody knows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
 
-from toolcrib.bridges.mcp.faults import Fault, heard, marked
+from toolcrib.bridges.mcp.faults import RequestFault, heard, marked
 from toolcrib.bridges.mcp.servers import HttpServer, StdioServer
 from toolcrib.errors import SourceError
 
@@ -168,14 +168,14 @@ class BoundedLines:
         line = bytes(self._held)
         if self._cut or len(line) > self._longest:
             text = f"the server's answer is larger than {self._longest} bytes"
-            return _instead(line, Fault.TOO_LARGE, text) or UnanswerableError(text)
+            return _instead(line, RequestFault.TOO_LARGE, text) or UnanswerableError(text)
         if not line.strip():
             return None
         try:
             return SessionMessage(heard(_parsed(line)))
         except ValueError:
             text = "a line of the server is no message of JSON-RPC"  # nothing of it is told
-            return _instead(line, Fault.UNREADABLE, text) or ValueError(text)
+            return _instead(line, RequestFault.UNREADABLE, text) or ValueError(text)
 
 
 def _parsed(data: bytes | str) -> types.JSONRPCMessage:
@@ -183,7 +183,7 @@ def _parsed(data: bytes | str) -> types.JSONRPCMessage:
     return types.jsonrpc_message_adapter.validate_json(data, by_name=False)
 
 
-def _instead(line: bytes, fault: Fault, text: str) -> SessionMessage | None:
+def _instead(line: bytes, fault: RequestFault, text: str) -> SessionMessage | None:
     """Return an error for the request that a line answers: its id is at an end of it."""
     found = _HEAD.match(line[:_TAIL]) or _END.search(line[-_TAIL:])
     if found is None:
@@ -294,9 +294,9 @@ class _Client(httpx2.AsyncClient):
             if _kind(response).startswith("application/json"):
                 return await _whole(request, response)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            return _error(request, Fault.NOT_SENT, f"it cannot be reached ({_why(error)})")
+            return _error(request, RequestFault.NOT_SENT, f"it cannot be reached ({_why(error)})")
         except httpx2.TransportError as error:
-            return _error(request, Fault.BROKEN, f"the connection broke ({_why(error)})")
+            return _error(request, RequestFault.BROKEN, f"the connection broke ({_why(error)})")
         return _streamed(response)
 
     async def _left(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
@@ -314,17 +314,17 @@ async def _whole(request: httpx2.Request, response: httpx2.Response) -> httpx2.R
     body = await _read(response, MAX_MESSAGE)
     if body is None:
         text = f"the server's answer is larger than {MAX_MESSAGE} bytes"
-        return _error(request, Fault.TOO_LARGE, text)
+        return _error(request, RequestFault.TOO_LARGE, text)
     asked = _asked(request)
     try:
         message = _parsed(body)
     except ValueError:  # the SDK would log it
         text = "the server's answer is no message of JSON-RPC"
-        return _error(request, Fault.UNREADABLE, text)
+        return _error(request, RequestFault.UNREADABLE, text)
     if isinstance(message, types.JSONRPCError) and message.id is None:
         message.id = asked  # it can be about nothing else
     if asked is not None and not _answers(message, asked):
-        return _error(request, Fault.UNREADABLE, "the server has answered another request")
+        return _error(request, RequestFault.UNREADABLE, "the server has answered another request")
     if isinstance(message, types.JSONRPCError):
         body = heard(message).model_dump_json(by_alias=True).encode()
     kept = {name: value for name, value in response.headers.items() if name in _KEPT}
@@ -337,22 +337,22 @@ async def _refused(request: httpx2.Request, response: httpx2.Response) -> httpx2
     in_session = "mcp-session-id" in request.headers
     text = f"HTTP {status} {response.reason_phrase}".strip()
     if in_session and status == HTTPStatus.NOT_FOUND:
-        return _error(request, Fault.SESSION_GONE, text, status)
+        return _error(request, RequestFault.SESSION_GONE, text, status)
     said = _said_error(body)
     if in_session and status == HTTPStatus.BAD_REQUEST and (said is None or said.id is None):
         words = text if said is None else said.error.message
-        return _error(request, Fault.REFUSED, words, status)
+        return _error(request, RequestFault.REFUSED, words, status)
     if said is not None:
         kind = {"content-type": "application/json"}
         content = heard(said).model_dump_json(by_alias=True)
         return httpx2.Response(status, headers=kind, content=content, request=request)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return _error(request, Fault.BROKEN, text, status)
+        return _error(request, RequestFault.BROKEN, text, status)
     return _error(request, None, text, status)
 
 
 def _error(
-    request: httpx2.Request, fault: Fault | None, text: str, status: int = 503
+    request: httpx2.Request, fault: RequestFault | None, text: str, status: int = 503
 ) -> httpx2.Response:
     """Return an error of JSON-RPC as the response to a request; without a fault it is the server's."""
     said = types.ErrorData(code=INVALID_REQUEST, message=text)
@@ -391,10 +391,10 @@ def _streamed(response: httpx2.Response) -> httpx2.Response:
         return response
     kept = {name: value for name, value in response.headers.items() if name in _KEPT}
     status, request = response.status_code, response.request
-    return httpx2.Response(status, headers=kept, stream=_Events(response), request=request)
+    return httpx2.Response(status, headers=kept, stream=_WholeEvents(response), request=request)
 
 
-class _Events(httpx2.AsyncByteStream):
+class _WholeEvents(httpx2.AsyncByteStream):
     """Writes the events of a response again, each as soon as it is whole."""
 
     def __init__(self, response: httpx2.Response) -> None:
