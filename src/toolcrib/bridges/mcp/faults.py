@@ -27,7 +27,7 @@ class RequestFault(Enum):
     BROKEN = "broken"  # it was sent, and no answer comes
     ENDING = "ending"  # likewise: the server says that it ends
     SESSION_GONE = "session gone"  # the server has forgotten the session, and did nothing
-    REFUSED = "refused"  # as `SESSION_GONE`, if the session is refused altogether
+    REFUSED = "refused"  # as `SESSION_GONE`, if a ping is refused, too
     TOO_LARGE = "too large"
     UNREADABLE = "unreadable"
 
