@@ -503,6 +503,7 @@ async def test_no_error_shows_a_secret_that_a_server_repeats(
     assert mode == "leaks_in_a_long_line" or "[key]" in str(raised.value)
 
 
+TOKEN = "ghp_" + "a1B2" * 9
 PEM = "-----BEGIN KEY-----\nMIIEpAIBAAKCAQEA75\nq0Zr8Xk2LmNoPqRsT7\n-----END KEY-----\n"
 
 
@@ -530,6 +531,22 @@ async def test_no_line_of_a_secret_is_shown(key: str) -> None:
         ("postgresql://ada:hunter%212@db/x", "hunter!2"),
         ("sk-live-AAAA1111,sk-live-BBBB2222", "sk-live-BBBB2222"),
         ("Bearer sk-live", "sk-live"),
+        ('{"password": 83729183}', "83729183"),
+        ('{"password": [837291.83]}', "837291.83"),
+        ('{"password": "first11x", "password": "second22"}', "first11x"),
+        (PEM.replace("\n", "\\n"), "q0Zr8Xk2LmNoPqRsT7"),
+        (f"https://{TOKEN}@github.com/x.git", TOKEN),
+        (f"https://oauth2:{TOKEN}@github.com/x.git", TOKEN),
+        (f"https://api.example.com/v1?api_key={TOKEN}&x=1", TOKEN),
+        (f"https://hooks.example.com/services/T0/B0/{TOKEN}", TOKEN),
+        ("host=db password=hunter2 user=ada", "hunter2"),
+        (f"AccountName=x;AccountKey={TOKEN}==;", f"{TOKEN}=="),
+        (f"API_KEY={TOKEN}", TOKEN),
+        (f"api_key:{TOKEN}", TOKEN),
+        (f"ada:{TOKEN}", TOKEN),
+        ("ada:aB3+cD5/eF7+gH9/iJ1", "aB3+cD5/eF7+gH9/iJ1"),
+        (f"({TOKEN})", TOKEN),
+        (f"sk-live-AAAA1111|{TOKEN}", TOKEN),
         ('"sk-live-ABC123xyz"', "sk-live-ABC123xyz"),
     ],
 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any
 
 import mcp_types as types
@@ -23,7 +25,7 @@ from rows import each_row
 
 from toolcrib import ErrorCode, ToolRunner
 from toolcrib.bridges.mcp import HttpServer, mcp_catalog, transport
-from toolcrib.bridges.mcp.faults import Fault, fault_of
+from toolcrib.bridges.mcp.faults import RequestFault, fault_of
 from toolcrib.bridges.mcp.transport import BoundedLines, UnanswerableError
 from toolcrib.errors import SourceError
 
@@ -43,7 +45,7 @@ def fed(lines: BoundedLines, data: bytes, cuts: list[int]) -> list[Any]:
     return found
 
 
-def fault_in(found: Any) -> Fault | None:
+def fault_in(found: Any) -> RequestFault | None:
     assert isinstance(found.message, types.JSONRPCError)
     return fault_of(MCPError.from_jsonrpc_error(found.message))
 
@@ -63,7 +65,7 @@ def test_no_error_that_a_server_writes_is_a_fault_of_ours(code: int, text: str, 
     said = {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": text, "data": data}}
     line = json.dumps(said)
     ends = (code, text) == (-32_000, "Connection closed")
-    expected = Fault.ENDING if ends else None
+    expected = RequestFault.ENDING if ends else None
     (found,) = BoundedLines().feed(line.encode() + b"\n")
     assert fault_in(found) is expected
     by_event = types.jsonrpc_message_adapter.validate_json(transport._heard(line))
@@ -105,14 +107,14 @@ def test_of_a_message_that_is_too_long_its_call_is_told(
     if len(line) <= LONGEST:
         assert first.message.id == number
         return
-    assert (first.message.id, fault_in(first)) == (number, Fault.TOO_LARGE)
+    assert (first.message.id, fault_in(first)) == (number, RequestFault.TOO_LARGE)
 
 
 @each_row("number", [0, 7, 10**12])
 def test_of_a_message_that_cannot_be_read_its_call_is_told(number: int) -> None:
     found: Any
     (found,) = BoundedLines(LONGEST).feed(DEEP.replace(b"ID", str(number).encode()) + b"\n")
-    assert (found.message.id, fault_in(found)) == (number, Fault.UNREADABLE)
+    assert (found.message.id, fault_in(found)) == (number, RequestFault.UNREADABLE)
 
 
 @each_row(
@@ -253,6 +255,62 @@ async def test_what_http_answers_in_place_of_mcp(
     assert "busy" not in failed.error.message + failed.told
 
 
+class Moved(Scripted):
+    """Redirects what comes to /mcp to /mcp/, on the same server, if its method is one of `moved`."""
+
+    moved: tuple[str, ...] = ()
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        asked = json.loads(body)
+        if self.path == "/mcp" and (asked["method"] in self.moved or not self.moved):
+            status, kind, content = 307, "text/plain", b""
+        else:
+            status, kind, content = type(self).answer(asked["method"], asked.get("id"))
+        self.send_response(status)
+        self.send_header("location", "/mcp/")
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+@each_row("moved", [(), ("initialize",), ("tools/list",), ("tools/call",)])
+@each_row(
+    ("answer", "told"),
+    [
+        ((200, FORM, b'{"jsonrpc":"2.0","id":ID,"result":{"content":[]}}'), None),
+        ((200, EVENTS, b'data: {"jsonrpc":"2.0","id":ID,"result":{"content":[]}}\n\n'), None),
+        ((200, FORM, QUOTA), "Quota exceeded"),
+        ((429, FORM, QUOTA), "Quota exceeded"),
+        ((403, "text/html", b"no"), "HTTP 403 Forbidden"),
+    ],
+)
+async def test_a_redirect_within_its_server_is_followed(
+    moved: tuple[str, ...], answer: Answer, told: str | None
+) -> None:
+    calls: list[Any] = []
+
+    def answers(method: str, number: Any) -> Answer:
+        if method != "tools/call":
+            return usual(method, number)
+        status, kind, body = answer
+        calls.append(number)
+        return status, kind, body.replace(b"ID", str(number).encode())
+
+    given = {"answer": staticmethod(answers), "moved": moved}
+    with Script(handler=type("Handler", (Moved,), given)) as url:
+        async with mcp_catalog(url, client={"mode": "legacy"}) as catalog:
+            runner = ToolRunner(catalog, approver=approves)
+            if told is None:
+                assert await value(runner, "act") == ""
+            else:
+                failed = await failure(runner, "act")
+                assert failed.error.code is ErrorCode.TOOL_ERROR
+                assert told in failed.told
+    assert len(calls) == 1
+
+
 class Forgets(Scripted):
     """Refuses each session but its own with `refusal`; calls are counted in `ran`."""
 
@@ -268,6 +326,7 @@ class Forgets(Scripted):
             status, form, content = reply(number, {})
         if method not in kind.knows and self.headers.get("mcp-session-id") != kind.session:
             status, content = kind.refusal
+            content = content.replace(b"ID", str(number).encode())
         elif method == "tools/call":
             kind.ran += 1
             status, form, content = reply(number, {"content": [{"type": "text", "text": "ok"}]})
@@ -279,16 +338,21 @@ class Forgets(Scripted):
         self.wfile.write(content)
 
 
-def refusal(code: int, text: str) -> bytes:
+def refusal(code: int, text: str, number: str | None = None) -> bytes:
     error = {"code": code, "message": text}
-    return json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
+    return json.dumps({"jsonrpc": "2.0", "id": number, "error": error}).encode()
+
+
+UNKNOWN = refusal(-32_001, "Session not found", "ID").replace(b'"ID"', b"ID")
 
 
 @each_row(
     ("status", "body"),
     [
         (404, refusal(-32_001, "Session not found")),
+        (404, UNKNOWN),
         (400, refusal(-32_000, "Bad Request: No valid session ID provided")),
+        (400, refusal(-32_600, "Bad Request: No valid session ID", "server-error")),
         (400, b"no such session"),
     ],
 )
@@ -305,10 +369,81 @@ async def test_a_session_that_the_server_has_forgotten_is_opened_anew(
                 assert await value(runner, "act") == "ok"
             handler.session = "d"  # type: ignore[attr-defined]
             handler.knows = (*Forgets.knows, "ping")  # type: ignore[attr-defined]
-            failed = await failure(runner, "act") if status == 400 else None
+            about_it = status == 400 or body == UNKNOWN
+            failed = await failure(runner, "act") if about_it else None
     if failed is not None:  # it takes a ping, so it has not forgotten the session
         assert failed.error.code is ErrorCode.TOOL_ERROR
         assert handler.ran == 3  # type: ignore[attr-defined]
+
+
+class ForgetsSlowly(Forgets):
+    """Refuses each request of a kind `slow` later than the one before it."""
+
+    slow, late, lock = "", 0, Lock()
+
+    def do_POST(self) -> None:
+        kind = type(self)
+        size = int(self.headers["content-length"])
+        body = self.rfile.read(size)
+        if json.loads(body)["method"] == kind.slow:
+            with kind.lock:
+                kind.late += 1
+                late = kind.late
+            time.sleep(0.1 * late)
+        self.rfile = BytesIO(body)
+        super().do_POST()
+
+
+@each_row("refused", [(404, b""), (404, UNKNOWN), (400, b"")])
+@each_row("slow", ["initialize", "tools/call", "ping"])
+async def test_parallel_calls_in_a_forgotten_session_are_each_made_once_in_a_new_one(
+    refused: tuple[int, bytes], slow: str
+) -> None:
+    """However late the refusal of one comes, or that of its ping."""
+    given = {"refusal": refused, "slow": slow, "late": 0, "lock": Lock()}
+    handler: Any = type("Handler", (ForgetsSlowly,), given)
+    with Script(handler=handler) as url:
+        async with mcp_catalog(url, client={"mode": "legacy"}) as catalog:
+            runner = ToolRunner(catalog, approver=approves)
+            handler.session = "b"
+            given_back = await asyncio.gather(*(value(runner, "act") for _ in range(4)))
+    assert given_back == ["ok"] * 4
+    assert handler.ran == 4
+
+
+async def test_an_error_by_http_404_that_names_its_call_is_an_answer() -> None:
+    """And a server that forgets a session which it has just opened is not asked again and again."""
+    asked: list[str] = []
+
+    class Ran(Scripted):
+        shipped = refusal(-32_004, "invoice 7 was not found", "ID").replace(b'"ID"', b"ID")
+        said = shipped
+
+        def end_headers(self) -> None:
+            self.send_header("mcp-session-id", "a")
+            super().end_headers()
+
+        @staticmethod
+        def answer(method: str, number: Any) -> Answer:
+            asked.append(method)
+            if method == "ping":
+                return reply(number, {})
+            if method == "tools/call":
+                return 404, FORM, Ran.said.replace(b"ID", str(number).encode())
+            return usual(method, number)
+
+    with Script(handler=Ran) as url:
+        async with mcp_catalog(url, client={"mode": "legacy"}) as catalog:
+            runner = ToolRunner(catalog, approver=approves)
+            failed = await failure(runner, "act")
+            assert (failed.error.code, failed.error.retryable) == (ErrorCode.TOOL_ERROR, False)
+            assert "invoice 7 was not found" in failed.told
+            assert asked.count("tools/call") == 1
+            Ran.said = b""
+            failed = await failure(runner, "act")
+            assert (failed.error.code, failed.error.retryable) == (ErrorCode.TOOL_ERROR, False)
+            assert "Nothing was sent" not in failed.told
+            assert asked.count("tools/call") == 3
 
 
 async def test_what_a_listing_failed_for_is_said_and_nothing_else() -> None:

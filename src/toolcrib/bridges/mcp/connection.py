@@ -2,7 +2,8 @@
 
 Rule: the SDK's client is entered and left in one task, which this owns; whoever calls waits for it, in
 this event loop or in another one. What a call cannot know it does not say: if a session ends between a
-request and its answer, the outcome is unknown; it is sent again only where nothing was sent. Once a
+request and its answer, the outcome is unknown; it is sent again only where nothing was sent. A session
+that its server has forgotten is left once the calls in it have answers of their own. Once a
 server has said that its tools changed, no call is sent until they were listed anew. A secret that a
 server was given is hidden in what is told of it, whatever it says.
 """
@@ -26,7 +27,7 @@ from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import FileUrl, ValidationError
 
-from toolcrib.bridges.mcp.faults import Fault, fault_of, mark_of
+from toolcrib.bridges.mcp.faults import RequestFault, fault_of, mark_of
 from toolcrib.bridges.mcp.results import UNUSABLE, reported_error, value_of
 from toolcrib.bridges.mcp.servers import Server, StdioServer
 from toolcrib.bridges.mcp.tasks import LOST, Tasks, call_as_task
@@ -48,14 +49,17 @@ _LONGEST = 300  # characters of what a server said of itself, in an error
 _LONGEST_MESSAGE = 500  # characters of a message of progress
 _READ = {"name", "description", "input_schema", "output_schema", "annotations", "execution"}
 _SDK_SESSION = inspect.getfile(ClientRequestContext)
-_ENDED = (Fault.BROKEN, Fault.ENDING, Fault.SESSION_GONE, Fault.REFUSED)
-_TO_END = 2.0  # seconds that a call waits for a server to end that says so, before it is used again
+_ENDED = (RequestFault.BROKEN, RequestFault.ENDING, RequestFault.SESSION_GONE, RequestFault.REFUSED)
+# seconds that a call waits for a server to end that says so, before it is used again; and in which the
+# calls in a session that is over have answers of their own, before it is left
+_TO_END = 2.0
 _TO_ANSWER = 5.0  # seconds in which a server that knows a session answers a ping
 CHANGED = (
     "The server has changed this tool since its definition was read here, so it was not called: a new "
     "snapshot of the catalog has the new definition."
 )
 LISTING = "The server says that its tools have changed, and does not list them. Nothing was called."
+FORGETFUL = "The server says that it does not know the session, and says so in a new one, too."
 NOT_REACHED = "The server cannot be reached. Nothing was sent to it."
 
 
@@ -87,10 +91,13 @@ class _Session:
         self.client: asyncio.Future[Client] = self._loop.create_future()
         self.over = False
         self.ending = False  # its server has said that it ends
+        self.forgotten = False  # its server does not know it any more
         self.news = asyncio.Event()
         self.changed_at = 0.0
         self.limit: asyncio.Timeout | None = None  # of what its owner waits for now
         self._gone = asyncio.Event()
+        self._calls = 0  # that wait for an answer
+        self._answered = asyncio.Event()
         self._awaited: asyncio.Future[None] | None = None  # a listing that has to begin
         self._running: asyncio.Future[None] | None = None  # one that has begun
 
@@ -106,6 +113,28 @@ class _Session:
         for listing in (self._awaited, self._running):
             if listing is not None and not listing.done():
                 listing.set_result(None)
+
+    def forget(self) -> None:
+        self.forgotten = True
+        self.end()
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Make a call in this block."""
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            self._answered.set()
+
+    async def answered(self, seconds: float) -> None:
+        """Wait until each call has an answer of its own: for so long, unless the session is left."""
+        with suppress(TimeoutError):
+            async with self.within(seconds):
+                while self._calls:
+                    self._answered.clear()
+                    await self._answered.wait()
 
     @asynccontextmanager
     async def within(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
@@ -217,15 +246,16 @@ class Connection:
         session, client = await self._listed()
         if self.digest_of(tool) != read:
             raise ToolError(CHANGED, retryable=False)
-        try:
-            return value_of(await self._answer(client, tool, context, arguments), self.shown)
-        except MCPError as error:
-            if again and await _is_gone(fault_of(error), client):
-                session.end()
-                return await self._call(tool, read, context, arguments, again=False)
-            raise self._told(error, session) from None
-        except (ValidationError, RuntimeError):
-            raise ToolError(UNUSABLE) from None
+        with session.calling():
+            try:
+                return value_of(await self._answer(client, tool, context, arguments), self.shown)
+            except MCPError as error:
+                if not (again and await _is_gone(fault_of(error), session, client)):
+                    raise self._told(error, session) from None
+            except (ValidationError, RuntimeError):
+                raise ToolError(UNUSABLE) from None
+            session.forget()
+        return await self._call(tool, read, context, arguments, again=False)
 
     async def _answer(
         self, client: Client, tool: str, context: CallContext, arguments: dict[str, Any]
@@ -242,18 +272,20 @@ class Connection:
     def _told(self, error: MCPError, session: _Session) -> ToolError:
         """Return what is told of an error that is not the tool's own."""
         match fault_of(error):
-            case Fault.NOT_SENT | Fault.SESSION_GONE:
+            case RequestFault.NOT_SENT:
                 return ToolError(NOT_REACHED, retryable=True)
-            case Fault.ENDING:
+            case RequestFault.SESSION_GONE:
+                return ToolError(FORGETFUL, retryable=False)
+            case RequestFault.ENDING:
                 session.ending = isinstance(self._server, StdioServer)
                 return OutcomeUnknown(LOST)
-            case Fault.BROKEN:
+            case RequestFault.BROKEN:
                 return OutcomeUnknown(LOST)
-            case Fault.UNREADABLE:
+            case RequestFault.UNREADABLE:
                 return ToolError(UNUSABLE)
-            case Fault.TOO_LARGE:
+            case RequestFault.TOO_LARGE:
                 return ToolError(f"The tool ran, but {error.message}.", retryable=False)
-            case Fault.REFUSED | None:
+            case RequestFault.REFUSED | None:
                 return reported_error(self.shown(error.message))
             case fault:
                 assert_never(fault)
@@ -365,6 +397,8 @@ class Connection:
             listening = asyncio.ensure_future(_listen(client, session))
             try:
                 await self._watch(session, client)
+                if not self._closed:
+                    await session.answered(_TO_END)
             finally:
                 listening.cancel()
                 await asyncio.gather(listening, return_exceptions=True)
@@ -444,7 +478,7 @@ class Connection:
                 return str(raised).removeprefix(f"{self.name}: ")
             case TimeoutError():
                 why = f"it did not answer within {self._options.seconds:g} seconds"
-            case MCPError() if fault_of(raised) is Fault.BROKEN and mark_of(raised) is None:
+            case MCPError() if fault_of(raised) is RequestFault.BROKEN and mark_of(raised) is None:
                 why = "it ended before it answered"
             case MCPError():
                 why = raised.message
@@ -458,19 +492,20 @@ class Connection:
         return text[:_LONGEST].replace("\n", " ")
 
 
-async def _is_gone(fault: Fault | None, client: Client) -> bool:
+async def _is_gone(fault: RequestFault | None, session: _Session, client: Client) -> bool:
     """Return whether a server did nothing for a call because it has forgotten the session: it says so,
-    or it does not even take a ping."""
-    if fault is not Fault.REFUSED:
-        return fault is Fault.SESSION_GONE
+    or it does not even take a ping. What another call has found out counts, too."""
+    if fault is not RequestFault.REFUSED or session.forgotten:
+        return fault in (RequestFault.REFUSED, RequestFault.SESSION_GONE)
     try:
         async with asyncio.timeout(_TO_ANSWER):
             await client.session.send_ping()
     except MCPError as error:
-        return fault_of(error) in (Fault.REFUSED, Fault.SESSION_GONE)
+        if fault_of(error) in (RequestFault.REFUSED, RequestFault.SESSION_GONE):
+            return True
     except TimeoutError:
         pass
-    return False
+    return session.forgotten  # which may have ended the ping
 
 
 async def _page(

@@ -20,34 +20,34 @@ _CLOSED = "Connection closed"
 """What the SDKs answer to a request that is on its way when the server itself ends."""
 
 
-class Fault(Enum):
+class RequestFault(Enum):
     """Why a request has no answer of its own."""
 
     NOT_SENT = "not sent"
     BROKEN = "broken"  # it was sent, and no answer comes
     ENDING = "ending"  # likewise: the server says that it ends
     SESSION_GONE = "session gone"  # the server has forgotten the session, and did nothing
-    REFUSED = "refused"  # as `SESSION_GONE`, if the session is refused altogether
+    REFUSED = "refused"  # as `SESSION_GONE`, if a ping is refused, too
     TOO_LARGE = "too large"
     UNREADABLE = "unreadable"
 
 
-def marked(fault: Fault, text: str, *, code: int = INTERNAL_ERROR) -> types.ErrorData:
+def marked(fault: RequestFault, text: str, *, code: int = INTERNAL_ERROR) -> types.ErrorData:
     """Return the error that tells of a fault."""
     return types.ErrorData(code=code, message=text, data={_MARK: fault.value})
 
 
-def mark_of(error: MCPError) -> Fault | None:
+def mark_of(error: MCPError) -> RequestFault | None:
     """Return the fault that a transport of ours has found."""
     data: Any = error.data
     value = data.get(_MARK) if isinstance(data, dict) else None
-    return None if value is None else Fault(value)
+    return None if value is None else RequestFault(value)
 
 
-def fault_of(error: MCPError) -> Fault | None:
+def fault_of(error: MCPError) -> RequestFault | None:
     """Return why there is no answer; None for an error that the server has answered with."""
     if error.code == CONNECTION_CLOSED:  # no server can say that: `heard` is between
-        return Fault.BROKEN
+        return RequestFault.BROKEN
     return mark_of(error)
 
 
@@ -58,5 +58,5 @@ def heard(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
     said = message.error
     error = types.ErrorData(code=INTERNAL_ERROR, message=said.message, data=said.data)
     if said.message == _CLOSED:
-        error = marked(Fault.ENDING, "it ended before it answered")
+        error = marked(RequestFault.ENDING, "it ended before it answered")
     return types.JSONRPCError(jsonrpc="2.0", id=message.id, error=error)

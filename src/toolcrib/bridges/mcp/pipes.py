@@ -51,7 +51,7 @@ class Writes(Protocol):
     async def aclose(self) -> None: ...
 
 
-class _Answers:
+class _NotedAnswers:
     """A stream of messages to the client that tells `answered` which requests it has answered."""
 
     def __init__(self, stream: Writes, answered: Callable[[types.RequestId | None], None]) -> None:
@@ -129,10 +129,10 @@ class StandardInput:
             self._watching.cancel()
         os.dup2(self._own, 0)  # it stays open: the thread may wait in it
 
-    def answered_by(self, stream: Writes) -> _Answers:
+    def answered_by(self, stream: Writes) -> _NotedAnswers:
         """Return the stream by which all requests are to be answered."""
         self._answers.set_result(stream)
-        return _Answers(stream, self._close)
+        return _NotedAnswers(stream, self._close)
 
     async def __aiter__(self) -> AsyncIterator[str]:
         while (line := await self._lines.get()) is not None and not self._stop.is_set():

@@ -11,24 +11,28 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
-from toolcrib.clients.server import SECRET_MEMBER, secrets_of
+from toolcrib.clients.server import secrets_of
 from toolcrib.errors import SourceError, no_such
+from toolcrib.urls import passwords_in
 from toolcrib.values.json import Veiled
 from toolcrib.values.typed import Checked
 
 FORMS = "a command, the URL of a server, or a .json file with mcpServers"
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_.-]+")
-_WORD = re.compile(r"[^\s,;\"'{}\[\]]{12,}")  # of a value, long enough to be a secret by itself
+_LINE_ENDS = re.compile(r"[\r\n]|\\r|\\n")  # also as they are written where a value has one line
+_APART = r"\s,;\"'{}\[\]"
+# words of a value that are long enough to be a secret by themselves, by what each ends at
+_WORDS = [re.compile(f"[^{_APART}{ends}]{{12,}}") for ends in ("", r"=&:@()|\\", r"=&:@()|\\/")]
 _TOKEN = re.compile(r"\b(?:bearer|basic|token)\s+([^\s,;\"'{}\[\]]+)", re.IGNORECASE)
-_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/:@]*:([^\s/@]+)@", re.IGNORECASE)
 _TYPES = ("stdio", "http", "streamable-http", "streamableHttp")
 
 
@@ -166,32 +170,33 @@ def legal_name(name: str) -> str:
 
 def _secrets_in(value: str) -> Iterator[str]:
     """Yield what is secret in a variable: all of it, each line, such as of a PEM, and each long word,
-    such as one of two keys; tokens by their scheme, passwords in URLs; likewise of texts in JSON."""
+    such as one of two keys; tokens by their scheme, passwords by their names and in URLs; likewise of
+    texts and numbers in JSON."""
     yield from (value, value.strip())
     for text in _texts_in(value):
-        yield from map(str.strip, text.splitlines())
-        yield from _WORD.findall(text)
+        yield from map(str.strip, _LINE_ENDS.split(text))
         yield from _TOKEN.findall(text)
-        for password in _PASSWORD.findall(text):
-            yield from (password, unquote(password))
+        yield from passwords_in(text)
+        for words in _WORDS:
+            yield from words.findall(text)
 
 
 def _texts_in(value: str) -> Iterator[str]:
-    """Yield a value, or the texts in its JSON; those that are named as secrets as if after a scheme."""
-    try:
-        left = [json.loads(value)] if value.lstrip().startswith(("{", "[")) else [value]
-    except (ValueError, RecursionError):
-        left = [value]
+    """Yield a value, or the texts and numbers in its JSON, also of a name that stands there twice."""
+    left: list[Any] = [value]
+    if value.lstrip().startswith(("{", "[")):
+        with suppress(ValueError, RecursionError):
+            left = [json.loads(value, object_pairs_hook=_members, parse_int=str, parse_float=str)]
     while left:
         item = left.pop()
-        if isinstance(item, dict):
-            named = (each for key, each in item.items() if SECRET_MEMBER.fullmatch(key))
-            yield from (f"token {each}" for each in named if isinstance(each, str))
-            left += item.values()
-        elif isinstance(item, list):
+        if isinstance(item, list):
             left += item
         elif isinstance(item, str):
             yield item
+
+
+def _members(pairs: list[tuple[str, Any]]) -> list[Any]:
+    return [value for _, value in pairs]
 
 
 def _server(entry: Mapping[str, Any], where: str) -> Server:

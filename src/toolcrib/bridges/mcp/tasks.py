@@ -22,7 +22,7 @@ from mcp.shared.dispatcher import CallOptions
 from mcp_types import INTERNAL_ERROR
 from pydantic import Field, TypeAdapter, ValidationError
 
-from toolcrib.bridges.mcp.faults import Fault, fault_of
+from toolcrib.bridges.mcp.faults import RequestFault, fault_of
 from toolcrib.errors import OutcomeUnknown
 
 LOST = "The server broke off during the call: nobody knows whether it did what was asked."
@@ -34,7 +34,12 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 State: TypeAlias = dict[str, Any]
 _STATE: TypeAdapter[Any] = TypeAdapter(State)
 _INPUT: TypeAdapter[types.InputRequest] = TypeAdapter(types.InputRequest)
-_BROKE = (Fault.NOT_SENT, Fault.SESSION_GONE, Fault.BROKEN, Fault.ENDING)
+_BROKE = (
+    RequestFault.NOT_SENT,
+    RequestFault.SESSION_GONE,
+    RequestFault.BROKEN,
+    RequestFault.ENDING,
+)
 _OVER = ("completed", "failed", "cancelled")
 _USUAL, _SHORTEST, _LONGEST = 1.0, 0.05, 30.0  # seconds between two questions
 _TO_CANCEL = 2.0

@@ -2,8 +2,8 @@
 
 Rules: a message has at most `MAX_MESSAGE` bytes; of a longer one no byte more is kept, and the call
 that it answers is told so. A program that was started is ended, with all that it started. What a
-server cannot be reached for ends the one call that needed it, as a `Fault` says: `NOT_SENT` where
-nothing was sent, `BROKEN` where nobody knows.
+server cannot be reached for ends the one call that needed it, as a `RequestFault` says: `NOT_SENT`
+where nothing was sent, `BROKEN` where nobody knows. Which call that is, is known before it is sent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 import httpx2
@@ -27,9 +27,9 @@ from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
-from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
+from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, METHOD_NOT_FOUND
 
-from toolcrib.bridges.mcp.faults import Fault, heard, marked
+from toolcrib.bridges.mcp.faults import RequestFault, heard, marked
 from toolcrib.bridges.mcp.servers import HttpServer, StdioServer
 from toolcrib.errors import SourceError
 
@@ -45,6 +45,7 @@ _HEAD = re.compile(rb'\{(?:"jsonrpc": ?"2\.0", ?)?"id": ?(\d{1,15})[,}]')
 _END = re.compile(rb'"id": ?(\d{1,15})(?:, ?"jsonrpc": ?"2\.0")?\}\s*$')
 
 Incoming = SessionMessage | Exception
+_Id: TypeAlias = str | int
 
 
 class StdioTransport:
@@ -168,14 +169,14 @@ class BoundedLines:
         line = bytes(self._held)
         if self._cut or len(line) > self._longest:
             text = f"the server's answer is larger than {self._longest} bytes"
-            return _instead(line, Fault.TOO_LARGE, text) or UnanswerableError(text)
+            return _instead(line, RequestFault.TOO_LARGE, text) or UnanswerableError(text)
         if not line.strip():
             return None
         try:
             return SessionMessage(heard(_parsed(line)))
         except ValueError:
             text = "a line of the server is no message of JSON-RPC"  # nothing of it is told
-            return _instead(line, Fault.UNREADABLE, text) or ValueError(text)
+            return _instead(line, RequestFault.UNREADABLE, text) or ValueError(text)
 
 
 def _parsed(data: bytes | str) -> types.JSONRPCMessage:
@@ -183,7 +184,7 @@ def _parsed(data: bytes | str) -> types.JSONRPCMessage:
     return types.jsonrpc_message_adapter.validate_json(data, by_name=False)
 
 
-def _instead(line: bytes, fault: Fault, text: str) -> SessionMessage | None:
+def _instead(line: bytes, fault: RequestFault, text: str) -> SessionMessage | None:
     """Return an error for the request that a line answers: its id is at an end of it."""
     found = _HEAD.match(line[:_TAIL]) or _END.search(line[-_TAIL:])
     if found is None:
@@ -285,18 +286,21 @@ class _Client(httpx2.AsyncClient):
             return await self._left(request, **options)
         if request.method != "POST":
             return _streamed(await self._send(request, **options))
+        asked = _asked(await request.aread())  # one that follows a redirect has not been read
         try:
             response = await self._send(request, **options)
             if response.status_code >= HTTPStatus.BAD_REQUEST:
-                return await _refused(request, response)
+                return await _refused(request, response, asked)
             if response.next_request is not None:  # the SDK follows it, or says where it leads
                 return response
             if _kind(response).startswith("application/json"):
-                return await _whole(request, response)
+                return await _whole(request, response, asked)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            return _error(request, Fault.NOT_SENT, f"it cannot be reached ({_why(error)})")
+            return _error(request, RequestFault.NOT_SENT, f"it cannot be reached ({_why(error)})")
         except httpx2.TransportError as error:
-            return _error(request, Fault.BROKEN, f"the connection broke ({_why(error)})")
+            return _error(request, RequestFault.BROKEN, f"the connection broke ({_why(error)})")
+        except httpx2.DecodingError as error:
+            return _error(request, RequestFault.UNREADABLE, _why(error))
         return _streamed(response)
 
     async def _left(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
@@ -309,50 +313,62 @@ class _Client(httpx2.AsyncClient):
         return httpx2.Response(HTTPStatus.NO_CONTENT, request=request)
 
 
-async def _whole(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+async def _whole(
+    request: httpx2.Request, response: httpx2.Response, asked: _Id | None
+) -> httpx2.Response:
     """Return the same response, read; or the error that it is too large, or no answer."""
     body = await _read(response, MAX_MESSAGE)
     if body is None:
         text = f"the server's answer is larger than {MAX_MESSAGE} bytes"
-        return _error(request, Fault.TOO_LARGE, text)
-    asked = _asked(request)
+        return _error(request, RequestFault.TOO_LARGE, text)
     try:
         message = _parsed(body)
     except ValueError:  # the SDK would log it
         text = "the server's answer is no message of JSON-RPC"
-        return _error(request, Fault.UNREADABLE, text)
+        return _error(request, RequestFault.UNREADABLE, text)
     if isinstance(message, types.JSONRPCError) and message.id is None:
         message.id = asked  # it can be about nothing else
     if asked is not None and not _answers(message, asked):
-        return _error(request, Fault.UNREADABLE, "the server has answered another request")
+        return _error(request, RequestFault.UNREADABLE, "the server has answered another request")
     if isinstance(message, types.JSONRPCError):
         body = heard(message).model_dump_json(by_alias=True).encode()
     kept = {name: value for name, value in response.headers.items() if name in _KEPT}
     return httpx2.Response(response.status_code, headers=kept, content=body, request=request)
 
 
-async def _refused(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+async def _refused(
+    request: httpx2.Request, response: httpx2.Response, asked: _Id | None
+) -> httpx2.Response:
     status = response.status_code
-    body = await _read(response, _MOST_OF_AN_ERROR) or b""
-    in_session = "mcp-session-id" in request.headers
+    said = _said_error(await _read(response, _MOST_OF_AN_ERROR) or b"")
     text = f"HTTP {status} {response.reason_phrase}".strip()
-    if in_session and status == HTTPStatus.NOT_FOUND:
-        return _error(request, Fault.SESSION_GONE, text, status)
-    said = _said_error(body)
-    if in_session and status == HTTPStatus.BAD_REQUEST and (said is None or said.id is None):
-        words = text if said is None else said.error.message
-        return _error(request, Fault.REFUSED, words, status)
+    fault = _session_fault(status, said, asked) if "mcp-session-id" in request.headers else None
+    if fault is not None:
+        return _error(request, fault, text if said is None else said.error.message, status)
     if said is not None:
         kind = {"content-type": "application/json"}
         content = heard(said).model_dump_json(by_alias=True)
         return httpx2.Response(status, headers=kind, content=content, request=request)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return _error(request, Fault.BROKEN, text, status)
+        return _error(request, RequestFault.BROKEN, text, status)
     return _error(request, None, text, status)
 
 
+def _session_fault(
+    status: int, said: types.JSONRPCError | None, asked: _Id | None
+) -> RequestFault | None:
+    """Return what a refusal may say of the session that it was asked in. One that names the request
+    is about the request, but perhaps one of HTTP 404, as it is said of a session."""
+    named = said is not None and asked is not None and _answers(said, asked)
+    if status == HTTPStatus.NOT_FOUND:
+        if said is None or not named:
+            return RequestFault.SESSION_GONE
+        return None if said.error.code == METHOD_NOT_FOUND else RequestFault.REFUSED
+    return RequestFault.REFUSED if status == HTTPStatus.BAD_REQUEST and not named else None
+
+
 def _error(
-    request: httpx2.Request, fault: Fault | None, text: str, status: int = 503
+    request: httpx2.Request, fault: RequestFault | None, text: str, status: int = 503
 ) -> httpx2.Response:
     """Return an error of JSON-RPC as the response to a request; without a fault it is the server's."""
     said = types.ErrorData(code=INVALID_REQUEST, message=text)
@@ -366,13 +382,13 @@ def _kind(response: httpx2.Response) -> str:
     return response.headers.get("content-type", "").lower()
 
 
-def _asked(request: httpx2.Request) -> str | int | None:
+def _asked(body: bytes) -> _Id | None:
     """Return the id of the request that is posted; None for what waits for no answer."""
-    posted = _parsed(request.content)
+    posted = _parsed(body)
     return posted.id if isinstance(posted, types.JSONRPCRequest) else None
 
 
-def _answers(message: types.JSONRPCMessage, asked: str | int) -> bool:
+def _answers(message: types.JSONRPCMessage, asked: _Id) -> bool:
     if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError) or message.id is None:
         return False
     return coerce_request_id(message.id) == coerce_request_id(asked)
@@ -391,10 +407,10 @@ def _streamed(response: httpx2.Response) -> httpx2.Response:
         return response
     kept = {name: value for name, value in response.headers.items() if name in _KEPT}
     status, request = response.status_code, response.request
-    return httpx2.Response(status, headers=kept, stream=_Events(response), request=request)
+    return httpx2.Response(status, headers=kept, stream=_WholeEvents(response), request=request)
 
 
-class _Events(httpx2.AsyncByteStream):
+class _WholeEvents(httpx2.AsyncByteStream):
     """Writes the events of a response again, each as soon as it is whole."""
 
     def __init__(self, response: httpx2.Response) -> None:
