@@ -239,6 +239,8 @@ class Call(Veiled, msgspec.Struct):
         `task` is the one that runs, and `cancels` how often it had been asked to stop before.
         """
         facts, steps = self.facts, self.scope.steps
+        if self.scope.suspended:
+            self.keep_place()
         try:
             if steps is None:
                 outcome = await self._ended(cancels, repairer)
@@ -276,6 +278,20 @@ class Call(Veiled, msgspec.Struct):
         if is_back and error.code is not another and error is not ELSEWHERE:
             error = CallError.of(ErrorCode.OUTCOME_UNKNOWN, f"{PART_WAITED} {error.message}")
         return self.facts.failed(error, told)
+
+    def keep_place(self) -> None:
+        """Have the run know that the call has begun, if the scope says so. It was counted then; a tally
+        that does not know of that (another request's, another process's) counts it now."""
+        call, scope, definition = (
+            self.facts.hydrated.call,
+            self.scope,
+            self.facts.hydrated.definition,
+        )
+        if call.id not in scope.suspended or call.id in scope.tally.begun or definition is None:
+            return
+        if not scope.counted.get(key_of(scope.tally.run_id, call.id)):
+            scope.tally.count(definition.name, definition.annotations.cost)
+        scope.tally.begun = (*scope.tally.begun, call.id)
 
     async def finalize(self, outcome: Outcome) -> Outcome:
         """Write down and remember an outcome; return the one that stands.

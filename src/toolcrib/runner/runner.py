@@ -325,6 +325,7 @@ class ToolRunner:
         async def refuse(call: HydrationResult) -> None:
             facts = self._recorder.facts(call, caller, scope, CALLING.get())
             refused = Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
+            refused.keep_place()
             error = CallError.of(code) if call.success else rejection(call)
             await refused.finalize(refused.ended(error))
 
