@@ -15,9 +15,9 @@ that state alone (`ENDS`). Every call that comes in has exactly one end.
 
 A call that was suspended comes in once more, with its state in `scope.suspended`: it has begun. So
 nobody is asked about it again, and where it cannot go on it ends as `outcome_unknown`: what it did
-before is not undone, and the part that waited does not run. (Nothing final is said with that: the same
-state may go on later.) It was counted in its run when it began: that it goes on, or does not, neither
-counts it again nor is refused for the place that it has.
+before is not undone, and the part that waited does not run here. (Nothing final is said with that: the
+same state may go on later, or has elsewhere.) It was counted in its run when it began: that it goes on,
+or does not, neither counts it again nor is refused for the place that it has (`keep_place`).
 
 A call that has begun counts in its run, once, wherever it did. So whoever is told how it ended, or that
 nobody knows, though it did not begin here, has all of that (`_share`): the count, what was spent
@@ -239,8 +239,6 @@ class Call(Veiled, msgspec.Struct):
         `task` is the one that runs, and `cancels` how often it had been asked to stop before.
         """
         facts, steps = self.facts, self.scope.steps
-        if self.scope.suspended:
-            self.keep_place()
         try:
             if steps is None:
                 outcome = await self._ended(cancels, repairer)

@@ -282,6 +282,8 @@ class ToolRunner:
                 scope.tally.tainted = True
             facts = self._recorder.facts(hydrated, caller, scope, parent)
             prepared = Call(setup, facts, PolicyContext(caller, scope.tally), scope, pinned)
+            if scope.suspended:
+                prepared.keep_place()
             return await prepared.run(task, cancels, None if hydrated is call else self._repairer)
         except BaseException as raised:
             check_stop(raised, cancels)
