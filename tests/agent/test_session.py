@@ -39,6 +39,7 @@ from toolcrib.approvals import ApprovalStore, answer_later
 from toolcrib.errors import ProviderError, SourceError, ToolcribError
 from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.decision import Answer
+from toolcrib.values.json import canonical_json
 from toolcrib.values.message import ChatRequest, StreamPart
 from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import RunRecord
@@ -809,3 +810,96 @@ async def test_an_application_may_put_messages_behind_the_others() -> None:
         await session.resume(both[1].state, {})
     with pytest.raises(TypeError, match="messages is a list of Message"):
         session.messages = ("text",)  # type: ignore[assignment]
+
+
+def asking_within(depth: int) -> Agent:
+    """Return an agent whose tool asks twice, so many agents further in; what is known of it is in
+    its messages alone."""
+
+    def turn(request: ChatRequest) -> Any:
+        said = sum(message.role == "assistant" for message in request.messages)
+        return call("ask_and_act", n=said) if said < 2 else "done"
+
+    def calls(request: ChatRequest) -> Any:
+        return call("within", prompt="go") if request.messages[-1].role == "user" else "out"
+
+    key, runner = b"k" * 32, ToolRunner([ask_and_act], approver=nobody)
+    agent = Agent(ScriptedClient([turn] * 9), runner, state_key=key)
+    for at in range(depth):
+        risky = at + 1 == depth and depth > 1
+        inner = agent.as_tool("within", "Does it.", visible=ALL, safe=not risky)
+        runner = ToolRunner([inner], approver=nobody)
+        agent = Agent(ScriptedClient([calls] * 9), runner, state_key=key)
+    return agent
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_state_is_older_whose_run_went_on_within_a_call(depth: int, seed: int) -> None:
+    """What was done within a call that still waits stands in no message of the run around it."""
+    dice = random.Random(seed)  # noqa: S311  a test
+    session = asking_within(depth).session()
+    result = await session.send("go")
+    states = [result.state.to_json()]
+    for _ in range(12):
+        if dice.random() < 0.5:
+            session = Session.from_json(asking_within(depth), session.to_json())
+        at, done = dice.randrange(len(states)), [*world]
+        state = RunState.from_json(states[at])
+        answers: dict[str, Answer] = {
+            each.id: Approve("grace") if dice.random() < 0.5 else Refuse(by="joan")
+            for each in state.pending
+        }
+        try:
+            result = await session.resume(state, answers)
+        except ToolcribError as error:
+            if not re.search(REFUSED, str(error)) or world != done or at == len(states) - 1:
+                raise
+        else:
+            assert at == len(states) - 1
+            states.append(result.state.to_json())
+            if result.status == "completed":
+                break
+    assert len(world) == len(set(world))
+
+
+@pytest.mark.parametrize("yes_here", [True, False])
+async def test_a_run_that_went_on_otherwise_within_a_call_is_not_kept(yes_here: bool) -> None:
+    agent = asking_within(1)
+    session = agent.session()
+    first = await session.send("go")
+    both: list[Answer] = [Refuse(by="joan"), Approve("grace")]
+    here, there = ({first.pending[0].id: both[yes]} for yes in (yes_here, not yes_here))
+    second = await session.resume(first.state, here)
+    kept = session.to_json()
+    session.keep(first)
+    parted = await asking_within(1).resume(first.state, there)
+    with pytest.raises(ToolcribError, match="gone on otherwise"):
+        session.keep(parted)
+    with pytest.raises(ToolcribError, match="not the last one of its run"):
+        await session.resume(parted.state)
+    assert session.to_json() == kept
+    refused: dict[str, Answer] = {second.pending[0].id: Refuse(by="joan")}
+    session.keep(await agent.resume(second.state, refused))
+    assert session.messages[-1].content == "out"
+
+
+async def test_a_session_that_says_nothing_of_what_is_within_goes_on() -> None:
+    """As an earlier version saved and signed it, and as a list of messages."""
+    agent = asking_within(1)
+    saved = agent.session()
+    waiting = await saved.send("go")
+    older = json.loads(saved.to_json())
+    assert older["turns"][0].pop("within")
+    signed = canonical_json([older["messages"], older["offered"], older["turns"]])
+    older["signature"] = agent.session_signature(signed)
+    answers: dict[str, Answer] = {waiting.pending[0].id: Refuse(by="joan")}
+    for session in (
+        Session.from_json(asking_within(1), json.dumps(older)),
+        asking_within(1).session(saved.messages),
+    ):
+        second = await session.resume(waiting.state, answers)
+        with pytest.raises(ToolcribError, match="not the last one of its run"):
+            await session.resume(waiting.state, answers)
+        again: dict[str, Answer] = {second.pending[0].id: Refuse(by="joan")}
+        assert (await session.resume(second.state, again)).text == "out"

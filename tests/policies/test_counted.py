@@ -219,10 +219,13 @@ class Late:
 
 
 @pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("knows", [True, False])
 @pytest.mark.parametrize("ends", ["goes on", "refused", "denied", "waits once more", "elsewhere"])
-async def test_what_waits_within_its_tool_keeps_its_place(ends: str, limit: str) -> None:
+async def test_what_waits_within_its_tool_keeps_its_place(
+    ends: str, limit: str, knows: bool
+) -> None:
     """No more begin than the limit lets; each that waits goes on, and is neither counted again nor
-    refused by the place that it has."""
+    refused by the place that it has: also in a tally that `knows` nothing of it, a later request's."""
 
     @tool(visible=ALL, safe=False)
     async def send(n: int) -> str:
@@ -255,7 +258,9 @@ async def test_what_waits_within_its_tool_keeps_its_place(ends: str, limit: str)
     if ends == "elsewhere":  # a process that knows the run, and none of what callers did
         runner = ToolRunner([clerk()], policy=LIMITS[limit]())
         tally = msgspec.json.decode(msgspec.json.encode(tally), type=RunTally)
-    for asked in calls[:LIMIT]:
+    if not knows:
+        tally = RunTally("run_1", "nonce")
+    for at, asked in enumerate(calls[:LIMIT], 1):
         outcome: Outcome = next(each for each in waiting if each.record.id == asked.id)
         while isinstance(outcome, Waiting):
             assert outcome.suspended is not None
@@ -266,7 +271,8 @@ async def test_what_waits_within_its_tool_keeps_its_place(ends: str, limit: str)
             outcome = await runner.exec(asked, scope=scope)
         unknown = "failed (outcome_unknown)"
         assert state_of(outcome.record) == (unknown if ends == "denied" else "completed")
-        assert (tally.calls, tally.per_tool) == (LIMIT, {"pay": LIMIT})
+        made_by_now = LIMIT if knows else at
+        assert (tally.calls, tally.per_tool) == (made_by_now, {"pay": made_by_now})
     assert tally.cost == pytest.approx(0.1 * LIMIT)
     late.denies = False
     known = ends != "elsewhere" or not ("caller" in limit or "rate" in limit)

@@ -15,6 +15,7 @@ import msgspec
 
 from toolcrib.agent.history import (
     RunTurn,
+    SaidWithin,
     check_state,
     error_content,
     joined,
@@ -72,6 +73,7 @@ class _SavedTurn(msgspec.Struct, frozen=True):
     before: int
     count: int
     over: bool = False
+    within: dict[str, SaidWithin] = {}
 
 
 class _SavedSession(msgspec.Struct, frozen=True):
@@ -313,7 +315,7 @@ class Session:
         said = tuple(message for turn in self._turns for message in turn.messages)
         messages = (*self._system, *said)
         turns = tuple(
-            _SavedTurn(turn.run_id, turn.before, len(turn.messages), turn.over)
+            _SavedTurn(turn.run_id, turn.before, len(turn.messages), turn.over, turn.within)
             for turn in self._turns
         )
         over = all(turn.over or not turn.run_id for turn in turns)
@@ -322,9 +324,11 @@ class Session:
 
     def _signature(self, saved: _SavedSession) -> str:
         signed = (saved.messages, saved.offered, *([saved.turns] if saved.turns else []))
-        return self.agent.session_signature(
-            canonical_json(msgspec.json.decode(msgspec.json.encode(signed)))
-        )
+        plain = msgspec.json.decode(msgspec.json.encode(signed))
+        for turn in plain[2] if saved.turns else ():
+            if not turn["within"]:
+                del turn["within"]  # 0.2 had none: what it signed goes on
+        return self.agent.session_signature(canonical_json(plain))
 
 
 def _turns_of(saved: _SavedSession) -> tuple[RunTurn, ...]:
@@ -337,7 +341,7 @@ def _turns_of(saved: _SavedSession) -> tuple[RunTurn, ...]:
         raise SourceError("not a saved session: its turns are not those of its messages")
     ends = itertools.accumulate(counts)
     return tuple(
-        RunTurn(turn.run_id, turn.before, said[end - turn.count : end], turn.over)
+        RunTurn(turn.run_id, turn.before, said[end - turn.count : end], turn.over, turn.within)
         for turn, end in zip(saved.turns, ends, strict=True)
     )
 

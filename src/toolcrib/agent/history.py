@@ -36,6 +36,7 @@ from toolcrib.values.record import (
     Completed,
     Failed,
     Outcome,
+    SuspendedCall,
     ToolInvocationRecord,
     Waiting,
     has_begun,
@@ -245,7 +246,8 @@ class ConversationHistory:
 #
 # Rule: what a run says, from its prompt on, is one turn. A run that goes on extends its own turn and
 # no other, so the turn is replaced whole, by one that says all that it said before, and more. What does
-# not is refused: an older state of the run, or a run that parted from it.
+# not is refused: an older state of the run, or a run that parted from it. What a run says has what was
+# said within its calls that wait: digests of that, for others are not told of it.
 
 _WAITS = CallError.of(
     ErrorCode.APPROVAL_REQUIRED, "The call waits for somebody's approval. It has not run."
@@ -258,31 +260,70 @@ _PART_WAITED = CallError.of(ErrorCode.OUTCOME_UNKNOWN, PART_WAITED)
 NOT_MADE = CallError.of(
     ErrorCode.NOT_RUNNABLE, "The call was not made: its run failed first.", retryable=True
 )
-_UNTOLD = tuple(
-    map(error_content, (_WAITS, _PART_WAITS, NOT_MADE, CallError.of(ErrorCode.CANCELLED)))
+_BEGUN_AND_WAITS = error_content(_PART_WAITS)
+_UNTOLD = (
+    _BEGUN_AND_WAITS,
+    *map(error_content, (_WAITS, NOT_MADE, CallError.of(ErrorCode.CANCELLED))),
 )
+
+
+class SaidWithin(msgspec.Struct, frozen=True):
+    """Holds digests of what the run of a suspended call has `said`, in order, and `told`, by the id of
+    each call that is over, or may be; and of what was said within those of its calls that wait."""
+
+    said: tuple[str, ...]
+    told: dict[str, str] = {}
+    within: dict[str, SaidWithin] = {}
+
+    @classmethod
+    def of(cls, suspended: SuspendedCall) -> SaidWithin:
+        """Raises SourceError."""
+        state = saved_run(suspended)
+        messages = settled(state)
+        said = tuple(digest(to_plain(each)) for each in _said(messages))
+        ends = {str(call_id): digest(to_plain(end)) for call_id, *end in told(messages)}
+        return cls(said, ends, {id_: cls.of(each) for id_, each in state.suspended.items()})
+
+    def extends(self, other: SaidWithin) -> bool:
+        """Return whether this says all that the other one does."""
+        is_more = self.said[: len(other.said)] == other.said
+        is_more = is_more and other.told.items() <= self.told.items()
+        return is_more and _extend(self.within, other.within, self.told)
 
 
 class RunTurn(msgspec.Struct, frozen=True):
     """Holds what one run said; `before` is how many messages its own history has ahead of that.
 
     `run_id` is empty for messages that no run is known of. `over` says that the run was completed.
+    `within` has, by call id, what was said within calls that wait.
     """
 
     run_id: str = ""
     before: int = 0
     messages: tuple[Message, ...] = ()
     over: bool = False
+    within: dict[str, SaidWithin] = {}
 
     def replaced(self, state: RunState, *, over: bool = False) -> RunTurn:
-        """Return the turn as a run's whole history has it."""
+        """Return the turn as a run's whole history has it. Raises SourceError for what is no state."""
         said = settled(state)[self.before :]
-        return msgspec.structs.replace(self, messages=said, over=over)
+        within = {id_: SaidWithin.of(each) for id_, each in state.suspended.items()}
+        return msgspec.structs.replace(self, messages=said, over=over, within=within)
 
     def extends(self, other: RunTurn) -> bool:
-        """Return whether this turn says all that the other one does."""
+        """Return whether this turn says all that the other one does, as far as that is known."""
         said, before = _said(self.messages), _said(other.messages)
-        return said[: len(before)] == before and told(other.messages) <= told(self.messages)
+        mine = told(self.messages)
+        over = {call_id or "" for call_id, *_ in mine} | self._unknown
+        is_more = said[: len(before)] == before and told(other.messages) <= mine
+        return is_more and _extend(self.within, other.within, over)
+
+    @property
+    def _unknown(self) -> set[str]:
+        """The calls of which only their message says that they have begun and wait: 0.2 saved no more,
+        nor does a list of messages."""
+        waits = (m.call_id or "" for m in self.messages if m.content == _BEGUN_AND_WAITS)
+        return {call_id for call_id in waits if call_id not in self.within}
 
     def tells_more(self, other: RunTurn) -> bool:
         """Return whether this turn has a call, or a result, that the other one has not."""
@@ -339,6 +380,17 @@ def told_error(messages: Sequence[Message], call_id: str) -> tuple[str, str] | N
             error = orjson.loads(message.content)["error"]
             return error["code"], error["message"]
     return None
+
+
+def _extend(
+    mine: Mapping[str, SaidWithin], theirs: Mapping[str, SaidWithin], over: Collection[str]
+) -> bool:
+    """Return whether within calls all is said that is said in theirs; of one that is `over` its result
+    says that."""
+    return all(
+        call_id in over or (call_id in mine and mine[call_id].extends(their))
+        for call_id, their in theirs.items()
+    )
 
 
 def _is_untold(result: Message) -> bool:

@@ -15,9 +15,9 @@ that state alone (`ENDS`). Every call that comes in has exactly one end.
 
 A call that was suspended comes in once more, with its state in `scope.suspended`: it has begun. So
 nobody is asked about it again, and where it cannot go on it ends as `outcome_unknown`: what it did
-before is not undone, and the part that waited does not run. (Nothing final is said with that: the same
-state may go on later.) It was counted in its run when it began: that it goes on, or does not, neither
-counts it again nor is refused for the place that it has.
+before is not undone, and the part that waited does not run here. (Nothing final is said with that: the
+same state may go on later, or has elsewhere.) It was counted in its run when it began: that it goes on,
+or does not, neither counts it again nor is refused for the place that it has (`keep_place`).
 
 A call that has begun counts in its run, once, wherever it did. So whoever is told how it ended, or that
 nobody knows, though it did not begin here, has all of that (`_share`): the count, what was spent
@@ -276,6 +276,20 @@ class Call(Veiled, msgspec.Struct):
         if is_back and error.code is not another and error is not ELSEWHERE:
             error = CallError.of(ErrorCode.OUTCOME_UNKNOWN, f"{PART_WAITED} {error.message}")
         return self.facts.failed(error, told)
+
+    def keep_place(self) -> None:
+        """Have the run know that the call has begun, if the scope says so. It was counted then; a tally
+        that does not know of that (another request's, another process's) counts it now."""
+        call, scope, definition = (
+            self.facts.hydrated.call,
+            self.scope,
+            self.facts.hydrated.definition,
+        )
+        if call.id not in scope.suspended or call.id in scope.tally.begun or definition is None:
+            return
+        if not scope.counted.get(key_of(scope.tally.run_id, call.id)):
+            scope.tally.count(definition.name, definition.annotations.cost)
+        scope.tally.begun = (*scope.tally.begun, call.id)
 
     async def finalize(self, outcome: Outcome) -> Outcome:
         """Write down and remember an outcome; return the one that stands.

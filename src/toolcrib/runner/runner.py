@@ -282,6 +282,8 @@ class ToolRunner:
                 scope.tally.tainted = True
             facts = self._recorder.facts(hydrated, caller, scope, parent)
             prepared = Call(setup, facts, PolicyContext(caller, scope.tally), scope, pinned)
+            if scope.suspended:
+                prepared.keep_place()
             return await prepared.run(task, cancels, None if hydrated is call else self._repairer)
         except BaseException as raised:
             check_stop(raised, cancels)
@@ -325,6 +327,7 @@ class ToolRunner:
         async def refuse(call: HydrationResult) -> None:
             facts = self._recorder.facts(call, caller, scope, CALLING.get())
             refused = Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
+            refused.keep_place()
             error = CallError.of(code) if call.success else rejection(call)
             await refused.finalize(refused.ended(error))
 

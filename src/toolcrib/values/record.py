@@ -91,8 +91,8 @@ SUSPENDED = "suspended"
 
 
 PART_WAITED = (
-    "The call had begun, and waited for somebody's approval of a part of it. That part has not run, and"
-    " what it did before is not undone."
+    "The call had begun, and waited for somebody's approval of a part of it. It does not go on here,"
+    " and what it did before is not undone."
 )
 """What is said of a suspended call that does not go on."""
 
