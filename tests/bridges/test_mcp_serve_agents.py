@@ -12,6 +12,7 @@ from mcp import Client, MCPError
 
 from toolcrib import ALL, Agent, ApprovalRequest, Caller, Catalog, ToolRunner, per_call, tool
 from toolcrib.bridges.mcp import McpClient, McpServer, calling_client, elicitation, mcp_server
+from toolcrib.policies import rate_limit
 from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.testing.scripted import Turn
 
@@ -40,12 +41,12 @@ def serving(
     replies: Sequence[Turn], *, asks: bool = False, **options: Any
 ) -> tuple[McpServer, MemorySink]:
     RAN.clear()
-    sink = MemorySink()
+    sink, policy = MemorySink(), options.pop("policy", ())
     agent = Agent(ScriptedClient(list(replies)), [refund])
     marks: dict[str, Any] = {"safe": False} if asks else {}
     clerk = agent.as_tool("clerk", "Handles refunds.", visible=ALL, **marks)
     options = {"may_approve": _small, **options}
-    return mcp_server(ToolRunner([clerk], sinks=[sink]), **options), sink
+    return mcp_server(ToolRunner([clerk], sinks=[sink], policy=policy), **options), sink
 
 
 async def user_says(
@@ -143,6 +144,17 @@ async def test_what_an_agent_asks_outlives_the_process_and_counts_once() -> None
             assert (await _ask(client, state, approval=YES)).content[0].text == "done"
     assert RAN == ["refund 7 1"]
     assert sorted(each.name for each in sink.records) == ["clerk", "refund"]
+
+
+async def test_a_call_that_goes_on_in_another_session_keeps_the_place_that_it_has() -> None:
+    """Its caller's last one: the tally of the session that it comes from is not there."""
+    server, _ = serving([call("refund", order=7), "done"], policy=[rate_limit("1/minute")])
+    async with Client(server.server, mode="2026-07-28", elicitation_callback=_nobody) as client:
+        state = (await _ask(client)).request_state
+    async with Client(server.server, mode="2026-07-28", elicitation_callback=_nobody) as client:
+        assert (await _ask(client, state, approval=YES)).content[0].text == "done"
+        assert "rate_limited" in (await _ask(client)).content[0].text
+    assert RAN == ["refund 7 1"]
 
 
 async def test_of_several_inner_questions_those_without_an_answer_come_again() -> None:
