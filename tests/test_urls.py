@@ -31,6 +31,11 @@ WITHIN = [
     "mssql+pyodbc:///?odbc_connect=UID%3Dada%3BPWD%3D{}",
     "https://db.example/?next=https%3A%2F%2Fada%3A{}%40db.example%2F",
 ]
+TOKENS = [
+    "https://{}@db.example/1",
+    "git+https://{}@db.example/crib.git",
+    "HTTPS://{}@db.example?v=1",
+]
 CHARACTERS = "aB3@:/?#=%+!$*,~-_.'()"
 RAW = st.text(CHARACTERS, min_size=12, max_size=30).map(lambda text: f"x{text}")
 ANY = st.text(CHARACTERS + '&; "é', min_size=12, max_size=30).map(lambda text: f"x{text}x")
@@ -59,7 +64,7 @@ def test_a_password_that_nobody_escaped(form: str, password: str) -> None:
         is_kept_secret(form.format(password), password, written=password)
 
 
-@given(form=st.sampled_from(LOGINS + MEMBERS + WITHIN), password=ANY, plus=st.booleans())
+@given(form=st.sampled_from(LOGINS + MEMBERS + WITHIN + TOKENS), password=ANY, plus=st.booleans())
 @settings(deadline=None, max_examples=sample(300))
 def test_a_password_that_is_escaped(form: str, password: str, plus: bool) -> None:
     code = quote_plus if plus and form in MEMBERS else quote
@@ -93,6 +98,13 @@ def test_what_has_no_password(url: str) -> None:
     assert url.startswith("give") or without_password(url) == url
 
 
+def test_a_login_without_a_password_is_shown_to_nobody() -> None:
+    said = "'http://hush@127.0.0.1:1/v1' is no server"
+    assert without_passwords(said) == "'http://***@127.0.0.1:1/v1' is no server"
+    assert without_password("Https://hush@db.example/1") == "Https://***@db.example/1"
+    assert passwords_in("redis://a-long-token@db.example") == {"a-long-token"}
+
+
 def test_what_is_shown_of_a_query() -> None:
     advice = "(only to read: sqlite:///file:crib.db?mode=ro&uri=true)"
     assert without_passwords(advice) == advice
@@ -104,6 +116,8 @@ def test_what_is_shown_of_a_query() -> None:
     "text",
     [
         "//a:" * 30_000,
+        "//a" * 30_000,
+        "http://" * 15_000,
         "a=" * 60_000,
         "key=;" * 25_000,
         "a=%3d" * 20_000,

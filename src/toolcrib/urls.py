@@ -23,6 +23,9 @@ _MOST_ENDS = 8
 _PUBLIC = ("alt", "api-version", "mode", "uri")
 
 _LOGIN = re.compile(r"//[^/\s:@]*:(?!//)((?:(?!://)[^\s\"]){1,4096})@")
+_USER = re.compile(r"//([^\s:/@?#\"']{12,4096})@")
+_WEB_USER = re.compile(r"(https?://)[^\s:/@?#\"']{1,4096}@", re.IGNORECASE)
+"""A login without a password: by HTTP it is a token, elsewhere mostly a user if it is short."""
 _MEMBER = re.compile(r"(?<![^?&;=\s\"'{])([\w.%-]{1,64})=")
 _BEHIND_VALUE = re.compile(r"[\s&\"]")
 _LONGEST = 4096
@@ -33,15 +36,16 @@ _WHOLE_QUERY = re.compile(r"(\?|[;\s][^\s;=/:]+=|^[^\s=/:]+=).*", re.DOTALL)
 
 
 def without_password(url: str) -> str:
-    """Return what is meant as a URL to show: its password is `***`, what its query says `…`, since
-    drivers have many names for a password."""
+    """Return what is meant as a URL to show: its password is `***`, or its user where HTTP has no
+    password, and what its query says `…`, since drivers have many names for a password."""
     login, mark, rest = url.rpartition("@")
-    return _WHOLE_QUERY.sub(r"\1…", _WHOLE_LOGIN.sub(r"\1***", login) + mark + rest)
+    shown = _WHOLE_LOGIN.sub(r"\1***", login) + mark + rest
+    return _WHOLE_QUERY.sub(r"\1…", _WEB_USER.sub(r"\1***@", shown))
 
 
 def without_passwords(text: str) -> str:
-    """Return a text to show, without the passwords and queries of what may be a mistyped URL in it."""
-    return _QUERY.sub(r"\1…", _ODD_LOGIN.sub(r"\1:***@", text))
+    """Return a text to show, without the logins and queries of what may be a mistyped URL in it."""
+    return _QUERY.sub(r"\1…", _ODD_LOGIN.sub(r"\1:***@", _WEB_USER.sub(r"\1***@", text)))
 
 
 def url_secrets(url: str) -> list[str]:
@@ -63,8 +67,9 @@ def login_of(url: str) -> list[str]:
 
 
 def passwords_in(text: str) -> set[str]:
-    """Return the passwords of all URLs in a text, and what members with the name of a secret hold; a
-    member that holds such a URL is one. Where one ends may be unsure: then it is all that it may be."""
+    """Return the passwords of all URLs in a text, users of 12 characters or more without one, and what
+    members with the name of a secret hold; a member that holds such a URL is one. Where one ends may be
+    unsure: then it is all that it may be."""
     found, end = _named(text), 0
     for member in _MEMBER.finditer(text):
         if member.end() >= end:
@@ -80,6 +85,8 @@ def _named(text: str) -> set[str]:
     found: set[str] = set()
     for login in _LOGIN.findall(text):
         found |= _begun(login, _LOGINS_END)
+    for user in _USER.findall(text):
+        found.update(_forms(user))
     for member in _MEMBER.finditer(text):
         if SECRET_NAME.search(unquote(member[1])):
             found |= _begun(_value(text, member), _VALUES_END)

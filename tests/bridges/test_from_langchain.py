@@ -38,11 +38,13 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    RootModel,
     TypeAdapter,
     create_model,
     field_validator,
     model_serializer,
 )
+from pydantic_core import core_schema
 from rows import each_row
 
 from toolcrib import (
@@ -1115,6 +1117,36 @@ def some(*args: int) -> str:
     return str(sum(args))
 
 
+def shell(command: str, args: str = "") -> str:
+    """Run it."""
+    return command + args
+
+
+def called(command: str, kwargs: dict[str, str]) -> str:
+    """Run it."""
+    return command + str(kwargs)
+
+
+class Mapped(RootModel[dict[str, int]]):
+    pass
+
+
+class Wrapped(RootModel[ToldOf]):
+    pass
+
+
+class Plain(BaseModel):
+    cents: int
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        return core_schema.union_schema([handler(source), handler(source)])
+
+
+class PlainByAlias(Plain):
+    cents: int = Field(alias="inCents")
+
+
 def by_place(cents: int, /) -> str:
     """Pay."""
     return str(cents)
@@ -1132,6 +1164,15 @@ def in_any_way(*args: int, **kwargs: int) -> str:
         (lambda: taking(NotShown)[0], "requires 'cents', which LangChain does not show"),
         (lambda: lc_tool(some), "by name, which 'args' cannot take"),
         (lambda: lc_tool(by_place), "by name, which 'cents' cannot take"),
+        (lambda: lc_tool(shell), "gives nothing to a parameter that is called 'args'"),
+        (lambda: lc_tool(called), "gives nothing to a parameter that is called 'kwargs'"),
+        *(
+            (
+                partial(lambda cls: taking(cls)[0], cls),
+                "tool 'take': its args_schema is no class of",
+            )
+            for cls in (Mapped, Wrapped, Plain, PlainByAlias)
+        ),
         (lambda: taking(NotPassedOn)[0], "args_schema dumps, and that has no 'cents'"),
         (lambda: taking(ByAlias)[0], "args_schema dumps, and that has no 'cents'"),
         (lambda: lc_tool(configured), "LangChain fills 'config' in itself"),

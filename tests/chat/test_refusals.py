@@ -261,6 +261,18 @@ async def test_a_route_that_takes_nothing_needs_no_body(tmp_path: Path) -> None:
                 assert answer.status == 204
 
 
+async def test_a_body_that_is_missing_is_told_as_empty(tmp_path: Path) -> None:
+    async with asked_by(app_of(tmp_path)) as (page, approval):
+        as_json = {"content-type": "application/json"}
+        for at, takes in ((f"/{page.thread}/messages", "text"), (approval, "decision")):
+            url = f"{page.base}/threads{at}"
+            for body in (b"", b" \n"):
+                async with page.session.post(url, data=body, headers=as_json) as answer:
+                    error = (await answer.json())["error"]
+                assert (answer.status, error["code"]) == (422, "invalid_body")
+                assert error["message"].startswith(f"the body is empty: the body takes {takes}")
+
+
 async def test_an_origin_that_is_allowed_may_ask(tmp_path: Path) -> None:
     app = app_of(tmp_path, allowed_origins=["https://shop.Example"])
     async with page_of(app, headers=signed_in("ada")) as page:

@@ -107,12 +107,18 @@ def test_a_call_names_its_content_and_gives_it_as_json(toolcrib: Toolcrib) -> No
     assert [part["kind"] for part in value["record"]["parts"]] == ["text", "image"]
 
 
-@pytest.mark.parametrize("arguments", ["-", "", " "])
+@pytest.mark.parametrize("arguments", ["-", "", " ", "null", " null\n"])
 def test_empty_arguments_are_not_taken_for_none(toolcrib: Toolcrib, arguments: str) -> None:
     result = toolcrib("call", "current_time", arguments, stdin=b" \n")
     assert (result.code, result.out) == (2, "")
     assert "leave ARGS out, or give {}" in result.err
     assert toolcrib("call", "current_time").code == 0
+
+
+def test_a_file_of_arguments_is_read_from_stdin(toolcrib: Toolcrib) -> None:
+    result = toolcrib("call", "current_time", "@arguments.json")
+    assert (result.code, result.out) == (2, "")
+    assert "one in a file is read by: - < FILE" in result.err
 
 
 REJECTED: list[tuple[list[str], bytes, str]] = [

@@ -81,6 +81,7 @@ def test_clients_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         client = client_for(f"{name}:gpt-5")
         assert isinstance(client, OpenAIClient)
         assert (client.model, client.wire.name) == ("gpt-5", wire)
+    assert isinstance(client_for(f"{OTHER.upper()}#org/model:7b"), OpenAIClient)
     server = client_for(f"{OTHER}#org/model:7b")
     assert isinstance(server, OpenAIClient)
     assert server.model == "org/model:7b"

@@ -7,6 +7,7 @@ import json
 import re
 from contextlib import suppress
 from email.message import Message
+from functools import cache
 from typing import Any, cast
 from urllib.parse import parse_qsl, unquote
 
@@ -17,6 +18,7 @@ from openapi.documents import one, plan_of, with_body
 from rows import each_row
 
 from toolcrib import ToolError
+from toolcrib.bridges.openapi.definition import RequestPlan
 from toolcrib.bridges.openapi.request import ApiRequest, request_of
 
 TEXT, LIST = "blue", ["blue", "black", "brown"]
@@ -80,7 +82,7 @@ def test_the_styles_of_the_specification(style: str, explode: bool, value: Any, 
         ("query", {}, "a b&c=d#é", "/c?color=a%20b%26c%3Dd%23%C3%A9", {}, ()),
         ("query", {}, "", "/c?color=", {}, ()),
         ("query", {}, [], "/c", {}, ()),
-        ("query", {}, None, "/c", {}, ()),
+        ("query", {"required": False}, None, "/c", {}, ()),
         ("query", {}, {"a": [1, 2], "b": {"c": 3}}, "/c?a=1&a=2&b=%7B%22c%22%3A3%7D", {}, ()),
         ("query", {"allowReserved": True}, "a/b?c=d&e", "/c?color=a/b?c=d%26e", {}, ()),
         (
@@ -134,11 +136,23 @@ def test_where_a_value_is_sent(
         ),
         ("header", [""], "cannot hold one empty text"),
         ("path", [""], "cannot hold one empty text"),
+        *(
+            (place, value, "cannot be or hold null")
+            for place in ("path", "query", "header", "cookie")
+            for value in (None, [None], ["a", None], {"a": None})
+        ),
+        *((place, {"a": []}, "cannot hold what is empty") for place in ("query", "cookie")),
     ],
 )
 def test_what_cannot_be_sent_in_its_place(place: str, value: Any, text: str) -> None:
     with pytest.raises(ToolError, match=text):
         sent(place, value)
+
+
+@each_row(("value",), [([["a"]],), ([{"a": "b"}],), ({"a": [[]]},)])
+def test_a_list_in_a_deep_object_holds_single_values(value: Any) -> None:
+    with pytest.raises(ToolError, match="cannot hold lists or objects"):
+        sent("query", value, style="deepObject", explode=True)
 
 
 NAMED: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -392,6 +406,72 @@ def test_no_two_lists_are_one_request(one_list: list[str], other: list[str]) -> 
                 request = sent(place, value, **said)
                 made.append((request.path, request.headers, request.cookies))
         assert len(made) < 2 or (made[0] == made[1]) == (one_list == other)
+
+
+NULLABLE = st.sampled_from(["a", "null", None])
+FEW = st.lists(NULLABLE, max_size=2)
+MEMBERS = st.dictionaries(st.sampled_from("kl"), NULLABLE, max_size=2)
+NESTED: dict[str, tuple[str, st.SearchStrategy[Any]]] = {
+    "text": ("string", NULLABLE),
+    "list": ("array", st.none() | FEW),
+    "list of lists": ("array", st.lists(FEW, max_size=2)),
+    "list of objects": ("array", st.lists(MEMBERS, max_size=2)),
+    "object": ("object", st.none() | MEMBERS),
+    "object of lists": ("object", st.dictionaries(st.sampled_from("kl"), FEW, max_size=2)),
+    "object of objects": ("object", st.dictionaries(st.sampled_from("mn"), MEMBERS, max_size=2)),
+}
+IN_FORMS: list[dict[str, Any]] = [
+    {},
+    {"contentType": "text/plain"},
+    *(
+        {"style": style, "explode": explode}
+        for style in (*QUERY_STYLES, "deepObject")
+        for explode in (True, False)
+    ),
+]
+IN_BODIES = [
+    (media_type, encoding)
+    for media_type in ("application/x-www-form-urlencoded", "multipart/form-data")
+    for encoding in IN_FORMS
+]
+
+
+@given(st.data(), st.sampled_from(sorted(NESTED)), st.booleans())
+def test_no_two_values_are_one_request(data: st.DataObject, kind: str, required: bool) -> None:
+    """Whatever is null, empty or nested, but for an optional argument that is left out as a whole."""
+    type_, strategy = NESTED[kind]
+    values = data.draw(st.lists(strategy, min_size=3, max_size=40, unique_by=json.dumps))
+    for place, said in (*EVERYWHERE, *IN_BODIES):
+        plan, is_body = _nullable(place, type_, json.dumps(said), required), "/" in place
+        made: dict[str, Any] = {}
+        for value in values:
+            argument = {"color": value}
+            try:
+                request = request_of(plan, {"body": argument} if is_body else argument, "key")
+            except ToolError:
+                continue
+            is_left_out = not value and not required and place != "path"
+            assert made.setdefault(_all_of(request), value) == value or is_left_out
+
+
+@cache
+def _nullable(place: str, type_: str, said: str, required: bool) -> RequestPlan:
+    schema = {"type": [type_, "null"]}
+    if "/" not in place:
+        parameter = {"name": "color", "in": place, "schema": schema, **json.loads(said)}
+        given_at = {"parameters": [{**parameter, "required": required}]}
+        return plan_of(one(given_at, path="/c/{color}/d" if place == "path" else "/c"))
+    form = {"type": "object", "properties": {"color": schema}, "required": ["color"] * required}
+    content = {"schema": form, "encoding": {"color": json.loads(said)}}
+    source = one({"requestBody": {"content": {place: content}}}, version="3.1.0")
+    return plan_of(source)
+
+
+def _all_of(request: ApiRequest) -> str:
+    """Return all that a server gets, with one boundary."""
+    body = re.sub(rb"--[0-9a-f]{32}", b"--", request.body or b"")
+    headers = [one for one in request.headers if one[0] != "Content-Type"]
+    return repr((request.path, headers, request.cookies, body))
 
 
 def _read_back(value: Any, style: Any, *, reserved: bool) -> Any:

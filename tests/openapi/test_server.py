@@ -359,6 +359,8 @@ async def test_a_key_may_be_that_of_the_moment() -> None:
         ("ftp://api.example.com", {}, "is no server"),
         ("https://", {}, "is no server"),
         ("https://user:pw@api.example.com", {}, "is no server"),
+        ("https://canary@api.example.com", {}, "'https://***@api.example.com' is no server"),
+        (f"https://canary{'x' * 99}@api.example.com", {}, "is no server"),
         ("https://api.example.com/v1?x=1", {}, "is no server"),
         ("https://api.example.com#x", {}, "is no server"),
         ("https://api.example.com", {"k": ""}, "the key 'k' is empty"),

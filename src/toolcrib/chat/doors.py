@@ -218,7 +218,8 @@ class Doors:
             if "duplicate key" in str(error):  # which of the two counts, nobody can know
                 told = "an object of the body has a key twice"
                 raise ChatError(400, "key_twice", told) from None
-            raise ChatError(422, "invalid_body", "the body is not valid JSON") from None
+            told = "is not valid JSON" if received.strip() else f"is empty: {_takes(type_)}"
+            raise ChatError(422, "invalid_body", f"the body {told}") from None
 
     async def _who(self, request: Request) -> Caller | None:
         if self._authenticate is None:

@@ -52,6 +52,7 @@ from toolcrib.cli.render import (
     show_json,
 )
 from toolcrib.errors import DefinitionError, ErrorCode, RequestError, SourceError, did_you_mean
+from toolcrib.hydration import ParseFailure, parse_arguments
 from toolcrib.hydration.parse import MAX_BYTES
 from toolcrib.lint import Finding, check_tools
 from toolcrib.runner import ToolRunner
@@ -459,10 +460,7 @@ def call(
         catalog, approver=approver(consent), sinks=sinks, on_exception=exception_hook()
     )
     text = _read_stdin() if arguments == "-" else arguments
-    if not text.strip():  # of a program that failed, as likely as of a call without arguments
-        raise UnusableError(
-            "the arguments are empty: leave ARGS out, or give {}, if there are none"
-        )
+    _check_object(text)
     # The id is the tool's idempotency key: the same command, given twice, is two calls.
     asked = ToolCall(f"call_{os.urandom(8).hex()}", tool, text)
     try:
@@ -485,6 +483,19 @@ def call(
 async def _run(runner: ToolRunner, asked: ToolCall, log: AuditLog | None) -> Outcome:
     async with contextlib.nullcontext() if log is None else log:
         return await runner.exec(asked, caller=Caller("cli"))
+
+
+def _check_object(text: str) -> None:
+    """Raise UnusableError for what a model is forgiven (nothing, or null, for no arguments), and for a
+    file, as other programs take it."""
+    if text.startswith("@"):
+        raise UnusableError("ARGS is one JSON object; one in a file is read by: - < FILE")
+    parsed = parse_arguments(text)
+    if not isinstance(parsed, ParseFailure) and "empty_arguments" in parsed.notes:
+        what = "null" if text.strip() else "empty"  # of a program that failed, as likely as of none
+        raise UnusableError(
+            f"the arguments are {what}: leave ARGS out, or give {{}}, if there are none"
+        )
 
 
 def _read_stdin() -> str:

@@ -461,7 +461,7 @@ def client_for(name: str, *, transport: Transport | None = None) -> LLMClient:
     file, MissingExtraError for a missing extra.
     """
     options = {} if transport is None else {"transport": transport}
-    if name.startswith(("http://", "https://")):
+    if name.lower().startswith(("http://", "https://")):
         url, _, model = name.rpartition("#")
         if not url or not model:
             raise RequestError("a server is named as URL#MODEL: http://localhost:8000/v1#my-model")
@@ -629,7 +629,7 @@ def cost_of(
     )
     where = {}
     if provider is not None:
-        is_url = provider.startswith(("http://", "https://"))
+        is_url = provider.lower().startswith(("http://", "https://"))
         key = "provider_api_url" if is_url else "provider_id"
         where[key] = _PROVIDERS.get(provider, provider)
     try:

@@ -23,6 +23,7 @@ from toolcrib.connections import Pool, connector_class, is_closed
 from toolcrib.errors import CapabilityError, MissingExtraError, SourceError
 from toolcrib.threads import cancel_requests, in_thread
 from toolcrib.tools import capability
+from toolcrib.urls import without_password
 from toolcrib.values.typed import Checked, names_wrong_types
 
 # Which addresses are public: the only ones that a request made for a model may reach.
@@ -431,8 +432,8 @@ def _origin(entry: str) -> tuple[str, str, int]:
     origin = None if url is None else _origin_of(url)
     if url is None or origin is None or url != url.origin() or "*" in entry:
         raise SourceError(
-            f"{entry!r} is no server: give a host such as api.example.com, or an origin such as "
-            "https://api.example.com:8443"
+            f"{without_password(entry)!r} is no server: give a host such as api.example.com, or"
+            " an origin such as https://api.example.com:8443"
         )
     return origin
 

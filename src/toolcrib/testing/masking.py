@@ -108,7 +108,7 @@ def _in_member(name: str, value: Any) -> set[str]:
     if SECRET_MEMBER.fullmatch(name):
         return _least(_SHORTEST, parts_of(value))
     try:
-        return _in_url(value) if value.startswith(("http://", "https://")) else set()
+        return _in_url(value) if value.lower().startswith(("http://", "https://")) else set()
     except ValueError:  # it only looks like a URL
         return set()
 

@@ -36,6 +36,9 @@ from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_bytes
 _OTHER_VALUES = (
     "The tool did not run: LangChain makes other values of these arguments than were decided on."
 )
+NO_FIELDS = (
+    "tool '{}': its args_schema is no class of fields, by which LangChain passes arguments on"
+)
 _SYNTHETIC = frozenset(("args", "kwargs"))
 """Names of fields whose defaults LangChain does not pass on: it takes them for those of a function's
 `*args` and `**kwargs`."""
@@ -66,14 +69,15 @@ class ArgsReader(TypedReader):
         left_out: frozenset[str],
     ) -> None:
         described = f"tool '{tool.name}': its args_schema"
-        adapter = bounded(_by_own_names(model, adapter_for(model, described)))
+        read_as = adapter_for(model, described)
+        self._holding = _held_by_factories(tool.name, read_as.core_schema)
+        adapter = bounded(_by_own_names(model, read_as))
         super().__init__(adapter.core_schema, adapter.validator.validate_json)
         self._tool = tool
         self._model = model
         self._validating = validating
         self._left_out = left_out & _SYNTHETIC
         self._keys = {} if validating is None else _keys(tool.name, validating)
-        self._holding = _held_by_factories(adapter.core_schema)
         fields = model.model_fields.items()
         optional = {name for name, field in fields if not field.is_required()}
         self._making = (self._holding | (_SYNTHETIC - self._left_out)) & optional
@@ -206,12 +210,15 @@ def _shared(core: Any) -> Mapping[str, Any]:
     return {one["ref"]: one for one in definitions_of(core)}
 
 
-def _held_by_factories(core: Any) -> frozenset[str]:
-    """Return the fields of a class in which a factory makes something, perhaps deep within."""
+def _held_by_factories(tool: str, core: Any) -> frozenset[str]:
+    """Return the fields of a class in which a factory makes something, perhaps deep within. Raises
+    DefinitionError for a class without fields."""
     shared = _shared(core)
     while core["type"] != "model-fields":
         is_ref = core["type"] == "definition-ref"
-        core = shared[core["schema_ref"]] if is_ref else core["schema"]
+        core = shared[core["schema_ref"]] if is_ref else core.get("schema")
+        if not isinstance(core, dict):
+            raise DefinitionError(NO_FIELDS.format(tool))
     spread = holds_factory(list(shared.values()))
     return frozenset(
         name

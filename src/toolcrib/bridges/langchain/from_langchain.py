@@ -37,7 +37,7 @@ from langsmith import tracing_context
 from pydantic import BaseModel, PrivateAttr, RootModel
 from typing_extensions import Unpack
 
-from toolcrib.bridges.langchain.args_class import ArgsReader, ReadArguments
+from toolcrib.bridges.langchain.args_class import NO_FIELDS, ArgsReader, ReadArguments
 from toolcrib.bridges.langchain.blocks import content_in
 from toolcrib.errors import DefinitionError, ToolError
 from toolcrib.tools import Tool, get_definition
@@ -53,6 +53,8 @@ from toolcrib.values.typed import check_type
 
 Injected: TypeAlias = Mapping[str, Callable[[CallContext], Any]]
 _Kind: TypeAlias = Literal["call id", "runtime", "other"]
+_HIDDEN = ("args", "kwargs")
+"""Parameters that LangChain shows as `v__args` and `v__kwargs`, which no function has."""
 _READ = "toolcrib_read"
 """The argument of a handler that holds all of them, where the tool's own class has read them."""
 _REFUSED = "The tool says that the call failed. What it says is for the model."
@@ -168,6 +170,8 @@ def _schema(tool: BaseTool) -> JsonObject:
     shown = tool.tool_call_schema
     if not (isinstance(shown, type) and issubclass(shown, BaseModel)):
         raise DefinitionError(f"tool '{tool.name}': its args_schema is of pydantic 1, or none")
+    if isinstance(tool.args_schema, type) and issubclass(tool.args_schema, RootModel):
+        raise DefinitionError(NO_FIELDS.format(tool.name))
     made = shown.model_json_schema()
     return {key: made[key] for key in made if key not in ("title", "description")}  # the tool's own
 
@@ -191,6 +195,12 @@ def _check_reached(tool: BaseTool, shown: Collection[str], injected: Collection[
     if isinstance(tool, PlainLangChainTool):  # gives its one text by position
         return
     kinds = {name: one.kind for name, one in parameters.items()}
+    hidden = next((name for name in _HIDDEN if name in kinds and f"v__{name}" in shown), None)
+    if hidden is not None:
+        raise DefinitionError(
+            f"tool '{tool.name}': LangChain gives nothing to a parameter that is called {hidden!r}:"
+            " give it another name, or the tool an args_schema"
+        )
     takes_any = Parameter.VAR_KEYWORD in kinds.values()
     for name in shown:
         kind = kinds.get(name)

@@ -58,6 +58,7 @@ class FormField(NamedTuple):
     explode: bool = True
     media_type: str = ""
     is_bytes: bool = False
+    required: bool = False
 
     @property
     def has_style(self) -> bool:
@@ -84,6 +85,7 @@ class SentArgument(msgspec.Struct, frozen=True):
     explode: bool
     reserved: bool = False
     as_json: bool = False
+    required: bool = False
 
 
 class RequestPlan(msgspec.Struct, frozen=True):
@@ -278,6 +280,7 @@ class _ArgumentSchema:
             explode=given.explode,
             reserved=given.reserved,
             as_json=given.as_json,
+            required=given.required,
         )
 
     def body(self, given: ApiBody) -> BodyPlan:
@@ -302,12 +305,14 @@ class _ArgumentSchema:
         if made.setdefault("type", "object") != "object":
             raise NoTool("form", "its body is a form, and its schema is no object")
         properties: Any = made.get("properties")
+        required: Any = made.get("required", ())
         fields = {}
         for name, child in whole.members("properties").items():
             part = self._schemas.resolved(child)
             inner = part.get("items")
             is_bytes = _is_binary(part if inner is None else self._schemas.resolved(inner))
-            fields[name] = self._field(given, name, is_bytes=is_bytes)
+            field = self._field(given, name, is_bytes=is_bytes)
+            fields[name] = field._replace(required=name in required)
             if is_bytes and properties.get(name, False) is not False:  # else it is readOnly
                 properties[name] = _as_base64(properties[name])
         return made, fields

@@ -3,7 +3,8 @@
 Rule: no argument leaves the place that the document gives it. All that has a meaning in a URL, a header
 or a cookie is encoded, and what cannot be (a path of `..`, a line break in a header) is refused. So is
 an object whose members would be sent under the name of something else, and a value in a list that has
-in it what separates the values, where its style cannot encode that.
+in it what separates the values, where its style cannot encode that. No two values are one request: what
+has no text of its own where it is sent is refused; a whole optional argument without one is left out.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) 
             variable, told = f"{{{sent.name}}}", _path(sent, value, names["path"])
             path = path.replace(variable, told)
             query = [one.replace(variable, told) for one in query]
-        elif value is None:
+        elif value is None and not sent.required:
             continue
         elif sent.place == "query":
             query += _joined(sent, value, names["query"])
@@ -146,8 +147,10 @@ def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) 
 # several times.
 
 
-def _text(value: JsonValue) -> str:
-    """Return how a single value is written: a text as it is, all else as JSON."""
+def _text(argument: str, value: JsonValue) -> str:
+    """Return how a single value is written: a text as it is, all else as JSON. Raises ToolError."""
+    if value is None:
+        raise ToolError(f"{argument} cannot be or hold null: it is sent as text, which has no null")
     return value if isinstance(value, str) else json_bytes(value).decode()
 
 
@@ -159,18 +162,20 @@ def _texts(
     Raises ToolError for one that has the delimiter in it though it is encoded.
     """
     if isinstance(value, list):
-        texts = [encode(_text(each)) for each in value]
+        texts = [encode(_text(sent.argument, each)) for each in value]
         if texts == [""]:
             raise ToolError(
                 f"{sent.argument} cannot hold one empty text: that is sent as none at all"
             )
     elif isinstance(value, dict):
-        members = [(encode(name), encode(_text(each))) for name, each in value.items()]
+        members = [
+            (encode(name), encode(_text(sent.argument, each))) for name, each in value.items()
+        ]
         if explode and any("=" in name for name, _ in members):
             raise ToolError(f"a member of {sent.argument} cannot have '=' in its name")
         texts = [text for member in members for text in member]
     else:
-        return [encode(_text(value))]
+        return [encode(_text(sent.argument, value))]
     if any(delimiter in text for text in texts):
         raise ToolError(
             f"the values in {sent.argument} are sent with {unquote(delimiter)!r} between them, and"
@@ -270,11 +275,12 @@ def _pairs(sent: SentArgument, value: JsonValue, encode: _Encode) -> Iterator[tu
             yield name, encode(text)
     elif isinstance(value, list) and sent.explode:
         for each in value:
-            yield sent.name, encode(_text(each))
+            yield sent.name, encode(_text(sent.argument, each))
     elif isinstance(value, dict) and sent.explode:
         for name, each in value.items():
+            _check_held(sent, each == [])
             for one in each if isinstance(each, list) else [each]:
-                yield name, encode(_text(one))
+                yield name, encode(_text(sent.argument, one))
     else:
         delimiter = _DELIMITERS.get(sent.style, ",")
         delimiter = unquote(delimiter) if encode is str else delimiter
@@ -282,16 +288,24 @@ def _pairs(sent: SentArgument, value: JsonValue, encode: _Encode) -> Iterator[tu
 
 
 def _deep(sent: SentArgument, name: str, value: JsonValue) -> Iterator[tuple[str, str]]:
+    _check_held(sent, value in ([], {}) and name != sent.name)
     if isinstance(value, dict):
         for key, child in value.items():
             if "[" in key or "]" in key:
                 raise ToolError(f"a member of {sent.argument} cannot have a bracket in its name")
             yield from _deep(sent, f"{name}[{key}]", child)
     elif isinstance(value, list):
+        if any(isinstance(child, list | dict) for child in value):
+            raise ToolError(f"a list in {sent.argument} cannot hold lists or objects")
         for child in value:
-            yield from _deep(sent, name, child)
-    elif value is not None:
-        yield name, _text(value)
+            yield name, _text(sent.argument, child)
+    else:
+        yield name, _text(sent.argument, value)
+
+
+def _check_held(sent: SentArgument, is_lost: bool) -> None:
+    if is_lost:
+        raise ToolError(f"{sent.argument} cannot hold what is empty: that is sent as none at all")
 
 
 # Bodies.
@@ -303,25 +317,33 @@ def _body(plan: BodyPlan, value: JsonValue) -> tuple[str, bytes]:
     if plan.kind == "json":
         return _as_utf8(kind), json_bytes(value)
     if plan.kind == "text":
-        return f"{kind.partition(';')[0]}; charset=utf-8", _text(value).encode()
+        return f"{kind.partition(';')[0]}; charset=utf-8", _text(plan.argument, value).encode()
     if plan.kind == "bytes":
         return kind, _decoded(plan.argument, value)
-    fields = value if isinstance(value, dict) else {}
+    if not isinstance(value, dict):
+        raise ToolError(f"{plan.argument} is sent as a form: it has to be an object")
     names = _Names(plan.fields)
-    for name in fields:
+    for name in value:
         if name not in plan.fields:
             names.undeclared(plan.argument, name)
     if plan.kind == "multipart":
-        return _multipart(plan, fields, names)
+        return _multipart(plan, value, names)
+    return _as_utf8(kind), "&".join(_members(plan, value, names)).encode("ascii")
+
+
+def _members(plan: BodyPlan, fields: Mapping[str, JsonValue], names: _Names) -> list[str]:
+    """Return the members of a form that is sent as a query is."""
     members = []
-    for name, child in fields.items():
+    for name, value in fields.items():
         field = plan.fields.get(name, FormField())
+        if value is None and not field.required:
+            continue
         if field.is_bytes:
-            members.append(f"{_encoded(name)}={quote(_decoded(name, child), safe='')}")
-        elif child is not None:
+            members.append(f"{_encoded(name)}={quote(_decoded(name, value), safe='')}")
+        else:
             argument = name if name in plan.fields else plan.argument
-            members += _joined(_as_sent(argument, name, field), child, names)
-    return _as_utf8(kind), "&".join(members).encode("ascii")
+            members += _joined(_as_sent(argument, name, field), value, names)
+    return members
 
 
 def _as_utf8(media_type: str) -> str:
@@ -337,6 +359,7 @@ def _as_sent(argument: str, name: str, field: FormField) -> SentArgument:
         style=field.style,
         explode=field.explode,
         as_json=bool(field.media_type) and is_json(field.media_type),
+        required=field.required,
     )
 
 
@@ -347,6 +370,8 @@ def _multipart(plan: BodyPlan, fields: Mapping[str, JsonValue], names: _Names) -
     made = bytearray()
     for name, value in fields.items():
         field = plan.fields.get(name, FormField())
+        if isinstance(value, list) and None in value and not field.has_style:
+            raise ToolError(f"{name} cannot hold null: that is sent as null itself is")
         parts = [(name, each) for each in (value if isinstance(value, list) else [value])]
         if field.has_style and value is not None:
             sent = _as_sent(name, name, field)
@@ -368,7 +393,8 @@ def _part(name: str, field: FormField, value: JsonValue) -> bytes:
     elif isinstance(value, str):
         data = value.encode()
     else:
-        kind, data = kind or "application/json", json_bytes(value)
+        kind = kind or "application/json"
+        data = json_bytes(value) if is_json(kind) else _text(name, value).encode()
     kind = kind if field.is_bytes else _as_utf8(kind)
     if kind.isprintable() and kind.isascii() and kind:
         said += f"\r\nContent-Type: {kind}"
@@ -377,6 +403,6 @@ def _part(name: str, field: FormField, value: JsonValue) -> bytes:
 
 def _decoded(name: str, value: JsonValue) -> bytes:
     try:
-        return base64.b64decode(_text(value), validate=True)
+        return base64.b64decode(_text(name, value), validate=True)
     except (binascii.Error, ValueError):
         raise ToolError(f"{name} has to be bytes in base64") from None

@@ -28,6 +28,7 @@ from toolcrib.clients.server import merged, names_server
 from toolcrib.errors import CapabilityError, MissingExtraError, SourceError
 from toolcrib.kit.http import GuardedHttp, HttpAnswer, HttpLimits
 from toolcrib.tools import capability
+from toolcrib.urls import without_password
 from toolcrib.values.typed import names_wrong_types
 
 Key: TypeAlias = str | Callable[[], str | Awaitable[str]]
@@ -76,7 +77,9 @@ class ApiServer:
             raise MissingExtraError("openapi", "toolcrib.bridges.openapi.ApiServer")
         parts = urlsplit(url) if names_server(url) else None
         if parts is None or parts.query or "@" in parts.netloc:
-            raise SourceError(f"{url[:80]!r} is no server: write it as https://api.example.com/v1")
+            raise SourceError(
+                f"{without_password(url)[:80]!r} is no server: write it as https://api.example.com/v1"
+            )
         self._base = url.rstrip("/")
         self._keys = dict(keys or {})
         for name, key in self._keys.items():
