@@ -21,6 +21,7 @@ from toolcrib.errors import ErrorCode
 from toolcrib.hydration import added_to
 from toolcrib.schema.derive.plain import (
     MISSING,
+    attributes_of,
     classes_of,
     defaults_by_key,
     fields_by_key,
@@ -196,7 +197,7 @@ class LeftDefaults:
     def stays_in(self, base: Hydrated) -> bool:
         """Return whether a call with defaults sent is the same, but for what the edit changes."""
         lost = self._lost_in(base, _Rule(is_base=True))
-        self._lost_at = lost or ()
+        self._lost_at = self._lost_at or lost or ()
         return lost is None
 
     def _lost_in(self, read: Hydrated, rule: _Rule) -> Steps | None:
@@ -305,14 +306,17 @@ def _held(one: Any, other: Any) -> Iterable[tuple[Any, Any]] | None:
 def _reduced(value: Any) -> list[Any]:
     """Return what pickle makes a value of. Raises whatever it raises, and TypeError for what has only
     a name."""
-    known = copyreg.dispatch_table.get(type(value))
-    made = known(value) if known else type(value).__reduce_ex__(value, 4)
+    kind: Any = type(value)
+    known = copyreg.dispatch_table.get(kind)
+    made: Any = known(value) if known else kind.__reduce_ex__(value, 4)
     if not isinstance(made, tuple):
         raise TypeError("it has only a name")
-    make, args, state, items, pairs, *more = [*made, *[None] * (5 - len(made))]
+    make, args, state, items, pairs = (*made, None, None, None)[:5]
     if isinstance(value, BaseModel):  # which fields were sent is nothing that it holds
         state = {**state, "__pydantic_fields_set__": None}
-    return [make, args, state, items and list(items), pairs and dict(pairs), *more]
+    elif is_object(value) and (state is None or isinstance(state, dict)):
+        state = held_by(value)  # also what its class has for it
+    return [make, args, state, items and list(items), pairs and dict(pairs)]
 
 
 def _is_same_around(part: _Pair) -> bool:
@@ -329,7 +333,7 @@ def _around(value: Any, shown: Any) -> list[Any]:
         named = {name for key, (name, _) in fields_by_key(value).items() if key in shown}
         hidden = {n: one for n, one in held_by(value).items() if n not in named and n not in shown}
         if isinstance(value, classes_of("pydantic.root_model", "RootModel")):
-            hidden = {"root": _around(value.root, shown)}
+            hidden = {"root": _around(attributes_of(value), shown)}
         return [type(value), hidden, getattr(value, "__pydantic_private__", None)]
     make, args, state, *_ = _reduced(value)
     names = dict.fromkeys(value) if isinstance(value, dict) else None
