@@ -13,9 +13,8 @@ import copyreg
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeAlias
-
-from pydantic import BaseModel
 
 from toolcrib.errors import ErrorCode
 from toolcrib.hydration import added_to
@@ -312,11 +311,18 @@ def _reduced(value: Any) -> list[Any]:
     if not isinstance(made, tuple):
         raise TypeError("it has only a name")
     make, args, state, items, pairs = (*made, None, None, None)[:5]
-    if isinstance(value, BaseModel):  # which fields were sent is nothing that it holds
-        state = {**state, "__pydantic_fields_set__": None}
-    elif is_object(value) and (state is None or isinstance(state, dict)):
-        state = held_by(value)  # also what its class has for it
+    if is_object(value) and (state is None or isinstance(state, dict)):
+        state = _attributes(value)
     return [make, args, state, items and list(items), pairs and dict(pairs)]
+
+
+def _attributes(value: Any) -> tuple[dict[str, Any], Any]:
+    """Return what an object holds, declared or not, and what is private to it; not what of it was sent,
+    nor what a `cached_property` made of the rest."""
+    kind = type(value)
+    held = held_by(value).items()
+    kept = {n: one for n, one in held if not isinstance(getattr(kind, n, None), cached_property)}
+    return kept, getattr(value, "__pydantic_private__", None)
 
 
 def _is_same_around(part: _Pair) -> bool:
@@ -331,10 +337,11 @@ def _around(value: Any, shown: Any) -> list[Any]:
     """Return what a value is, and holds besides what is shown of it."""
     if is_object(value):
         named = {name for key, (name, _) in fields_by_key(value).items() if key in shown}
-        hidden = {n: one for n, one in held_by(value).items() if n not in named and n not in shown}
+        held, private = _attributes(value)
+        hidden = {n: one for n, one in held.items() if n not in named and n not in shown}
         if isinstance(value, classes_of("pydantic.root_model", "RootModel")):
             hidden = {"root": _around(attributes_of(value), shown)}
-        return [type(value), hidden, getattr(value, "__pydantic_private__", None)]
+        return [type(value), hidden, private]
     make, args, state, *_ = _reduced(value)
     names = dict.fromkeys(value) if isinstance(value, dict) else None
     is_of_items = isinstance(value, tuple | set | frozenset)
