@@ -2,8 +2,8 @@
 
 A default as a whole (of a parameter, a field, or made by a factory) is edited at one place. Nothing
 else of what the tool gets may differ from what it would have got without the edit, though much of it
-is written alike in JSON. A seeded sample runs with the other tests, 20,000 edits with
-TOOLCRIB_FUZZ=all.
+is written alike in JSON: what its classes keep for themselves, its time zones, and the classes of its
+containers, too. A seeded sample runs with the other tests, 20,000 edits with TOOLCRIB_FUZZ=all.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from __future__ import annotations
 import asyncio
 import copy
 import dataclasses
+import enum
 import json
+import pickle
 import random
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal, NamedTuple
+from zoneinfo import ZoneInfo
 
 from hydration.test_edited_fuzz import MORE, One, Three, Two
 from hydration.test_effective_fuzz import (
@@ -38,6 +42,7 @@ from pydantic import (
     ConfigDict,
     Field,
     Json,
+    PrivateAttr,
     RootModel,
     TypeAdapter,
     ValidationError,
@@ -45,6 +50,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import TzInfo
 from rows import each_row
 from samples import sample
 
@@ -155,6 +161,66 @@ class FrozenVoucher:
     cents: int = 1
 
 
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Shop(BaseModel):
+    name: str = "a"
+    rate: float = 2
+    _region: str = PrivateAttr("us")
+
+
+def a_shop(region: str, **fields: Any) -> Shop:
+    made = Shop(**fields)
+    made._region = region
+    return made
+
+
+@dataclasses.dataclass
+class Run:
+    a: int = 1
+    rate: float = 1.5
+    owner: str = dataclasses.field(default="nobody", init=False)
+
+
+def with_attributes(value: Any, **attributes: Any) -> Any:
+    for name, part in attributes.items():
+        setattr(value, name, part)
+    return value
+
+
+class SubRun(Run):
+    pass
+
+
+class SubPair(Pair):
+    pass
+
+
+class Names(list[str]):
+    pass
+
+
+BERLIN = datetime(2026, 7, 1, 9, tzinfo=ZoneInfo("Europe/Berlin"))
+
+
+@dataclasses.dataclass
+class Box:
+    last: deque[int] = dataclasses.field(default_factory=deque)
+    by: dict[int, str] = dataclasses.field(default_factory=dict)
+    groups: defaultdict[str, list[int]] = dataclasses.field(
+        default_factory=lambda: defaultdict(list)
+    )
+    at: datetime = BERLIN
+    n: int = 1
+
+
+def zeros() -> list[int]:
+    return [0]
+
+
 class Rooted(RootModel[dict[str, Card | Voucher]]):
     pass
 
@@ -180,6 +246,24 @@ WHOLES = [
     AsAWhole(One | Two, Two(x=1)), AsAWhole(One | Three, Three(x=4)), AsAWhole(Any, Decimal("2.5")),
     AsAWhole(Any, {"k": Decimal(1), "l": (1, 2)}), AsAWhole(Sequence[str], ("a", "b")),
     AsAWhole(Mapping[str, Any], {"k": (1, Decimal("2.5"))}),
+    AsAWhole(tuple[float, float], (0, 2)), AsAWhole(dict[str, float], {"a": 1, "b": 0.5}),
+    AsAWhole(list[Shop], [a_shop("eu", rate=1), Shop()]), AsAWhole(Shop, Shop(name="b")),
+    AsAWhole(Shop, a_shop("eu")), AsAWhole(list[Run], [Run(2), Run()]),
+    AsAWhole(list[Run], [Run(2, 3), with_attributes(Run(), owner="ada")]),
+    AsAWhole(Run, with_attributes(Run(2), note="hi")), AsAWhole(Run, SubRun()),
+    AsAWhole(Pair, SubPair(3)), AsAWhole(list[Pair], [SubPair(3), Pair()]),
+    AsAWhole(list[str], Names(["a", "b"])), AsAWhole(list[datetime], [BERLIN, BERLIN]),
+    AsAWhole(dict[str, int], Counter("aab")), AsAWhole(Counter[str], Counter("aab")),
+    AsAWhole(dict[str, int], OrderedDict(a=1, b=2)),
+    AsAWhole(dict[str, list[int]], defaultdict(list, a=[1], b=[2, 3])),
+    AsAWhole(defaultdict[str, list[int]], defaultdict(list, a=[1], b=[2, 3])),
+    AsAWhole(deque[int], deque([1, 2])), AsAWhole(deque[int], deque([1, 2], maxlen=2)),
+    AsAWhole(dict[int, str], {1: "x", 2: "y"}), AsAWhole(dict[int, str], {Level.LOW: "x", 2: "y"}),
+    AsAWhole(dict[Level, float], {Level.LOW: 1, Level.HIGH: 0.5}),
+    AsAWhole(Box, Box()), AsAWhole(Box, Box(at=datetime.fromtimestamp(0, ZoneInfo("UTC")))),
+    AsAWhole(Box, Box(last=deque([1], maxlen=2))), AsAWhole(Box, Box(by={Level.LOW: "x"})),
+    AsAWhole(Box, Box(groups=defaultdict(list, a=[1]))),
+    AsAWhole(Box, Box(groups=defaultdict(zeros, a=[1]))),
 ]  # fmt: skip
 
 
@@ -243,6 +327,34 @@ def edited_at_one_place(shown: Any, dice: Dice) -> Any:
     return made
 
 
+def exactly(value: Any) -> Any:
+    """A value by its types, and all that it holds; what is no container by what pickle makes of it."""
+    kind = type(value).__name__
+    if isinstance(value, BaseModel) or dataclasses.is_dataclass(value):
+        private = getattr(value, "__pydantic_private__", None) or {}
+        extra = getattr(value, "__pydantic_extra__", None) or {}
+        listed = () if isinstance(value, BaseModel) else dataclasses.fields(value)
+        fields = {f.name: getattr(value, f.name) for f in listed if hasattr(value, f.name)}
+        parts = {**fields, **getattr(value, "__dict__", {}), **extra, **private}
+        return kind, {name: exactly(part) for name, part in parts.items()}
+    if isinstance(value, defaultdict):
+        kind = f"{kind} of {value.default_factory}"
+    if isinstance(value, deque):
+        kind = f"{kind} of at most {value.maxlen}"
+    if isinstance(value, dict):
+        return kind, {f"{type(key)} {key!r}": exactly(part) for key, part in value.items()}
+    if isinstance(value, set | frozenset):
+        return kind, sorted(map(repr, map(exactly, value)))
+    if isinstance(value, list | tuple | deque):
+        return kind, [exactly(part) for part in value]
+    if kind in ("int", "float"):
+        return shape(value)
+    try:
+        return kind, pickle.dumps(value)
+    except (pickle.PicklingError, AttributeError):  # of a class that was made here
+        return shape(value)
+
+
 def differing(one: Any, other: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The places at which two shapes differ, but for what is only in the second."""
     if one[0] != other[0]:
@@ -269,6 +381,14 @@ def is_at_one_place(found: Sequence[tuple[Any, ...]]) -> bool:
     """Whether all of it is one part, and what is around that."""
     inner = max(found, key=len, default=())
     return all(inner[: len(at)] == at for at in found)
+
+
+def kinds_around(value: Any, at: Sequence[Any]) -> Iterator[str]:
+    """The types of the containers around a place, but for objects: what an edit says may be another."""
+    for depth in range(len(at)):
+        value = value[1][at[depth - 1]] if depth else value
+        if not isinstance(value[1], dict) or " " in next(iter(value[1]), ""):
+            yield value[0]
 
 
 async def edit_at_random(seed: int) -> str:
@@ -311,8 +431,12 @@ async def edit_at_random(seed: int) -> str:
         assert outcome.error.code in REFUSALS, (edits, outcome.error)
         return outcome.error.code.value
     assert isinstance(outcome, Completed)
-    found = list(differing(shape(before[0]), shape(GOT[0]["x"])))
+    was, now = exactly(before[0]), exactly(GOT[0]["x"])
+    found = list(differing(was, now))
     assert is_at_one_place(found), (edits, before[0], GOT, found)
+    inner = max(found, key=len, default=())
+    kinds = [list(kinds_around(one, inner)) for one in (was, now)]
+    assert kinds[0] == kinds[1], (edits, before[0], GOT)
     return "ran"
 
 
@@ -392,7 +516,32 @@ async def edit_of(default: AsAWhole, sent: Any, change: Callable[[Any], Any]) ->
         (AsAWhole(Given, Given(3)), with_part("a", value=4), Given(4)),
         (AsAWhole(Money, Money()), with_part("cur", value="usd"), Money(cur="USD")),
         (AsAWhole(Sequence[str], ()), appended("a"), ["a"]),
-        (AsAWhole(Sequence[str], ("a",)), appended("b"), ["a", "b"]),
+        (AsAWhole(tuple[float, float], (0, 0)), with_part(1, value=2.5), (0.0, 2.5)),
+        (AsAWhole(dict[str, float], {"a": 1, "b": 0.5}), with_part("b", value=2), {"a": 1, "b": 2}),
+        (AsAWhole(list[float], [1, 2.5]), appended(4.5), [1.0, 2.5, 4.5]),
+        (
+            AsAWhole(Run, Run(rate=2)),
+            with_part("a", value=5),
+            with_attributes(Run(5, 2), owner="nobody"),
+        ),
+        (
+            AsAWhole(list[Pair | Shop], [Shop(), Shop()]),
+            with_part(1, "name", value="x"),
+            [Shop(), Shop(name="x")],
+        ),
+        (
+            AsAWhole(list[Shop], [Shop(), Shop()]),
+            with_part(0, "name", value="x"),
+            [Shop(name="x"), Shop()],
+        ),
+        (AsAWhole(deque[int], deque([1, 2])), with_part(0, value=3), deque([3, 2])),
+        (AsAWhole(Box, Box()), with_part("n", value=2), Box(n=2)),
+        (AsAWhole(Any, {"a": Decimal(1), "b": 1}), with_part("a", value="x"), {"a": "x", "b": 1}),
+        (
+            AsAWhole(list[datetime], [datetime(2026, 1, 2, tzinfo=UTC)]),
+            appended("2026-02-03T00:00:00Z"),
+            [datetime(2026, 1, 2, tzinfo=TzInfo(0)), datetime(2026, 2, 3, tzinfo=TzInfo(0))],
+        ),
     ],
 )
 async def test_a_part_of_a_default_is_edited_and_the_rest_stays(
@@ -420,6 +569,34 @@ async def test_a_default_of_a_sent_object_is_read_by_a_validator_that_leaves_it_
         (AsAWhole(list[Given], [Given(3, 7)]), {}, appended({"a": 1}), "/x/0"),
         (AsAWhole(Any, (1, Decimal("1.5"))), {}, with_part(0, value=2), "/x/1"),
         (AsAWhole(Price, Price()), {}, with_part("cents", value=400), "/x/cents"),
+        (AsAWhole(Sequence[str], ("a",)), {}, appended("b"), "/x"),
+        (AsAWhole(Any, {"k": (1, 2), "n": 1}), {}, with_part("k", 0, value=3), "/x/k"),
+        (AsAWhole(Pair, SubPair(3)), {}, with_part(0, value=4), "/x"),
+        (AsAWhole(Run, SubRun()), {}, with_part("a", value=4), "/x"),
+        (AsAWhole(list[str], Names(["a"])), {}, appended("b"), "/x"),
+        (AsAWhole(dict[str, int], Counter("aab")), {}, with_part("a", value=4), "/x"),
+        (AsAWhole(dict[str, int], OrderedDict(a=1)), {}, with_part("b", value=4), "/x"),
+        (AsAWhole(dict[str, list[int]], defaultdict(list)), {}, with_part("b", value=[]), "/x"),
+        (AsAWhole(deque[int], deque(maxlen=2)), {}, appended(1), "/x"),
+        (AsAWhole(dict[int, str], {Level.LOW: "x"}), {}, with_part("2", value="y"), "/x"),
+        (AsAWhole(list[Shop], [a_shop("eu"), Shop()]), {}, with_part(1, "name", value="b"), "/x/0"),
+        (AsAWhole(Shop, a_shop("eu")), {}, with_part("name", value="b"), "/x"),
+        (
+            AsAWhole(Run, with_attributes(Run(), owner="ada")),
+            {},
+            with_part("a", value=4),
+            "/x",
+        ),
+        (AsAWhole(Run, with_attributes(Run(), note="hi")), {}, with_part("a", value=4), "/x"),
+        (AsAWhole(list[datetime], [BERLIN]), {}, appended("2026-01-01T00:00:00Z"), "/x/0"),
+        (AsAWhole(Box, Box(last=deque([1], maxlen=2))), {}, with_part("n", value=2), "/x/last"),
+        (AsAWhole(Box, Box(by={Level.LOW: "x"})), {}, with_part("n", value=2), "/x/by"),
+        (
+            AsAWhole(Box, Box(groups=defaultdict(zeros, a=[1]))),
+            {},
+            with_part("n", value=2),
+            "/x/groups",
+        ),
     ],
 )
 async def test_what_no_arguments_say_of_a_default_is_named(

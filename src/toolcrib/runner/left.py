@@ -1,31 +1,37 @@
 """What an approver's edit leaves of the defaults of a call: the very values, of the same classes.
 
-Rule: a default that an edit leaves is the value that it was, not one that is written alike. JSON does
-not say of which class of a union a value is, nor that a text was a `Decimal`. So where an edit changes
-a part of a default, that is first sent as a model could have sent it: what its class adds by itself is
-left out, the rest is written. If the tool gets the same default of that, the edit is one of this call;
-if it does not, nobody can say a part of the default, and nothing runs.
+Rule: what is left of a default is the same in everything that it holds, as pickle takes it apart. JSON
+does not say of which class of a union a value is, nor that a text was a `Decimal`. So where an edit
+changes a part of a default, that is first sent as a model could have sent it: what its class adds by
+itself is left out, the rest is written. If the tool gets the same default of that, the edit is one of
+this call; if it does not, nobody can say a part of the default, and nothing runs.
 """
 
 from __future__ import annotations
 
+import copyreg
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime, time
+from datetime import timezone
 from enum import Enum
+from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeAlias
+
+from pydantic_core import TzInfo
 
 from toolcrib.errors import ErrorCode
 from toolcrib.hydration import added_to
 from toolcrib.schema.derive.plain import (
     MISSING,
-    arguments_of,
+    attributes_of,
+    classes_of,
     defaults_by_key,
+    fields_by_key,
+    held_by,
     is_mark,
     is_object,
     parts_by_key,
     same_json,
-    same_values,
 )
 from toolcrib.schema.references import pointer_of, read_text
 from toolcrib.values.call import Hydrated
@@ -34,6 +40,8 @@ from toolcrib.values.record import CallError
 
 Steps: TypeAlias = tuple[str | int, ...]
 ABSENT: Final[Any] = object()
+_SCALARS: Final = frozenset((str, int, float, bool, bytes, type(None)))
+_MOST_COMPARED: Final = 1_000_000  # values; a default that holds more is none that can be left
 _LOST = (
     "The tool would get another value, or one of another type, for the default at {}, which the edit "
     "leaves as it was shown. The call did not run."
@@ -100,12 +108,11 @@ class _Pair(NamedTuple):
 
 
 class _Rule(NamedTuple):
-    """What a part has to keep: a default its values, and `keeps_class` its classes, too. `is_base` says
-    that nothing is edited yet."""
+    """What a part has to keep: a default what is left of it and, `is_base`, while nothing is edited
+    yet, what is around that."""
 
     is_base: bool
     is_default: bool = False
-    keeps_class: bool = False
 
 
 class LeftDefaults:
@@ -166,7 +173,7 @@ class LeftDefaults:
             default = defaults.get(step, MISSING)
             if self._same(then, one):
                 is_sent = besides is Besides.SCALARS and not isinstance(one, dict | list)
-                is_sent = is_sent or not _is_same(default, part)
+                is_sent = is_sent or not _is_same(part, default)
             else:
                 is_sent = besides is not Besides.NOTHING or _have_parts(one, then)
             if is_sent or default is MISSING:
@@ -192,7 +199,7 @@ class LeftDefaults:
     def stays_in(self, base: Hydrated) -> bool:
         """Return whether a call with defaults sent is the same, but for what the edit changes."""
         lost = self._lost_in(base, _Rule(is_base=True))
-        self._lost_at = lost or ()
+        self._lost_at = self._lost_at or lost or ()
         return lost is None
 
     def _lost_in(self, read: Hydrated, rule: _Rule) -> Steps | None:
@@ -205,8 +212,7 @@ class LeftDefaults:
     def _lost(self, part: _Pair, rule: _Rule) -> Steps | None:
         """Return the first place at which a call has another value than what was left there."""
         if part.was in self._origins:
-            keeps_class = rule.is_base or part.was not in self._in_part
-            rule = rule._replace(is_default=True, keeps_class=keeps_class)
+            rule = rule._replace(is_default=True)
         if self._same(part.edited, part.shown):
             if rule.is_base and not self._same(part.made, part.shown):
                 return part.at
@@ -217,17 +223,22 @@ class LeftDefaults:
         if not isinstance(part.old, str) and None not in texts:  # JSON in a text tells no defaults
             shown, made, edited = texts
             part = part._replace(shown=shown, made=made, edited=edited)
-            rule = rule._replace(is_default=True, keeps_class=False)
+            rule = rule._replace(is_default=True)
         if not (rule.is_default or part.was in self._above):
             return None
-        if not _have_parts(part.shown, part.edited):
-            return None
+        return self._lost_within(part, rule) if _have_parts(part.shown, part.edited) else None
+
+    def _lost_within(self, part: _Pair, rule: _Rule) -> Steps | None:
+        """Return the same of a part that the edit changes in part."""
+        if not part.shown and isinstance(part.old, tuple | frozenset):
+            return None  # there is nothing to be left
         if isinstance(part.old, set | frozenset):
-            return None if _holds_what_was_left(part) else part.at
-        if rule.keeps_class and is_object(part.old) and not _is_of_its_class(part, rule):
-            return part.at
-        found = (self._lost_at_step(one, rule) for one in self._below(part, rule))
-        return next((lost for lost in found if lost is not None), None)
+            lost = None if _holds_what_was_left(part) else part.at
+        else:
+            found = (self._lost_at_step(one, rule) for one in self._below(part, rule))
+            lost = next((one for one in found if one is not None), None)
+        is_checked = rule.is_base and rule.is_default and lost is None
+        return part.at if is_checked and not _is_same_around(part) else lost
 
     def _below(self, part: _Pair, rule: _Rule) -> Iterator[_Pair]:
         old, new = parts_by_key(part.old), parts_by_key(part.new)
@@ -244,17 +255,6 @@ class LeftDefaults:
         return part.at if rule.is_default or is_seen else None
 
 
-def _is_of_its_class(part: _Pair, rule: _Rule) -> bool:
-    """Return whether an object is of the class that it was and, where nothing is edited yet, holds the
-    same besides what is shown."""
-    if part.old.__class__ is not part.new.__class__:
-        return False
-    old, new, shown = arguments_of(part.old), arguments_of(part.new), parts_by_key(part.old)
-    return not rule.is_base or all(
-        name in new and _is_same(one, new[name]) for name, one in old.items() if name not in shown
-    )
-
-
 def _holds_what_was_left(part: _Pair) -> bool:
     """Return whether as many items of a set are in another one as the edit has left."""
     if not isinstance(part.new, set | frozenset):
@@ -266,25 +266,91 @@ def _holds_what_was_left(part: _Pair) -> bool:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two values are of one class and have the same arguments, at any depth."""
+    """Return whether another value is all that one is, and holds: an equal float may stand for a whole
+    number, and pydantic's zone for one of the same offset, which their hints read so."""
+    pending = [(one, other)]
+    seen: dict[tuple[int, int], Any] = {}  # with the values, which so stay alive
     try:
-        return same_values(one, other, _equal, arguments_of)
+        while pending:
+            pair = pending.pop()
+            if pair[0] is pair[1] or (key := (id(pair[0]), id(pair[1]))) in seen:
+                continue
+            seen[key] = pair
+            inner = _held(*pair) if len(seen) < _MOST_COMPARED else None
+            if inner is None:
+                return False
+            pending += inner
+    except Exception:  # noqa: BLE001  an author's class may raise anything
+        return False
+    return True
+
+
+def _held(one: Any, other: Any) -> Iterable[tuple[Any, Any]] | None:
+    """Return in pairs what two values hold; None if there is another difference between them."""
+    kind = type(one)
+    if kind is int and type(other) is float:
+        return () if one == other else None
+    if kind is timezone and type(other) is TzInfo:  # as pydantic reads an offset
+        return () if one.utcoffset(None) == other.utcoffset(None) else None
+    if kind is not type(other):
+        return None
+    if kind in _SCALARS:
+        return () if repr(one) == repr(other) else None
+    if kind is dict or kind is set or kind is frozenset:
+        names = {name: name for name in other}
+        pairs = [(name, names.get(name, MISSING)) for name in one]
+        if kind is dict:
+            pairs += [(part, other.get(name, MISSING)) for name, part in one.items()]
+        return pairs if len(one) == len(other) else None
+    if kind is not list and kind is not tuple:
+        one, other = _reduced(one), _reduced(other)
+    return zip(one, other, strict=True) if len(one) == len(other) else None
+
+
+def _reduced(value: Any) -> list[Any]:
+    """Return what pickle makes a value of. Raises whatever it raises, and TypeError for what has only
+    a name."""
+    kind: Any = type(value)
+    known = copyreg.dispatch_table.get(kind)
+    made: Any = known(value) if known else kind.__reduce_ex__(value, 4)
+    if not isinstance(made, tuple):
+        raise TypeError("it has only a name")
+    make, args, state, items, pairs = (*made, None, None, None)[:5]
+    if is_object(value) and (state is None or isinstance(state, dict)):
+        state = _attributes(value)
+    return [make, args, state, items and list(items), pairs and dict(pairs)]
+
+
+def _attributes(value: Any) -> tuple[dict[str, Any], Any]:
+    """Return what an object holds, declared or not, and what is private to it; not what of it was sent,
+    nor what a `cached_property` made of the rest."""
+    kind = type(value)
+    held = held_by(value).items()
+    kept = {n: one for n, one in held if not isinstance(getattr(kind, n, None), cached_property)}
+    return kept, getattr(value, "__pydantic_private__", None)
+
+
+def _is_same_around(part: _Pair) -> bool:
+    """Return whether two values are of one class, and hold the same besides what is shown of them."""
+    try:
+        return _is_same(_around(part.old, part.shown), _around(part.new, part.shown))
     except Exception:  # noqa: BLE001  an author's class may raise anything
         return False
 
 
-def _equal(one: Any, other: Any) -> bool:
-    """Return whether two values of one class are equal, times with the same offset; what its class does
-    not compare, nobody can."""
-    compares: Any = type(one).__eq__
-    if one is other or compares is object.__eq__:
-        return True
-    if isinstance(one, datetime | time) and one.utcoffset() != other.utcoffset():
-        return False
-    try:
-        return bool(one == other)
-    except Exception:  # noqa: BLE001  an author's class may raise anything
-        return True
+def _around(value: Any, shown: Any) -> list[Any]:
+    """Return what a value is, and holds besides what is shown of it."""
+    if is_object(value):
+        named = {name for key, (name, _) in fields_by_key(value).items() if key in shown}
+        held, private = _attributes(value)
+        hidden = {n: one for n, one in held.items() if n not in named and n not in shown}
+        if isinstance(value, classes_of("pydantic.root_model", "RootModel")):
+            hidden = {"root": _around(attributes_of(value), shown)}
+        return [type(value), hidden, private]
+    make, args, state, *_ = _reduced(value)
+    names = dict.fromkeys(value) if isinstance(value, dict) else None
+    is_of_items = isinstance(value, tuple | set | frozenset)
+    return [type(value), make, () if is_of_items else args, state, names]
 
 
 def _have_parts(one: Any, other: Any) -> bool:

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
-import operator
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
@@ -147,7 +145,7 @@ def defaults_by_key(value: Any) -> dict[str, Any]:
     be sent under."""
     return {
         key: field.default
-        for key, (_, field) in _fields_by_key(value).items()
+        for key, (_, field) in fields_by_key(value).items()
         if field.default is not PydanticUndefined and field.default is not dataclasses.MISSING
     }
 
@@ -157,7 +155,7 @@ def parts_by_key(value: Any) -> Any:
     if isinstance(value, classes_of("pydantic.root_model", "RootModel")):
         return parts_by_key(attributes_of(value))
     if is_object(value):
-        fields_of = _fields_by_key(value)
+        fields_of = fields_by_key(value)
         parts = {key: getattr(value, name, MISSING) for key, (name, _) in fields_of.items()}
         there = {key: part for key, part in parts.items() if part is not MISSING}
         return {**extras_of(value, parts), **there}
@@ -173,7 +171,7 @@ def parts_by_key(value: Any) -> Any:
     return value if isinstance(value, list | tuple | deque) else ()
 
 
-def _fields_by_key(value: Any) -> dict[str, tuple[str, Any]]:
+def fields_by_key(value: Any) -> dict[str, tuple[str, Any]]:
     """Return the fields of an object with their names, by each name that they may be sent under."""
     if not is_object(value):
         return {}
@@ -187,30 +185,13 @@ def _fields_by_key(value: Any) -> dict[str, tuple[str, Any]]:
     return found
 
 
-def arguments_of(value: Any) -> dict[str, Any]:
-    """Return what an object holds that can be sent, by name; all that it holds, where it was made of
-    something that it does not keep (an `InitVar`)."""
-    if isinstance(value, BaseModel):
-        kept = type(value).model_fields.keys() | extras_of(value, ()).keys()
-    else:
-        kept = {field.name for field in fields(value) if field.init}
-        if not inspect.signature(type(value)).parameters.keys() <= kept:
-            kept |= held_by(value).keys()
-    return {name: part for name, part in held_by(value).items() if name in kept}
-
-
-def same_values(
-    one: Any,
-    other: Any,
-    equal: Callable[[Any, Any], bool] = operator.eq,
-    held: Callable[[Any], dict[str, Any]] = held_by,
-) -> bool:
-    """Return whether two values are of the same classes, with the same attributes, at any depth: those
-    that count as `held`. `equal` compares what pydantic does not take apart."""
+def same_values(one: Any, other: Any) -> bool:
+    """Return whether two values are of the same classes, with the same attributes, at any depth, and
+    what pydantic does not take apart is equal."""
     if one.__class__ is not other.__class__:
         return False
     if is_object(one):
-        one, other = held(one), held(other)
+        one, other = held_by(one), held_by(other)
     if isinstance(one, dict):
         pairs = [(part, other.get(key, MISSING)) for key, part in one.items()]
     elif isinstance(one, set | frozenset):
@@ -219,9 +200,8 @@ def same_values(
     elif isinstance(one, list | tuple | deque):
         pairs = list(zip(one, other, strict=False))
     else:
-        return bool(equal(one, other))
-    is_same = len(one) == len(other)
-    return is_same and all(same_values(*pair, equal, held) for pair in pairs)
+        return bool(one == other)
+    return len(one) == len(other) and all(same_values(*pair) for pair in pairs)
 
 
 def is_object(value: Any) -> bool:
