@@ -25,8 +25,8 @@ FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 ROOMS = (
     *("", "agent", "approvals", "audit"),
     *("bridges.langchain", "bridges.litellm", "bridges.mcp", "bridges.openapi"),
-    *("chat", "clients", "errors", "hydration", "kit", "lint", "pick", "policies", "runner"),
-    *("schema", "testing", "tools", "wire"),
+    *("chat", "clients", "durable", "errors", "hydration", "kit", "lint"),
+    *("pick", "policies", "runner", "schema", "testing", "tools", "wire"),
 )
 NAMED = {"README.md": "index.md", "docs/README.md": "pages.md"}
 SHIM = "https://unpkg.com/iframe-worker/shim"
