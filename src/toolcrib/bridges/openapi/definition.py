@@ -305,14 +305,15 @@ class _ArgumentSchema:
         if made.setdefault("type", "object") != "object":
             raise NoTool("form", "its body is a form, and its schema is no object")
         properties: Any = made.get("properties")
-        required: Any = made.get("required", ())
+        required: Any = made.get("required")
+        names = required if isinstance(required, list) else ()
         fields = {}
         for name, child in whole.members("properties").items():
             part = self._schemas.resolved(child)
             inner = part.get("items")
             is_bytes = _is_binary(part if inner is None else self._schemas.resolved(inner))
             field = self._field(given, name, is_bytes=is_bytes)
-            fields[name] = field._replace(required=name in required)
+            fields[name] = field._replace(required=name in names)
             if is_bytes and properties.get(name, False) is not False:  # else it is readOnly
                 properties[name] = _as_base64(properties[name])
         return made, fields
