@@ -28,6 +28,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST, PARSE_ERROR
 from pydantic_core import from_json
 
+from toolcrib.closing import Closing
+
 LOGGER = logging.getLogger("toolcrib.mcp")
 MAX_LINE = 8 * 1_048_576
 _CHUNK = 65_536
@@ -51,7 +53,7 @@ class Writes(Protocol):
     async def aclose(self) -> None: ...
 
 
-class _NotedAnswers:
+class _NotedAnswers(Closing):
     """A stream of messages to the client that tells `answered` which requests it has answered."""
 
     def __init__(self, stream: Writes, answered: Callable[[types.RequestId | None], None]) -> None:
@@ -65,17 +67,6 @@ class _NotedAnswers:
 
     async def aclose(self) -> None:
         await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        raised: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
 
 class _Line(NamedTuple):
