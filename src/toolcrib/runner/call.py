@@ -289,7 +289,7 @@ class Call(Veiled, msgspec.Struct):
             return
         if not scope.counted.get(key_of(scope.tally.run_id, call.id)):
             scope.tally.count(definition.name, definition.annotations.cost)
-        scope.tally.begun = (*scope.tally.begun, call.id)
+        scope.tally.keep_place(call.id)
 
     async def finalize(self, outcome: Outcome) -> Outcome:
         """Write down and remember an outcome; return the one that stands.
@@ -435,8 +435,8 @@ class Call(Veiled, msgspec.Struct):
         if step.end == "told" or isinstance(outcome, Waiting):
             if step.suspended is not None or _began_elsewhere(outcome):
                 self._share(outcome)
-            if step.suspended is not None and record.id not in scope.tally.begun:
-                scope.tally.begun = (*scope.tally.begun, record.id)
+            if step.suspended is not None:
+                scope.tally.keep_place(record.id)
             self.state = NEXT[self.state]["end"]
             if scope.observer is not None:
                 scope.observer.finished(outcome)
@@ -464,8 +464,7 @@ class Call(Veiled, msgspec.Struct):
             ended = EndedByAnswer(_WAITS_WITHIN, answer.by)
             self.setup.cache.keep_answered(request.id, ended)
         call = OuterCall(tally.run_id, facts.hydrated.call.id, facts.hydrated.call.name)
-        if call.call_id not in tally.begun:
-            tally.begun = (*tally.begun, call.call_id)
+        tally.keep_place(call.call_id)
         before = self.scope.suspended.get(call.call_id)
         times = facts.claim[0] if facts.claim else 0 if before is None else before.times
         saved = SuspendedCall(msgspec.Raw(suspended.saved.encode()), call, times, approval)

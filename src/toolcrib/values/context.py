@@ -126,6 +126,11 @@ class RunTally(Veiled, msgspec.Struct):
             self.cost -= cost
             self.cost_per_tool[tool] = self.cost_per_tool.get(tool, 0.0) - cost
 
+    def keep_place(self, call_id: str) -> None:
+        """Note that a call that is counted has begun, and waits or goes on."""
+        if call_id not in self.begun:
+            self.begun = (*self.begun, call_id)
+
     def count_inner(self, spent: Expense, sign: int = 1) -> None:
         """Count what an agent that is a tool spends; with -1, what it did not spend after all."""
         self.inner = self.inner.plus(spent, sign)
