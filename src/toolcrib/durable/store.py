@@ -196,9 +196,9 @@ class RunStore:
         """Write how a segment ended, if it is this worker's, and go on if what it asks was answered."""
         await self._database.transact(lambda t: _end(t, run, worker, ended))
 
-    async def lapsed(self) -> list[tuple[str, int]]:
-        """Let runs go on whose questions have all lapsed: they end as that. Return which."""
-        return await self._database.transact(_let_lapse)
+    async def lapsed(self) -> None:
+        """Let runs go on whose questions have all lapsed: they end as that."""
+        await self._database.transact(_let_lapse)
 
     async def cancelled(self, ids: Iterable[str]) -> list[str]:
         """Return which of these runs were cancelled."""
@@ -291,10 +291,8 @@ def _go_on(transaction: Transaction, run: StoredRun) -> None:
     transaction.execute(_NEXT, **named, answers=text)
 
 
-def _let_lapse(transaction: Transaction) -> list[tuple[str, int]]:
+def _let_lapse(transaction: Transaction) -> None:
     now = time.time()
-    lapsed = [(row[0], row[1]) for row in transaction.tuples(_LAPSED, now=now)]
-    for run_id, segment in lapsed:
+    for run_id, segment in list(transaction.tuples(_LAPSED, now=now)):
         named = {"id": run_id, "segment": segment, "status": "waiting", "now": now}
         transaction.execute(_NEXT, **named, answers="{}")
-    return lapsed
