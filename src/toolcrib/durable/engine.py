@@ -35,9 +35,8 @@ Work = Callable[[str, int], Awaitable[None]]
 QUEUE = "toolcrib"
 _WORKFLOW = "toolcrib_segment"
 _APPLICATION = "toolcrib"
-_VERSION = (
-    "1"  # of how a segment takes its steps: another version of an application goes on with them
-)
+# Of how a segment takes its steps. A new version of an application goes on with those of the old one.
+_VERSION = "1"
 _POLL = 0.1  # seconds between two looks at the queue
 _STEP, _ERROR = '{"step":', '{"error":'
 _SEGMENT: ContextVar[bool] = ContextVar("toolcrib_segment", default=False)

@@ -77,9 +77,11 @@ class SameJson:
 
 
 class Besides(Enum):
-    """What to send of a default, though its class adds it: what the edit changes, as it was shown (it
-    may say which class is meant, or be what a validator leaves alone), and what is no object and no
-    list beside that."""
+    """Says which parts of a default are sent although its class adds them by itself.
+
+    `CHANGED` sends what the edit changes, as it was shown: it may say which class is meant, or be what
+    a validator leaves alone. `SCALARS` sends that, and all else that is no object and no list.
+    """
 
     NOTHING = 0
     CHANGED = 1

@@ -34,7 +34,7 @@ _PUBLIC = msgspec.Raw(b"")
 
 
 class CallStep(Veiled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of a call: its outcome, with the model's view, and its share of the run's tally.
+    """Holds what became of a call: its outcome, with the model's view, and its share of the tally.
 
     `value` and `model` are JSON, left out where they are the public result. `elapsed` is how many
     seconds the run had taken by then.
@@ -107,7 +107,7 @@ class ReplyStep(msgspec.Struct, frozen=True):
 
 
 class ArgumentsStep(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the calls of a reply were repaired to, and what default factories made for them."""
+    """Holds what a repairer made of the calls of a reply, and what default factories gave for them."""
 
     veiled: ClassVar[tuple[str, ...]] = ("restored", "pinned")
 
