@@ -53,6 +53,7 @@ from toolcrib.values.typed import check_type
 
 Injected: TypeAlias = Mapping[str, Callable[[CallContext], Any]]
 _Kind: TypeAlias = Literal["call id", "runtime", "other"]
+_SPREAD = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _HIDDEN = ("args", "kwargs")
 """Parameters that LangChain shows as `v__args` and `v__kwargs`, which no function has."""
 _READ = "toolcrib_read"
@@ -152,8 +153,7 @@ def _reader(tool: BaseTool, given: _InjectedArguments) -> ArgsReader | None:
         return None
     shown: Any = tool.tool_call_schema
     parameters = inspect.signature(_function_of(tool)).parameters.items()
-    spread = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    left_out = frozenset(name for name, one in parameters if one.kind in spread)
+    left_out = frozenset(name for name, one in parameters if one.kind in _SPREAD)
     if validating is None:
         return ArgsReader(tool, shown, None, left_out)
     assert issubclass(validating, BaseModel)  # noqa: S101  `_schema` has looked
@@ -237,9 +237,7 @@ def _filled_in(tool: BaseTool, parameters: Mapping[str, Parameter]) -> set[str]:
     if function is runs:
         return found | ({"run_manager"} & parameters.keys())
     own = inspect.signature(runs).parameters.values()
-    kept = {
-        one.name for one in own if one.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    }
+    kept = {one.name for one in own if one.kind not in _SPREAD}
     return found | kept | ({"callbacks"} & parameters.keys())
 
 

@@ -32,6 +32,7 @@ from mcp_types import (
 from toolcrib.agent.history import content_of
 from toolcrib.bridges.mcp.client import CALLING, ClientQuestions, McpClient
 from toolcrib.bridges.mcp.elicitation import Asked, ClientApprover
+from toolcrib.bridges.mcp.faults import CLOSED
 from toolcrib.bridges.mcp.shown import refused, result_of
 from toolcrib.doors import MayApprove
 from toolcrib.errors import ApprovalError, ErrorCode
@@ -56,7 +57,6 @@ _LONGEST_MESSAGE = 1_000
 _NOT_RECORDED = "What came of the call could not be recorded."
 _MISSING = "The tool asks something of its client that this one has not declared."
 _BROKEN_OFF = (ErrorCode.CANCELLED, ErrorCode.OUTCOME_UNKNOWN)
-ENDS = "Connection closed"  # the SDKs' own words
 GONE = "This call does not wait for an answer any more."
 
 _Context: TypeAlias = ServerRequestContext[Any, Any]
@@ -182,7 +182,7 @@ class OneCall:
                 return self._asked(outcome)
             case Failed(error=error) if self._ending and error.code in _BROKEN_OFF:
                 # as the SDK says it: so a client knows that it has to reach the server anew
-                raise MCPError(CONNECTION_CLOSED, ENDS, msgspec.to_builtins(error))
+                raise MCPError(CONNECTION_CLOSED, CLOSED, msgspec.to_builtins(error))
             case Failed(error=error) if error.code is ErrorCode.UNKNOWN_TOOL:
                 raise MCPError(INVALID_PARAMS, error.message)
             case Failed() if self.questions.missing is not None and self._client.modern:

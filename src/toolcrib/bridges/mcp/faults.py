@@ -16,8 +16,8 @@ from mcp import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
 
 _MARK = secrets.token_hex(16)
-_CLOSED = "Connection closed"
-"""What the SDKs answer to a request that is on its way when the server itself ends."""
+CLOSED = "Connection closed"
+"""What the SDKs, and our server, answer to a request that is on its way when the server itself ends."""
 
 
 class RequestFault(Enum):
@@ -57,6 +57,6 @@ def heard(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
         return message
     said = message.error
     error = types.ErrorData(code=INTERNAL_ERROR, message=said.message, data=said.data)
-    if said.message == _CLOSED:
+    if said.message == CLOSED:
         error = marked(RequestFault.ENDING, "it ended before it answered")
     return types.JSONRPCError(jsonrpc="2.0", id=message.id, error=error)
