@@ -210,12 +210,17 @@ def load_catalog(where: str | None, *, database: Path | None = None) -> Catalog:
         return _checked(where, lambda: _of_servers(where.removeprefix(_MCP)))
     if where.startswith(_OPENAPI):
         return _checked(where, lambda: _of_document(where.removeprefix(_OPENAPI)))
+    search_beside(where)
+    return _checked(where, lambda: discover(where))
+
+
+def search_beside(where: str) -> None:
+    """Have imports look in the working directory, and beside a file that is named."""
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     folder = str(Path(os.path.realpath(where)).parent)
     if where.endswith(".py") and folder not in sys.path:
         sys.path.append(folder)  # last: nothing in it hides a module of Python's own
-    return _checked(where, lambda: discover(where))
 
 
 def _checked(where: str, load: Callable[[], Catalog]) -> Catalog:

@@ -12,9 +12,8 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import redirect_stdout
-from importlib import import_module, util
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import typer
@@ -22,9 +21,16 @@ import typer
 from toolcrib.agent import Agent
 from toolcrib.cli.approvals import ByOption, check_name, edited_arguments, show_request
 from toolcrib.cli.listening import ended_by_signals
-from toolcrib.cli.options import JsonOption, UnusableError, check_holds, check_url
+from toolcrib.cli.options import (
+    JsonOption,
+    UnusableError,
+    check_holds,
+    check_url,
+    search_beside,
+)
 from toolcrib.cli.render import call_line, err, out, print_json, printable, when
-from toolcrib.tools.sources import guarded
+from toolcrib.errors import SourceError
+from toolcrib.tools.sources import module_at
 from toolcrib.values.decision import Answer, Approve, Caller, Refuse
 from toolcrib.values.json import to_plain
 from toolcrib.values.run import RunState
@@ -289,26 +295,17 @@ def _agents(where: str) -> dict[str, Agent]:
     source, colon, name = where.rpartition(":")
     if not colon:
         source, name = where, "agents"
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    with redirect_stdout(sys.stderr):
-        module = guarded(lambda: _module(source), f"--agents {source}", source)
+    if source.endswith(".py") and not Path(source).is_file():
+        raise UnusableError(f"--agents {source}: there is no such file")
+    search_beside(source)
+    try:
+        with redirect_stdout(sys.stderr):
+            module = module_at(source)
+    except SourceError as error:
+        raise SourceError(f"--agents {error}") from error
     found = getattr(module, name, None)
     if isinstance(found, Agent):
         found = {found.name or "agent": found}
     if not isinstance(found, Mapping) or not all(isinstance(a, Agent) for a in found.values()):
         raise UnusableError(f"--agents {where}: '{name}' is no dict of agents by name")
     return dict(found)
-
-
-def _module(source: str) -> ModuleType:
-    if not source.endswith(".py"):
-        return import_module(source)
-    path = Path(source)
-    spec = util.spec_from_file_location(f"toolcrib_agents_{path.stem}", path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise UnusableError(f"--agents {source}: there is no such file")
-    module = util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module

@@ -252,22 +252,31 @@ class PythonFile(Checked, msgspec.Struct, frozen=True):
         return str(self.path)
 
     def tools(self) -> Tools:
-        if not self.path.is_file():
-            what = "it is a directory" if self.path.is_dir() else "there is no such file"
-            raise SourceError(f"{self.path}: {what}")
-        where = hashlib.sha256(str(self.path.resolve()).encode("utf-8", "replace")).hexdigest()[:12]
-        name = f"toolcrib_file_{self.path.stem.replace('.', '_')}_{where}"
-        spec = importlib.util.spec_from_file_location(name, self.path)
-        if spec is None or spec.loader is None:
-            raise SourceError(f"{self.path}: not a Python file")
-        module, loader = importlib.util.module_from_spec(spec), spec.loader
-        sys.modules[name] = module  # hints are looked up there
-        try:
-            guarded(lambda: loader.exec_module(module), self.name)
-        except BaseException:
-            sys.modules.pop(name, None)
-            raise
-        return of_module(module, self.name)
+        return of_module(_of_file(self.path), self.name)
+
+
+def _of_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        what = "it is a directory" if path.is_dir() else "there is no such file"
+        raise SourceError(f"{path}: {what}")
+    where = hashlib.sha256(str(path.resolve()).encode("utf-8", "replace")).hexdigest()[:12]
+    name = f"toolcrib_file_{path.stem.replace('.', '_')}_{where}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise SourceError(f"{path}: not a Python file")
+    module, loader = importlib.util.module_from_spec(spec), spec.loader
+    sys.modules[name] = module  # hints are looked up there
+    try:
+        guarded(lambda: loader.exec_module(module), str(path))
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def module_at(where: str) -> ModuleType:
+    """Return the module of a name, or of a `.py` file, which is run. Raises SourceError without one."""
+    return _of_file(Path(where)) if where.endswith(".py") else _imported(where, where)
 
 
 class DefinitionsFile(Checked, msgspec.Struct, frozen=True):
