@@ -31,6 +31,7 @@ from langgraph.prebuilt import ToolRuntime
 from langgraph.runtime import ExecutionInfo, get_runtime
 from langgraph.types import StreamWriter, interrupt
 
+from toolcrib.bridges.langchain.suspended import CheckpointedCall
 from toolcrib.runner.approval import NotAnAnswer
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
@@ -62,7 +63,7 @@ ANSWER_SCHEMA: dict[str, Any] = {
 class GraphCall(NamedTuple):
     """Where a call comes from. `step` is the task of the graph that makes it, perhaps with others,
     `reply` the message that asked for it, where that is known, and `asked_at` the time of the
-    checkpoint before. `pauses` says that the graph can stop for an answer; `writer` takes its custom
+    checkpoint before. A graph that can stop for an answer has `kept`; `writer` takes its custom
     events."""
 
     run_id: str
@@ -71,7 +72,7 @@ class GraphCall(NamedTuple):
     messages: Sequence[BaseMessage] = ()
     reply: AIMessage | None = None
     asked_at: float = 0.0
-    pauses: bool = False
+    kept: CheckpointedCall | None = None
     writer: StreamWriter | None = None
 
 
@@ -125,15 +126,18 @@ def graph_call(
         return GraphCall(thread or uuid.uuid4().hex, _writable(asked.id) or uuid.uuid4().hex)
     messages = _messages(runtime)
     reply = _reply(messages, asked.id)
+    call_id, saver = _key(asked, info, messages, reply, alike), _saver(config)
     return GraphCall(
         thread
         or info.checkpoint_id,  # the calls of a step share one; what was before is in messages
-        _key(asked, info, messages, reply, alike),
+        call_id,
         info.task_id,
         messages,
         reply,
         _time_of(info.checkpoint_id),
-        pauses=asked.id is not None and _keeps(config),
+        None
+        if saver is None or asked.id is None
+        else CheckpointedCall.of(saver, thread, info.task_id, call_id),
         writer=None if runtime is None else runtime.stream_writer,
     )
 
@@ -182,10 +186,10 @@ def _execution_info() -> ExecutionInfo | None:
     return None if runtime is None else runtime.execution_info
 
 
-def _keeps(config: RunnableConfig) -> bool:
-    """Return whether a checkpointer keeps the thread: without one, nobody could go on with it."""
-    kept = config.get("configurable", {}).values()
-    return any(isinstance(value, BaseCheckpointSaver) for value in kept)
+def _saver(config: RunnableConfig) -> BaseCheckpointSaver[Any] | None:
+    """Return the checkpointer that keeps the thread: without one, nobody could go on with it."""
+    given = config.get("configurable", {}).values()
+    return next((value for value in given if isinstance(value, BaseCheckpointSaver)), None)
 
 
 def _messages(runtime: ToolRuntime[Any, Any] | None) -> Sequence[BaseMessage]:
