@@ -24,6 +24,7 @@ from toolcrib.audit import AuditLog
 from toolcrib.bridges.langchain import resume, to_langchain_tools
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.message import ChatRequest
+from toolcrib.values.record import Sink
 
 REPLY = reply(asks("look", "call_0", shelf=1), asks("pay", "call_1", cents=5))
 CLERKS = reply(asks("clerk", "call_0", prompt="Pay."))
@@ -59,7 +60,7 @@ def clerks(request: ChatRequest) -> Any:
 def built(folder: Path, log: AuditLog, dies: str, graph: str, saver: Any) -> Any:
     tools = tools_of(folder, dies)
     build, says = GRAPHS[graph]
-    sinks = [log, Killer(dies)]
+    sinks: list[Sink] = [log, Killer(dies)]
     runner = ToolRunner(tools, sinks=sinks)
     if says is CLERKS:
         clerk = Agent(ScriptedClient([clerks] * 5), runner).as_tool("clerk", "Pays.", visible=ALL)

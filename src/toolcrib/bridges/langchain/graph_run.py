@@ -230,23 +230,17 @@ def _asked_by(messages: Sequence[BaseMessage], reply: AIMessage) -> str:
     return quote(reply.id, safe="", errors="surrogatepass")
 
 
-class ThreadSpending(NamedTuple):
-    """What a thread has spent, and how often each call of it was made, by its key."""
-
-    tally: RunTally
-    counted: dict[str, int]
-
-
 class ThreadTallies:
     """The tallies of threads. What was spent before is in the messages of a thread that this process
     does not know; that it is tainted, in those of any."""
 
     def __init__(self, nonce: str) -> None:
         self._nonce = nonce
-        self._known: OrderedDict[str, ThreadSpending] = OrderedDict()
+        self._known: OrderedDict[str, RunTally] = OrderedDict()
         self._lock = threading.Lock()
 
-    def spent(self, call: GraphCall) -> ThreadSpending:
+    def spent(self, call: GraphCall) -> RunTally:
+        """Return what the thread has spent."""
         marks = [mark for mark in map(_mark, call.messages) if mark is not None]
         with self._lock:
             known = self._known.get(call.run_id)
@@ -257,17 +251,16 @@ class ThreadTallies:
             else:
                 self._known.move_to_end(call.run_id)
         if any(mark["tainted"] for mark in marks):
-            known.tally.tainted = True
+            known.tainted = True
         return known
 
-    def _from(self, run_id: str, marks: Sequence[Mapping[str, Any]]) -> ThreadSpending:
+    def _from(self, run_id: str, marks: Sequence[Mapping[str, Any]]) -> RunTally:
         tally = RunTally(run_id=run_id, nonce=self._nonce, started=time.monotonic())
-        counted = dict[str, int]()
         for mark in marks:
-            if mark["key"] and counted.setdefault(mark["key"], 0) == 0:
-                counted[mark["key"]] = 1
+            if mark["key"] and mark["key"] not in tally.counted:
+                tally.counted[mark["key"]] = 1
                 tally.count(mark["tool"], mark["cost"])
-        return ThreadSpending(tally, counted)
+        return tally
 
 
 def _mark(message: BaseMessage) -> Mapping[str, Any] | None:

@@ -155,9 +155,9 @@ class _Bridge:
         """Return the outcome of a call, and the mark that its message bears. Raises GraphInterrupt to
         ask, and whatever `exec` raises."""
         runner = self.runner if at.kept is None else self.pausing
-        spent = self.threads.spent(at)
+        tally = self.threads.spent(at)
         watcher = None if at.writer is None else _EventWriter(call, at.writer)
-        scope = CallScope(spent.tally, observer=watcher, counted=spent.counted, occasion=at.step)
+        scope = CallScope(tally, observer=watcher, occasion=at.step)
         tool = self.runner.catalog.by_name[call.name].tool
         if at.kept is not None and tool.context_parameter is not None:  # as an agent has
             begun = await at.kept.load()
@@ -176,7 +176,7 @@ class _Bridge:
         running.become("over")
         record, cost = outcome.record, tool.definition.annotations.cost
         mark = {"key": record.idempotency_key, "tool": call.name, "cost": cost}
-        return outcome, mark | {"tainted": spent.tally.tainted}
+        return outcome, mark | {"tainted": tally.tainted}
 
     async def _ask(self, request: ApprovalRequest, step: str, running: RunningCall) -> Any:
         """Return what the graph goes on with. Raises GraphInterrupt, when no other call of the step
