@@ -160,7 +160,9 @@ class CallAssembler(msgspec.Struct, eq=False):
     _judged: int = 0  # how many calls a stray piece has been checked against
     _grown: int = 0  # how many calls, from the first on, were seen to grow no more
     _copies: list[tuple[str, str, str]] = []
-    _lent: dict[object, _OpenCall] = {}  # by an index that no call had, the call that took its piece
+    _lent: dict[
+        object, _OpenCall
+    ] = {}  # by an index that no call had, the call that took its piece
 
     @property
     def last_id(self) -> str:
@@ -409,8 +411,8 @@ class CallAssembler(msgspec.Struct, eq=False):
 
     def _goes_on(self, index: object, provider_id: str, name: str, text: str) -> bool:
         """Return whether a piece that points at no call is more of the last one: an index alone is no
-        sign of another call while the last one is not whole, nor of this one while others may grow. If a
-        call begins with that index later, the piece may be its own."""
+        sign of another call while the last one is not whole, nor of this one while others may grow. The
+        piece may be of a call that begins with that index later."""
         if index is None:
             return True
         if provider_id or name or self._last is None or self._last.ended:
