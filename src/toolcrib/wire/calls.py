@@ -160,7 +160,9 @@ class CallAssembler(msgspec.Struct, eq=False):
     _judged: int = 0  # how many calls a stray piece has been checked against
     _grown: int = 0  # how many calls, from the first on, were seen to grow no more
     _copies: list[tuple[str, str, str]] = []
-    _lent: dict[object, _OpenCall] = {}  # by an index that no call had, the call that took its piece
+    _lent: dict[
+        object, _OpenCall
+    ] = {}  # by an index that no call had, the call that took its piece
 
     @property
     def last_id(self) -> str:
