@@ -566,6 +566,15 @@ def test_what_the_api_takes_otherwise_is_not_left_out(
         request_of(plan, arguments, "key")
 
 
+def test_a_default_of_another_kind_is_none_of_this_one() -> None:
+    """In an `allOf` a schema is itself, and no other of its kinds."""
+    own = {"allOf": [{"$ref": "#/components/schemas/Kinds"}]}
+    content = {"application/x-www-form-urlencoded": {"schema": own}}
+    components = {"schemas": {"Kinds": KINDS, "B": B}}
+    source = one({"requestBody": {"content": content}}, version="3.1.0", components=components)
+    assert request_of(plan_of(source), {"body": {"kind": "c", "a": []}}, "key").body == b"kind=c"
+
+
 def _all_of(request: ApiRequest) -> str:
     """Return all that a server gets, with one boundary."""
     body = re.sub(rb"--[0-9a-f]{32}", b"--", request.body or b"")

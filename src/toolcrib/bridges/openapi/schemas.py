@@ -256,23 +256,25 @@ class ApiSchemas:
     def _judging(self, part: Node) -> Iterator[Node]:
         """Yield each part of a schema that judges the same value, itself among them. Raises NoTool."""
         seen: set[int] = set()
-        pending = [part]
+        pending = [(part, False)]
         while pending:
-            one = pending.pop()
+            one, as_part = pending.pop()
             if not isinstance(one.node, dict) or id(one.node) in seen:
                 continue
             seen.add(id(one.node))
             yield one
-            ref = one.text("$ref")
-            if ref and self._wants_kinds:
-                kinds = self._kinds(self._document.follow(one.file, ref))
-                pending += [Node(one.file, kinds)] if kinds else []
-            if ref and not self.is_3_1:
-                pending += self._in_place(one, ())
-                continue
-            pending += self._in_place(one, _BRANCHES)
-            pending += filter(None, map(one.get, _CONDITIONS))
-            pending += one.members("dependentSchemas").values()
+            if ref := one.text("$ref"):
+                target = self._document.follow(one.file, ref)
+                kinds = self._kinds(target) if self._wants_kinds and not as_part else None
+                found = target.part if kinds is None else Node(target.part.file, kinds)
+                pending.append((found, as_part))
+                if not self.is_3_1:  # else what is beside it counts, too
+                    continue
+            pending += [(each, True) for each in one.items("allOf")]
+            others = [each for key in _ALTERNATIVES for each in one.items(key)]
+            others += filter(None, map(one.get, _CONDITIONS))
+            others += one.members("dependentSchemas").values()
+            pending += [(each, False) for each in others]
 
     def _in_place(self, part: Node, keys: tuple[str, ...]) -> list[Node]:
         """Return the other parts of a schema that judge the same value."""
