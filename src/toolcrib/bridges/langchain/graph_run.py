@@ -43,6 +43,7 @@ MARK = "toolcrib"
 
 _MOST = 10_000  # threads, and answers, that one process keeps
 _NO_QUESTION = "what the graph goes on with names no question by its id"
+_NOT_FOR_RUN = "this question is about its call alone, not the run"
 _1582 = 0x01B21DD213814000  # 100 ns between the epochs of UUIDs and of Unix
 
 ANSWER_SCHEMA: dict[str, Any] = {
@@ -336,14 +337,24 @@ class InterruptAnswers:
         question. Raises GraphInterrupt."""
         with self._lock:
             while (step, request.id) not in self._kept:
-                said = interrupt(storable(request), response_schema=ANSWER_SCHEMA)
+                said = interrupt(storable(request), response_schema=_answer_schema(request))
                 named = said.get("id") if isinstance(said, Mapping) else None
                 if not isinstance(named, str):
                     return NotAnAnswer(_NO_QUESTION)
                 self._kept[step, named] = _answer(said)
                 if len(self._kept) > _MOST:
                     self._kept.popitem(last=False)
-            return self._kept.pop((step, request.id))
+            answer = self._kept.pop((step, request.id))
+        if isinstance(answer, Approve) and answer.for_run and not request.for_run:
+            return NotAnAnswer(_NOT_FOR_RUN)
+        return answer
+
+
+def _answer_schema(request: ApprovalRequest) -> dict[str, Any]:
+    """Return what may be said to a question: a yes for the run, only where it asks for one."""
+    for_run = ANSWER_SCHEMA["properties"]["for_run"] if request.for_run else {"enum": [False]}
+    properties = {**ANSWER_SCHEMA["properties"], "for_run": for_run}
+    return {**ANSWER_SCHEMA, "properties": properties}
 
 
 def _answer(said: Mapping[str, Any]) -> object:
