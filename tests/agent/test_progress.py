@@ -97,7 +97,7 @@ async def test_errors_of_a_tool_are_counted_in_a_row() -> None:
             raise ToolError(f"not {n}")
         return "done"
 
-    turns = [*[call("at_times", n=n) for n in range(12)], "Done."]
+    turns: list[Any] = [*[call("at_times", n=n) for n in range(12)], "Done."]
     limits = Limits(tool_errors=3)
     result = await Agent(ScriptedClient(turns), [at_times], limits=limits).run("Try.")
     assert (result.status, len(MADE)) == ("completed", 12)
