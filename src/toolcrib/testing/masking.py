@@ -25,7 +25,7 @@ from toolcrib.clients.server import (
     longest_word,
     parts_of,
 )
-from toolcrib.urls import SECRET_NAME, login_of, passwords_in
+from toolcrib.urls import SECRET_NAME, SECRET_VARIABLE, login_of, passwords_in
 
 # What of a request must never be in a file.
 #
@@ -36,10 +36,6 @@ _SHORTEST = 8
 """Characters. What is shorter ("EMPTY", "ollama") is what local servers are given for a key."""
 _SHORTEST_UNNAMED = 12
 """Characters that a value needs which is not called a secret: common words stay words."""
-_VARIABLE = re.compile(
-    r"(?:(?:^|_)(?:API_?KEY|KEY|KEY_ID|TOKEN|TOKEN_BEDROCK|SECRET|PASS|PAT)|PASSWORD|PASSWD)$",
-    re.IGNORECASE,
-)
 _CONVERSATION = frozenset(
     ("messages", "input", "contents", "system", "instructions", "systemInstruction")
 )
@@ -51,8 +47,8 @@ def secrets_of(request: Outgoing) -> set[str]:
     query of its URL, in its body.
 
     A body has keys for other servers where the provider is to ask them (remote MCP servers). What
-    variables of the environment hold whose names end as those of secrets do is one too: a transport
-    may have a key of its own.
+    variables of the environment hold whose names are those of secrets is one too: a transport may have a
+    key of its own.
     """
     found = _in_environment() | _in_headers(request.headers) | _in_url(request.url)
     try:
@@ -70,7 +66,7 @@ def _least(length: int, values: Iterable[str]) -> set[str]:
 
 
 def _in_environment() -> set[str]:
-    named = [value for name, value in os.environ.items() if _VARIABLE.search(name)]
+    named = [value for name, value in os.environ.items() if SECRET_VARIABLE.match(name)]
     others = set[str]().union(*map(passwords_in, os.environ.values()))
     return _least(_SHORTEST, named) | _least(_SHORTEST_UNNAMED, others)
 
