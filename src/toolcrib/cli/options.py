@@ -46,7 +46,8 @@ from toolcrib.values.record import RecordStatus
 T = TypeVar("T")
 KEY = "TOOLCRIB_AUDIT_KEY"
 DATABASE = "sqlite:///crib.db"
-_SQLITE = re.compile(r"sqlite(?:\+[a-z]+)?://(?:/([^?]*))?(?:\?.*)?", re.DOTALL)
+_SQLITE = re.compile(r"sqlite(?:\+[a-z]+)?://(?:/([^?]*))?(?:\?(.*))?", re.DOTALL)
+_IN_MEMORY = (None, "", ":memory:", "file:", "file::memory:")
 _MAGIC = b"SQLite format 3\0"
 _LISTED = 20
 _STATUSES: tuple[RecordStatus, ...] = get_args(RecordStatus)
@@ -305,10 +306,16 @@ def _listed(given: Mapping[str, Any], where: str) -> Listed:
 
 
 def check_url(url: str) -> None:
-    """Raise UnusableError for what is no URL, such as the bare name of a file."""
+    """Raise UnusableError for what is no URL, such as the bare name of a file, and for a database in
+    memory: what a command keeps is for the next one."""
+    shown = without_password(url)
     if "://" not in url:
+        raise UnusableError(f"{shown}: give the URL of a database, such as {DATABASE}")
+    found = _SQLITE.fullmatch(url)
+    if found is not None and (found[1] in _IN_MEMORY or "mode=memory" in (found[2] or "")):
         raise UnusableError(
-            f"{without_password(url)}: give the URL of a database, such as {DATABASE}"
+            f"{shown}: a database in memory is gone with its program: give one in a file, such as "
+            f"{DATABASE}"
         )
 
 
@@ -321,9 +328,6 @@ def existing_file(url: str) -> Path | None:
     found = _SQLITE.fullmatch(url)
     if found is None or (found[1] or "").startswith("file:"):
         return None
-    if found[1] in (None, "", ":memory:"):
-        shown = without_password(url)
-        raise UnusableError(f"{shown}: a database in memory is gone with its program")
     file = Path(found[1])
     if not file.is_file():
         absent = "it is a directory" if file.is_dir() else "there is no such file"
@@ -435,7 +439,10 @@ def log_to_write(url: str | None, key_file: Path | None) -> AuditLog | None:
         if key_file is not None:
             raise UnusableError("--key-file is the key of a log: give --audit URL")
         return None
-    check_url(url)
+    try:
+        check_url(url)
+    except UnusableError as error:
+        raise UnusableError(f"--audit {error}") from None
     log = AuditLog(url, key=key_of(key_file))
     try:
         with_log(log, AuditLog.open)
