@@ -16,6 +16,7 @@ import re
 import sqlite3
 import stat
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -152,6 +153,7 @@ SHOWS_TRACEBACKS: ContextVar[bool] = ContextVar("toolcrib_debug", default=False)
 OPENED: ContextVar[ExitStack] = ContextVar("toolcrib_opened")
 """What the command has opened, and is closed when it ends."""
 _MCP = "mcp:"
+_SILENT = 3.0  # seconds that a server may take until somebody at a terminal is told what is waited for
 _OPENAPI = "openapi:"
 
 
@@ -243,8 +245,19 @@ def _of_servers(where: str) -> Catalog:
     opened = OPENED.get()
     portal = opened.enter_context(portals.start_blocking_portal())
     servers = mcp.mcp_catalog(where)
-    catalog: Catalog = opened.enter_context(portal.wrap_async_context_manager(servers))
+    waiting = threading.Timer(_SILENT, _tell_waiting)
+    waiting.daemon = True
+    waiting.start()
+    try:
+        catalog: Catalog = opened.enter_context(portal.wrap_async_context_manager(servers))
+    finally:
+        waiting.cancel()
     return catalog
+
+
+def _tell_waiting() -> None:
+    if sys.stderr.isatty():
+        typer.echo("toolcrib: waiting for the MCP server to list its tools (Ctrl-C ends it)", err=True)
 
 
 def _of_document(where: str) -> Catalog:
