@@ -146,8 +146,8 @@ def shown_request(request: ApprovalRequest, most: int = _MAX_SHOWN) -> str:
 
 
 def shown_arguments(arguments: JsonObject, most: int = _MAX_SHOWN) -> str:
-    """Return arguments as JSON in ASCII, in some `most` characters. Omissions are marked by `<…>` outside
-    of any text.
+    """Return arguments as JSON in ASCII, in some `most` characters. Omissions are marked by `<…>`
+    outside of any text.
 
     Where there are any, the digest of all arguments follows: sha256 over the canonical JSON (RFC 8785).
     """
@@ -205,7 +205,7 @@ def _cut_items(items: list[tuple[str, JsonValue]], room: int, what: str) -> str:
 
 
 def _even_share(sizes: list[int], room: int) -> int:
-    """Return the size to cut to, so that all fit into the room and those that are smaller stay whole."""
+    """Return the size to cut to, so that all fit into the room; those that are smaller stay whole."""
     for at, size in enumerate(sorted(sizes)):
         if size * (len(sizes) - at) > room:
             return room // (len(sizes) - at)

@@ -189,9 +189,8 @@ def test_what_fits_is_shown_whole(arguments: dict[str, Any]) -> None:
 def test_a_long_value_hides_no_other_and_says_what_is_missing() -> None:
     arguments: JsonObject = {"content": f"a{'x' * 98_998}z", "path": "/etc/passwd"}
     shown = shown_arguments(arguments)
-    found = re.fullmatch(
-        r'\{"content": "(ax+)" <([0-9,]+) more characters> "(x+z)", "path": "/etc/passwd"\} <(.*)>', shown
-    )  # fmt: skip
+    cut = r'"(ax+)" <([0-9,]+) more characters> "(x+z)"'
+    found = re.fullmatch(rf'\{{"content": {cut}, "path": "/etc/passwd"\}} <(.*)>', shown)
     assert found is not None
     assert len(found[1]) + int(found[2].replace(",", "")) + len(found[3]) == 99_000
     assert found[4] == digest(arguments)

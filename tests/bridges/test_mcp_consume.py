@@ -532,13 +532,13 @@ async def test_no_name_of_a_tool_shows_a_secret_in_an_error_or_the_log(
 ) -> None:
     write_lock(lock_catalog(Catalog([])), tmp_path / "mcp.lock")
     kind = ("list", "secret_collision") if mode == "collision" else ("leaks_names",)
-    options: dict[str, Any] = {
+    wishes: dict[str, dict[str, Any]] = {
         "only": {"only": [f"t_{key[:-1]}"]}, "lock": {"lock": tmp_path / "mcp.lock"},
-    }.get(mode, {})  # fmt: skip
+    }  # fmt: skip
     text = ""
     with caplog.at_level(logging.DEBUG, "toolcrib"):
         try:
-            async with mcp_catalog(raw(*kind, API_KEY=key), **options) as catalog:
+            async with mcp_catalog(raw(*kind, API_KEY=key), **wishes.get(mode, {})) as catalog:
                 await runner_of(catalog).exec(ToolCall("1", "change", "{}"))
                 await asyncio.sleep(0.5)
                 await runner_of(catalog).exec(ToolCall("2", "same", "{}"))

@@ -153,7 +153,9 @@ SHOWS_TRACEBACKS: ContextVar[bool] = ContextVar("toolcrib_debug", default=False)
 OPENED: ContextVar[ExitStack] = ContextVar("toolcrib_opened")
 """What the command has opened, and is closed when it ends."""
 _MCP = "mcp:"
-_SILENT = 3.0  # seconds that a server may take until somebody at a terminal is told what is waited for
+_SILENT = (
+    3.0  # seconds that a server may take until somebody at a terminal is told what is waited for
+)
 _OPENAPI = "openapi:"
 
 
@@ -257,7 +259,9 @@ def _of_servers(where: str) -> Catalog:
 
 def _tell_waiting() -> None:
     if sys.stderr.isatty():
-        typer.echo("toolcrib: waiting for the MCP server to list its tools (Ctrl-C ends it)", err=True)
+        typer.echo(
+            "toolcrib: waiting for the MCP server to list its tools (Ctrl-C ends it)", err=True
+        )
 
 
 def _of_document(where: str) -> Catalog:

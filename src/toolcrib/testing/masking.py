@@ -47,8 +47,8 @@ def secrets_of(request: Outgoing) -> set[str]:
     query of its URL, in its body.
 
     A body has keys for other servers where the provider is to ask them (remote MCP servers). What
-    variables of the environment hold whose names are those of secrets is one too: a transport may have a
-    key of its own.
+    variables of the environment hold whose names are those of secrets is one too: a transport may have
+    a key of its own.
     """
     found = _in_environment() | _in_headers(request.headers) | _in_url(request.url)
     try:
@@ -288,9 +288,7 @@ def _character(character: str) -> bytes:
     return b"(?:\\\\{0,7}" + re.escape(plain) + b"|" + escaped + b")"
 
 
-_BREAK = re.compile(
-    rb"(?:(?:[\r\n]|\\{1,7}(?:[nr\r\n]|u000[aAdD])|%(?:25){0,3}0[aAdD])[ \t]*)+"
-)
+_BREAK = re.compile(rb"(?:(?:[\r\n]|\\{1,7}(?:[nr\r\n]|u000[aAdD])|%(?:25){0,3}0[aAdD])[ \t]*)+")
 """Ends of lines, as they are or as JSON and URLs write them, with what the next line is indented by."""
 
 

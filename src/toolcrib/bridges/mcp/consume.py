@@ -221,8 +221,8 @@ class McpCatalog:
             raise CatalogError(f"marks for no tool: '{name}'{did_you_mean(name, sorted(here))}")
 
     def _taken(self) -> Catalog:
-        """Return a catalog of what the servers list now. Raises CatalogError, in which no server shows a
-        secret."""
+        """Return a catalog of what the servers list now. Raises CatalogError, with no secret that a
+        server has put into a name."""
         try:
             return self._listed_now()
         except CatalogError as error:

@@ -298,9 +298,11 @@ def form_of(request: ApprovalRequest, yes: Mapping[str, ForRun]) -> types.Elicit
 _FIELDS = {"answer", "arguments"}
 
 
-def answer_of(given: types.ElicitResult, yes: Mapping[str, ForRun], by: str) -> Answer | NotArguments:
+def answer_of(
+    given: types.ElicitResult, yes: Mapping[str, ForRun], by: str
+) -> Answer | NotArguments:
     """Return what an answered form says, where `yes` was offered besides no. Members that the form does
-    not have make it a no; a yes to arguments that are no JSON object is a yes to nothing that can run."""
+    not have make it a no; a yes to arguments that are no JSON object is one to nothing that can run."""
     content = given.content or {}
     said = content.get("answer")
     if given.action != "accept" or not isinstance(said, str) or said not in YES:
