@@ -30,7 +30,7 @@ from toolcrib.chat.doors import (
     too_many_runs,
 )
 from toolcrib.chat.live import CallKeeper, LiveThreads, no_thread
-from toolcrib.chat.threads import BusyError, ThreadStore
+from toolcrib.chat.threads import NOT_IN_TITLES, BusyError, ThreadStore
 from toolcrib.chat.view import Operation, ShownThread, TurnView, new_turn, readable
 from toolcrib.clients import cost_of
 from toolcrib.doors import MayApprove
@@ -57,6 +57,7 @@ except ImportError:
 # Rule: nothing that a model or a tool says can become part of the page: scripts and styles come from
 # these files alone, and it talks to this server alone.
 
+_LONGEST_TITLE = 200
 _FILES = {
     "index.html": "text/html; charset=utf-8",
     "index.css": "text/css; charset=utf-8",
@@ -268,9 +269,16 @@ class _Chat:
         return JSONResponse(await self._live.snapshot(_thread(request), caller.id))
 
     async def _rename(self, request: Request, caller: Caller, given: Title) -> Response:
-        title = " ".join(given.title.split())[:200]
+        title = " ".join(given.title.split())
         if not is_seen(title):
             raise ChatError(422, "no_title", "a title has at least one character that is seen")
+        if len(title) > _LONGEST_TITLE or NOT_IN_TITLES.search(title):
+            raise ChatError(
+                422,
+                "bad_title",
+                f"a title has at most {_LONGEST_TITLE} characters, and no controls among them, nor any "
+                "that turn the text around",
+            )
         if not await self._store.rename(_thread(request), caller.id, title):
             raise no_thread()
         await self._live.renamed(_thread(request), title)

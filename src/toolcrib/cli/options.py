@@ -16,6 +16,7 @@ import re
 import sqlite3
 import stat
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -46,7 +47,8 @@ from toolcrib.values.record import RecordStatus
 T = TypeVar("T")
 KEY = "TOOLCRIB_AUDIT_KEY"
 DATABASE = "sqlite:///crib.db"
-_SQLITE = re.compile(r"sqlite(?:\+[a-z]+)?://(?:/([^?]*))?(?:\?.*)?", re.DOTALL)
+_SQLITE = re.compile(r"sqlite(?:\+[a-z]+)?://(?:/([^?]*))?(?:\?(.*))?", re.DOTALL)
+_IN_MEMORY = (None, "", ":memory:", "file:", "file::memory:")
 _MAGIC = b"SQLite format 3\0"
 _LISTED = 20
 _STATUSES: tuple[RecordStatus, ...] = get_args(RecordStatus)
@@ -151,6 +153,9 @@ SHOWS_TRACEBACKS: ContextVar[bool] = ContextVar("toolcrib_debug", default=False)
 OPENED: ContextVar[ExitStack] = ContextVar("toolcrib_opened")
 """What the command has opened, and is closed when it ends."""
 _MCP = "mcp:"
+_SILENT = (
+    3.0  # seconds that a server may take until somebody at a terminal is told what is waited for
+)
 _OPENAPI = "openapi:"
 
 
@@ -242,8 +247,21 @@ def _of_servers(where: str) -> Catalog:
     opened = OPENED.get()
     portal = opened.enter_context(portals.start_blocking_portal())
     servers = mcp.mcp_catalog(where)
-    catalog: Catalog = opened.enter_context(portal.wrap_async_context_manager(servers))
+    waiting = threading.Timer(_SILENT, _tell_waiting)
+    waiting.daemon = True
+    waiting.start()
+    try:
+        catalog: Catalog = opened.enter_context(portal.wrap_async_context_manager(servers))
+    finally:
+        waiting.cancel()
     return catalog
+
+
+def _tell_waiting() -> None:
+    if sys.stderr.isatty():
+        typer.echo(
+            "toolcrib: waiting for the MCP server to list its tools (Ctrl-C ends it)", err=True
+        )
 
 
 def _of_document(where: str) -> Catalog:
@@ -305,10 +323,16 @@ def _listed(given: Mapping[str, Any], where: str) -> Listed:
 
 
 def check_url(url: str) -> None:
-    """Raise UnusableError for what is no URL, such as the bare name of a file."""
+    """Raise UnusableError for what is no URL, such as the bare name of a file, and for a database in
+    memory: what a command keeps is for the next one."""
+    shown = without_password(url)
     if "://" not in url:
+        raise UnusableError(f"{shown}: give the URL of a database, such as {DATABASE}")
+    found = _SQLITE.fullmatch(url)
+    if found is not None and (found[1] in _IN_MEMORY or "mode=memory" in (found[2] or "")):
         raise UnusableError(
-            f"{without_password(url)}: give the URL of a database, such as {DATABASE}"
+            f"{shown}: a database in memory is gone with its program: give one in a file, such as "
+            f"{DATABASE}"
         )
 
 
@@ -321,9 +345,6 @@ def existing_file(url: str) -> Path | None:
     found = _SQLITE.fullmatch(url)
     if found is None or (found[1] or "").startswith("file:"):
         return None
-    if found[1] in (None, "", ":memory:"):
-        shown = without_password(url)
-        raise UnusableError(f"{shown}: a database in memory is gone with its program")
     file = Path(found[1])
     if not file.is_file():
         absent = "it is a directory" if file.is_dir() else "there is no such file"
@@ -435,7 +456,10 @@ def log_to_write(url: str | None, key_file: Path | None) -> AuditLog | None:
         if key_file is not None:
             raise UnusableError("--key-file is the key of a log: give --audit URL")
         return None
-    check_url(url)
+    try:
+        check_url(url)
+    except UnusableError as error:
+        raise UnusableError(f"--audit {error}") from None
     log = AuditLog(url, key=key_of(key_file))
     try:
         with_log(log, AuditLog.open)
