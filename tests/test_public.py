@@ -87,6 +87,7 @@ PUBLIC = [
     "repair",
     "run_sync",
     "tool",
+    "toolset",
 ]
 ROOMS = {
     "toolcrib.approvals": ["ApprovalStore", "TerminalApprover"],

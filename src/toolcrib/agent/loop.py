@@ -26,7 +26,7 @@ from toolcrib.agent.history import (
 )
 from toolcrib.agent.inner import OuterRun
 from toolcrib.agent.picking import OpenToolbox, Toolbox
-from toolcrib.agent.progress import Progress
+from toolcrib.agent.progress import MadeCalls
 from toolcrib.agent.spending import Spending
 from toolcrib.agent.stream import Watch
 from toolcrib.errors import (
@@ -372,7 +372,7 @@ class Run:
         self._spending = Spending(
             terms.limits, state, self._tally, runner=runner, outer=outer, emit=self._emit
         )
-        self._progress = Progress(terms.limits, state)
+        self._made = MadeCalls(terms.limits, state)
         self._scope = CallScope(
             self._tally,
             answers,
@@ -612,7 +612,7 @@ class Run:
             check_as_asked(saved, calls)
             check_answers(saved, self._given)
         scope = self._origins.scope(self._scope, self._history.messages, self._toolbox)
-        stuck = None if saved else self._progress.limit(self._history.messages, asked)
+        stuck = None if saved else self._made.limit(self._history.messages, asked)
         limit = stuck or self._spending.begin_calls(calls)
         for call in calls:
             self._watch.started(call)

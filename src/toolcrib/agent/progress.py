@@ -17,7 +17,7 @@ from toolcrib.values.run import Limits, RunState
 _Asked: TypeAlias = tuple[str, str]  # the tool, and the text of the arguments
 
 
-class Progress:
+class MadeCalls:
     """Reads the calls of one run, as they are answered."""
 
     def __init__(self, limits: Limits, state: RunState) -> None:
