@@ -245,6 +245,23 @@ async def test_a_run_is_cancelled_wherever_it_is(file: str, tmp_path: Path) -> N
     ]
 
 
+async def test_a_worker_leaves_the_runs_of_agents_that_it_has_not(url: str, tmp_path: Path) -> None:
+    def only(name: str) -> DurableAgents:
+        agent = Agent(Model("Done."), [], state_key=KEY)
+        return DurableAgents(url, {name: agent})
+
+    async with only("one") as worker:
+        client = only("two")
+        theirs = await client.start("two", PROMPT)
+        ours = await worker.start("one", PROMPT)
+        assert (await worker.result(ours)).text == "Done."
+        await asyncio.sleep(0.5)
+        assert [run.status for run in await client.list()] == ["queued", "completed"]
+        await client.aclose()
+    async with only("two") as worker:
+        assert (await worker.result(theirs)).text == "Done."
+
+
 async def test_a_question_that_lapses_ends_its_call(
     file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,7 +89,8 @@ class DurableAgents(Closing):
             raise ToolcribError("slots= is at least 1, and lease= a number of seconds above 0")
         self._worker = f"worker_{os.urandom(8).hex()}"
         self._store = RunStore(url)
-        self._engine = Engine(url, self._worker, slots)
+        self._engine = Engine(url, self._worker, slots, agents)
+        self._slots = asyncio.Semaphore(slots)
         self._steps = DurableSteps()
         self._log = AuditLog(url)
         self._agents = {name: self._kept(agent) for name, agent in agents.items()}
@@ -264,8 +265,8 @@ class DurableAgents(Closing):
         beat = 0.0
         while True:
             try:
-                for run_id, segment in await self._store.queued():
-                    await self._engine.give(run_id, segment)
+                for agent, run_id, segment in await self._store.queued(self._agents):
+                    await self._engine.give(agent, run_id, segment)
                     await self._store.given(run_id, segment, self._worker)
                 await self._stop_cancelled()
                 if time.monotonic() - beat >= _BEAT:
@@ -295,6 +296,10 @@ class DurableAgents(Closing):
 
     async def _work(self, run_id: str, segment: int) -> None:
         """Do one segment of a run, from what the store has to what it will have."""
+        async with self._slots:
+            await self._work_on(run_id, segment)
+
+    async def _work_on(self, run_id: str, segment: int) -> None:
         run = await _patiently(lambda: self._store.begin(run_id, segment, self._worker))
         task = asyncio.current_task()
         if run is None or task is None:
@@ -311,7 +316,8 @@ class DurableAgents(Closing):
             self._cancelled.discard(run_id)
 
     async def _ended(self, run: StoredRun) -> Ended:
-        """Return how a segment ends. What fails while the worker stops is no end: others go on."""
+        """Return how a segment ends, with what it did before it was cancelled, too. What fails while
+        the worker stops is no end: others go on."""
         last: list[RunResult] = []
 
         def heard(event: Event) -> None:

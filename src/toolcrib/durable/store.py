@@ -44,8 +44,8 @@ _NEW = """INSERT INTO durable_runs (id, agent, caller, status, segment, state, a
 _ONE = f"SELECT {_ROW} FROM durable_runs WHERE id = :id"  # noqa: S608  names of our own
 _STATUS = "SELECT status, segment FROM durable_runs WHERE id = :id"
 _ALL = f"SELECT {_ROW} FROM durable_runs WHERE status IN :statuses ORDER BY created_at, id"  # noqa: S608
-_QUEUED = """SELECT id, segment FROM durable_runs WHERE status = 'queued' AND worker = ''
-    ORDER BY updated_at, id LIMIT 100"""
+_QUEUED = """SELECT agent, id, segment FROM durable_runs WHERE status = 'queued' AND worker = ''
+    AND agent IN :agents ORDER BY updated_at, id LIMIT 100"""
 _GIVE_TO_ENGINE = """UPDATE durable_runs SET worker = :worker
     WHERE id = :id AND segment = :segment AND status = 'queued'"""
 _BEGIN = """UPDATE durable_runs SET status = 'running', worker = :worker, updated_at = :now
@@ -172,10 +172,11 @@ class RunStore:
 
     # What workers do.
 
-    async def queued(self) -> list[tuple[str, int]]:
-        """Return the segments that are queued, and that no worker has given to the engine."""
-        rows = await self._database.read(_QUEUED)
-        return [(row["id"], row["segment"]) for row in rows]
+    async def queued(self, agents: Iterable[str]) -> list[tuple[str, str, int]]:
+        """Return the segments of these agents that are queued, and that no worker has given to the
+        engine: the agent, the run's id, the number."""
+        rows = await self._database.read(_QUEUED, agents=list(agents))
+        return [(row["agent"], row["id"], row["segment"]) for row in rows]
 
     async def given(self, run_id: str, segment: int, worker: str) -> None:
         """Note that a worker has given a segment to the engine."""
