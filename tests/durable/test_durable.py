@@ -225,7 +225,12 @@ async def test_a_run_is_cancelled_wherever_it_is(file: str, tmp_path: Path) -> N
         running = await worker.start("hangs", PROMPT)
         await begun.wait()
         await worker.cancel(running)
-        assert (await worker.result(running)).status == "cancelled"
+        result = await worker.result(running)
+        assert (result.status, [state_of(record) for record in result.records]) == (
+            "cancelled",
+            ["failed (outcome_unknown)"],
+        )
+        assert [message.role for message in result.messages] == ["user", "assistant", "tool"]
         waiting = await worker.start("desk", PROMPT)
         await worker.result(waiting)
         await worker.cancel(waiting)

@@ -308,9 +308,6 @@ class DurableAgents(Closing):
         try:
             ended = await self._ended(run)
             await _patiently(lambda: self._store.end(run, self._worker, ended))
-        except asyncio.CancelledError:
-            if run_id not in self._cancelled:
-                raise
         finally:
             del self._tasks[run_id]
             self._cancelled.discard(run_id)
@@ -328,6 +325,10 @@ class DurableAgents(Closing):
             agent = self._agent(run.agent)
             state = RunState.from_json(run.state)
             result = await agent.start_again(state, heard, run.given)
+        except asyncio.CancelledError:
+            if run.id not in self._cancelled:
+                raise
+            return Ended("cancelled", last[-1].state if last else None)
         except Exception as error:  # noqa: BLE001  whatever ends a run is in the store
             if self._steps.stopping:
                 await stand_still()
