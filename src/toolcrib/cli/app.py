@@ -44,6 +44,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "chat": (
         "toolcrib chat 'What time is it in Asia/Tokyo?'",
         "toolcrib chat --model openai:gpt-5 --tools shop.py --audit sqlite:///crib.db",
+        "toolcrib chat --durable --tools shop.py",
     ),
     "serve": (
         "toolcrib serve --open",
