@@ -231,6 +231,10 @@ async def test_a_run_is_cancelled_wherever_it_is(file: str, tmp_path: Path) -> N
             ["failed (outcome_unknown)"],
         )
         assert [message.role for message in result.messages] == ["user", "assistant", "tool"]
+        events = [event async for event in worker.events(running)]
+        assert [e.record.id for e in events if isinstance(e, ToolCallFinished)] == [
+            record.id for record in result.records
+        ]
         waiting = await worker.start("desk", PROMPT)
         await worker.result(waiting)
         await worker.cancel(waiting)

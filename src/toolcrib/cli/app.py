@@ -49,6 +49,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "serve": (
         "toolcrib serve --open",
         "toolcrib serve --model openai:gpt-5 --tools shop.py --audit sqlite:///crib.db",
+        "toolcrib serve --durable --tools shop.py",
     ),
     "call": (
         """toolcrib call calculate '{"expression": "23*17+5"}'""",

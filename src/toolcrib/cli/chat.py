@@ -22,7 +22,7 @@ from toolcrib.agent import Agent, RunStream, Session
 from toolcrib.audit import AuditLog
 from toolcrib.cli.conversation import CALLER, go_on
 from toolcrib.cli.doctor import found_keys, found_servers
-from toolcrib.cli.listening import TOKEN, listening_at, named, serve_app
+from toolcrib.cli.listening import TOKEN, leave, listening_at, named, serve_app, stop_work
 from toolcrib.cli.options import (
     DATABASE,
     RUNS,
@@ -58,6 +58,7 @@ from toolcrib.values.message import LLMClient
 from toolcrib.values.run import Event, RunResult
 
 _MOST_OFFERED = 3  # models in one line
+_GRACE = 5.0  # seconds for calls of durable runs to end in
 
 
 _Prompt: TypeAlias = Annotated[
@@ -417,8 +418,13 @@ def _silent(_event: Event) -> None:
 # `toolcrib serve`: the agent loop behind a page in the browser, on this machine.
 
 _Store: TypeAlias = Annotated[
-    str,
-    typer.Option("--store", metavar="URL", help="Where conversations are kept."),
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help=f"Where conversations are kept; left out, {DATABASE}, or with --durable "
+        f"${STORE_OF_RUNS}, or {RUNS}.",
+    ),
 ]
 _Host: TypeAlias = Annotated[
     str, typer.Option("--host", metavar="ADDRESS", help="Listen there; this machine if left out.")
@@ -438,7 +444,8 @@ def serve(  # noqa: PLR0913  the options of a command
     scorer: ScorerOption = None,
     audit: RecordOption = None,
     key_file: KeyFileOption = None,
-    store: _Store = DATABASE,
+    durable: _Durable = False,
+    store: _Store = None,
     host: _Host = "127.0.0.1",
     port: _Port = 8017,
     opens: _Open = False,
@@ -447,9 +454,12 @@ def serve(  # noqa: PLR0913  the options of a command
     that are kept.
 
     Who has the address that it prints may ask: it holds a token, which is $TOOLCRIB_TOKEN if that is
-    set, and else a new one. Ctrl-C ends it; what runs then is cancelled, and kept as that.
+    set, and else a new one. Ctrl-C ends it; what runs then is cancelled, and kept as that. With
+    --durable it goes on when the same command is there again, however this one ended.
     """
-    check_url(store)
+    where = store_of_runs(store) if durable else store or DATABASE
+    check_url(where)
+    key = state_key(where) if durable else None
     token = os.environ.get(TOKEN) or secrets.token_urlsafe()
     options = pick_options(pick, scorer)
     chat = import_module("toolcrib.chat")  # needs the extra `chat`
@@ -462,20 +472,23 @@ def serve(  # noqa: PLR0913  the options of a command
     sinks = () if log is None else (log,)
     runner = ToolRunner(catalog, sinks=sinks, on_exception=exception_hook())
     searches = options is not None and model.partition(":")[0] != "local"
-    agent = Agent(client_of(model), runner, pick=options, search_tools=searches)
+    agent = Agent(client_of(model), runner, pick=options, search_tools=searches, state_key=key)
+    runs = (
+        import_module("toolcrib.durable").DurableAgents(where, {"chat": agent}) if durable else None
+    )
     try:
-        asyncio.run(_open(chat.ThreadStore(store)))
+        asyncio.run(_open(chat.ThreadStore(where)))
     except SourceError as error:
-        raise UnusableError(f"--store {without_password(store)}: {error}") from None
+        raise UnusableError(f"--store {without_password(where)}: {error}") from None
     listening = listening_at(host, port, given=f"--host {host} --port {port}", free="--port 0")
-    app = chat.chat_app(agent, store=store, authenticate=who)
+    app = chat.chat_app(agent, store=where, authenticate=who, durable=runs)
     err.print(f"{who_answers(model)} Tools: {printable(', '.join(catalog.names))}.")
     address = f"http://{named(host)}:{listening.getsockname()[1]}/#token={token}"
     err.print(f"{address}\nCtrl-C ends.", soft_wrap=True, highlight=False)
     if opens:
         webbrowser.open(address)
     with suppress(KeyboardInterrupt):
-        asyncio.run(_serve(app, listening, agent, log))
+        asyncio.run(_serve(app, listening, agent, log, runs))
     return 0
 
 
@@ -485,11 +498,19 @@ async def _open(threads: Any) -> None:
         await threads.list("")
 
 
-async def _serve(app: Any, listening: socket.socket, agent: Agent, log: AuditLog | None) -> None:
-    """Serve until Ctrl-C; then cancel what runs, keep it, and close all."""
+async def _serve(
+    app: Any, listening: socket.socket, agent: Agent, log: AuditLog | None, runs: Any
+) -> None:
+    """Serve until Ctrl-C; then cancel what runs, keep it, and close all. Durable runs are left as they
+    are: calls under way may end, and whoever serves next goes on."""
     async with AsyncExitStack() as stack:
+        if runs is not None:
+            stack.callback(leave)
         if log is not None:
             stack.push_async_callback(log.aclose)
         stack.push_async_callback(agent.client.aclose)
+        if runs is not None:
+            await runs.__aenter__()
+            stack.push_async_callback(stop_work, runs, _GRACE)
         stack.push_async_callback(app.state.chat.aclose)
         await serve_app(app, listening, lifespan="off")

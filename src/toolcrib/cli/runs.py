@@ -6,7 +6,6 @@ Only `start` and `worker` need the agents; whoever answers needs neither them no
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ import typer
 
 from toolcrib.agent import Agent
 from toolcrib.cli.approvals import ByOption, check_name, edited_arguments, show_request
-from toolcrib.cli.listening import ended_by_signals
+from toolcrib.cli.listening import ended_by_signals, leave, stop_work
 from toolcrib.cli.options import (
     RUNS,
     STORE_OF_RUNS,
@@ -234,11 +233,8 @@ async def _work(durable: DurableAgents, grace: float) -> None:
     with ended_by_signals(lambda _number: over.set()):
         err.print("works; Ctrl-C ends")
         await over.wait()
-        if not await durable.stop(grace):
-            err.print("what was under way was cut: of calls nobody knows what they did")
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(0)  # runs stand still before their next step: closing the loop would cancel them
+        await stop_work(durable, grace)
+        leave()
 
 
 def _several(count: int, options: tuple[str, ...]) -> int:

@@ -157,7 +157,11 @@ class DurableAgents(Closing):
             first = last
             if not over:
                 await asyncio.sleep(_LOOK)
-        yield Done(self._result(await self._store.run(run_id)))
+        result = self._result(await self._store.run(run_id))
+        for record in result.records:
+            if record.id not in seen:  # a call that was cut ends with its run
+                yield ToolCallFinished(record)
+        yield Done(result)
 
     async def pending(self) -> Sequence[ApprovalRequest]:
         """Return the questions of all runs that nobody has answered, next to lapse first."""
@@ -411,4 +415,5 @@ def _events_of(step: KeptStep, seen: set[object]) -> Iterator[Event]:
                 seen.add(request.id)
                 yield ApprovalRequested(request)
         if kept.request is None:
+            seen.add(kept.record.id)
             yield ToolCallFinished(kept.record)
