@@ -15,8 +15,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from toolcrib.agent import Agent, Session
+from toolcrib.cli.options import store_of_runs
 from toolcrib.cli.render import err, printable, shortened
 from toolcrib.errors import ApprovalError, ErrorCode, ToolcribError
+from toolcrib.urls import without_password
 from toolcrib.values.decision import Approver, Caller
 from toolcrib.values.json import sha256_hex
 from toolcrib.values.run import Done, Event, RunResult, RunStarted, RunState
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 _LOOK = 0.2  # seconds between two looks at the store
 _OPEN = ("queued", "running", "waiting")
 _KEPT = ("completed", "limited", "waiting")
-_ANSWER = "Answer with: toolcrib runs answer {} --yes (or --no)"
 CALLER = Caller("cli")
 
 
@@ -90,9 +91,7 @@ class DurableTurn:
                 raise
             self._end(done, show)
             for request in done.result.pending:
-                err.print(
-                    printable(f"{_ANSWER.format(request.id)}; toolcrib chat --durable goes on.")
-                )
+                err.print(printable(_how_to_answer(request.id, self._of.store)))
             await durable.result(self._run_id)  # raises why it failed
             return done.result
 
@@ -158,6 +157,12 @@ class DurableTurn:
         if answer is None:
             err.print(printable(f"{request.title}: it was answered elsewhere, or has lapsed."))
         return True
+
+
+def _how_to_answer(request_id: str, store: str) -> str:
+    elsewhere = "" if store == store_of_runs(None) else f" --store {without_password(store)}"
+    answer = f"toolcrib runs answer {request_id} --yes{elsewhere}"
+    return f"Answer with: {answer} (or --no). The same command again goes on."
 
 
 async def _gone(durable: DurableAgents, request_id: str) -> None:
