@@ -59,8 +59,8 @@ class DurableRuns(Protocol):
 class LastingRun:
     """Follows a durable run, as a `RunStream` is followed: its events, once, with `Done` last.
 
-    `first` is done before: it begins the run, or answers it. What was told of `known`, the state in
-    which it waited before, is not told again.
+    `begin` it before: what is `first` begins the run, or answers it. What was told of `known`, the
+    state in which it waited before, is not told again.
     """
 
     def __init__(
@@ -80,10 +80,13 @@ class LastingRun:
         self._replies = 0 if known is None else known.turn  # that were told
         self._told = _told(known)
 
-    async def __aiter__(self) -> AsyncGenerator[Event, None]:
-        yield RunStarted(self._run_id)
+    async def begin(self) -> None:
+        """Keep, for good, what this run is to do. Raises ToolcribError where that cannot be."""
         if self._first is not None:
             await self._first()
+
+    async def __aiter__(self) -> AsyncGenerator[Event, None]:
+        yield RunStarted(self._run_id)
         async for event in self._runs.events(self._run_id):
             if self._is_known(event):
                 continue
@@ -111,10 +114,9 @@ class LastingRun:
         return await self._runs.result(self._run_id)
 
     async def cancel(self) -> None:
-        """Cancel the run, and wait until what it did is kept. One that is over stays as it is."""
+        """Cancel the run; what it did is told by its events. One that is over stays as it is."""
         with suppress(ToolcribError):
             await self._runs.cancel(self._run_id)
-            await self._runs.result(self._run_id)
 
     def _asked(self, event: ApprovalRequested) -> ApprovalRequested:
         request = event.request
@@ -152,7 +154,7 @@ class LastingRuns:
         self._agent = agent
 
     def begun(self, session: Session, turn_id: str, text: str, caller: Caller) -> LastingRun:
-        """Return a run that begins as soon as it is followed."""
+        """Return a run that has not begun."""
         run_id, history = _run_of(turn_id), session.messages
 
         async def begin() -> None:
@@ -163,8 +165,8 @@ class LastingRuns:
     def answered(
         self, session: Session, state: RunState, request_id: str, answer: Answer
     ) -> LastingRun:
-        """Return a run that is answered as soon as it is followed. Somebody else's answer counts, where
-        that came before."""
+        """Return a run that is about to be answered. Somebody else's answer counts, where that came
+        before."""
 
         async def give() -> None:
             with suppress(ApprovalError):

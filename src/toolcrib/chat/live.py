@@ -374,6 +374,13 @@ class LiveThreads:
         stream = start(session)
         live.shown, live.stream = shown, stream
         live.put(shown.snapshot())
+        if isinstance(stream, LastingRun):
+            try:
+                await stream.begin()
+            except BaseException:
+                live.shown = live.stream = None
+                self._close(live)
+                raise
         task = asyncio.create_task(self._carry(live, shown, session, stream))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
