@@ -36,7 +36,7 @@ from toolcrib.approvals import TerminalApprover
 from toolcrib.audit import AuditFilter, AuditLog, Head
 from toolcrib.errors import DefinitionError, ErrorCode, MissingExtraError, SourceError
 from toolcrib.runner.stopped import ExceptionHook
-from toolcrib.storage import UnreachableError
+from toolcrib.storage import UnreachableError, create_private
 from toolcrib.tools import Catalog, DefinitionsFile, discover, read_definitions, source_of
 from toolcrib.urls import without_password
 from toolcrib.values.call import ToolCall
@@ -49,6 +49,11 @@ KEY = "TOOLCRIB_AUDIT_KEY"
 DATABASE = "sqlite:///crib.db"
 _SQLITE = re.compile(r"sqlite(?:\+[a-z]+)?://(?:/([^?]*))?(?:\?(.*))?", re.DOTALL)
 _IN_MEMORY = (None, "", ":memory:", "file:", "file::memory:")
+RUNS = "sqlite:///runs.db"
+STORE_OF_RUNS = "TOOLCRIB_RUNS"  # the name of a variable
+STATE_KEY = "TOOLCRIB_STATE_KEY"
+_SHORTEST_KEY = 16
+_SQLITE = re.compile(r"sqlite(?:\+[a-z]+)?://(?:/([^?]*))?(?:\?.*)?", re.DOTALL)
 _MAGIC = b"SQLite format 3\0"
 _LISTED = 20
 _STATUSES: tuple[RecordStatus, ...] = get_args(RecordStatus)
@@ -334,6 +339,45 @@ def check_url(url: str) -> None:
             f"{shown}: a database in memory is gone with its program: give one in a file, such as "
             f"{DATABASE}"
         )
+
+
+def store_of_runs(given: str | None) -> str:
+    """Return the database of durable runs: what was given, $TOOLCRIB_RUNS, or a file here."""
+    return given or os.environ.get(STORE_OF_RUNS) or RUNS
+
+
+def state_key(url: str) -> bytes:
+    """Return the key that signs the durable runs of a database: $TOOLCRIB_STATE_KEY, or for a SQLite
+    file the one that is kept beside it, which is made if it is not there.
+
+    Raises UnusableError if there is none, and for a database that cannot keep runs.
+    """
+    check_url(url)
+    given, found = os.fsencode(os.environ.get(STATE_KEY, "")), _SQLITE.fullmatch(url)
+    if found is not None and (found[1] or ":").startswith((":", "file:")):
+        raise UnusableError(
+            f"{without_password(url)}: durable runs need a file, or a server: {RUNS}"
+        )
+    if given and len(given) < _SHORTEST_KEY:
+        raise UnusableError(f"${STATE_KEY} has at least {_SHORTEST_KEY} characters")
+    if given:
+        return given
+    if found is None:
+        told = f"of runs on a server the key is yours to keep: set ${STATE_KEY}"
+        raise UnusableError(f"{without_password(url)}: {told}")
+    return _kept_key(Path(f"{found[1]}.key"))
+
+
+def _kept_key(file: Path) -> bytes:
+    try:
+        with contextlib.suppress(FileExistsError), create_private(file, new=True) as opened:
+            opened.write(os.urandom(32).hex().encode())
+        key = file.read_bytes()
+    except OSError as error:
+        raise UnusableError(f"{file}: {error.strerror}") from None
+    if len(key) < _SHORTEST_KEY:
+        raise UnusableError(f"{file}: it has no key; it is made anew if you remove it")
+    return key
 
 
 def existing_file(url: str) -> Path | None:
