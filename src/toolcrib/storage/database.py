@@ -35,7 +35,8 @@ from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.failures import Explained
 from toolcrib.storage.cache_folder import OWNERS, create_private
 from toolcrib.threads import renewed_in_children
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.json import encodable, sha256_hex
+from toolcrib.values.typed import explains_wrong_types, names_wrong_types
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Connection, Dialect, Engine
@@ -71,6 +72,7 @@ _UNREACHABLE = {  # by how an SQLSTATE, or the name of an error of SQLite, begin
 _REFUSED = ("23", "44", "P0001", "SQLITE_CONSTRAINT")  # by a constraint, a view or a trigger
 _NAMED_BY_SQLITE = re.compile(r"(?:CHECK|NOT NULL|UNIQUE) constraint failed: (.+)", re.DOTALL)
 _LONGEST_NAME = 100
+_LONGEST = 200  # characters of a column: PostgreSQL's indexes take some 2,700 bytes of two of them
 
 
 def open_engine(url: str, mode: int = OWNERS, folder: str = "") -> Engine:
@@ -397,6 +399,20 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             beat_at DOUBLE PRECISION NOT NULL
         )""",
     ),
+    (
+        "CREATE TABLE spenders (caller TEXT PRIMARY KEY)",
+        """CREATE TABLE spent_calls (
+            caller TEXT NOT NULL,
+            call_key TEXT NOT NULL,
+            tool TEXT NOT NULL,
+            cost DOUBLE PRECISION NOT NULL,
+            spent_at DOUBLE PRECISION NOT NULL,
+            kept_until DOUBLE PRECISION NOT NULL,
+            takers INTEGER NOT NULL,
+            PRIMARY KEY (caller, call_key)
+        )""",
+        "CREATE INDEX spent_calls_by_time ON spent_calls (caller, spent_at)",
+    ),
 )
 
 
@@ -451,6 +467,16 @@ def version_of(connection: Connection) -> int:
             " install a newer one"
         )
     return version
+
+
+@explains_wrong_types
+def as_column(value: str) -> str:
+    """Return an id as every database can hold and index it, and different for different ids: PostgreSQL
+    has no NUL in its texts."""
+    text = encodable(value).replace("\0", "?")
+    if text == value and len(value) <= _LONGEST:
+        return value
+    return f"{text[:100]}…{sha256_hex(value)}"
 
 
 class UnreachableError(SourceError, Explained):
