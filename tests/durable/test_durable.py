@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
-from samples import WHOLE
 
 pytest.importorskip("dbos", reason="the extra durable is not installed")
 
@@ -63,9 +62,12 @@ async def answered(durable: DurableAgents, run_id: str) -> RunResult:
     return result
 
 
+def lines(folder: Path) -> list[str]:
+    return (folder / "effects").read_text("utf-8").splitlines()
+
+
 def effects(folder: Path) -> list[str]:
-    told = (folder / "effects").read_text("utf-8").splitlines() if folder.exists() else []
-    return [" ".join(line.split()[:2]) for line in told]
+    return [" ".join(line.split()[:2]) for line in lines(folder)]
 
 
 async def test_a_run_is_begun_here_answered_there_and_ends(url: str, tmp_path: Path) -> None:
@@ -142,16 +144,37 @@ async def test_what_is_answered_while_nobody_works_is_taken_up(file: str, tmp_pa
     assert "begin refund" not in effects(tmp_path)
 
 
-async def test_runs_that_wait_hold_no_slot(file: str, tmp_path: Path) -> None:
-    waits, works = (50, 10) if WHOLE else (20, 4)
-    async with DurableAgents(file, {"desk": desk(tmp_path)}, slots=2) as worker:
-        waiting = [await worker.start("desk", PROMPT) for _ in range(waits)]
-        results = await asyncio.gather(*map(worker.result, waiting))
-        assert {result.status for result in results} == {"waiting"}
-        working = [await worker.start("desk", PROMPT) for _ in range(works)]
-        ended = await asyncio.gather(*(answered(worker, run_id) for run_id in working))
-        assert {result.status for result in ended} == {"completed"}
-        assert len(await worker.list("waiting")) == waits
+@pytest.mark.parametrize(
+    "url", ["sqlite", pytest.param("postgres", marks=pytest.mark.exhaustive)], indirect=True
+)
+async def test_of_fifty_that_wait_and_ten_that_work_on_two_slots_none_starves(
+    url: str, tmp_path: Path
+) -> None:
+    """Whoever began first goes first, what is answered joins the queue, what waits is not in it."""
+    works = desk(tmp_path, turns=(TURNS[0], TURNS[1], "Done."))
+    slots, names = 2, (["desk"] * 5 + ["works"]) * 10
+    async with DurableAgents(url, {"desk": desk(tmp_path), "works": works}, slots=slots) as worker:
+        runs = [await worker.start(name, PROMPT) for name in names]
+        async with asyncio.timeout(60):
+            results = await asyncio.gather(*map(worker.result, runs))
+        first = list(dict.fromkeys(line.split()[2] for line in lines(tmp_path)))
+        late = [abs(first.index(run) - at) for at, run in enumerate(runs)]
+        assert max(late) <= slots
+        ended = {"desk": "waiting", "works": "completed"}
+        assert [result.status for result in results] == [ended[name] for name in names]
+
+        asked = await worker.pending()
+        assert len(asked) == 50
+        working = [await worker.start("works", PROMPT) for _ in range(5)]
+        for request in asked[:40]:
+            await worker.answer(request.id, Approve(by="grace"))
+        working += [await worker.start("works", PROMPT) for _ in range(5)]
+        answered = [request.run_id for request in asked[:40]]
+        async with asyncio.timeout(60):
+            ended_now = await asyncio.gather(*map(worker.result, [*working, *answered]))
+        assert {result.status for result in ended_now} == {"completed"}
+        assert {run.id for run in await worker.list("waiting")} == {r.run_id for r in asked[40:]}
+    assert effects(tmp_path).count("begin refund") == 40
 
 
 async def test_nothing_in_the_tables_is_a_pickle(url: str, tmp_path: Path) -> None:
