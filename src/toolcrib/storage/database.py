@@ -64,6 +64,7 @@ _UNREACHABLE = {  # by how an SQLSTATE, or the name of an error of SQLite, begin
     "SQLITE_BUSY": "another program has locked it, and did not let go",
     "SQLITE_CANTOPEN": "it is not there, or its folder is not",
     "SQLITE_FULL": "the disk is full",
+    "SQLITE_IOERR_WRITE": "its disk takes nothing: it is broken, or there is a limit on files",
     "SQLITE_LOCKED": "it is locked",
     "SQLITE_NOMEM": "there is no memory left",
     "SQLITE_PERM": "this user may not read it",
@@ -623,9 +624,9 @@ class Transaction:
             driver = self._connection.driver_connection
             if self._dialect.is_disconnect(error, driver, self._cursor):  # type: ignore[arg-type]
                 self._connection.invalidate()
-            failure = _failed_by(error)
+            failure = failed_by(error)
         except UnicodeError as error:
-            failure = _failed_by(error)
+            failure = failed_by(error)
         self.failed = True
         raise failure  # out here it carries no context, which holds what was written
 
@@ -665,7 +666,7 @@ def _connected(engine: Engine) -> PoolProxiedConnection:
     try:
         return engine.raw_connection()
     except engine.dialect.loaded_dbapi.Error as error:
-        failure = _failed_by(error)
+        failure = failed_by(error)
     raise failure
 
 
@@ -777,11 +778,12 @@ def _quietly(work: Callable[[], T]) -> T:
             f"the database's driver is not installed: {error.name}"
         )
     except (sqlalchemy().exc.SQLAlchemyError, UnicodeError) as error:
-        failure = _failed_by(error)
+        failure = failed_by(error)
     raise failure  # out here it carries no context, which holds what was written
 
 
-def _failed_by(error: Exception) -> SourceError:
+def failed_by(error: Exception) -> SourceError:
+    """Return what is raised for an error of SQLAlchemy or of a driver: its code, never its text."""
     code = code_of(error)
     told = ", ".join(filter(None, (type(error).__name__, code)))
     if code.startswith(_REFUSED):
