@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -445,3 +445,36 @@ async def test_a_new_version_goes_on_with_what_waits_and_says_what_has_changed(
             (record,) = (await worker.result(run_id)).records
             assert state_of(record) == "failed (approval_mismatch)"
     assert ran == []
+
+
+async def test_a_run_under_way_asks_about_a_tool_that_has_changed_meanwhile(
+    url: str, tmp_path: Path
+) -> None:
+    """The model had called the tool as the old version has it; no worker of that had begun the call."""
+
+    def version(description: str, before: Callable[[int], Any] = lambda _at: None) -> Agent:
+        @tool(visible=ALL, description=description)
+        async def pay(to: str) -> str:
+            ran.append(description)
+            return "paid"
+
+        turns = (call("pay", to="ada"), call("pay", to="bob"), "Done.")
+        return Agent(Model(*turns, before=before), [pay], state_key=KEY)
+
+    def stop(at: int) -> None:
+        older._steps.stopping = at == 1  # no step begins after this reply
+
+    ran: list[str] = []
+    older = DurableAgents(url, {"shop": version("Pay.", stop)})
+    async with older:
+        run_id = await older.start("shop", PROMPT)
+        while len(await older._engine.steps(run_id, 0)) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    async with DurableAgents(url, {"shop": version("Pay it all.")}) as newer:
+        assert (await newer.result(run_id)).status == "waiting"
+        (request,) = await newer.pending()
+        assert request.reason == "the tool's definition has changed since the model called it"
+        await newer.answer(request.id, Approve(by="grace"))
+        result = await newer.result(run_id)
+    assert (result.text, ran) == ("Done.", ["Pay.", "Pay it all."])
+    assert [record.notes for record in result.records] == [(), ("tool_changed",)]

@@ -25,7 +25,7 @@ from toolcrib.errors import ErrorCode, Stage, ToolcribError
 from toolcrib.failures import log_raised
 from toolcrib.runner.recorder import Recorder, to_the_end
 from toolcrib.runner.stopped import NotRecorded
-from toolcrib.values.call import Hydrated
+from toolcrib.values.call import TOOL_CHANGED, Hydrated
 from toolcrib.values.context import CallScope, PolicyContext, RunTally
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.definition import ToolDefinition
@@ -352,6 +352,7 @@ _DOUBTS: Final = {
     ),
     "empty_arguments": "the reply had no arguments for it, and the tool has parameters",
     "streamed_otherwise": "its arguments were streamed otherwise than they arrived in the end",
+    TOOL_CHANGED: "the tool's definition has changed since the model called it",
 }
 """The notes on a call that ask for a person, and the reason that this person reads."""
 

@@ -73,6 +73,7 @@ _UNREACHABLE = {  # by how an SQLSTATE, or the name of an error of SQLite, begin
 _REFUSED = ("23", "44", "P0001", "SQLITE_CONSTRAINT")  # by a constraint, a view or a trigger
 _NAMED_BY_SQLITE = re.compile(r"(?:CHECK|NOT NULL|UNIQUE) constraint failed: (.+)", re.DOTALL)
 _LONGEST_NAME = 100
+_POOLED = 5  # connections that wait, at most, for who needs one
 _LONGEST = 200  # characters of a column: PostgreSQL's indexes take some 2,700 bytes of two of them
 
 
@@ -638,19 +639,17 @@ def _nothing() -> None:
 @contextmanager
 def _begun(engine: Engine, *, write: bool) -> Iterator[Transaction]:
     """Commit what is done meanwhile, or roll it back if that raises."""
-    connection = _connected(engine)
-    transaction = Transaction(connection, engine.dialect)
-    try:
-        transaction.begin(write=write)
-    except SourceError:
-        if connection.is_valid:
-            connection.close()
-            raise
-        # a server or a firewall drops what is idle: the others are gone as well
-        engine.dispose()
+    for dropped in range(_POOLED + 1):
         connection = _connected(engine)
         transaction = Transaction(connection, engine.dialect)
-        transaction.begin(write=write)
+        try:
+            transaction.begin(write=write)
+            break
+        except SourceError:  # a server or a firewall drops what is idle: others may be gone as well
+            if connection.is_valid or dropped == _POOLED:
+                connection.close()
+                raise
+            connection.close()
     try:
         try:
             yield transaction
