@@ -384,6 +384,8 @@ class _PatientLog(AuditLog):
         return await self._written(partial(super().begin, entry))
 
     async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        if self.closed and self._steps.stopping and RESOLVED not in record.notes:
+            return None  # of a call that ends with the event loop: others say what became of it
         return await self._written(partial(super().write, record))
 
     async def write_run(self, record: RunRecord) -> None:
