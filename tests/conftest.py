@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 from late import import_slow_ones_late
-from postgres import databases, postgres
+from postgres import databases, own_server, postgres
 from rows import count_of
 from samples import WHOLE, use_profile
 
 from toolcrib.clients.local import model_path
 from toolcrib.clients.local.model import model_at
 
-__all__ = ["databases", "postgres"]
+__all__ = ["databases", "own_server", "postgres"]
 
 ROOT = Path(__file__).parents[1]
 MEMORY, ROOM = Path("/dev/shm"), 2 * 2**30  # noqa: S108  a folder in memory, on Linux
