@@ -16,7 +16,7 @@ pytest.importorskip("dbos", reason="the extra durable is not installed")
 
 from durable.desk import KEY, PROMPT, TURNS, Model, desk
 
-from toolcrib import ALL, Agent, Approve, Caller, Event, Refuse, RunResult, tool
+from toolcrib import ALL, Agent, Approve, Caller, Event, Limits, Refuse, RunResult, tool
 from toolcrib.audit import AuditLog
 from toolcrib.durable import DurableAgents, StoredRun, engine
 from toolcrib.errors import (
@@ -504,3 +504,28 @@ async def test_a_run_under_way_asks_about_a_tool_that_has_changed_meanwhile(
         result = await newer.result(run_id)
     assert (result.text, ran) == ("Done.", ["Pay.", "Pay it all."])
     assert [record.notes for record in result.records] == [(), ("tool_changed",)]
+
+
+async def test_who_watches_reads_what_is_told_once(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = 30
+    read: list[int] = []
+    steps = engine.Engine._steps
+
+    def counted(self: engine.Engine, workflow: str, skipped: int) -> list[Any]:
+        found = steps(self, workflow, skipped)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(engine.Engine, "_steps", counted)
+    monkeypatch.setattr("toolcrib.durable.agents._LOOK", 0.02)
+    said = [call("look", what=str(at)) for at in range(turns)]
+    agents = {"desk": desk(tmp_path, turns=(*said, "Over."), limits=Limits(turns=99))}
+    async with DurableAgents(url, agents) as worker:
+        run_id = await worker.start("desk", PROMPT)
+        told = [event async for event in worker.events(run_id)]
+    ended = [event.record.id for event in told if isinstance(event, ToolCallFinished)]
+    assert len(ended) == len(set(ended)) == turns
+    assert len(read) > 10
+    assert sum(read) <= 2 * turns + 1 + len(read)

@@ -149,17 +149,21 @@ class DurableAgents(Closing):
         Raises ToolcribError for a run that is unknown.
         """
         seen: set[object] = set()
+        told = 0  # the steps of the first segment that are not read again: all before them are told
         first, over = 0, False
         while not over:
             status, last = await self._store.status(run_id)
             over = status not in UNDER_WAY
             for segment in range(first, last if status == "queued" else last + 1):
-                for step in await self._engine.steps(run_id, segment):
+                skipped = told if segment == first else 0
+                for step in await self._engine.steps(run_id, segment, skipped):
+                    if step.at == told + 1 and segment == first:
+                        told = step.at  # calls end in any order
                     if (segment, step.at) not in seen:
                         seen.add((segment, step.at))
                         for event in _events_of(step, seen):
                             yield event
-            first = last
+            first, told = last, told if first == last else 0
             if not over:
                 await asyncio.sleep(_LOOK)
         result = self._result(await self._store.run(run_id))

@@ -228,16 +228,16 @@ class Engine:
         recover = dbos().DBOS._recover_pending_workflows  # noqa: SLF001  DBOS has no other door
         await asyncio.to_thread(recover, list(workers))
 
-    async def steps(self, run_id: str, segment: int) -> list[KeptStep]:
-        """Return the steps of a segment that are kept, in their order."""
-        listed = await asyncio.to_thread(self._steps, f"{run_id}:{segment}")
+    async def steps(self, run_id: str, segment: int, skipped: int = 0) -> list[KeptStep]:
+        """Return the steps of a segment that are kept, in their order, but for the first of them."""
+        listed = await asyncio.to_thread(self._steps, f"{run_id}:{segment}", skipped)
         return [
             KeptStep(step["function_id"], step["function_name"], step["output"].encode())
             for step in listed
             if isinstance(step["output"], KeptJson)
         ]
 
-    def _steps(self, workflow: str) -> list[Any]:
+    def _steps(self, workflow: str, skipped: int) -> list[Any]:
         library = dbos()
         engine = self._opened()
         if self._client is None:
@@ -246,7 +246,7 @@ class Engine:
             )
         sa = database.sqlalchemy()
         try:
-            found: list[Any] = self._client.list_workflow_steps(workflow)
+            found: list[Any] = self._client.list_workflow_steps(workflow, offset=skipped)
         except sa.exc.DBAPIError:
             schema = None if engine.dialect.name == "sqlite" else "dbos"
             if sa.inspect(engine).has_table("operation_outputs", schema=schema):
