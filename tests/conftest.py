@@ -104,7 +104,7 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def embedded_model() -> Iterator[Path]:
-    """The file of the embedded model. Both parts are loaded once: whoever asks gets the ones held here."""
+    """The file of the embedded model, which is held here, Needle too: each is loaded once for all."""
     path = model_path()
     if not path.is_file():
         pytest.skip("the embedded model: run `toolcrib local install`")
