@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import msgspec
 import psycopg
 import pytest
 from samples import WHOLE
+from waiting import until
 
 pytest.importorskip("dbos", reason="the extra durable is not installed")
 
@@ -328,6 +330,17 @@ async def test_a_worker_that_stops_lets_calls_end(file: str, tmp_path: Path) -> 
     async with DurableAgents(file, agents()) as other:
         result = await other.result(run_id)
     assert [m.content for m in result.messages if m.role == "tool"] == ["done"]
+
+
+async def test_no_thread_that_is_waited_for_at_the_end_sleeps_long(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    sleep = time.sleep
+    monkeypatch.setattr(time, "sleep", lambda seconds: [slept.append(seconds), sleep(seconds)])
+    async with DurableAgents(file, {"desk": desk(tmp_path)}):
+        await until(lambda: bool(slept))
+    assert max(slept) <= 0.1
 
 
 async def test_what_cannot_be_meant_is_named(file: str, tmp_path: Path) -> None:
