@@ -22,7 +22,7 @@ from toolcrib.clients.local.needle import needle_at
 __all__ = ["databases", "postgres"]
 
 ROOT = Path(__file__).parents[1]
-YOUNG = 20_000
+YOUNG = 5_000
 """New objects after which the garbage collector looks at them: as most tests make fewer, few wait."""
 MEMORY, ROOM = Path("/dev/shm"), 2 * 2**30  # noqa: S108  a folder in memory, on Linux
 
