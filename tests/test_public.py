@@ -88,6 +88,7 @@ PUBLIC = [
     "repair",
     "run_sync",
     "tool",
+    "toolset",
 ]
 ROOMS = {
     "toolcrib.approvals": ["ApprovalStore", "TerminalApprover"],

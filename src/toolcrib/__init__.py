@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         get_definition,
         per_call,
         tool,
+        toolset,
     )
     from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
     from toolcrib.values.content import File, Image, Link, ToolContent
@@ -137,6 +138,7 @@ __all__ = [
     "repair",
     "run_sync",
     "tool",
+    "toolset",
 ]
 
 # In which module each name is: the same as above, which only type checkers read.
@@ -149,7 +151,7 @@ _NAMES = {
     "schema": "bundle_refs",
     "tools": (
         "Catalog Injected ReadOnly Tool ToolComponent Trusted capability discover "
-        "function_to_tool_definition get_definition per_call tool"
+        "function_to_tool_definition get_definition per_call tool toolset"
     ),
     "values.call": "Hydrated HydrationResult Rejected ToolCall",
     "values.content": "File Image Link ToolContent",

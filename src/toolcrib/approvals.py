@@ -8,8 +8,10 @@ import select
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import accumulate
 from typing import TextIO, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -38,13 +40,19 @@ async def answer_later(_request: ApprovalRequest) -> Answer | None:
     return None
 
 
-# Questions at a terminal: whole or visibly cut, in ASCII, and answered only after they were shown.
+# Questions in a text, at a terminal or elsewhere: whole or visibly cut, in ASCII, and answered only
+# after they were shown.
+#
+# Rule: nothing hides something else. What is too long shares the room evenly, is cut in its middle, so
+# that its beginning and its end are seen, and says how much is left out.
 
 _FOR_RUN = "same: yes, and to exactly this for this run, run: yes, and to this tool for this run"
 _POLL = 0.1
 _MAX_PLACES = 20
-_MAX_VALUE = 400
-_MAX_SHOWN = 4_000
+_AT_TERMINAL = 4_000
+_MAX_SHOWN = 16_000
+_LEAST = 100  # characters of an item; items that would have fewer are left out
+_MARK = 40  # characters that say how much is left out
 
 
 class TerminalApprover:
@@ -125,40 +133,84 @@ def question(request: ApprovalRequest) -> str:
     tool = json.dumps(request.title)[1:-1]
     reason = json.dumps(request.reason)[1:-1]  # a policy may quote a model
     answers = f"y/N, {_FOR_RUN}" if request.for_run else "y/N"
-    return f"Run {tool} {shown_request(request)}? ({reason}) [{answers}] "
+    return f"Run {tool} {shown_request(request, _AT_TERMINAL)}? ({reason}) [{answers}] "
 
 
-def shown_request(request: ApprovalRequest) -> str:
+def shown_request(request: ApprovalRequest, most: int = _MAX_SHOWN) -> str:
     """Return the arguments, and which of them were not sent and are defaults, all in ASCII."""
     places = [json.dumps(place)[1:-1] for place in request.defaults[:_MAX_PLACES]]
     more = len(request.defaults) - len(places)
     rest = f" and {more} more" if more else ""
     marked = f" (defaults: {', '.join(places)}{rest})" if places else ""
-    return f"{shown_arguments(request.arguments)}{marked}"
+    return f"{shown_arguments(request.arguments, most)}{marked}"
 
 
-def shown_arguments(arguments: JsonObject) -> str:
-    """Return arguments as JSON in ASCII. Omissions are marked by `<…>` outside of any text.
+def shown_arguments(arguments: JsonObject, most: int = _MAX_SHOWN) -> str:
+    """Return arguments as JSON in ASCII, in some `most` characters. Omissions are marked by `<…>`
+    outside of any text.
 
-    At most 400 characters of each value, so that a long one hides no other, and some 4,000 in all.
-    The digests are sha256 over the canonical JSON (RFC 8785) of the value, and of all arguments.
+    Where there are any, the digest of all arguments follows: sha256 over the canonical JSON (RFC 8785).
     """
-    parts: list[str] = []
-    room = _MAX_SHOWN
-    for name, value in arguments.items():
-        part = f"{_shown(name)}: {_shown(value)}"
-        room -= len(part) + len(", ")
-        if room < 0:
-            parts.append(f"<{len(arguments) - len(parts):,} more arguments, {digest(arguments)}>")
-            break
-        parts.append(part)
-    return f"{{{', '.join(parts)}}}"
+    text = json.dumps(arguments)
+    return text if len(text) <= most else f"{_cut(arguments, most)} <{digest(arguments)}>"
 
 
-def _shown(value: JsonValue) -> str:
+def _cut(value: JsonValue, room: int) -> str:
     text = json.dumps(value)
-    more = len(text) - _MAX_VALUE
-    return text if more <= 0 else f"{text[:_MAX_VALUE]} <{more:,} more characters, {digest(value)}>"
+    if len(text) <= room:
+        return text
+    if isinstance(value, list):
+        return f"[{_cut_items([('', each) for each in value], room, 'items')}]"
+    if isinstance(value, dict):
+        named = [(f"{_cut(name, room // 2)}: ", each) for name, each in value.items()]
+        return f"{{{_cut_items(named, room, 'members')}}}"
+    quote, characters = ('"', value) if isinstance(value, str) else ("", text)
+    half = max(room - _MARK, _MARK) // 2
+    start, end = _fitting(characters, half), _fitting(characters[: -half - 1 : -1], half)
+    more = f"<{len(characters) - start - end:,} more characters>"
+    ends = characters[:start], characters[len(characters) - end :]
+    first, last = (json.dumps(one)[1:-1].join((quote, quote)) for one in ends)
+    return f"{first} {more} {last}"
+
+
+def _fitting(characters: str, room: int) -> int:
+    """Return how many of these characters have room in JSON."""
+    lengths = (len(json.dumps(character)) - len('""') for character in characters[:room])
+    return sum(length <= room for length in accumulate(lengths))
+
+
+def _cut_items(items: list[tuple[str, JsonValue]], room: int, what: str) -> str:
+    """Return all items, cut to an even share of the room; those in the middle are left out if it is too
+    small for all."""
+    if room < _MARK:
+        return f"<{len(items):,} more {what}>"
+    sizes = [len(name) + len(json.dumps(value)) + len(", ") for name, value in items]
+    share = _even_share(sizes, room - len("[]"))
+    all_fit = share >= _LEAST or len(items) == 1
+    room -= 0 if all_fit else _MARK
+    ends: tuple[list[str], list[str]] = [], []
+    left = deque(items)
+    while left:
+        at_end = not all_fit and len(ends[0]) > len(ends[1])
+        name, value = left[-1 if at_end else 0]
+        most = share if all_fit else min(room, _LEAST)
+        text = f"{name}{_cut(value, most - len(name) - len(', '))}"
+        room -= len(text) + len(", ")
+        if room < 0 and not all_fit:
+            break
+        ends[at_end].append(text)
+        left.pop() if at_end else left.popleft()
+    more = [f"<{len(left):,} more {what}>"] if left else []
+    return ", ".join([*ends[0], *more, *reversed(ends[1])])
+
+
+def _even_share(sizes: list[int], room: int) -> int:
+    """Return the size to cut to, so that all fit into the room; those that are smaller stay whole."""
+    for at, size in enumerate(sorted(sizes)):
+        if size * (len(sizes) - at) > room:
+            return room // (len(sizes) - at)
+        room -= size
+    return max(sizes, default=0)
 
 
 # Approvals that may be given days later, by another process: kept in a database, used once.

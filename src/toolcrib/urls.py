@@ -1,4 +1,4 @@
-"""What in a URL is secret: its login, and what its query says.
+"""What in a URL is secret: its login, and what its query says; and which names secrets have.
 
 Rule: whoever shows a URL, sends one or records what was sent asks here. What is shown has nothing that
 may be a secret; what is recorded stays as it was, but for what surely is one. A URL may stand in a
@@ -13,10 +13,25 @@ import re
 from itertools import islice
 from urllib.parse import unquote, unquote_plus, urlsplit
 
-SECRET_NAME = re.compile(
-    r"key|token|secret|pass|pwd|auth|sig|code|cred|cookie|session", re.IGNORECASE
-)
+_LONG = "token|secret|pass(?:word|wd|phrase|code)|authorization|credential|cookie|bearer"
+_SHORT = "key|pass|pwd|auth|cred|jwt"
+SECRET_NAME = re.compile(f"{_LONG}|{_SHORT}|sig|code|session", re.IGNORECASE)
 """What the name of a header or of a member of a query has if it holds a secret."""
+_OF_VARIABLES = "pat|pw|private"
+_WORD_ENDS = "[_.-]|(?-i:(?<=[a-z0-9])(?=[A-Z]))"
+_ABOUT = (
+    "algorithm|audience|class|count|dir|domain|enabled|endpoint|expiry|expires|file|folder|header|host"
+    "|ip|issuer|length|limit|method|mode|model|name|path|port|prefix|provider|region|registry|scope"
+    "|size|sock|ttl|type|uri|url|user|version"
+)
+"""What the name of a variable ends as that says something about a secret, such as where it is."""
+SECRET_VARIABLE = re.compile(
+    rf"^(?!(?:.*[_.-])?(?:(?:{_ABOUT})s?|^pwd)$)"
+    rf".*?(?:{_LONG}|(?:^|api|{_WORD_ENDS})(?:{_SHORT}|{_OF_VARIABLES}))s?[0-9]*(?:$|{_WORD_ENDS})",
+    re.IGNORECASE,
+)
+"""The names of variables of the environment that hold a secret: one of its words says so, a long one
+also at a word's end (`PGPASSWORD`). `PWD` is the working folder."""
 _LOGINS_END = re.compile("@")
 _VALUES_END = re.compile("[;,'})]")
 _MOST_ENDS = 8

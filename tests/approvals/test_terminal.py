@@ -6,12 +6,15 @@ import asyncio
 import io
 import json
 import os
+import re
 import sys
 import threading
 from typing import Any, TextIO
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rows import each_row
 from waiting import until
 
@@ -184,24 +187,68 @@ def test_what_fits_is_shown_whole(arguments: dict[str, Any]) -> None:
 
 
 def test_a_long_value_hides_no_other_and_says_what_is_missing() -> None:
-    long = "x" * 10_710
-    shown = shown_arguments({"content": long, "path": "/etc/passwd"})
-    start, _, rest = shown.partition(" <")
-    assert start == '{"content": "' + "x" * 399
-    assert rest == f'10,312 more characters, {digest(long)}>, "path": "/etc/passwd"}}'
+    arguments: JsonObject = {"content": f"a{'x' * 98_998}z", "path": "/etc/passwd"}
+    shown = shown_arguments(arguments)
+    cut = r'"(ax+)" <([0-9,]+) more characters> "(x+z)"'
+    found = re.fullmatch(rf'\{{"content": {cut}, "path": "/etc/passwd"\}} <(.*)>', shown)
+    assert found is not None
+    assert len(found[1]) + int(found[2].replace(",", "")) + len(found[3]) == 99_000
+    assert found[4] == digest(arguments)
+    assert 15_500 < len(shown) < 16_200
 
 
 def test_very_many_arguments_are_counted() -> None:
-    arguments: JsonObject = {f"argument_{n}": n for n in range(1_000)}
+    arguments: JsonObject = {f"argument_{n}": n for n in range(10_000)}
     shown = shown_arguments(arguments)
-    assert len(shown) < 4_200
+    assert 15_500 < len(shown) < 16_200
     told = shown.count('"argument_')
-    assert shown.endswith(f"<{1_000 - told} more arguments, {digest(arguments)}>}}")
+    assert f", <{10_000 - told:,} more members>, " in shown
+    assert shown.startswith('{"argument_0": 0, ')
+    assert shown.endswith(f', "argument_9999": 9999}} <{digest(arguments)}>')
+
+
+@each_row("most", [4_000, 16_000])
+def test_both_ends_of_a_long_list_are_seen(most: int) -> None:
+    to: list[Any] = [f"user{n}@example.org" for n in range(2_000)]
+    shown = shown_arguments({"body": "b" * 20_000, "to": to, "cc": [{"x": to}]}, most)
+    assert '"user0@example.org"' in shown
+    assert shown.count('"user1999@example.org"') == 2
+    left = re.findall("<([0-9,]+) more items>", shown)
+    seen = len(re.findall(r'"user\d+@example.org"', shown))
+    assert seen + sum(int(each.replace(",", "")) for each in left) == 4_000
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=400),
+    lambda inner: st.lists(inner, max_size=60) | st.dictionaries(st.text(max_size=90), inner),
+    max_leaves=60,
+)
+
+
+@given(st.dictionaries(st.text(max_size=30), JSON, max_size=8), st.integers(400, 4_000))
+def test_however_long_a_question_is_whole_or_says_what_is_missing(
+    arguments: dict[str, Any], most: int
+) -> None:
+    shown = shown_arguments(arguments, most)
+    assert shown.isascii()
+    assert shown.isprintable()
+    if len(json.dumps(arguments)) <= most:
+        assert json.loads(shown) == arguments
+        return
+    assert len(shown) <= 1.5 * most + 100
+    bare = re.sub(r'"(?:[^"\\]|\\.)*"', '""', shown)
+    assert re.search("<[0-9,]+ more (?:characters|items|members)>", bare)
+    assert bare.endswith(f"}} <{digest(arguments)}>")
+    assert re.sub(r"<[^<>]*>", "", bare).count("<") == 0
 
 
 def test_a_value_that_says_it_is_cut_stays_a_text() -> None:
-    shown = shown_arguments({"a": '" <9 more characters, sha256:0>'})
-    assert shown == '{"a": "\\" <9 more characters, sha256:0>"}'
+    shown = shown_arguments({"a": '" <9 more characters>'})
+    assert shown == '{"a": "\\" <9 more characters>"}'
+    cut = shown_arguments({"a": '" <9 more characters> "' * 1_000})
+    bare = re.sub(r'"(?:[^"\\]|\\.)*"', '""', cut)
+    assert re.findall(r"<[0-9,]+ more characters>", bare) != ["<9 more characters>"]
+    assert bare.count("more characters") == 1
 
 
 class Typist(io.StringIO):

@@ -1,8 +1,9 @@
 """The process that is killed: `python -m bridges.langgraph_child FOLDER SAVER GRAPH DIES`.
 
 Begins a graph that pays once, or goes on with one that was killed, and says yes where it is asked. The
-effect is a line in FOLDER/paid. DIES says when the process kills itself: `effect` (paid, and nothing
-written of that), `recorded` (in the audit log, and not in the checkpoint), `asked`, or `never`.
+effect is a line in FOLDER/paid. In a GRAPH of a clerk an agent makes the calls. DIES says when the
+process kills itself: `effect` (paid, and nothing written of that), `recorded` (in the audit log, and
+not in the checkpoint), `asked`, or `never`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,21 @@ from bridges.langchain_helpers import ASKED, agent, asks, reply, thread, told, t
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-from toolcrib import ALL, Approve, ToolInvocationRecord, ToolRunner, tool
+from toolcrib import ALL, Agent, Approve, ToolInvocationRecord, ToolRunner, tool
 from toolcrib.audit import AuditLog
 from toolcrib.bridges.langchain import resume, to_langchain_tools
+from toolcrib.testing import ScriptedClient, call
+from toolcrib.values.message import ChatRequest
+from toolcrib.values.record import Sink
 
-GRAPHS = {"agent": agent, "node": tool_node}
 REPLY = reply(asks("look", "call_0", shelf=1), asks("pay", "call_1", cents=5))
+CLERKS = reply(asks("clerk", "call_0", prompt="Pay."))
+GRAPHS = {
+    "agent": (agent, REPLY),
+    "node": (tool_node, REPLY),
+    "clerk": (agent, CLERKS),
+    "clerk's node": (tool_node, CLERKS),
+}
 
 
 def kill() -> None:
@@ -41,7 +51,24 @@ class Killer:
             kill()
 
 
-def tools_of(folder: Path, log: AuditLog, dies: str) -> list[Any]:
+def clerks(request: ChatRequest) -> Any:
+    """Do as a model does that has two calls made, one after the other."""
+    turn = sum(message.role == "assistant" for message in request.messages)
+    return (call("look", shelf=1), call("pay", cents=5), "All paid.")[turn]
+
+
+def built(folder: Path, log: AuditLog, dies: str, graph: str, saver: Any) -> Any:
+    tools = tools_of(folder, dies)
+    build, says = GRAPHS[graph]
+    sinks: list[Sink] = [log, Killer(dies)]
+    runner = ToolRunner(tools, sinks=sinks)
+    if says is CLERKS:
+        clerk = Agent(ScriptedClient([clerks] * 5), runner).as_tool("clerk", "Pays.", visible=ALL)
+        runner = ToolRunner([clerk], sinks=sinks)
+    return build(to_langchain_tools(runner), says, saver=saver)
+
+
+def tools_of(folder: Path, dies: str) -> list[Any]:
     @tool(visible=ALL, safe=False)
     def pay(cents: int) -> str:
         """Pay once."""
@@ -58,7 +85,7 @@ def tools_of(folder: Path, log: AuditLog, dies: str) -> list[Any]:
         """Look at a shelf."""
         return f"shelf {shelf}"
 
-    return to_langchain_tools(ToolRunner([look, pay], sinks=[log, Killer(dies)]))
+    return [look, pay]
 
 
 def next_step(interrupts: Any, *, begun: bool) -> Any:
@@ -74,7 +101,7 @@ async def waiting(folder: Path, saver: str, graph: str, dies: str) -> Any:
         AsyncSqliteSaver.from_conn_string(str(folder / "graph.db")) as kept,
         AuditLog(f"sqlite:///{folder}/audit.db") as log,
     ):
-        made = GRAPHS[graph](tools_of(folder, log, dies), REPLY, saver=kept)
+        made = built(folder, log, dies, graph, kept)
         state = await made.aget_state(thread())
         result = await made.ainvoke(
             next_step(state.interrupts, begun=bool(state.values)), thread(), durability="sync"
@@ -92,7 +119,7 @@ def blocking(folder: Path, saver: str, graph: str, dies: str) -> Any:
     assert saver == "sync"
     log = AuditLog(f"sqlite:///{folder}/audit.db")
     with SqliteSaver.from_conn_string(str(folder / "graph.db")) as kept:
-        made = GRAPHS[graph](tools_of(folder, log, dies), REPLY, saver=kept)
+        made = built(folder, log, dies, graph, kept)
         state = made.get_state(thread())
         result = made.invoke(
             next_step(state.interrupts, begun=bool(state.values)), thread(), durability="sync"

@@ -58,6 +58,14 @@ LISTS: dict[str, list[dict[str, Any]]] = {
         tool("pattern", schema=taking({"type": "string", "pattern": "^(a+)+$"})),
         tool("seven", schema={**TEXT, "$schema": "http://json-schema.org/draft-07/schema#"}),
     ],
+    "secrets": [
+        {"name": f"q_{SECRET}", "inputSchema": 5},
+        tool(f"twice_{SECRET}"),
+        tool(f"twice_{SECRET}", "Another."),
+        tool(SECRET, schema=BOMB),
+        tool("fine"),
+    ],
+    "secret_collision": [tool(f"a/{SECRET}"), tool(f"a_{SECRET}")],
     "none": [],
     "rubbish": [{}] * 20_000,
     "hints": [
@@ -84,7 +92,8 @@ def tools() -> list[Any]:
     text = "Delete it." if state["changed"] else "Read it."
     if MODE == "flaps":
         text = f"Do it {state['listings']}."
-    return [tool("t", text), tool("change"), tool("same")]
+    name = f"t_{SECRET}" if MODE == "leaks_names" else "t"
+    return [tool(name, text), tool("change"), tool("same")]
 
 
 def page(kind: str, cursor: str | None) -> dict[str, Any]:

@@ -154,7 +154,7 @@ def test_a_call_without_an_id_that_no_message_shows_is_known_by_what_it_says() -
 def test_what_a_thread_spent_is_in_its_messages() -> None:
     tallies = ThreadTallies("")
     spent = tallies.spent(GraphCall("thread_1", "call_3", messages=[*MESSAGES, MESSAGES[2]]))
-    assert (spent.tally.calls, spent.tally.cost, spent.tally.tainted) == (1, 2.0, True)
+    assert (spent.calls, spent.cost, spent.tainted) == (1, 2.0, True)
     assert spent.counted == {"sha256:a": 1}
     assert tallies.spent(GraphCall("thread_1", "call_4")) is spent
 

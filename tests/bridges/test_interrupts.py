@@ -286,6 +286,32 @@ async def test_what_names_its_question_and_is_no_answer_lets_nothing_run(
     assert till.paid == []
 
 
+@BUILDS
+@each_row("for_run", [True, "exactly"])
+async def test_a_yes_for_more_than_was_asked_is_none(build: Any, for_run: Any) -> None:
+    """As in the chat: what was shown was a question about one call."""
+    till = Till(build, ONE)
+    (asked,) = await till.ask()
+    assert asked.value["for_run"] is False
+    schema: Any = asked.response_schema
+    assert schema["properties"]["for_run"] == {"enum": [False]}
+    (message,) = told(await till.go_on(resume((asked, Approve("ada", for_run=for_run)))))
+    assert "approval_failed" in message.content
+    assert "about its call alone" in message.content
+    assert till.paid == []
+
+
+async def test_several_interrupts_are_answered_by_their_ids() -> None:
+    till = Till(agent, reply(*(asks("pay", f"call_{n}", cents=n, pin="1234") for n in (1, 2))))
+    asked = await till.ask()
+    said = {one.id: {"id": one.value["id"], "type": "approve", "by": "ada"} for one in asked}
+    with pytest.raises(RuntimeError, match="specify the interrupt id"):  # LangGraph's
+        await till.go_on(Command(resume=said[asked[0].id]))
+    assert till.paid == []
+    await till.go_on(Command(resume=json.loads(json.dumps(said))))
+    assert sorted(till.paid) == [(1, "1234"), (2, "1234")]
+
+
 async def test_an_answer_is_plain_json() -> None:
     """As a page or another language gives it."""
     till = Till(agent, ONE)
@@ -356,6 +382,24 @@ async def test_a_store_is_asked_when_the_graph_goes_on(build: Any, tmp_path: Pat
         await store.answer(asked.value["id"], Approve("ada"))
         await till.go_on(Command(resume="look"))
     assert till.paid == [(5, "1234")]
+
+
+@pytest.mark.parametrize("how", ["nothing", "to each"])
+async def test_a_store_is_asked_about_all_that_waits(how: str, tmp_path: Path) -> None:
+    async with ApprovalStore(f"sqlite:///{tmp_path}/approvals.db") as store:
+        calls = [asks("pay", f"call_{n}", cents=n, pin="1234") for n in (1, 2)]
+        till = Till(agent, reply(*calls), approver=store)
+        asked = await till.ask()
+        command: Any = None if how == "nothing" else Command(resume={q.id: "look" for q in asked})
+        with pytest.raises(RuntimeError, match="specify the interrupt id"):  # LangGraph's
+            await till.go_on(Command(resume="look"))
+        still = (await till.go_on(command))["__interrupt__"]
+        assert {one.value["id"] for one in still} == {one.value["id"] for one in asked}
+        assert len(still) == len(asked) == 2  # in whichever order their steps ask
+        for one in asked:
+            await store.answer(one.value["id"], Approve("ada"))
+        await till.go_on(command)
+    assert sorted(till.paid) == [(1, "1234"), (2, "1234")]
 
 
 @BUILDS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import subprocess
 import sys
 import traceback
@@ -356,6 +357,77 @@ async def test_a_stream_ends_as_its_provider_says_whoever_asks(provider: str) ->
         assert await _complete(client) == [True]
         for name in (*NO_ENDS, "broken"):
             assert not any(await _complete(client)), name
+
+
+def _of_choice(index: int, reason: str, *, calls: bool, with_call: bool) -> list[str]:
+    """Return the pieces of one choice: a call or a text, and its end."""
+    function = {"name": "f", "arguments": '{"n": '}
+    first = {"index": 0, "id": f"c{index}", "type": "function", "function": function}
+    rest = {"index": 0, "function": {"arguments": "1}"}}
+    deltas: list[Any] = [{"content": "a"}, {"content": "b"}]
+    if calls:
+        deltas = [{"tool_calls": [first]}, {"tool_calls": [rest]}]
+    pieces: list[Any] = [{"delta": delta} for delta in deltas]
+    if with_call:
+        pieces[-1]["finish_reason"] = reason
+    else:
+        pieces.append({"finish_reason": reason})
+    return [_choice(**{"index": index} | piece) for piece in pieces]
+
+
+def _interleaved(chance: random.Random) -> str:
+    reasons = ["tool_calls", "stop", "length", "content_filter"]
+    pending = [
+        _of_choice(
+            index,
+            chance.choice(reasons),
+            calls=chance.random() < 0.7,
+            with_call=chance.random() < 0.5,
+        )
+        for index in (0, 1)
+    ]
+    said = ""
+    while any(pending):
+        said += chance.choice([pieces for pieces in pending if pieces]).pop(0)
+    return said + _DONE
+
+
+async def test_no_call_runs_of_a_stream_of_several_choices() -> None:
+    """LiteLLM makes one of their pieces: a call may be of the one that was cut."""
+    chance = random.Random(27)  # noqa: S311
+    streams = [_interleaved(chance) for _ in range(60)]
+    async with openai_server([raw(said) for said in streams]) as server:
+        client = client_of(OPENAI, server)
+        for said in streams:
+            assert not any(await _complete(client)), said
+
+
+@pytest.mark.parametrize("indices", [(0,), (0, 1), (1, 0), (1,)])
+async def test_no_call_runs_of_a_body_of_several_choices(indices: tuple[int, ...]) -> None:
+    """Nor of one that is not the first; that one alone is a reply."""
+    body = json.loads(_openai("tool_calls").body)
+    (made,) = body["choices"]
+    body["choices"] = [{**made, "index": index} for index in indices]
+    candidate = {"content": {"parts": [{"functionCall": {"name": "f", "args": {"n": 1}}}]}}
+    ended = candidate | {"finishReason": "STOP"}
+    gemini = {"candidates": [{**ended, "index": index} for index in indices], "usageMetadata": {}}
+    for serving, model, said in (
+        (openai_server, OPENAI, body),
+        (gemini_server, "gemini/gemini-2.5-flash", gemini),
+    ):
+        turn = raw(json.dumps(said), content_type="application/json")
+        async with serving([turn]) as server:
+            runs = await _complete(client_of(model, server), stream=False)
+            assert any(runs) == (indices == (0,)), model
+
+
+async def test_a_text_of_several_choices_stays() -> None:
+    text = _of_choice(0, "stop", calls=False, with_call=False)
+    other = _of_choice(1, "stop", calls=False, with_call=False)
+    async with openai_server([raw("".join([*text, *other, _DONE]))]) as server:
+        reply = await reply_of(client_of(OPENAI, server), ASKED, stream=True)
+    assert (reply.finish, reply.provider_finish) == ("doubtful", "several_choices")
+    assert reply.text.startswith("ab")
 
 
 async def _complete(client: WireClient, *, stream: bool = True) -> list[bool]:

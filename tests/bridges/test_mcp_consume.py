@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -501,6 +502,52 @@ async def test_no_error_shows_a_secret_that_a_server_repeats(
     told = f"{raised.value}\n{caplog.text}"
     assert not [KEY[at : at + 8] for at in range(len(KEY) - 7) if KEY[at : at + 8] in told]
     assert mode == "leaks_in_a_long_line" or "[key]" in str(raised.value)
+
+
+NAMES = [KEY, "Zk9/aB+cD=eFgH1234567890"]  # the second cannot be the name of a tool as it is
+
+
+def _pieces(key: str) -> list[str]:
+    return [part for part in re.split(r"[^a-zA-Z0-9]+", key) if len(part) > 3]
+
+
+@each_row("key", NAMES)
+async def test_no_tool_that_is_left_out_shows_a_secret_by_its_name(
+    key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers = mcp_catalog(raw("list", "secrets", API_KEY=key))
+    with caplog.at_level(logging.DEBUG, "toolcrib"):
+        async with servers as catalog:
+            assert catalog.names == ("fine",)
+    told = f"{servers.left_out} {caplog.text}"
+    assert not [part for part in _pieces(key) if part in told]
+    assert [one.tool for one in servers.left_out] == ["q_[key]", "twice_[key]", "[key]"]
+    assert all("[key]" in one.reason for one in servers.left_out)
+
+
+@each_row("key", NAMES)
+@each_row("mode", ["collision", "only", "lock", "changed"])
+async def test_no_name_of_a_tool_shows_a_secret_in_an_error_or_the_log(
+    mode: str, key: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_lock(lock_catalog(Catalog([])), tmp_path / "mcp.lock")
+    kind = ("list", "secret_collision") if mode == "collision" else ("leaks_names",)
+    wishes: dict[str, dict[str, Any]] = {
+        "only": {"only": [f"t_{key[:-1]}"]}, "lock": {"lock": tmp_path / "mcp.lock"},
+    }  # fmt: skip
+    text = ""
+    with caplog.at_level(logging.DEBUG, "toolcrib"):
+        try:
+            async with mcp_catalog(raw(*kind, API_KEY=key), **wishes.get(mode, {})) as catalog:
+                await runner_of(catalog).exec(ToolCall("1", "change", "{}"))
+                await asyncio.sleep(0.5)
+                await runner_of(catalog).exec(ToolCall("2", "same", "{}"))
+        except CatalogError as raised:
+            text = str(raised)
+    told = f"{text} {caplog.text}"
+    assert "[key]" in told
+    assert not [part for part in _pieces(key)[:-1] if part in told]
+    assert bool(text) == (mode != "changed")
 
 
 TOKEN = "ghp_" + "a1B2" * 9

@@ -17,6 +17,7 @@ from mcp import Client, MCPError
 from mcp.server.session import ServerSession
 from mcp.shared.message import SessionMessage
 from pydantic import BaseModel
+from rows import each_row
 from samples import sample
 
 from toolcrib import (
@@ -70,6 +71,12 @@ def refund(order: int, amount: float = 1.0) -> str:
     """Refund an order."""
     RAN.append(f"refund {order} {amount:g}")
     return f"refunded {order}"
+
+
+@tool(visible=ALL, safe=False)
+def mail(to: list[str]) -> str:
+    """Send a mail."""
+    return f"sent to {len(to)}"
 
 
 @tool(visible=ALL, model_visible=("item",), untrusted_output=True)
@@ -298,9 +305,8 @@ async def test_an_elicited_yes_runs_the_call_and_says_who_gave_it(era: Era) -> N
         ("accept", {"answer": "Yes"}),
         ("accept", {"answer": True}),
         ("accept", {"approve": "yes"}),
-        ("accept", {"answer": "yes", "arguments": "[1]"}),
-        ("accept", {"answer": "yes", "arguments": "not JSON"}),
-        ("accept", {"answer": "yes", "arguments": "null"}),
+        ("accept", {"answer": "no", "arguments": "not JSON"}),
+        ("accept", {"answer": "yes", "argument": "{}"}),
         ("accept", {"answer": "yes, and to this tool for the session"}),  # it was not offered
     ],
 )
@@ -314,6 +320,37 @@ async def test_anything_but_a_clear_yes_is_a_no(
     assert code_of(refused) == "approval_refused"
     assert RAN == []
     assert sink.records[-1].approved_by == "anonymous"
+
+
+@ERAS
+@each_row("mistyped", ["[1]", "not JSON", "null", '{"order": 8', "{'order': 8}", '{"order": 8}}'])
+async def test_other_arguments_that_are_mistyped_are_no_no(era: Era, mistyped: str) -> None:
+    """The user said yes: nothing runs, and nothing is recorded as a no that nobody said."""
+    server, sink = serving(may_approve=lambda *_: True)
+    _, answer = answering("accept", answer="yes", arguments=mistyped)
+    async with Client(server.server, mode=era, elicitation_callback=answer) as client:
+        refused = await client.call_tool("refund", {"order": 7})
+    assert refused.is_error
+    assert '"code":"invalid_arguments"' in text_of(refused)
+    assert RAN == []
+    record = sink.records[-1]
+    assert (record.approved_by, record.edited) == ("anonymous", True)
+    assert record.arguments == {"order": 7, "amount": 1.0}  # what was asked about
+    assert record.error is not None
+    assert (record.error.code, record.error.retryable) == ("invalid_arguments", False)
+
+
+@ERAS
+async def test_the_last_of_many_items_is_seen_before_it_is_approved(era: Era) -> None:
+    server, _ = serving(tools=[mail], may_approve=lambda *_: True)
+    asked, answer = answering("decline")
+    for many in (31, 3_000):
+        to = [*(f"user{n}@example.org" for n in range(many)), "attacker@evil.example"]
+        async with Client(server.server, mode=era, elicitation_callback=answer) as client:
+            await client.call_tool("mail", {"to": to})
+        assert '"attacker@evil.example"' in asked[-1].message
+        assert ("more items>" in asked[-1].message) == (many > 31)
+        assert '"user0@example.org"' in asked[-1].message
 
 
 @ERAS

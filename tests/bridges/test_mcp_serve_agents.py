@@ -119,6 +119,18 @@ async def test_a_no_to_what_an_agent_asks_is_one(era: Era) -> None:
     assert codes == ["approval_refused"]
 
 
+@ERAS
+async def test_a_mistyped_edit_of_what_an_agent_asks_is_no_no(era: Era) -> None:
+    server, sink = serving([call("refund", order=7), "done"])
+    mistyped = types.ElicitResult(action="accept", content={"answer": "yes", "arguments": "{order"})
+    assert (await user_says(server, era, mistyped))[0] == "done"
+    assert RAN == []
+    (record,) = [each for each in sink.records if each.error is not None]
+    assert record.error is not None
+    assert (record.name, record.error.code) == ("refund", "invalid_arguments")
+    assert (record.approved_by, record.edited) == ("anonymous", True)
+
+
 async def _ask(client: Client, state: str | None = None, **answers: types.ElicitResult) -> Any:
     return await client.session.call_tool(
         "clerk",

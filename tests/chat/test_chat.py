@@ -504,3 +504,19 @@ async def test_a_reader_that_falls_behind_gets_a_snapshot(
         assert [each["path"] for each in operations] == [[]]
         await changes.aclose()
         assert applied(state, operations) == page.state
+
+
+async def test_a_title_is_kept_as_it_is_shown(url: str) -> None:
+    """Whoever watches, who opens the thread later, and who lists it read the same."""
+    app = chat_app(agent("Hi.", "Hi."), store=url)
+    async with page_of(app) as page:
+        await page.ask("a\x00\u202e b \x1b[31m")
+        await page.ended("completed")
+        titles = ["a?? b ?[31m", "👩‍👩‍👧 שלום " + "x" * 189, "two words"]
+        for title, given in zip(titles, [None, titles[1], " two\n\u2028words\t"], strict=True):
+            if given is not None:
+                status, told = await page.post(f"/{page.thread}", {"title": given}, method="PATCH")
+                assert (status, told) == (200, {"title": title})
+            await page.until(lambda state: title == state["thread"]["title"])  # noqa: B023
+            assert (await page.get(f"/{page.thread}"))[1]["thread"]["title"] == title
+            assert [each["title"] for each in (await page.get(""))[1]["threads"]] == [title]

@@ -132,7 +132,8 @@ async def test_every_kind_of_event_is_read_as_it_was_meant(tmp_path: Path) -> No
         await page.ended("cancelled", 2)
         await page.ask("Fail.")
         await page.ended("failed", 3)
-        await page.post(f"/{page.thread}", {"title": HARD}, method="PATCH")
+        title = "".join(c for c in HARD if c not in "\u202e\x00\x1b")  # which no title may have
+        assert (await page.post(f"/{page.thread}", {"title": title}, method="PATCH"))[0] == 200
         await page.until(lambda state: "quote" in state["thread"]["title"])
         await page.ask("Otherwise.", instead_of=page.turns[0]["id"])
         await page.ended("completed", 4)

@@ -190,6 +190,18 @@ SENT: dict[str, tuple[str, Any, dict[str, str], str]] = {
     "a form": (SAY, HI, {"content-type": "text/plain"}, "415 not_json"),
     "a thread that is not there": ("GET /thread_x", None, {}, "404 unknown_thread"),
     "a call that is not there": ("GET /{t}/calls/x", None, {}, "404 unknown_call"),
+    **{
+        f"a title with {what}": ("PATCH /{t}", {"title": text}, {}, "422 bad_title")
+        for what, text in {
+            "a NUL": "a\0b",
+            "a turn": "a \u202eb",
+            "an isolate": "\u2066a",
+            "an escape": "a \x1b[2Jb",
+            "201 characters": "x" * 201,
+            "100,000": "x" * 100_000,
+        }.items()
+    },
+    "a title with half a pair": ("PATCH /{t}", {"title": "a\ud800"}, {}, "422 invalid_body"),
     "no title": ("PATCH /{t}", {"title": " "}, {}, "422 no_title"),
 }
 

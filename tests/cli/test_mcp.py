@@ -16,6 +16,7 @@ import pytest
 from bridges.mcp_helpers import asked, is_alive, odd_itself, raw
 from rows import each_row
 
+from toolcrib.cli import options
 from toolcrib.cli.app import run
 
 Toolcrib = Callable[..., tuple[int, str, str]]
@@ -139,3 +140,16 @@ def test_ctrl_c_ends_a_command_whose_server_says_nothing(toolcrib: Toolcrib) -> 
         presses.join()
     assert took < 30  # a session may take 60 seconds to open
     assert (code, json.loads(out)["error"]["message"]) == (130, "cancelled")
+
+
+@each_row("terminal", [True, False])
+def test_a_server_that_takes_long_is_told_at_a_terminal(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(options, "_SILENT", 0.2)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    assert run(["tools", "list", "mcp:sleep 1"]) == 2
+    told = capsys.readouterr()
+    assert ("waiting for the MCP server" in told.err) is terminal
+    assert "it ended before it answered" in told.err
+    assert told.out == ""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.cli import run
 from toolcrib.cli.options import Listed, UnusableError, load_catalog, load_for_picking
@@ -192,3 +193,36 @@ def test_what_cannot_be_picked(tmp_path: Path, row: Any, error: type[Exception],
     path.write_text(json.dumps([row]), encoding="utf-8")
     with pytest.raises(error, match=text):
         load_for_picking(str(path))
+
+
+IN_MEMORY = [
+    *("sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite+pysqlite://", "sqlite://?timeout=1"),
+    *("sqlite:///file::memory:?uri=true", "sqlite:///file:x?mode=memory&uri=true"),
+]
+
+
+@each_row(
+    "line",
+    [
+        ["call", "calculate", '{"expression": "1"}', "--audit"],
+        ["chat", "hi", "--model", "http://127.0.0.1:9/v1#m", "--audit"],
+        ["mcp", "serve", "--audit"],
+        ["serve", "--model", "http://127.0.0.1:9/v1#m", "--audit"],
+        ["serve", "--model", "http://127.0.0.1:9/v1#m", "--store"],
+        *(["runs", name, "x", "--store"] for name in ("show", "cancel", "resume")),
+        ["runs", "list", "--store"],
+        ["runs", "start", "--agents", "x.py:agents", "a", "hi", "--store"],
+        ["runs", "worker", "--agents", "x.py:agents", "--store"],
+        ["approvals", "list", "--store"],
+        ["audit", "list", "--log"],
+    ],
+)
+@each_row("url", IN_MEMORY)
+def test_nothing_is_kept_in_memory(
+    line: list[str], url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a command keeps is for the next one: it says so before anything runs."""
+    assert run([*line, url]) == 2
+    told = capsys.readouterr()
+    assert "a database in memory is gone with its program" in told.err
+    assert told.out == ""

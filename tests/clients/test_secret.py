@@ -95,6 +95,19 @@ def test_base64_of_a_secret_is_hidden(
     assert hidden(f"no login {coded}, sorry", ["another-key-0123456789"]).count(coded) == 1
 
 
+@each_row("end", ["\n", "\r\n", "\\n", "\\r\\n", "\\\\n", "\n  "])
+@each_row("width", [7, 64, 76])
+@each_row("secret", [KEY, "s3cret"])
+def test_base64_in_lines_of_a_secret_is_hidden(end: str, width: int, secret: str) -> None:
+    """`base64` ends lines after 76 characters, `openssl` after 64."""
+    for before in range(width):
+        coded = base64.b64encode(b"c" * before + secret.encode()).decode()
+        lines = end.join(coded[at : at + width] for at in range(0, len(coded), width))
+        told = hidden(f"no login {lines}, sorry", [secret])
+        assert "[key]" in told, before
+        assert told.endswith(", sorry"), before
+
+
 @each_row("login", ["team:s3cretpwd", "team:pass%2Fword%20%C3%A9", "only-a-user", ":s3cretpwd"])
 async def test_a_login_is_hidden_as_it_goes_over_the_line(login: str) -> None:
     """Whoever sends it: a server that repeats the headers that it was sent repeats the login."""

@@ -227,7 +227,16 @@ async def test_a_run_is_cancelled_wherever_it_is(file: str, tmp_path: Path) -> N
         running = await worker.start("hangs", PROMPT)
         await begun.wait()
         await worker.cancel(running)
-        assert (await worker.result(running)).status == "cancelled"
+        result = await worker.result(running)
+        assert (result.status, [state_of(record) for record in result.records]) == (
+            "cancelled",
+            ["failed (outcome_unknown)"],
+        )
+        assert [message.role for message in result.messages] == ["user", "assistant", "tool"]
+        events = [event async for event in worker.events(running)]
+        assert [e.record.id for e in events if isinstance(e, ToolCallFinished)] == [
+            record.id for record in result.records
+        ]
         waiting = await worker.start("desk", PROMPT)
         await worker.result(waiting)
         await worker.cancel(waiting)
@@ -245,6 +254,23 @@ async def test_a_run_is_cancelled_wherever_it_is(file: str, tmp_path: Path) -> N
         "started",
         "failed (outcome_unknown)",
     ]
+
+
+async def test_a_worker_leaves_the_runs_of_agents_that_it_has_not(url: str, tmp_path: Path) -> None:
+    def only(name: str) -> DurableAgents:
+        agent = Agent(Model("Done."), [], state_key=KEY)
+        return DurableAgents(url, {name: agent})
+
+    async with only("one") as worker:
+        client = only("two")
+        theirs = await client.start("two", PROMPT)
+        ours = await worker.start("one", PROMPT)
+        assert (await worker.result(ours)).text == "Done."
+        await asyncio.sleep(0.5)
+        assert [run.status for run in await client.list()] == ["queued", "completed"]
+        await client.aclose()
+    async with only("two") as worker:
+        assert (await worker.result(theirs)).text == "Done."
 
 
 async def test_a_question_that_lapses_ends_its_call(

@@ -76,6 +76,14 @@ async def test_no_media_type_is_made_up(body: bytes | None, kind: str | None) ->
     assert said == ([] if kind is None else [f"Content-Type: {kind}"])
 
 
+UNREADABLE = [
+    b"what is this\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000 + b"\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 7, 7\r\n\r\n[1,2,3]",
+    b"HTTP/1.1 204 No Content\r\nContent-Length: 7\r\n\r\n[1,2,3]",
+]
 ENDLESS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1000\r\n" + b"x" * 4096
 
 
@@ -101,9 +109,8 @@ ENDLESS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1000\r\n"
         ),
         (answer(b"short", length=500), "broke off"),
         (b"", "broke off"),
-        (b"what is this\r\n\r\n", "broke off"),
-        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 100_000 + b"\r\n\r\n", "broke off"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "broke off"),
+        (b"HTTP/1.1 200 OK\r\nContent-Len", "broke off"),
+        *((said, "cannot be read as HTTP") for said in UNREADABLE),
         (None, "did not answer in time"),
     ],
 )

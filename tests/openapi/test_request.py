@@ -436,35 +436,143 @@ IN_BODIES = [
 ]
 
 
+ABSENT = ()  # no value of JSON, and as empty as one
+DEFAULT_IN: dict[str, Any] = {
+    "itself": lambda schema, default: {**schema, **default},
+    "a reference": lambda schema, default: {"$ref": "#/components/schemas/D"},
+    "beside a reference": lambda schema, default: {"$ref": "#/components/schemas/S", **default},
+    "a part": lambda schema, default: {"allOf": [schema, {"$ref": "#/components/schemas/D"}]},
+    "an alternative": lambda schema, default: {"anyOf": [{"oneOf": [{**schema, **default}]}]},
+}
+
+
 @given(st.data(), st.sampled_from(sorted(NESTED)), st.booleans())
 def test_no_two_values_are_one_request(data: st.DataObject, kind: str, required: bool) -> None:
-    """Whatever is null, empty or nested, but for an optional argument that is left out as a whole."""
+    """Whatever is null, empty or nested, and what is not given: that is the default of the document.
+    Without one, an optional argument that is empty as a whole is left out."""
     type_, strategy = NESTED[kind]
     values = data.draw(st.lists(strategy, min_size=3, max_size=40, unique_by=json.dumps))
+    default = data.draw(st.just(ABSENT) | strategy)
+    how = data.draw(st.sampled_from(sorted(DEFAULT_IN)))
+    schema = _with_default({"type": [type_, "null"]}, default, how)
     for place, said in (*EVERYWHERE, *IN_BODIES):
-        plan, is_body = _nullable(place, type_, json.dumps(said), required), "/" in place
+        plan, is_body = _nullable(place, *map(json.dumps, (schema, said)), required), "/" in place
         made: dict[str, Any] = {}
-        for value in values:
-            argument = {"color": value}
+        for value in values if required else [*values, ABSENT]:
+            argument = {} if value == ABSENT else {"color": value}
             try:
                 request = request_of(plan, {"body": argument} if is_body else argument, "key")
             except ToolError:
                 continue
-            is_left_out = not value and not required and place != "path"
-            assert made.setdefault(_all_of(request), value) == value or is_left_out
+            meant = default if value == ABSENT else value
+            before = made.setdefault(_all_of(request), meant)
+            is_left_out = default == ABSENT and not required and place != "path"
+            assert before == meant or (is_left_out and not before and not meant)
+
+
+def _with_default(schema: Any, default: Any, how: str) -> Any:
+    """Return a document's schemas: `S`, `D` with the default, and the one that has it that way."""
+    has = {} if default == ABSENT else {"default": default}
+    made = DEFAULT_IN[how](schema, has)
+    return {"S": schema, "D": {**schema, **has}, "color": made}
 
 
 @cache
-def _nullable(place: str, type_: str, said: str, required: bool) -> RequestPlan:
-    schema = {"type": [type_, "null"]}
+def _nullable(place: str, schemas: str, said: str, required: bool) -> RequestPlan:
+    components = {"schemas": json.loads(schemas)}
+    schema = components["schemas"].pop("color")
     if "/" not in place:
         parameter = {"name": "color", "in": place, "schema": schema, **json.loads(said)}
         given_at = {"parameters": [{**parameter, "required": required}]}
-        return plan_of(one(given_at, path="/c/{color}/d" if place == "path" else "/c"))
+        path = "/c/{color}/d" if place == "path" else "/c"
+        return plan_of(one(given_at, path=path, components=components))
     form = {"type": "object", "properties": {"color": schema}, "required": ["color"] * required}
     content = {"schema": form, "encoding": {"color": json.loads(said)}}
-    source = one({"requestBody": {"content": {place: content}}}, version="3.1.0")
-    return plan_of(source)
+    body = {"requestBody": {"content": {place: content}}}
+    return plan_of(one(body, version="3.1.0", components=components))
+
+
+Q, FORM_TYPE, PARTS_TYPE = "query", "application/x-www-form-urlencoded", "multipart/form-data"
+OPEN: Any = {"type": ["array", "null"], "default": ["open", "paid"]}
+FIELDS = {"type": "object", "properties": {"a": OPEN}}
+KINDS = {
+    "type": "object",
+    "required": ["kind"],
+    "properties": {"kind": {"type": "string"}},
+    "discriminator": {"propertyName": "kind", "mapping": {"b": "#/components/schemas/B"}},
+}
+B = {"allOf": [{"$ref": "#/components/schemas/Kinds"}, FIELDS]}
+EMPTY: list[tuple[str, Any]] = [  # an empty header is sent
+    ("query", None), ("query", []), ("header", None), ("cookie", None), ("cookie", [])
+]  # fmt: skip
+
+
+@each_row(
+    ("operation", "path", "arguments"),
+    [
+        *(
+            ({"parameters": [{"name": "a", "in": place, "schema": OPEN}]}, "/x", {"a": value})
+            for place, value in EMPTY
+        ),
+        ({"parameters": [{"name": "a", "in": "query", "schema": {}}]}, "/x?a=1", {"a": None}),
+        (
+            {"parameters": [{"name": "a", "in": "query", "required": True, "schema": OPEN}]},
+            "/x",
+            {"a": []},
+        ),
+        (
+            {
+                "parameters": [
+                    {"name": "a", "in": "query", "content": {"application/json": {"schema": OPEN}}}
+                ]
+            },
+            "/x",
+            {"a": None},
+        ),
+        *(
+            (
+                {"requestBody": {"content": {media_type: {"schema": schema}}}},
+                "/x",
+                {"body": {"kind": "b", "a": []}},
+            )
+            for media_type in (FORM_TYPE, PARTS_TYPE)
+            for schema in (
+                FIELDS,
+                {"allOf": [FIELDS]},
+                {"oneOf": [{"$ref": "#/components/schemas/B"}]},
+                {"$ref": "#/components/schemas/Kinds"},
+                {"if": True, "then": FIELDS},
+                {"dependentSchemas": {"kind": FIELDS}},
+            )
+        ),
+        *(
+            ({"requestBody": {"content": {media_type: {"schema": schema}}}}, "/x", {"body": empty})
+            for media_type, schema, empty in [
+                (FORM_TYPE, {"type": "object", "default": {"a": "1"}}, {}),
+                (FORM_TYPE, {"type": "object", "default": {"a": "1"}}, {"b": []}),
+                (PARTS_TYPE, {"type": "object", "default": {"a": "1"}}, {}),
+                ("text/plain", {"type": "string", "default": "a"}, ""),
+                ("application/pdf", {"type": "string", "default": "a"}, ""),
+            ]
+        ),
+    ],
+)
+def test_what_the_api_takes_otherwise_is_not_left_out(
+    operation: Any, path: str, arguments: Any
+) -> None:
+    components = {"schemas": {"Kinds": KINDS, "B": B}}
+    plan = plan_of(one(operation, path=path, version="3.1.0", components=components))
+    with pytest.raises(ToolError, match="the API would take its own default"):
+        request_of(plan, arguments, "key")
+
+
+def test_a_default_of_another_kind_is_none_of_this_one() -> None:
+    """In an `allOf` a schema is itself, and no other of its kinds."""
+    own = {"allOf": [{"$ref": "#/components/schemas/Kinds"}]}
+    content = {"application/x-www-form-urlencoded": {"schema": own}}
+    components = {"schemas": {"Kinds": KINDS, "B": B}}
+    source = one({"requestBody": {"content": content}}, version="3.1.0", components=components)
+    assert request_of(plan_of(source), {"body": {"kind": "c", "a": []}}, "key").body == b"kind=c"
 
 
 def _all_of(request: ApiRequest) -> str:

@@ -808,6 +808,22 @@ async def test_what_may_have_been_done_is_not_sent_again(method: str, *, reset: 
     assert outcome.error.retryable is (method in ("put", "delete"))
 
 
+async def test_an_answer_that_is_no_http_is_told_as_that() -> None:
+    """The server did not break off, and may have done it."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 7, 7\r\n\r\n[1,2,3]")
+        writer.close()
+
+    async with await asyncio.start_server(handle, "127.0.0.1", 0) as server:
+        api = ApiServer(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        outcome = await asked(api, method="post")
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code == "outcome_unknown"
+    assert "gave an answer that cannot be read as HTTP: nobody knows" in outcome.error.message
+
+
 async def test_a_call_that_is_cancelled_ends_its_request() -> None:
     began, ended = asyncio.Event(), asyncio.Event()
 

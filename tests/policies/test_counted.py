@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -336,3 +337,23 @@ def test_of_two_calls_that_look_alike_the_one_that_holds_longer_stays(
     for _ in range(5):  # more often than it was counted: of what is not there nothing goes
         policy.give_back(call, context)
     assert [counted(92.0), counted(93.0), counted(94.0)] == [True, True, False]
+
+
+@pytest.mark.parametrize("logged", [False, True])
+@each_row("limit", LIMITS)
+async def test_a_call_that_comes_again_counts_once_in_whichever_scope(
+    limit: str, *, logged: bool, tmp_path: Path
+) -> None:
+    """A run is its tally, and not the scope that a loop makes for one `exec`."""
+    RAN.clear()
+    tally = RunTally("run_1")
+    async with AuditLog(f"sqlite:///{tmp_path}/log.db") as log:
+        runner = ToolRunner([pay], policy=[LIMITS[limit]()], sinks=[log] if logged else [])
+        for n in range(LIMIT):
+            one = ToolCall(f"call_{n}", "pay", f'{{"n": {n}}}')
+            for _ in range(4):
+                assert isinstance(await runner.exec(one, scope=CallScope(tally)), Completed)
+            assert tally.calls == n + 1
+        more = ToolCall("one more", "pay", '{"n": 9}')
+        assert isinstance(await runner.exec(more, scope=CallScope(tally)), Failed)
+    assert [*range(LIMIT)] == RAN

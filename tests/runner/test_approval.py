@@ -124,8 +124,26 @@ async def test_an_answered_question_is_used_up(
         return
     assert isinstance(later, Failed)
     assert later.error.code is ended.error.code
-    assert (later.record.approved_by, later.record.edited) == ("ada", False)
+    assert (later.record.approved_by, later.record.edited) == ("ada", ended.record.edited)
+    assert (later.notice, later.error.retryable) == (ended.notice, ended.error.retryable)
     assert {record.status for record in sink.records} == {"failed"}
+
+
+async def test_an_edit_is_told_with_the_outcome_whoever_is_given_it(tmp_path: Path) -> None:
+    """In the process that made the call, and in one that has the outcome from the log."""
+    asked = requested()
+    given = Approve("ada", {"path": "b", "password": "***"})
+    scope = CallScope(RunTally("r"), answers={asked.id: given}, asked={asked.id: asked})
+    async with AuditLog(f"sqlite:///{tmp_path}/log.db") as log:
+        one, another = (ToolRunner([delete], sinks=[log]) for _ in range(2))
+        outcomes = [
+            await r.exec(CALL, caller=Caller("ada"), scope=scope) for r in (one, one, another)
+        ]
+    assert [o.replayed for o in outcomes if isinstance(o, Completed)] == [False, True, True]
+    notices = {o.notice for o in outcomes if isinstance(o, Completed)}
+    assert len(notices) == 1
+    assert '{"password":"***","path":"b"}' in notices.pop()
+    assert {outcome.record.edited for outcome in outcomes} == {True}
 
 
 async def test_who_did_not_answer_may_still_do_so() -> None:

@@ -336,7 +336,7 @@ TELLING: list[tuple[str, Callable[[Part], dict[str, Any]], str]] = [
     ("intent", lambda part: {"sink": Sink(part.fails_later, "started")}, "not_recorded"),
     ("find", lambda part: {"sink": FailingLedger(part, "find")}, "not_recorded"),
     ("begin", lambda part: {"sink": FailingLedger(part, "begin")}, "not_recorded"),
-    ("asked", lambda part: {"observer": Watch(part, "asked")}, "outcome_unknown"),
+    ("asked", lambda part: {"observer": Watch(part, "asked")}, "not_runnable"),
     ("finished", lambda part: {"observer": Watch(part, "finished")}, "completed"),
 ]
 
@@ -357,17 +357,55 @@ async def test_what_is_told_of_calls_and_fails_is_raised_as_a_failure(
     assert ends == [told]
 
 
-async def test_a_watcher_that_fails_at_a_part_is_the_tools_failure() -> None:
-    @tool(visible=ALL)
-    async def f(ctx: CallContext) -> int:
-        """Report."""
-        ctx.progress("half")
-        return 1
+@tool(visible=ALL)
+async def reports(ctx: CallContext) -> int:
+    """Report."""
+    ctx.progress("half")
+    ctx.progress("all")
+    return 1
 
-    scope = CallScope(RunTally("r"), observer=Watch(Part(asyncio.CancelledError), "progress"))
-    outcome = await ToolRunner([f]).exec(ToolCall("c", "f", "{}"), scope=scope)
-    assert isinstance(outcome, Failed)
-    assert outcome.error.code is ErrorCode.TOOL_ERROR
+
+@tool(visible=ALL)
+def reports_in_a_thread(ctx: CallContext) -> int:
+    """Report."""
+    ctx.progress("half")
+    ctx.progress("all")
+    return 1
+
+
+@tool(visible=ALL)
+async def yields() -> AsyncIterator[int]:
+    """Report."""
+    yield 0
+    yield 1
+
+
+class Parts(Watch):
+    def __init__(self, part: Part) -> None:
+        super().__init__(part, "progress")
+        self.parts: list[object] = []
+
+    def progress(self, _call_id: str, part: object) -> None:
+        self.parts.append(part)
+        super().progress(_call_id, part)
+
+
+@pytest.mark.parametrize("works", [reports, reports_in_a_thread, yields])
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, LookupError, SystemExit])
+async def test_a_watcher_that_fails_at_a_part_is_no_failure_of_the_tool(
+    works: Any, kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It goes on, and is recorded as it ended; then the failure is raised."""
+    sink, watch, heard = MemorySink(), Parts(Part(kind)), list[object]()
+    runner = ToolRunner([works], sinks=[sink], on_exception=lambda *told: heard.append(told))
+    scope = CallScope(RunTally("r"), observer=watch)
+    with pytest.raises(ToolcribError if kind is asyncio.CancelledError else kind):
+        await runner.exec(ToolCall("c", runner.catalog.names[0], "{}"), scope=scope)
+    assert len(watch.parts) == 1  # it is told of no part after that
+    (record,) = sink.finished()
+    assert (record.status, record.result) == ("completed", 1)
+    assert heard == []
+    assert "toolcrib.tools" not in {each.name for each in caplog.records}
 
 
 class Client(ScriptedClient):

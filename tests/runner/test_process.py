@@ -49,6 +49,7 @@ class Watch:
     def __init__(self) -> None:
         self.parts: list[Any] = []
         self.told = asyncio.Event()
+        self.ended: list[str] = []
 
     def approval_requested(self, _request: object) -> None: ...
 
@@ -56,7 +57,8 @@ class Watch:
         self.parts.append(part)
         self.told.set()
 
-    def finished(self, _outcome: Outcome) -> None: ...
+    def finished(self, outcome: Outcome) -> None:
+        self.ended.append(outcome.record.status)
 
 
 async def run(
@@ -145,18 +147,18 @@ async def test_it_runs_elsewhere_and_what_it_prints_goes_nowhere(
     assert len(os.listdir("/proc/self/fd")) <= fds + 1  # noqa: PTH208  the loop's own, made late
 
 
-async def test_whoever_watches_and_fails_ends_the_call_and_no_part_is_logged(
+async def test_whoever_watches_and_fails_leaves_the_tool_alone_and_no_part_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Broken(Watch):
         def progress(self, _call_id: str, _part: JsonValue) -> None:
             raise LookupError("whoever watches failed")
 
-    outcome, raised = await run(process_tools.where, Broken(), key=CANARY, number=1)
-    assert isinstance(outcome, Failed)
-    assert outcome.error.code is ErrorCode.TOOL_ERROR
-    assert [type(error) for error in raised] == [LookupError]
-    assert {r.name for r in caplog.records if r.levelname != "DEBUG"} == {"toolcrib.tools"}
+    broken = Broken()
+    with pytest.raises(LookupError, match="whoever watches failed"):
+        await run(process_tools.where, broken, key=CANARY, number=1)
+    assert broken.ended == ["completed"]
+    assert {r.name for r in caplog.records if r.levelname != "DEBUG"} == set()
     assert CANARY not in caplog.text
     assert no_children_left()
 

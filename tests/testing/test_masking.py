@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Callable
 from urllib.parse import quote
 
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rows import each_row
 
+from toolcrib.clients.server import in_base64
 from toolcrib.testing.masking import masked, masked_text, masked_url
 
 KEY = 'sk-canary-8f3b/52+e1d0="77'
@@ -88,6 +90,46 @@ def test_base64_of_a_secret(before: str, code: Callable[[bytes], bytes]) -> None
     assert "[key]" in text
     assert base64.b64encode(KEY.encode()[2:-2]).decode()[3:-4] not in text
     assert len(text) < len(coded) - len(KEY) + 8
+
+
+@given(
+    st.integers(0, 80),
+    st.sampled_from([1, 20, 60, 64, 72, 76]),
+    st.sampled_from(["\n", "\r\n", "\r", "\n    "]),
+    st.integers(0, 3),
+    st.sampled_from([bytes, base64.b64encode, base64.urlsafe_b64encode]),
+)
+def test_a_secret_over_lines(
+    before: int, width: int, end: str, deep: int, code: Callable[[bytes], bytes]
+) -> None:
+    """`base64` ends lines after 76 characters, `openssl` after 64; a terminal where it is full."""
+    key = "k3y-Plain9876543+abcdefghijklmnop"
+    around = b"c" * before, b"\nregion: eu"
+    whole = code(b"%b%b%b" % (around[0], key.encode(), around[1]))
+    sure = [form for form in (key, *in_base64(key)) if form in whole.decode()]
+    text = end.join(whole.decode()[at : at + width] for at in range(0, len(whole), width))
+    for _ in range(deep):
+        text = json.dumps(text)
+    shown = masked_text(f"<{text}>", {key})
+    assert (shown[0], shown[-1]) == ("<", ">")
+    shown = shown[1:-1]
+    for _ in range(deep):
+        shown = json.loads(shown)
+    joined = "".join(shown.split())
+    assert "[key]" in joined
+    assert not [form for form in sure if form in joined]
+    kept = whole.decode().split(max(sure, key=len))
+    assert joined.split("[key]") == ["".join(part.split()) for part in kept]
+
+
+@each_row("piece", [b"a\n", b"\n", b"\\", b"%25", b"\n  ", b"x" * 76 + b"\n"])
+def test_lines_are_joined_in_linear_time(piece: bytes) -> None:
+    def seconds(size: int) -> float:
+        began = time.process_time()
+        assert masked([piece * (size // len(piece))], {KEY})
+        return time.process_time() - began
+
+    assert seconds(2_000_000) < 40 * max(seconds(200_000), 0.01)
 
 
 @pytest.mark.parametrize(

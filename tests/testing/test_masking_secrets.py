@@ -71,7 +71,21 @@ def test_a_key_of_the_transport_is_in_the_environment(monkeypatch: pytest.Monkey
     [
         *((name, True) for name in ("API_KEY", "OPENAI_KEY", "AWS_ACCESS_KEY_ID", "PGPASSWORD")),
         *((name, True) for name in ("GITHUB_PAT", "TOKEN", "my_secret", "AWS_SESSION_TOKEN")),
+        *((name, True) for name in ("MYSQL_PWD", "DB_PWD", "DB_PW", "SSH_PASSPHRASE", "DB_PASS")),
+        *(
+            (name, True)
+            for name in ("API_KEYS", "TOKENS", "APP_SECRETS", "X_CREDENTIALS", "X_CRED")
+        ),
+        *((name, True) for name in ("SECRET_KEY_BASE", "STRIPE_KEY_LIVE", "KEY2", "apiKey")),
+        *(
+            (name, True)
+            for name in ("SESSION_COOKIE", "JWT", "BEARER", "PRIVATE_PEM", "REDIS_AUTH")
+        ),
+        *((name, True) for name in ("AWS_BEARER_TOKEN_BEDROCK", "clientSecret", "SOME_APIKEY")),
         *((name, False) for name in ("KEYBOARD", "A_KEYBOARD", "COMPASS", "XPAT", "MONKEY")),
+        *((name, False) for name in ("PWD", "OLDPWD", "XAUTHORITY", "TOKENIZERS_PARALLELISM")),
+        *((name, False) for name in ("TOKEN_URL", "KEY_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE")),
+        *((name, False) for name in ("SSH_AUTH_SOCK", "SESSION_COOKIE_DOMAIN", "SECRET_NAME")),
     ],
 )
 def test_variables_that_hold_secrets(

@@ -99,7 +99,7 @@ def test_names_that_are_taken(tools: list[Any], text: str) -> None:
 @each_row(
     ("tools", "text"),
     [
-        ([lambda: 1], "is no tool: decorate it with @tool"),
+        ([lambda: 1], "tool name '<lambda>'"),
         ([FixedClock], "FixedClock is no tool"),
         ([FixedClock()], "FixedClock is no tool"),
         ([3], "int is no tool"),

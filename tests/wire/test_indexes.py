@@ -194,6 +194,21 @@ def test_a_piece_whose_index_no_call_has_is_never_given_to_another(wire: str, od
             assert set(ran) <= set(calls), (seed, damaged, ran)
 
 
+@each_row("wire", STREAMS)
+def test_a_piece_that_comes_before_its_call_is_given_to_no_other(wire: str) -> None:
+    """Though only that one may grow: neither may be whole then."""
+    pieces = [
+        Piece("begin", 0),
+        Piece("piece", 0, '{"a": '),
+        Piece("piece", 1, "1}"),
+        Piece("end", 0),
+        Piece("begin", 1),
+        Piece("piece", 1, "{}"),
+        Piece("end", 1),
+    ]
+    assert runs(wire, STREAMS[wire](pieces, int)) == []
+
+
 @each_row("wire", ["openai-chat", "mistral", "anthropic", "cohere"])
 @each_row("odd", NOBODYS)
 def test_where_one_call_is_open_its_pieces_may_be_numbered(wire: str, odd: Any) -> None:

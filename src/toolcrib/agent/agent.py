@@ -30,6 +30,7 @@ from toolcrib.clients import client_for
 from toolcrib.errors import AnswerError, ErrorCode, SourceError, ToolcribError
 from toolcrib.pick import PickOptions
 from toolcrib.runner import ToolRunner, is_tainted_here
+from toolcrib.runner.approval import NotAnAnswer
 from toolcrib.tools import Catalog, Tool, Tools
 from toolcrib.values.context import PolicyContext, RunTally, StepRunner
 from toolcrib.values.decision import ANONYMOUS, Answer, Approve, Caller, Refuse
@@ -677,7 +678,7 @@ class Agent:
         check_type("state", state, RunState, "a RunState: RunState.from_json(text)")
         check_type("answers", answers, Mapping, "a dict of answers by the id of their request")
         wanted = "a dict of Approve(by=…) and Refuse()"
-        check_each("answers", answers.values(), (Approve, Refuse), wanted)
+        check_each("answers", answers.values(), (Approve, Refuse, NotAnAnswer), wanted)
         self.check_saved(state)
         check_state(state)
         if is_tainted_here() or self._is_untrusted(state.messages):

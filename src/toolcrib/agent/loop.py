@@ -26,6 +26,7 @@ from toolcrib.agent.history import (
 )
 from toolcrib.agent.inner import OuterRun
 from toolcrib.agent.picking import OpenToolbox, Toolbox
+from toolcrib.agent.progress import MadeCalls
 from toolcrib.agent.spending import Spending
 from toolcrib.agent.stream import Watch
 from toolcrib.errors import (
@@ -274,6 +275,7 @@ class Origins:
 
 
 _CUT = ("length", "content_filter")
+_EMPTY = "Your reply was empty. Write your answer, or call a tool."
 _WHOLE = ("tool_calls", "stop")
 """A typed answer is read out of no other reply: half of one may be JSON too, and valid."""
 _PARTS = (TextPart, ReasoningPart, ArgumentsPart, Reply)
@@ -370,6 +372,7 @@ class Run:
         self._spending = Spending(
             terms.limits, state, self._tally, runner=runner, outer=outer, emit=self._emit
         )
+        self._made = MadeCalls(terms.limits, state)
         self._scope = CallScope(
             self._tally,
             answers,
@@ -491,9 +494,12 @@ class Run:
             await self._call_tools(reply.offer)
 
     def _accepts(self, reply: Reply) -> bool:
-        """Read the answer; one that is not of the output's type goes back to the model."""
+        """Read the answer; one that is empty, or not of the output's type, goes back to the model."""
         if self._output_type is None:
-            return True
+            if reply.text.strip():
+                return True
+            self._complain(_EMPTY, "empty_reply")
+            return False
         answers = (reply.text,) if reply.answers is None else reply.answers
         if len(answers) == 1:
             restorer = reply.offer.output
@@ -506,12 +512,17 @@ class Run:
             complaint = _complaint([said])
         if complaint is None:
             return True
-        limit = self._limits.corrections
-        if limit is not None and self._corrections >= limit:
-            raise _LimitReached("corrections")
+        self._complain(complaint, "corrections")
+        return False
+
+    def _complain(self, complaint: str, limit: str) -> None:
+        """Give an answer back to the model. Raises _LimitReached where that was done as often as may
+        be."""
+        most = self._limits.corrections
+        if most is not None and self._corrections >= most:
+            raise _LimitReached(limit)
         self._corrections += 1
         self._history.append(Message.user(complaint))
-        return False
 
     async def _ask(self) -> Reply:
         turn = self._spending.turn
@@ -601,7 +612,8 @@ class Run:
             check_as_asked(saved, calls)
             check_answers(saved, self._given)
         scope = self._origins.scope(self._scope, self._history.messages, self._toolbox)
-        limit = self._spending.begin_calls(calls)
+        stuck = None if saved else self._made.limit(self._history.messages, asked)
+        limit = stuck or self._spending.begin_calls(calls)
         for call in calls:
             self._watch.started(call)
         if limit is not None:  # none of them runs, and each has its record all the same

@@ -7,7 +7,8 @@ where an HTTP server would.
 Rule: what LiteLLM makes up is no end of a reply. It says `stop` where a stream broke off without a
 reason, and where a provider gave none or one that it does not know. So the provider's own answer is
 listened to where it comes in, at httpx below LiteLLM, and a reply ended as that says; calls of a reply
-that nobody heard do not run.
+that nobody heard do not run. Nor do those of an answer with several choices: LiteLLM makes one stream
+of their pieces, and nobody knows which of them a call is of.
 
 LiteLLM runs in an event loop of its own, in a thread that all its clients share: it makes requests that
 block (it asks an Ollama server about its model), and counts tokens and prices in between.
@@ -208,7 +209,8 @@ _httpx.AsyncClient.send = _send_and_hear
 _REASONS = ("finish_reason", "stop_reason", "done_reason", "finishReason", "stopReason")
 """What providers call the reason for the end of a reply."""
 _ENDED = frozenset(("completed", "incomplete", "failed", "cancelled"))
-_UNHEARD = "unheard"
+_UNHEARD, _SEVERAL = "unheard", "several_choices"
+"""The reasons of this file's own, which end no reply well."""
 _Said: TypeAlias = dict[str, Any]
 
 
@@ -294,19 +296,31 @@ def _end_of(body: bytes, *, streamed: bool) -> tuple[list[str], list[object]] | 
         reasons.append("incomplete")
     elif done and not reasons:
         reasons.append("stop")  # it has a word for it only since 2024
+    if not all(map(_is_first, (choice for said in _said_in(values) for choice in _choices(said)))):
+        reasons.append(_SEVERAL)
     return (reasons, natives) if reasons or has_place else None
 
 
 def _holders(values: Iterable[object]) -> Iterator[_Said]:
     """Yield the objects that may say how the reply ended: only those that are the provider's own, since
     a model may write any name into what it makes."""
+    for said in _said_in(values):
+        yield said
+        yield from filter(_is_first, _choices(said))
+
+
+def _said_in(values: Iterable[object]) -> Iterator[_Said]:
     for said in filter(_is_object, values):
-        for holder in filter(_is_object, (said, said.get("delta"), said.get("response"))):
-            yield holder
-            for listed in (holder.get("choices"), holder.get("candidates")):
-                for choice in filter(_is_object, listed if isinstance(listed, list) else ()):
-                    if choice.get("index") in (None, 0):
-                        yield choice
+        yield from filter(_is_object, (said, said.get("delta"), said.get("response")))
+
+
+def _choices(said: _Said) -> Iterator[_Said]:
+    for listed in (said.get("choices"), said.get("candidates")):
+        yield from filter(_is_object, listed if isinstance(listed, list) else ())
+
+
+def _is_first(choice: _Said) -> bool:
+    return choice.get("index") in (None, 0)
 
 
 def _values(body: bytes) -> tuple[list[Any], bool]:
@@ -374,6 +388,7 @@ async def _events(
     """Yield a stream as server-sent events, with `[DONE]` where the provider said that it ended."""
     last: _Said = {}
     word: object = None
+    places = {0: None}  # of the choices that LiteLLM shows, in their order
     while True:
         try:
             async with deadline.reading():
@@ -384,13 +399,14 @@ async def _events(
         if chunk is None:
             ending = heard.ending(word) | _cut_by(limit, last)
             if ending["finish_reason"]:
-                yield _event({"choices": [{"index": 0, "delta": {}} | ending]})
+                ends = [{"index": index, "delta": {}} | ending for index in places]
+                yield _event({"choices": ends})
                 yield b"data: [DONE]\n\n"
             return
         said = _dumped(chunk)
         for choice in said.get("choices", []):
-            if choice.get("index", 0) == 0:
-                word = choice.pop("finish_reason", word)
+            word = choice.pop("finish_reason", word)
+            places[choice.get("index", 0)] = None
         last = said if "usage" in said else last
         yield _event(said)
     if isinstance(broken, ClientError):

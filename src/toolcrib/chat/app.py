@@ -29,8 +29,9 @@ from toolcrib.chat.doors import (
     refusal,
     too_many_runs,
 )
+from toolcrib.chat.lasting import DurableRuns, LastingRuns
 from toolcrib.chat.live import CallKeeper, LiveThreads, no_thread
-from toolcrib.chat.threads import BusyError, ThreadStore
+from toolcrib.chat.threads import NOT_IN_TITLES, BusyError, ThreadStore
 from toolcrib.chat.view import Operation, ShownThread, TurnView, new_turn, readable
 from toolcrib.clients import cost_of
 from toolcrib.doors import MayApprove
@@ -57,6 +58,7 @@ except ImportError:
 # Rule: nothing that a model or a tool says can become part of the page: scripts and styles come from
 # these files alone, and it talks to this server alone.
 
+_LONGEST_TITLE = 200
 _FILES = {
     "index.html": "text/html; charset=utf-8",
     "index.css": "text/css; charset=utf-8",
@@ -181,6 +183,7 @@ def chat_app(
     allowed_origins: Sequence[str] = (),
     limits: ChatLimits = ChatLimits(),  # noqa: B008  frozen
     page: bool = True,
+    durable: DurableRuns | None = None,
 ) -> Starlette:
     """Return an ASGI app that holds conversations with an agent; mount it in any other one.
 
@@ -188,7 +191,9 @@ def chat_app(
     request (None is nobody: 401); without it only this machine may ask. Whoever asks answers the
     approvals of their own threads, unless `may_approve` says otherwise. A browser has to come from the
     app's own origin or one of `allowed_origins`. `page=False` leaves out the page at `/`. It needs no
-    lifespan of its own. Raises TypeError for other types.
+    lifespan of its own. With `durable` (a `DurableAgents`, which has the agent under its name, or as
+    "chat" if it has none) runs outlive this process. Raises TypeError for other types, ToolcribError
+    for `durable` and `may_approve` both: what they may is not kept with an answer.
     """
     doors = Doors(authenticate, may_approve, allowed_origins, limits)
     kept = store if isinstance(store, ThreadStore) else ThreadStore(store)
@@ -196,7 +201,11 @@ def chat_app(
     runner = agent.runner.with_sinks(keeper)
     if runner.approver is None:
         runner = runner.with_approver(answer_later)
-    live = LiveThreads(agent.replace(tools=runner), kept, keeper, limited=doors.limited)
+    if durable is not None and doors.limited:
+        raise ToolcribError("chat_app: with durable= whoever asks may approve all: no may_approve=")
+    lasting = None if durable is None else LastingRuns(durable, agent.name or "chat")
+    carried = agent.replace(tools=runner)
+    live = LiveThreads(carried, kept, keeper, limited=doors.limited, lasting=lasting)
     chat = _Chat(live, kept, doors)
     return chat.app(page_routes() if page else [])
 
@@ -268,21 +277,30 @@ class _Chat:
         return JSONResponse(await self._live.snapshot(_thread(request), caller.id))
 
     async def _rename(self, request: Request, caller: Caller, given: Title) -> Response:
-        title = " ".join(given.title.split())[:200]
+        title = " ".join(given.title.split())
         if not is_seen(title):
             raise ChatError(422, "no_title", "a title has at least one character that is seen")
+        if len(title) > _LONGEST_TITLE or NOT_IN_TITLES.search(title):
+            raise ChatError(
+                422,
+                "bad_title",
+                f"a title has at most {_LONGEST_TITLE} characters, and no controls among them, nor any "
+                "that turn the text around",
+            )
         if not await self._store.rename(_thread(request), caller.id, title):
             raise no_thread()
         await self._live.renamed(_thread(request), title)
         return JSONResponse({"title": title})
 
     async def _delete(self, request: Request, caller: Caller, _body: Nothing) -> Response:
+        stored = await self._store.load(_thread(request), caller.id)
         try:
             found = await self._store.delete(_thread(request), caller.id)
         except BusyError as error:
             raise ChatError(409, "busy", str(error)) from None
-        if not found:
+        if not found or stored is None:
             raise no_thread()
+        await self._live.let_go(stored)
         return Response(status_code=204)
 
     async def _export(self, request: Request, caller: Caller, _body: Nothing) -> Response:

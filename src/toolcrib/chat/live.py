@@ -1,9 +1,9 @@
 """The runs that this process carries, and whoever watches their threads.
 
 Rule: a turn is stored before its run begins and a call before it runs, so that a process that is killed
-leaves nothing behind that nobody knows of. Watchers get a snapshot and then operations; one that falls
-behind gets another snapshot. A run goes on whether or not anybody watches. Its turn ends with it, as
-failed where how it ended cannot be kept.
+leaves nothing behind that nobody knows of; a durable run is followed again. Watchers get a snapshot and
+then operations; one that falls behind gets another snapshot. A run goes on whether or not anybody
+watches. Its turn ends with it, as failed where how it ended cannot be kept.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from copy import deepcopy
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from toolcrib.agent import Agent, RunStream, Session
 from toolcrib.agent.history import told
 from toolcrib.chat.doors import ChatError, check_answer
+from toolcrib.chat.lasting import LastingRun, LastingRuns
 from toolcrib.chat.threads import (
     LEASE,
     AskedAnew,
@@ -38,6 +39,7 @@ from toolcrib.chat.view import (
     new_turn,
 )
 from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.storage import UnreachableError
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller
 from toolcrib.values.definition import ToolDefinition
@@ -56,6 +58,7 @@ from toolcrib.values.run import (
 )
 
 _log = logging.getLogger("toolcrib.chat")
+Carried: TypeAlias = RunStream | LastingRun
 T = TypeVar("T")
 _MOST_WAITING = 2_000  # operations that a watcher may be behind
 _LOOK = 1.0  # seconds between looks at a thread whose run another process carries
@@ -122,7 +125,7 @@ class _OpenThread:
         self.turns: list[Json] = [turn.view for turn in stored.turns]
         self.watchers: set[_Watcher] = set()
         self.shown: TurnView | None = None
-        self.stream: RunStream | None = None
+        self.stream: Carried | None = None
 
     def snapshot(self) -> Json:
         turns = deepcopy(self.turns)
@@ -160,12 +163,20 @@ class LiveThreads:
     """Runs an agent for the threads of a store, and tells whoever watches.
 
     `agent` is one whose calls a `CallKeeper` of that store keeps. Whoever asks is `limited` if they
-    may approve some questions only.
+    may approve some questions only. With `lasting` runs, those do the work.
     """
 
     def __init__(
-        self, agent: Agent, store: ThreadStore, keeper: CallKeeper, *, limited: bool
+        self,
+        agent: Agent,
+        store: ThreadStore,
+        keeper: CallKeeper,
+        *,
+        limited: bool,
+        lasting: LastingRuns | None = None,
     ) -> None:
+        self._lasting = lasting
+        self._beginning: set[str] = set()  # turns that are about to be followed here
         self._agent = agent
         self._limited = limited
         self._store = store
@@ -174,17 +185,20 @@ class LiveThreads:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def load(self, thread_id: str, owner: str) -> StoredThread:
-        """Return a thread; runs that nobody carries any more are ended on the way. Raises ChatError."""
+        """Return a thread; runs that nobody carries any more are followed again on the way if they are
+        durable, and else ended. Raises ChatError."""
         stored = await self._store.load(thread_id, owner)
         if stored is None:
             raise no_thread()
-        if not any(self._is_lost(thread_id, turn) for turn in stored.turns):
-            return stored
+        changed = False
         for turn in stored.turns:
-            if self._is_lost(thread_id, turn):
+            if await self._is_followed(stored, turn):
+                changed = True
+            elif turn.is_abandoned and not self._is_carried(thread_id, turn.id):
                 shown = self._view(turn.view)
                 await self._break_off(stored, shown, "interrupted")
-        return await self.load(thread_id, owner)
+                changed = True
+        return await self.load(thread_id, owner) if changed else stored
 
     async def snapshot(self, thread_id: str, owner: str) -> Json:
         """Return what a page shows of a thread. Raises ChatError."""
@@ -230,7 +244,7 @@ class LiveThreads:
         await self.renamed(thread_id, stored.title)
         shown = self._view(turn.view)
         try:
-            await self._start(stored, shown, lambda session: session.stream(text, caller=caller))
+            await self._start(stored, shown, self._asking(turn.id, text, caller))
         except Exception as error:  # such as a conversation that was saved with another key
             note = str(error) if isinstance(error, ToolcribError) else "The run could not begin."
             shown.turn |= {"status": "failed", "note": note}
@@ -256,17 +270,19 @@ class LiveThreads:
         shown.answered(
             request.call_in(state.run_id), caller.id if isinstance(answer, Approve) else ""
         )
-        begun = await _free(self._store.begin_again(thread_id, caller.id, turn, shown.snapshot()))
-        if not begun:
-            raise ChatError(409, "already_answered", "this was answered before")
-        stored = await self.load(thread_id, caller.id)  # it may have gone on meanwhile
+        self._beginning.add(turn.id)
         try:
-            await self._start(
-                stored, shown, lambda session: session.resume_stream(state, {approval_id: answer})
-            )
-        except Exception:
-            await self._store.end(thread_id, turn.id, waiting, state=turn.state)
-            raise
+            view = shown.snapshot()
+            if not await _free(self._store.begin_again(thread_id, caller.id, turn, view)):
+                raise ChatError(409, "already_answered", "this was answered before")
+            stored = await self.load(thread_id, caller.id)  # it may have gone on meanwhile
+            try:
+                await self._start(stored, shown, self._answering(state, approval_id, answer))
+            except Exception:
+                await self._store.end(thread_id, turn.id, waiting, state=turn.state)
+                raise
+        finally:
+            self._beginning.discard(turn.id)
         return turn.id
 
     async def cancel(self, thread_id: str, owner: str) -> None:
@@ -291,28 +307,86 @@ class LiveThreads:
             live.tell([{"type": "set", "path": ["thread", "title"], "value": title}])
 
     async def aclose(self) -> None:
-        """Cancel what runs here, and wait until each turn is stored as cancelled."""
+        """Cancel what runs here, and wait until each turn is stored as cancelled. A durable run is
+        followed no more."""
         for live in list(self._open.values()):
-            if live.stream is not None:
+            if isinstance(live.stream, RunStream):
                 with contextlib.suppress(ToolcribError):
                     await live.stream.cancel()
+        for task in self._tasks if self._lasting is not None else ():
+            task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
+    async def let_go(self, stored: StoredThread) -> None:
+        """Cancel the durable runs that wait in a thread which is gone."""
+        for turn in stored.turns:
+            if self._lasting is not None and turn.status == "waiting":
+                await self._lasting.cancel(turn)
+
+    def _asking(self, turn_id: str, text: str, caller: Caller) -> Callable[[Session], Carried]:
+        lasting = self._lasting
+        if lasting is None:
+            return lambda session: session.stream(text, caller=caller)
+        return lambda session: lasting.begun(session, turn_id, text, caller)
+
+    def _answering(
+        self, state: RunState, approval_id: str, answer: Answer
+    ) -> Callable[[Session], Carried]:
+        lasting = self._lasting
+        if lasting is None:
+            return lambda session: session.resume_stream(state, {approval_id: answer})
+        return lambda session: lasting.answered(session, state, approval_id, answer)
+
+    async def _is_followed(self, stored: StoredThread, turn: StoredTurn) -> bool:
+        """Follow the durable run of a turn, where nobody does here, and return whether that is so: it
+        was begun by a process that is gone, or was answered elsewhere."""
+        lasting = self._lasting
+        if lasting is None or self._is_carried(stored.id, turn.id):
+            return False
+        if not await lasting.has_gone_on(turn):
+            return False
+        shown = self._view(turn.view)
+        if turn.status == "waiting":
+            state = RunState.from_json(turn.state)
+            for request in state.pending:
+                shown.answered(request.call_in(state.run_id), "")
+            view = shown.snapshot()
+            try:
+                if not await self._store.begin_again(stored.id, stored.owner, turn, view):
+                    return False
+            except BusyError:  # it is followed when the other run has ended
+                return False
+        else:
+            was = turn.view
+            fresh = new_turn(turn.id, was["asked"], at=was["at"], instead_of=was["instead_of"])
+            shown = self._view(fresh)
+        if self._is_carried(stored.id, turn.id):
+            return False
+        await self._start(stored, shown, lambda session: lasting.followed(session, turn))
+        return True
+
     async def _start(
-        self, stored: StoredThread, shown: TurnView, start: Callable[[Session], RunStream]
+        self, stored: StoredThread, shown: TurnView, start: Callable[[Session], Carried]
     ) -> None:
         session = self._session(stored)
         live = self._opened(stored)
         stream = start(session)
         live.shown, live.stream = shown, stream
         live.put(shown.snapshot())
+        if isinstance(stream, LastingRun):
+            try:
+                await stream.begin()
+            except BaseException:
+                live.shown = live.stream = None
+                self._close(live)
+                raise
         task = asyncio.create_task(self._carry(live, shown, session, stream))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _carry(
-        self, live: _OpenThread, shown: TurnView, session: Session, stream: RunStream
+        self, live: _OpenThread, shown: TurnView, session: Session, stream: Carried
     ) -> None:
         """Follow a run to its end, and keep what is shown of it; its end is told when it is kept."""
         lease = asyncio.create_task(self._hold(shown, stream))
@@ -321,9 +395,12 @@ class LiveThreads:
                 result = await self._followed(live, shown, stream)
                 ended, changes = shown.ended(result)
                 await self._end(live, ended, session, result)
-            except Exception:  # noqa: BLE001  whatever it is, the turn ends
-                _log.exception("a turn could not be kept as it ended: it is kept as failed")
-                shown = await self._failed(live, shown, stream)
+            except Exception as error:  # noqa: BLE001  whatever it is, the turn ends
+                if isinstance(stream, LastingRun) and isinstance(error, UnreachableError):
+                    _log.warning("a run is not followed until the database is there: %s", error)
+                else:
+                    _log.exception("a turn could not be kept as it ended: it is kept as failed")
+                    shown = await self._failed(live, shown, stream)
             else:
                 shown = ended
                 if live.stream is stream:
@@ -336,7 +413,7 @@ class LiveThreads:
                 live.put(shown.snapshot())
             self._close(live)
 
-    async def _followed(self, live: _OpenThread, shown: TurnView, stream: RunStream) -> RunResult:
+    async def _followed(self, live: _OpenThread, shown: TurnView, stream: Carried) -> RunResult:
         """Show a run as it goes on, and return its result."""
         result: RunResult | None = None
         async for event in stream:
@@ -351,7 +428,7 @@ class LiveThreads:
             raise ToolcribError("the run has ended without a result")
         return result
 
-    async def _failed(self, live: _OpenThread, shown: TurnView, stream: RunStream) -> TurnView:
+    async def _failed(self, live: _OpenThread, shown: TurnView, stream: Carried) -> TurnView:
         """End a turn whose end could not be kept, with what is known of its calls. No call goes on."""
         with contextlib.suppress(Exception, asyncio.CancelledError):
             await stream.cancel()
@@ -370,18 +447,22 @@ class LiveThreads:
             if isinstance(event, RunStarted):
                 await self._store.name_run(shown.turn["id"], event.run_id)
                 self._keeper.named(event.run_id)
-            elif isinstance(event, _KEPT_EVENTS):
+            if self._lasting is not None and isinstance(event, ToolCallFinished):
+                await self._store.keep_call(event.record)  # its worker may be another process
+            if isinstance(event, _KEPT_EVENTS):
                 await self._store.show(shown.turn["id"], shown.snapshot())
         except SourceError as error:
             _log.warning("a turn could not be kept: %s", error)
 
-    async def _hold(self, shown: TurnView, stream: RunStream) -> None:
-        """Say again and again that the run is carried; cancel it if somebody has ended its turn."""
+    async def _hold(self, shown: TurnView, stream: Carried) -> None:
+        """Say again and again that the run is carried; cancel it if somebody has ended its turn, unless
+        it is durable, and others follow it, too."""
         while True:
             await asyncio.sleep(LEASE / 3)
             try:
                 if not await self._store.show(shown.turn["id"], shown.snapshot()):
-                    await stream.cancel()
+                    if isinstance(stream, RunStream):
+                        await stream.cancel()
                     return
             except SourceError as error:
                 _log.warning("the lease of a run could not be renewed: %s", error)
@@ -399,7 +480,7 @@ class LiveThreads:
                 _log.warning("the end of a turn could not be kept: %s", error)
                 await asyncio.sleep(2**tried / 10)
                 continue
-            if not kept:
+            if not kept and self._lasting is None:
                 _log.warning("a turn was taken for lost, and was ended by another process")
             return
 
@@ -463,10 +544,10 @@ class LiveThreads:
         if not live.watchers and live.shown is None:
             self._open.pop(live.id, None)
 
-    def _is_lost(self, thread_id: str, turn: StoredTurn) -> bool:
+    def _is_carried(self, thread_id: str, turn_id: str) -> bool:
         live = self._open.get(thread_id)
-        carried = live is not None and live.shown is not None and live.shown.turn["id"] == turn.id
-        return turn.is_abandoned and not carried
+        shown = None if live is None else live.shown
+        return turn_id in self._beginning or (shown is not None and shown.turn["id"] == turn_id)
 
     async def _break_off(
         self, stored: StoredThread, shown: TurnView, status: BrokenOff

@@ -9,6 +9,7 @@ tables reads all of that.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -27,6 +28,9 @@ from toolcrib.values.typed import names_wrong_types
 LEASE = 15.0
 """Seconds for which a run is somebody's without a word from them."""
 _TITLE = 80  # characters of the first question
+NOT_IN_TITLES = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that turn the text around them (bidirectional controls), or that not every screen and
+database has: other controls, halves of surrogate pairs."""
 _RECORD = msgspec.json.Decoder(ToolInvocationRecord)
 
 _NEW_THREAD = """INSERT INTO chat_threads (id, owner, title, created_at, updated_at)
@@ -214,7 +218,7 @@ class ThreadStore(Closing):
             if anew is not None:
                 transaction.execute(_KEEP, id=thread_id, session=anew.session, now=time.time())
             if not rows[0]["title"]:
-                title = _column(" ".join(asked.split()))[:_TITLE]
+                title = NOT_IN_TITLES.sub("?", " ".join(asked.split()))[:_TITLE]
                 transaction.execute(_RENAME, id=thread_id, owner=owner, title=title)
             return StoredTurn(turn_id, "", "running", view, "", lease)
 

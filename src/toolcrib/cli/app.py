@@ -44,10 +44,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "chat": (
         "toolcrib chat 'What time is it in Asia/Tokyo?'",
         "toolcrib chat --model openai:gpt-5 --tools shop.py --audit sqlite:///crib.db",
+        "toolcrib chat --durable --tools shop.py",
     ),
     "serve": (
         "toolcrib serve --open",
         "toolcrib serve --model openai:gpt-5 --tools shop.py --audit sqlite:///crib.db",
+        "toolcrib serve --durable --tools shop.py",
     ),
     "call": (
         """toolcrib call calculate '{"expression": "23*17+5"}'""",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import secrets
 import socket
@@ -13,16 +14,19 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, aclosing, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias
 
 import typer
 
 from toolcrib.agent import Agent, RunStream, Session
 from toolcrib.audit import AuditLog
+from toolcrib.cli.conversation import CALLER, go_on
 from toolcrib.cli.doctor import found_keys, found_servers
-from toolcrib.cli.listening import TOKEN, listening_at, named, serve_app
+from toolcrib.cli.listening import TOKEN, leave, listening_at, named, serve_app, stop_work
 from toolcrib.cli.options import (
     DATABASE,
+    RUNS,
+    STORE_OF_RUNS,
     ConsentOption,
     DataOption,
     InterruptedTurn,
@@ -36,6 +40,8 @@ from toolcrib.cli.options import (
     exception_hook,
     load_catalog,
     log_to_write,
+    state_key,
+    store_of_runs,
 )
 from toolcrib.cli.render import Screen, err, print_json, printable
 from toolcrib.clients import Transport, client_for
@@ -46,13 +52,13 @@ from toolcrib.pick import SCORERS, PickOptions
 from toolcrib.runner import ToolRunner
 from toolcrib.testing import cassette
 from toolcrib.urls import without_password
-from toolcrib.values.decision import Answer, ApprovalRequest, Approver, Caller
-from toolcrib.values.json import to_plain
+from toolcrib.values.decision import Answer, ApprovalRequest, Approver
+from toolcrib.values.json import canonical_json, to_plain
 from toolcrib.values.message import LLMClient
 from toolcrib.values.run import Event, RunResult
 
-_CALLER = Caller("cli")
 _MOST_OFFERED = 3  # models in one line
+_GRACE = 5.0  # seconds for calls of durable runs to end in
 
 
 _Prompt: TypeAlias = Annotated[
@@ -100,6 +106,20 @@ _Cassette: TypeAlias = Annotated[
 _Record: TypeAlias = Annotated[
     bool, typer.Option("--record", help="With --cassette: record again.")
 ]
+_Durable: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--durable", help="Keep each turn as a run in a database: it outlives this process."
+    ),
+]
+_Runs: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help=f"With --durable: the database; left out, ${STORE_OF_RUNS}, or {RUNS}.",
+    ),
+]
 
 
 def chat(  # noqa: PLR0913  the options of a command
@@ -115,29 +135,52 @@ def chat(  # noqa: PLR0913  the options of a command
     key_file: KeyFileOption = None,
     cassette_file: _Cassette = None,
     record: _Record = False,
+    durable: _Durable = False,
+    store: _Runs = None,
     as_json: JsonOption = False,
 ) -> int:
     """Ask a model that may call tools, and see every call, its arguments and why it was allowed.
 
-    You are asked before a risky call. Without PROMPT it is a conversation; end it with Ctrl-D.
+    You are asked before a risky call. Without PROMPT it is a conversation; end it with Ctrl-D. With
+    --durable the same command goes on with what was open when its process ended.
     """
     if as_json and prompt is None:
         raise UnusableError("--json needs a prompt")
     if record and cassette_file is None:
         raise UnusableError("--record needs --cassette FILE")
+    if store is not None and not durable:
+        raise UnusableError("--store needs --durable")
     options = pick_options(pick, scorer)
     asker = _Asker(approver(consent))
+    where = store_of_runs(store)
+    key = state_key(where) if durable else None
     log = log_to_write(audit, key_file)
     sinks = () if log is None else (log,)
     catalog = load_catalog(tools, database=database)
-    runner = ToolRunner(catalog, approver=asker, sinks=sinks, on_exception=exception_hook())
+    asks = None if durable else asker
+    runner = ToolRunner(catalog, approver=asks, sinks=sinks, on_exception=exception_hook())
     if err.is_terminal and not as_json:
         err.print(who_answers(model))
-    opened = _opened(model, runner, options, cassette_file=cassette_file, record=record, log=log)
-    with opened as (loop, session):
+    opened = _opened(
+        model, runner, options, cassette_file=cassette_file, record=record, log=log, key=key
+    )
+    with opened as (loop, agent):
+        left: list[Turn] = []
+        begin: Callable[[str], Turn]
+        if durable:
+            made = canonical_json([str(Path.cwd()), model, tools, str(database), pick, scorer])
+            conversation, runs = loop.run(go_on(agent, asker, where, made, prompt))
+            session, begin = conversation.session, conversation.turn
+            left = [conversation.open_turn(run) for run in runs]
+        else:
+            session = Session(agent)
+            begin = functools.partial(_Turn, session)
+        terminal = _Terminal(loop, session, begin, asker, model, as_json)
         if prompt is None:
-            return _converse(loop, session, asker, model)
-        return _answer(loop, session, prompt, asker, model=model, as_json=as_json)
+            return _converse(terminal, left)
+        return (
+            0 if _answer(terminal, left[-1] if left else begin(prompt)).status == "completed" else 1
+        )
 
 
 def who_answers(model: str) -> str:
@@ -165,8 +208,9 @@ def _opened(
     cassette_file: Path | None,
     record: bool,
     log: AuditLog | None,
-) -> Iterator[tuple[asyncio.Runner, Session]]:
-    """Open a conversation with a model and the event loop that it runs in; close both at the end."""
+    key: bytes | None,
+) -> Iterator[tuple[asyncio.Runner, Agent]]:
+    """Open an agent, and the event loop that it runs in; close both at the end."""
     with contextlib.ExitStack() as stack:
         transport = None
         if cassette_file is not None:
@@ -174,13 +218,13 @@ def _opened(
                 cassette(cassette_file, record="all" if record else "once")
             )
         searches = pick is not None and model.partition(":")[0] != "local"
-        agent = Agent(client_of(model, transport), runner, pick=pick, search_tools=searches)
-        session = Session(agent)
+        client = client_of(model, transport)
+        agent = Agent(client, runner, pick=pick, search_tools=searches, state_key=key)
         loop = stack.enter_context(asyncio.Runner())
         if log is not None:
             stack.callback(lambda: loop.run(log.aclose()))
-        stack.callback(lambda: loop.run(session.agent.client.aclose()))
-        yield loop, session
+        stack.callback(lambda: loop.run(client.aclose()))
+        yield loop, agent
 
 
 def pick_options(count: int | None, scorer: str | None) -> PickOptions | None:
@@ -193,6 +237,33 @@ def pick_options(count: int | None, scorer: str | None) -> PickOptions | None:
         return PickOptions(max_candidates=count, scorer=scorer)
     except PickError as error:
         raise UnusableError(f"--scorer: {error}") from None
+
+
+class Turn(Protocol):
+    """One run of a conversation."""
+
+    async def run(self, show: Callable[[Event], None]) -> RunResult:
+        """Run the turn and show its events; leaving early cancels the run."""
+        ...
+
+    async def rest(self, show: Callable[[Event], None]) -> None:
+        """Show what is left of a run that was cancelled: what became of its calls."""
+        ...
+
+    async def result(self) -> RunResult:
+        """Return how the run ended; raise CancelledError if it never began."""
+        ...
+
+
+class _Terminal(NamedTuple):
+    """A conversation, and what its turns need besides its words."""
+
+    loop: asyncio.Runner
+    session: Session
+    turn: Callable[[str], Turn]
+    asker: _Asker
+    model: str
+    as_json: bool
 
 
 class _Asker:
@@ -219,35 +290,46 @@ def client_of(model: str, transport: Transport | None = None) -> LLMClient:
         raise UnusableError(f"--model: {error}") from None
 
 
-def _converse(loop: asyncio.Runner, session: Session, asker: _Asker, model: str) -> int:
-    """Converse until stdin ends; return 0, or in a script the worst exit code of a turn.
+def _converse(terminal: _Terminal, left: list[Turn]) -> int:
+    """Go on with what is left of earlier, and converse until stdin ends, or a turn waits for an answer.
+    Return 0, or in a script the worst exit code of a turn.
 
     Someone who types has seen what went wrong; a script has not.
     """
     if sys.stdin is None:
         raise UnusableError("there is no stdin to converse over: give a prompt")
-    names = ", ".join(session.agent.runner.catalog.names)
-    err.print(f"{printable(model)}, with {names}. Ctrl-D ends.")
+    names = ", ".join(terminal.session.agent.runner.catalog.names)
+    err.print(f"{printable(terminal.model)}, with {names}. Ctrl-D ends.")
     typed, worst = sys.stdin.isatty(), 0
     while True:
         try:
-            text = input("> " if typed else "").strip()
+            turn = left.pop(0) if left else _asked(terminal, typed=typed)
         except EOFError:
             if typed:
                 print()  # noqa: T201  what the shell says next has a line of its own
             return 0 if typed else worst
-        except UnicodeDecodeError:
-            raise SourceError("stdin is not UTF-8") from None
-        if not text:
-            continue
         try:
-            code = _answer(loop, session, text, asker, model=model, as_json=False)
-            worst = max(worst, code)
+            status = _answer(terminal, turn).status
         except KeyboardInterrupt:
             continue
         except ToolcribError as error:
             err.print(f"toolcrib: {printable(str(error))}")
             worst = 1
+            continue
+        if status == "waiting":
+            return 1
+        worst = max(worst, 0 if status == "completed" else 1)
+
+
+def _asked(terminal: _Terminal, *, typed: bool) -> Turn:
+    """Return the turn of the next text on stdin. Raises EOFError where it has ended."""
+    while True:
+        try:
+            text = input("> " if typed else "").strip()
+        except UnicodeDecodeError:
+            raise SourceError("stdin is not UTF-8") from None
+        if text:
+            return terminal.turn(text)
 
 
 def _finish(loop: asyncio.Runner) -> None:
@@ -264,15 +346,14 @@ def _finish(loop: asyncio.Runner) -> None:
         loop.run(others())
 
 
-def _answer(
-    loop: asyncio.Runner, session: Session, text: str, asker: _Asker, *, model: str, as_json: bool
-) -> int:
-    first = model == "local" and not session.messages
+def _answer(terminal: _Terminal, turn: Turn) -> RunResult:
+    loop, as_json = terminal.loop, terminal.as_json
+    first = terminal.model == "local" and not terminal.session.messages
     screen = Screen("loading the embedded model …" if first else "thinking …")
     show = _silent if as_json else screen.show
-    asker.screen = None if as_json else screen
+    terminal.asker.screen = None if as_json else screen
     no_output = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
-    turn, interrupted = _Turn(session, text), False
+    interrupted = False
     try:
         with no_output:  # what a tool prints is not part of the one JSON value
             result = loop.run(turn.run(show))
@@ -289,7 +370,7 @@ def _answer(
         print_json(_report(result))
     if interrupted:
         raise InterruptedTurn
-    return 0 if result.status == "completed" else 1
+    return result
 
 
 class _Turn:
@@ -301,20 +382,17 @@ class _Turn:
         self._stream: RunStream | None = None
 
     async def run(self, show: Callable[[Event], None]) -> RunResult:
-        """Run the turn and show its events; leaving early cancels the run."""
-        async with self._session.stream(self._text, caller=_CALLER) as self._stream:
+        async with self._session.stream(self._text, caller=CALLER) as self._stream:
             async for event in self._stream:
                 show(event)
             return await self._stream.result()
 
     async def rest(self, show: Callable[[Event], None]) -> None:
-        """Show what is left of a run that was cancelled: what became of its calls."""
         if self._stream is not None:
             async for event in self._stream:
                 show(event)
 
     async def result(self) -> RunResult:
-        """Return how the run ended; raise CancelledError if it never began."""
         if self._stream is None:
             raise asyncio.CancelledError
         return await self._stream.result()
@@ -340,8 +418,13 @@ def _silent(_event: Event) -> None:
 # `toolcrib serve`: the agent loop behind a page in the browser, on this machine.
 
 _Store: TypeAlias = Annotated[
-    str,
-    typer.Option("--store", metavar="URL", help="Where conversations are kept."),
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help=f"Where conversations are kept; left out, {DATABASE}, or with --durable "
+        f"${STORE_OF_RUNS}, or {RUNS}.",
+    ),
 ]
 _Host: TypeAlias = Annotated[
     str, typer.Option("--host", metavar="ADDRESS", help="Listen there; this machine if left out.")
@@ -361,7 +444,8 @@ def serve(  # noqa: PLR0913  the options of a command
     scorer: ScorerOption = None,
     audit: RecordOption = None,
     key_file: KeyFileOption = None,
-    store: _Store = DATABASE,
+    durable: _Durable = False,
+    store: _Store = None,
     host: _Host = "127.0.0.1",
     port: _Port = 8017,
     opens: _Open = False,
@@ -370,9 +454,12 @@ def serve(  # noqa: PLR0913  the options of a command
     that are kept.
 
     Who has the address that it prints may ask: it holds a token, which is $TOOLCRIB_TOKEN if that is
-    set, and else a new one. Ctrl-C ends it; what runs then is cancelled, and kept as that.
+    set, and else a new one. Ctrl-C ends it; what runs then is cancelled, and kept as that. With
+    --durable it goes on when the same command is there again, however this one ended.
     """
-    check_url(store)
+    where = store_of_runs(store) if durable else store or DATABASE
+    check_url(where)
+    key = state_key(where) if durable else None
     token = os.environ.get(TOKEN) or secrets.token_urlsafe()
     options = pick_options(pick, scorer)
     chat = import_module("toolcrib.chat")  # needs the extra `chat`
@@ -385,20 +472,23 @@ def serve(  # noqa: PLR0913  the options of a command
     sinks = () if log is None else (log,)
     runner = ToolRunner(catalog, sinks=sinks, on_exception=exception_hook())
     searches = options is not None and model.partition(":")[0] != "local"
-    agent = Agent(client_of(model), runner, pick=options, search_tools=searches)
+    agent = Agent(client_of(model), runner, pick=options, search_tools=searches, state_key=key)
+    runs = (
+        import_module("toolcrib.durable").DurableAgents(where, {"chat": agent}) if durable else None
+    )
     try:
-        asyncio.run(_open(chat.ThreadStore(store)))
+        asyncio.run(_open(chat.ThreadStore(where)))
     except SourceError as error:
-        raise UnusableError(f"--store {without_password(store)}: {error}") from None
+        raise UnusableError(f"--store {without_password(where)}: {error}") from None
     listening = listening_at(host, port, given=f"--host {host} --port {port}", free="--port 0")
-    app = chat.chat_app(agent, store=store, authenticate=who)
+    app = chat.chat_app(agent, store=where, authenticate=who, durable=runs)
     err.print(f"{who_answers(model)} Tools: {printable(', '.join(catalog.names))}.")
     address = f"http://{named(host)}:{listening.getsockname()[1]}/#token={token}"
     err.print(f"{address}\nCtrl-C ends.", soft_wrap=True, highlight=False)
     if opens:
         webbrowser.open(address)
     with suppress(KeyboardInterrupt):
-        asyncio.run(_serve(app, listening, agent, log))
+        asyncio.run(_serve(app, listening, agent, log, runs))
     return 0
 
 
@@ -408,11 +498,19 @@ async def _open(threads: Any) -> None:
         await threads.list("")
 
 
-async def _serve(app: Any, listening: socket.socket, agent: Agent, log: AuditLog | None) -> None:
-    """Serve until Ctrl-C; then cancel what runs, keep it, and close all."""
+async def _serve(
+    app: Any, listening: socket.socket, agent: Agent, log: AuditLog | None, runs: Any
+) -> None:
+    """Serve until Ctrl-C; then cancel what runs, keep it, and close all. Durable runs are left as they
+    are: calls under way may end, and whoever serves next goes on."""
     async with AsyncExitStack() as stack:
+        if runs is not None:
+            stack.callback(leave)
         if log is not None:
             stack.push_async_callback(log.aclose)
         stack.push_async_callback(agent.client.aclose)
+        if runs is not None:
+            await runs.__aenter__()
+            stack.push_async_callback(stop_work, runs, _GRACE)
         stack.push_async_callback(app.state.chat.aclose)
         await serve_app(app, listening, lifespan="off")

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from toolcrib.cli.options import UnusableError
+from toolcrib.cli.render import err
+
+if TYPE_CHECKING:
+    from toolcrib.durable import DurableAgents
 
 TOKEN = "TOOLCRIB_TOKEN"  # noqa: S105  the name of a variable
 _LAST_SECONDS = 2  # for streams to end in
@@ -65,3 +71,17 @@ def ended_by_signals(end: Callable[[int], object]) -> Iterator[None]:
         with suppress(NotImplementedError):
             for number in signals:
                 loop.remove_signal_handler(number)
+
+
+async def stop_work(durable: DurableAgents, grace: float) -> None:
+    """Let the steps of durable runs that are under way end within the grace; then `leave`."""
+    if not await durable.stop(grace):
+        err.print("what was under way was cut: of calls nobody knows what they did")
+
+
+def leave() -> NoReturn:
+    """End this process at once. Its durable runs stand still before their next step: closing the loop
+    would cancel them."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)

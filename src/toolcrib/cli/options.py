@@ -16,6 +16,7 @@ import re
 import sqlite3
 import stat
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -35,7 +36,7 @@ from toolcrib.approvals import TerminalApprover
 from toolcrib.audit import AuditFilter, AuditLog, Head
 from toolcrib.errors import DefinitionError, ErrorCode, MissingExtraError, SourceError
 from toolcrib.runner.stopped import ExceptionHook
-from toolcrib.storage import UnreachableError
+from toolcrib.storage import UnreachableError, create_private
 from toolcrib.tools import Catalog, DefinitionsFile, discover, read_definitions, source_of
 from toolcrib.urls import without_password
 from toolcrib.values.call import ToolCall
@@ -46,6 +47,12 @@ from toolcrib.values.record import RecordStatus
 T = TypeVar("T")
 KEY = "TOOLCRIB_AUDIT_KEY"
 DATABASE = "sqlite:///crib.db"
+_SQLITE = re.compile(r"sqlite(?:\+[a-z]+)?://(?:/([^?]*))?(?:\?(.*))?", re.DOTALL)
+_IN_MEMORY = (None, "", ":memory:", "file:", "file::memory:")
+RUNS = "sqlite:///runs.db"
+STORE_OF_RUNS = "TOOLCRIB_RUNS"  # the name of a variable
+STATE_KEY = "TOOLCRIB_STATE_KEY"
+_SHORTEST_KEY = 16
 _SQLITE = re.compile(r"sqlite(?:\+[a-z]+)?://(?:/([^?]*))?(?:\?.*)?", re.DOTALL)
 _MAGIC = b"SQLite format 3\0"
 _LISTED = 20
@@ -151,6 +158,9 @@ SHOWS_TRACEBACKS: ContextVar[bool] = ContextVar("toolcrib_debug", default=False)
 OPENED: ContextVar[ExitStack] = ContextVar("toolcrib_opened")
 """What the command has opened, and is closed when it ends."""
 _MCP = "mcp:"
+_SILENT = (
+    3.0  # seconds that a server may take until somebody at a terminal is told what is waited for
+)
 _OPENAPI = "openapi:"
 
 
@@ -242,8 +252,21 @@ def _of_servers(where: str) -> Catalog:
     opened = OPENED.get()
     portal = opened.enter_context(portals.start_blocking_portal())
     servers = mcp.mcp_catalog(where)
-    catalog: Catalog = opened.enter_context(portal.wrap_async_context_manager(servers))
+    waiting = threading.Timer(_SILENT, _tell_waiting)
+    waiting.daemon = True
+    waiting.start()
+    try:
+        catalog: Catalog = opened.enter_context(portal.wrap_async_context_manager(servers))
+    finally:
+        waiting.cancel()
     return catalog
+
+
+def _tell_waiting() -> None:
+    if sys.stderr.isatty():
+        typer.echo(
+            "toolcrib: waiting for the MCP server to list its tools (Ctrl-C ends it)", err=True
+        )
 
 
 def _of_document(where: str) -> Catalog:
@@ -305,11 +328,56 @@ def _listed(given: Mapping[str, Any], where: str) -> Listed:
 
 
 def check_url(url: str) -> None:
-    """Raise UnusableError for what is no URL, such as the bare name of a file."""
+    """Raise UnusableError for what is no URL, such as the bare name of a file, and for a database in
+    memory: what a command keeps is for the next one."""
+    shown = without_password(url)
     if "://" not in url:
+        raise UnusableError(f"{shown}: give the URL of a database, such as {DATABASE}")
+    found = _SQLITE.fullmatch(url)
+    if found is not None and (found[1] in _IN_MEMORY or "mode=memory" in (found[2] or "")):
         raise UnusableError(
-            f"{without_password(url)}: give the URL of a database, such as {DATABASE}"
+            f"{shown}: a database in memory is gone with its program: give one in a file, such as "
+            f"{DATABASE}"
         )
+
+
+def store_of_runs(given: str | None) -> str:
+    """Return the database of durable runs: what was given, $TOOLCRIB_RUNS, or a file here."""
+    return given or os.environ.get(STORE_OF_RUNS) or RUNS
+
+
+def state_key(url: str) -> bytes:
+    """Return the key that signs the durable runs of a database: $TOOLCRIB_STATE_KEY, or for a SQLite
+    file the one that is kept beside it, which is made if it is not there.
+
+    Raises UnusableError if there is none, and for a database that cannot keep runs.
+    """
+    check_url(url)
+    given, found = os.fsencode(os.environ.get(STATE_KEY, "")), _SQLITE.fullmatch(url)
+    if found is not None and (found[1] or ":").startswith((":", "file:")):
+        raise UnusableError(
+            f"{without_password(url)}: durable runs need a file, or a server: {RUNS}"
+        )
+    if given and len(given) < _SHORTEST_KEY:
+        raise UnusableError(f"${STATE_KEY} has at least {_SHORTEST_KEY} characters")
+    if given:
+        return given
+    if found is None:
+        told = f"of runs on a server the key is yours to keep: set ${STATE_KEY}"
+        raise UnusableError(f"{without_password(url)}: {told}")
+    return _kept_key(Path(f"{found[1]}.key"))
+
+
+def _kept_key(file: Path) -> bytes:
+    try:
+        with contextlib.suppress(FileExistsError), create_private(file, new=True) as opened:
+            opened.write(os.urandom(32).hex().encode())
+        key = file.read_bytes()
+    except OSError as error:
+        raise UnusableError(f"{file}: {error.strerror}") from None
+    if len(key) < _SHORTEST_KEY:
+        raise UnusableError(f"{file}: it has no key; it is made anew if you remove it")
+    return key
 
 
 def existing_file(url: str) -> Path | None:
@@ -321,9 +389,6 @@ def existing_file(url: str) -> Path | None:
     found = _SQLITE.fullmatch(url)
     if found is None or (found[1] or "").startswith("file:"):
         return None
-    if found[1] in (None, "", ":memory:"):
-        shown = without_password(url)
-        raise UnusableError(f"{shown}: a database in memory is gone with its program")
     file = Path(found[1])
     if not file.is_file():
         absent = "it is a directory" if file.is_dir() else "there is no such file"
@@ -435,7 +500,10 @@ def log_to_write(url: str | None, key_file: Path | None) -> AuditLog | None:
         if key_file is not None:
             raise UnusableError("--key-file is the key of a log: give --audit URL")
         return None
-    check_url(url)
+    try:
+        check_url(url)
+    except UnusableError as error:
+        raise UnusableError(f"--audit {error}") from None
     log = AuditLog(url, key=key_of(key_file))
     try:
         with_log(log, AuditLog.open)

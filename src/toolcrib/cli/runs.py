@@ -6,7 +6,6 @@ Only `start` and `worker` need the agents; whoever answers needs neither them no
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
@@ -20,8 +19,10 @@ import typer
 
 from toolcrib.agent import Agent
 from toolcrib.cli.approvals import ByOption, check_name, edited_arguments, show_request
-from toolcrib.cli.listening import ended_by_signals
+from toolcrib.cli.listening import ended_by_signals, leave, stop_work
 from toolcrib.cli.options import (
+    RUNS,
+    STORE_OF_RUNS,
     JsonOption,
     UnusableError,
     check_holds,
@@ -39,15 +40,12 @@ if TYPE_CHECKING:
     from toolcrib.durable import DurableAgents, StoredRun
 
 T = TypeVar("T")
-STORE = "sqlite:///runs.db"
 
 app = typer.Typer(no_args_is_help=True, help="Runs that outlive their process, in a database.")
 
 StoreOption: TypeAlias = Annotated[
     str,
-    typer.Option(
-        "--store", metavar="URL", envvar="TOOLCRIB_RUNS", help="The database of the runs."
-    ),
+    typer.Option("--store", metavar="URL", envvar=STORE_OF_RUNS, help="The database of the runs."),
 ]
 AgentsOption: TypeAlias = Annotated[
     str,
@@ -66,7 +64,7 @@ def start(
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What it is asked.")],
     *,
     agents: AgentsOption,
-    store: StoreOption = STORE,
+    store: StoreOption = RUNS,
     caller: Annotated[
         str, typer.Option("--caller", metavar="ID", help="On behalf of this caller.")
     ] = "cli",
@@ -91,7 +89,7 @@ def start(
 @app.command("list")
 def list_runs(
     *,
-    store: StoreOption = STORE,
+    store: StoreOption = RUNS,
     status: Annotated[
         str | None,
         typer.Option("--status", help="queued, running, waiting, completed, limited, failed …"),
@@ -115,7 +113,7 @@ def list_runs(
 
 
 @app.command("show")
-def show(run: RunArgument, *, store: StoreOption = STORE, as_json: JsonOption = False) -> None:
+def show(run: RunArgument, *, store: StoreOption = RUNS, as_json: JsonOption = False) -> None:
     """Show a run: where it is, its calls, what it asks, its answer."""
     found = _stored(store, lambda durable: durable.show(run))
     state = RunState.from_json(found.state)
@@ -138,7 +136,7 @@ def answer(
     question: Annotated[str, typer.Argument(metavar="ID", help="The question's whole id.")],
     *,
     yes: Annotated[bool, typer.Option("--yes/--no", help="Let the call run, or not.")],
-    store: StoreOption = STORE,
+    store: StoreOption = RUNS,
     by: ByOption = None,
     arguments: Annotated[
         str | None,
@@ -163,14 +161,14 @@ def answer(
 
 
 @app.command("cancel")
-def cancel(run: RunArgument, *, store: StoreOption = STORE) -> None:
+def cancel(run: RunArgument, *, store: StoreOption = RUNS) -> None:
     """Cancel a run, wherever it is. Of a call that is cut nobody knows what it did."""
     _stored(store, lambda durable: durable.cancel(run))
     out.print(printable(f"cancelled: {run}"))
 
 
 @app.command("resume")
-def resume(run: RunArgument, *, store: StoreOption = STORE) -> None:
+def resume(run: RunArgument, *, store: StoreOption = RUNS) -> None:
     """Let a run go on from where it failed, or was cancelled or limited."""
     _stored(store, lambda durable: durable.resume(run))
     out.print(printable(f"{run} goes on"))
@@ -184,7 +182,7 @@ def resolve(
         bool, typer.Option("--happened/--did-not", help="What the call did, or did not do.")
     ],
     run: Annotated[str, typer.Option("--run", metavar="ID", help="The run of the call.")],
-    store: StoreOption = STORE,
+    store: StoreOption = RUNS,
     by: ByOption = None,
     agents: Annotated[
         str | None,
@@ -203,7 +201,7 @@ def resolve(
 def worker(
     *,
     agents: AgentsOption,
-    store: StoreOption = STORE,
+    store: StoreOption = RUNS,
     workers: Annotated[
         int, typer.Option("--workers", metavar="N", min=1, help="Processes on this machine.")
     ] = 1,
@@ -235,11 +233,8 @@ async def _work(durable: DurableAgents, grace: float) -> None:
     with ended_by_signals(lambda _number: over.set()):
         err.print("works; Ctrl-C ends")
         await over.wait()
-        if not await durable.stop(grace):
-            err.print("what was under way was cut: of calls nobody knows what they did")
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(0)  # runs stand still before their next step: closing the loop would cancel them
+        await stop_work(durable, grace)
+        leave()
 
 
 def _several(count: int, options: tuple[str, ...]) -> int:

@@ -156,6 +156,8 @@ _LONG, _TELLING = 16, 8
 _PIECE = 4
 _HIDDEN = re.compile(r"\[key\](?:[^\s\"'<>,)]*[A-Za-z0-9][^\s\"'<>,)]*)?(?:\s[^\s\"'<>,)]+)*")
 """The mark of a hidden secret, with the rest of its word and the words after it."""
+_BREAK = r"(?:\s|\\{1,7}[nr])"
+"""What ends a line, as it is or as JSON writes it: base64 comes in lines, too."""
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"}
 _OF_SDK, _SIGNED = "x-stainless-", "AWS4-"
 _REMEMBERED = 64
@@ -239,7 +241,8 @@ def remembered(known: tuple[str, ...], url: str, headers: Mapping[str, str]) -> 
 def hidden(text: str, secrets: Iterable[str]) -> str:
     """Return the text without the secrets. What has less than six characters is none."""
     secrets = {one for one in secrets if len(one) >= _SHORTEST}
-    coded = {form for one in secrets for form in in_base64(one) if longest_word(form) in text}
+    joined = re.sub(_BREAK, "", text)
+    coded = {form for one in secrets for form in in_base64(one) if longest_word(form) in joined}
     secrets = sorted(secrets | coded, key=len, reverse=True)
     for secret in secrets:
         begun = _spelled(secret[:_TELLING])  # the whole of a long token takes 0.1 s to compile
@@ -272,12 +275,19 @@ def _is_piece(word: str, secret: str) -> bool:
 def _pattern(secret: str) -> str:
     if len(secret) < _LONG:
         return _spelled(secret)
-    rest = rf"\s?{_spelled(secret[_TELLING:])}|[^\s\"'<>,)]*"
+    rest = rf"{_broken(secret[_TELLING])}{_spelled(secret[_TELLING:])}|[^\s\"'<>,)]*"
     return f"{_spelled(secret[:_TELLING])}(?:{rest})"
 
 
 def _spelled(secret: str) -> str:
-    return "".join(rf"\s?{_forms(character)}" for character in secret).removeprefix(r"\s?")
+    """Return a pattern of these characters, between which a line may end."""
+    rest = (f"{_broken(character)}{_forms(character)}" for character in secret[1:])
+    return "".join((_forms(secret[0]), *rest))
+
+
+def _broken(character: str) -> str:
+    """Return a pattern of what may stand before a character that is not the first one."""
+    return r"\s?" if character.isspace() or character == "\\" else f"{_BREAK}*+"
 
 
 def _forms(character: str) -> str:

@@ -89,7 +89,8 @@ class DurableAgents(Closing):
             raise ToolcribError("slots= is at least 1, and lease= a number of seconds above 0")
         self._worker = f"worker_{os.urandom(8).hex()}"
         self._store = RunStore(url)
-        self._engine = Engine(url, self._worker, slots)
+        self._engine = Engine(url, self._worker, slots, agents)
+        self._slots = asyncio.Semaphore(slots)
         self._steps = DurableSteps()
         self._log = AuditLog(url)
         self._agents = {name: self._kept(agent) for name, agent in agents.items()}
@@ -156,7 +157,11 @@ class DurableAgents(Closing):
             first = last
             if not over:
                 await asyncio.sleep(_LOOK)
-        yield Done(self._result(await self._store.run(run_id)))
+        result = self._result(await self._store.run(run_id))
+        for record in result.records:
+            if record.id not in seen:  # a call that was cut ends with its run
+                yield ToolCallFinished(record)
+        yield Done(result)
 
     async def pending(self) -> Sequence[ApprovalRequest]:
         """Return the questions of all runs that nobody has answered, next to lapse first."""
@@ -264,8 +269,8 @@ class DurableAgents(Closing):
         beat = 0.0
         while True:
             try:
-                for run_id, segment in await self._store.queued():
-                    await self._engine.give(run_id, segment)
+                for agent, run_id, segment in await self._store.queued(self._agents):
+                    await self._engine.give(agent, run_id, segment)
                     await self._store.given(run_id, segment, self._worker)
                 await self._stop_cancelled()
                 if time.monotonic() - beat >= _BEAT:
@@ -295,6 +300,10 @@ class DurableAgents(Closing):
 
     async def _work(self, run_id: str, segment: int) -> None:
         """Do one segment of a run, from what the store has to what it will have."""
+        async with self._slots:
+            await self._work_on(run_id, segment)
+
+    async def _work_on(self, run_id: str, segment: int) -> None:
         run = await _patiently(lambda: self._store.begin(run_id, segment, self._worker))
         task = asyncio.current_task()
         if run is None or task is None:
@@ -303,15 +312,13 @@ class DurableAgents(Closing):
         try:
             ended = await self._ended(run)
             await _patiently(lambda: self._store.end(run, self._worker, ended))
-        except asyncio.CancelledError:
-            if run_id not in self._cancelled:
-                raise
         finally:
             del self._tasks[run_id]
             self._cancelled.discard(run_id)
 
     async def _ended(self, run: StoredRun) -> Ended:
-        """Return how a segment ends. What fails while the worker stops is no end: others go on."""
+        """Return how a segment ends, with what it did before it was cancelled, too. What fails while
+        the worker stops is no end: others go on."""
         last: list[RunResult] = []
 
         def heard(event: Event) -> None:
@@ -322,6 +329,10 @@ class DurableAgents(Closing):
             agent = self._agent(run.agent)
             state = RunState.from_json(run.state)
             result = await agent.start_again(state, heard, run.given)
+        except asyncio.CancelledError:
+            if run.id not in self._cancelled:
+                raise
+            return Ended("cancelled", last[-1].state if last else None)
         except Exception as error:  # noqa: BLE001  whatever ends a run is in the store
             if self._steps.stopping:
                 await stand_still()
@@ -404,4 +415,5 @@ def _events_of(step: KeptStep, seen: set[object]) -> Iterator[Event]:
                 seen.add(request.id)
                 yield ApprovalRequested(request)
         if kept.request is None:
+            seen.add(kept.record.id)
             yield ToolCallFinished(kept.record)

@@ -1,4 +1,5 @@
-"""DBOS as the engine of durable runs: a queue of segments, and the steps of each, in one database.
+"""DBOS as the engine of durable runs: a queue of segments for each agent, and the steps of each, in one
+database. A process takes from the queues of its own agents only.
 
 Rule: what DBOS keeps is JSON, exceptions included: nothing in its tables is ever unpickled. SQLite is
 opened in WAL mode with `synchronous=FULL`, as all of toolcrib's databases are.
@@ -32,7 +33,6 @@ T = TypeVar("T")
 Work = Callable[[str, int], Awaitable[None]]
 """Does one segment of a run, by the run's id and the segment's number."""
 
-QUEUE = "toolcrib"
 _WORKFLOW = "toolcrib_segment"
 _APPLICATION = "toolcrib"
 # Of how a segment takes its steps. A new version of an application goes on with those of the old one.
@@ -148,10 +148,11 @@ class KeptStep(NamedTuple):
 class Engine:
     """Runs the segments of one process, or only reads of them: `open` it to work.
 
-    At most `slots` segments run at a time. Raises MissingExtraError without DBOS.
+    At most `slots` segments of each of its `agents` are taken at a time. Raises MissingExtraError
+    without DBOS.
     """
 
-    def __init__(self, url: str, worker: str, slots: int) -> None:
+    def __init__(self, url: str, worker: str, slots: int, agents: Iterable[str]) -> None:
         dbos()
         parsed = database.sqlalchemy().engine.make_url(url)
         if parsed.get_backend_name() == "sqlite":
@@ -159,6 +160,7 @@ class Engine:
                 raise ToolcribError("durable runs need a file, or a server: sqlite:///runs.db")
             parsed = parsed.set(database=str(Path(parsed.database).absolute()))
         self._url, self._worker, self._slots = parsed, worker, slots
+        self._queues = [_queue(agent) for agent in agents]
         self._database: sqlalchemy.Engine | None = None
         self._client: Any = None
         self._works = False
@@ -185,25 +187,29 @@ class Engine:
                     "log_level": "ERROR",
                 }
             )
+            library.DBOS.listen_queues(self._queues)
             library.DBOS.launch()
             options = {"worker_concurrency": self._slots, "polling_interval_sec": _POLL}
-            await library.DBOS.register_queue_async(QUEUE, **options, on_conflict="always_update")
+            for queue in self._queues:
+                await library.DBOS.register_queue_async(
+                    queue, **options, on_conflict="always_update"
+                )
         except BaseException:
             await self.aclose()
             raise
 
-    async def give(self, run_id: str, segment: int) -> None:
-        """Put a segment into the queue, once, however often it is given."""
+    async def give(self, agent: str, run_id: str, segment: int) -> None:
+        """Put a segment into the queue of its agent, once, however often it is given."""
         options = {
             "workflow_name": _WORKFLOW,
-            "queue_name": QUEUE,
+            "queue_name": _queue(agent),
             "workflow_id": f"{run_id}:{segment}",
             "app_version": _VERSION,
         }
         await dbos().DBOS.enqueue_workflow_with_options_async(options, run_id, segment)
 
     async def take_over(self, workers: Iterable[str]) -> None:
-        """Put what these workers have begun, and will not end, into the queue again."""
+        """Put what these workers have begun, and will not end, into its queue again."""
         recover = dbos().DBOS._recover_pending_workflows  # noqa: SLF001  DBOS has no other door
         await asyncio.to_thread(recover, list(workers))
 
@@ -234,7 +240,7 @@ class Engine:
         return found
 
     async def aclose(self) -> None:
-        """Stop to work: nothing is taken from the queue any more."""
+        """Stop to work: nothing is taken from a queue any more."""
         if self._works:
             self._works = False
             await asyncio.to_thread(dbos().DBOS.destroy)
@@ -252,6 +258,10 @@ class Engine:
         if self._database is None:
             self._database = engine_of(self._url)
         return self._database
+
+
+def _queue(agent: str) -> str:
+    return f"{_APPLICATION} {agent}"
 
 
 _working: list[Work] = []  # what a segment is done by here: none, or one

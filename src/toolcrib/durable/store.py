@@ -42,21 +42,24 @@ _NEW = """INSERT INTO durable_runs (id, agent, caller, status, segment, state, a
     worker, created_at, updated_at) VALUES (:id, :agent, :caller, 'queued', 0, :state, '{}', '', '', '',
     :now, :now) ON CONFLICT DO NOTHING"""
 _ONE = f"SELECT {_ROW} FROM durable_runs WHERE id = :id"  # noqa: S608  names of our own
-_STATUS = "SELECT status, segment FROM durable_runs WHERE id = :id"
+# a run that was cancelled is under way until whoever works on it has written what it did
+_STATUS = """SELECT CASE WHEN status = 'cancelled' AND worker <> '' THEN 'running' ELSE status END
+    AS status, segment FROM durable_runs WHERE id = :id"""
 _ALL = f"SELECT {_ROW} FROM durable_runs WHERE status IN :statuses ORDER BY created_at, id"  # noqa: S608
-_QUEUED = """SELECT id, segment FROM durable_runs WHERE status = 'queued' AND worker = ''
-    ORDER BY updated_at, id LIMIT 100"""
+_QUEUED = """SELECT agent, id, segment FROM durable_runs WHERE status = 'queued' AND worker = ''
+    AND agent IN :agents ORDER BY updated_at, id LIMIT 100"""
 _GIVE_TO_ENGINE = """UPDATE durable_runs SET worker = :worker
     WHERE id = :id AND segment = :segment AND status = 'queued'"""
 _BEGIN = """UPDATE durable_runs SET status = 'running', worker = :worker, updated_at = :now
     WHERE id = :id AND segment = :segment AND status IN ('queued', 'running')"""
-_END = """UPDATE durable_runs SET status = :status, state = :state, text = :text, reason = :reason,
-    answers = '{}', worker = '', updated_at = :now
-    WHERE id = :id AND segment = :segment AND status = 'running' AND worker = :worker"""
+_END = """UPDATE durable_runs SET status = CASE WHEN status = 'cancelled' THEN status ELSE :status END,
+    state = :state, text = :text, reason = :reason, answers = '{}', worker = '', updated_at = :now
+    WHERE id = :id AND segment = :segment AND status IN ('running', 'cancelled') AND worker = :worker"""
 _NEXT = """UPDATE durable_runs SET status = 'queued', segment = segment + 1, answers = :answers,
     reason = '', worker = '', updated_at = :now WHERE id = :id AND segment = :segment
-    AND status = :status"""
-_CANCEL = """UPDATE durable_runs SET status = 'cancelled', worker = '', updated_at = :now
+    AND status = :status AND worker = ''"""
+_CANCEL = """UPDATE durable_runs SET status = 'cancelled', updated_at = :now,
+    worker = CASE WHEN status = 'running' THEN worker ELSE '' END
     WHERE id = :id AND status IN ('queued', 'running', 'waiting')"""
 _ASK = """INSERT INTO durable_questions (id, run_id, request, expires_at)
     VALUES (:id, :run_id, :request, :expires_at) ON CONFLICT DO NOTHING"""
@@ -76,7 +79,8 @@ _BEAT = """INSERT INTO durable_workers (id, process, beat_at) VALUES (:id, :proc
 _WORKERS = "SELECT id, process, beat_at FROM durable_workers"
 _RETIRE = "UPDATE durable_workers SET beat_at = 0 WHERE id = :id"
 _LEAVE = "DELETE FROM durable_workers WHERE id = :id"
-_TAKE_BACK = "UPDATE durable_runs SET worker = '' WHERE worker = :id AND status = 'queued'"
+_TAKE_BACK = """UPDATE durable_runs SET worker = '' WHERE worker = :id
+    AND status IN ('queued', 'cancelled')"""
 
 
 class StoredRun(Veiled, msgspec.Struct, frozen=True):
@@ -166,16 +170,18 @@ class RunStore:
         return await self._database.write(_CANCEL, id=run_id, now=time.time()) == 1
 
     async def again(self, run: StoredRun) -> bool:
-        """Let a run go on from where it stopped; False where it is another one by now."""
+        """Let a run go on from where it stopped; False where it is another one by now, or was cancelled
+        and somebody works on it still."""
         values = {"id": run.id, "segment": run.segment, "status": run.status}
         return await self._database.write(_NEXT, **values, answers="{}", now=time.time()) == 1
 
     # What workers do.
 
-    async def queued(self) -> list[tuple[str, int]]:
-        """Return the segments that are queued, and that no worker has given to the engine."""
-        rows = await self._database.read(_QUEUED)
-        return [(row["id"], row["segment"]) for row in rows]
+    async def queued(self, agents: Iterable[str]) -> list[tuple[str, str, int]]:
+        """Return the segments of these agents that are queued, and that no worker has given to the
+        engine: the agent, the run's id, the number."""
+        rows = await self._database.read(_QUEUED, agents=list(agents))
+        return [(row["agent"], row["id"], row["segment"]) for row in rows]
 
     async def given(self, run_id: str, segment: int, worker: str) -> None:
         """Note that a worker has given a segment to the engine."""

@@ -120,6 +120,7 @@ _NOT_CHANGED = "says that nothing has changed, which it was not asked about"
 _NOT_REACHED = "was not reached: is there a network connection?"
 _NOT_TRUSTED = "was not reached: its certificate or its TLS is not valid"
 _BROKEN = "broke off before its answer was whole"
+_UNREADABLE = "gave an answer that cannot be read as HTTP"
 
 
 class HttpAnswer(Checked, msgspec.Struct, frozen=True, kw_only=True):
@@ -239,6 +240,8 @@ class GuardedHttp:
             failure = _NOT_PUBLIC if _REFUSED in str(error.os_error) else _NOT_REACHED
         except library.InvalidURL:
             failure = _NOT_REACHED
+        except library.ClientResponseError:
+            failure = _UNREADABLE
         except (library.ClientError, OSError, ValueError):
             failure = _BROKEN
         raise Unanswered(

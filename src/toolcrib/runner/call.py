@@ -171,6 +171,9 @@ _EVICTED = "This call has run before, and its result is no longer kept. It was n
 _BROKEN_OFF = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN, "The call was broken off by an error beside its tool."
 )
+_NOT_STARTED = CallError.of(
+    ErrorCode.NOT_RUNNABLE, "The call was broken off by an error beside its tool. It did not run."
+)
 _CUT = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN, "The call was cut while it ran: what it did is not known."
 )
@@ -227,6 +230,7 @@ class Call(Veiled, msgspec.Struct):
     mark: Fingerprint = ("", "", None, "")  # with which it has claimed its key
     approval: tuple[ApprovalRequest, Approve] | None = None  # with which it may begin
     answered: bool = False  # its question was, beforehand
+    watcher_raised: BaseException | None = None  # when it was told of a part
     left: tuple[Work, bool] | None = None  # its tool that was left behind; was it out of time
     late: Completed | Failed | None = None  # how that tool ended
     ended_late: bool = False
@@ -287,7 +291,7 @@ class Call(Veiled, msgspec.Struct):
         )
         if call.id not in scope.suspended or call.id in scope.tally.begun or definition is None:
             return
-        if not scope.counted.get(key_of(scope.tally.run_id, call.id)):
+        if not scope.tally.counted.get(key_of(scope.tally.run_id, call.id)):
             scope.tally.count(definition.name, definition.annotations.cost)
         scope.tally.keep_place(call.id)
 
@@ -354,6 +358,7 @@ class Call(Veiled, msgspec.Struct):
                 left,
                 key=self.key,
                 cancels=cancels,
+                watcher_failed=self._watcher_failed,
             )
             seconds = time.monotonic() - began
             if plan.limit is not None and seconds > plan.limit and not left.put_off:
@@ -375,6 +380,8 @@ class Call(Veiled, msgspec.Struct):
         if self.state == "arrived" and getattr(self.scope.steps, "stopping", False):
             return leaves
         error = CallError.of(ErrorCode.CANCELLED) if asked else _BROKEN_OFF
+        if not asked and self.state in _NOT_BEGUN:
+            error = _NOT_STARTED
         if asked and self.scope.steps is not None and self.state == "begun":
             error = _CUT
         await record_end(self.finalize(self.ended(error)), leaves, cancels)
@@ -541,7 +548,7 @@ class Call(Veiled, msgspec.Struct):
         definition, tally = hydrated.definition, self.scope.tally
         if tally.approved and self.facts.approved_by is None:
             self._note_approval(hydrated)
-        counted = self.scope.counted
+        counted = tally.counted
         counted[self.key] = made = counted.get(self.key, hydrated.call.id in tally.begun) + 1
         if made == 1:
             tally.count(definition.name, definition.annotations.cost)
@@ -590,7 +597,7 @@ class Call(Veiled, msgspec.Struct):
             taint(scope.tally)
         if self.state == "begun":
             return  # it ran here, too, and was counted then
-        tally, counted = scope.tally, scope.counted
+        tally, counted = scope.tally, scope.tally.counted
         key, before = key_of(tally.run_id, record.id), int(record.id in tally.begun)
         counted[key] = made = counted.get(key, before) + 1
         if made == 1:
@@ -634,9 +641,10 @@ class Call(Veiled, msgspec.Struct):
         """
         hydrated, scope = self.facts.hydrated, self.scope
         assert isinstance(hydrated, Hydrated)  # noqa: S101  it was counted
-        scope.counted[self.key] = 1 if waits else scope.counted[self.key] - 1
-        if not scope.counted[self.key]:
-            scope.tally.give_back(hydrated.definition.name, hydrated.definition.annotations.cost)
+        tally = scope.tally
+        tally.counted[self.key] = 1 if waits else tally.counted[self.key] - 1
+        if not tally.counted[self.key]:
+            tally.give_back(hydrated.definition.name, hydrated.definition.annotations.cost)
         give_back_all(self.setup.counting, hydrated, record, self.context)
 
     def _release(self, outcome: Outcome) -> None:
@@ -726,7 +734,12 @@ class Call(Veiled, msgspec.Struct):
                     raise as_failure(raised) from None
         if trouble is not DONE:
             trouble.check()
+        if self.watcher_raised is not None:
+            raise self.watcher_raised
         return outcome
+
+    def _watcher_failed(self, raised: BaseException) -> None:
+        self.watcher_raised = raised
 
     def _follow(self, body: Work, late: bool) -> None:
         """Have it recorded how a tool ended that was left behind, when it has. `late` says that it was
@@ -864,14 +877,14 @@ class Call(Veiled, msgspec.Struct):
         if ended is None:
             ended = await self.setup.write_ahead.answered(request.id, self.facts)
         if ended is not None:
-            self.facts.take_earlier_answer(ended.by)
+            self.facts.take_earlier_answer(ended.by, ended.edit)
             raise Stopped(ended.error)
 
     def _keep_answered(self, outcome: Failed) -> None:
         """Remember how a call ended by an answer, before its tool began."""
         if self.answered and self.state != "begun" and is_final(outcome.record):
             record = outcome.record
-            ended = EndedByAnswer(outcome.error, record.approved_by)
+            ended = EndedByAnswer(outcome.error, record.approved_by, record.edited)
             self.setup.cache.keep_answered(record.approval_id, ended)
 
     def _take_yes(self, hydrated: Hydrated, answer: Approve, request: ApprovalRequest) -> None:

@@ -11,7 +11,8 @@ in one thread and one context, as libraries demand that are not thread-safe or t
 variables.
 
 A part, streamed or told by `CallContext.progress`, is treated alike whether or not somebody watches:
-one that is not JSON, or too large, ends the call.
+one that is not JSON, or too large, ends the call. What a watcher raises is no fault of the tool's,
+which is not told of it and goes on: it is raised once the call is over.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from toolcrib.runner.stopped import (
     Reporter,
     Stopped,
     Suspended,
+    as_failure,
     model_text,
     safe_error,
 )
@@ -141,13 +143,15 @@ class Executor:
         *,
         key: str = "",
         cancels: int | None = None,
+        watcher_failed: Callable[[BaseException], None] | None = None,
     ) -> Any:
         """Return the tool's value. Raises Stopped, Suspended, and CancelledError if this task was
         cancelled.
 
         What it leaves behind is put into `left`, an empty list of this call. `key` is the idempotency
         key that the tool is told, by default the call's id. `cancels` is what `cancel_requests` says
-        before, for those who know: looking for the running task costs most.
+        before, for those who know: looking for the running task costs most. `watcher_failed` is given
+        what the observer raised at a part.
         """
         before = cancel_requests() if cancels is None else cancels
         watch = None
@@ -159,7 +163,7 @@ class Executor:
             if plan.plain:
                 return await limited(started(plan.tool, instance, plan.fixed), plan.limit)
             scope = around.scope
-            watch = CallWatch(scope.observer, self._max_bytes)
+            watch = CallWatch(scope.observer, self._max_bytes, watcher_failed)
             context = CallContext(
                 hydrated.call.id,
                 scope.tally.run_id,
@@ -508,11 +512,18 @@ class CallWatch:
     """An `Observer` for one call, which passes on to another one in the event loop.
 
     A blocking tool runs in a thread, and one that was given up on may go on there after the call
-    has finished: what that one says is not passed on. `over` is set when the call has ended.
+    has finished: what that one says is not passed on. `over` is set when the call has ended. Nor is
+    anything more to an observer that has raised; `failed` is told what.
     """
 
-    def __init__(self, observer: Observer | None, max_bytes: int = MAX_RESULT_BYTES) -> None:
+    def __init__(
+        self,
+        observer: Observer | None,
+        max_bytes: int = MAX_RESULT_BYTES,
+        failed: Callable[[BaseException], None] | None = None,
+    ) -> None:
         self._observer = observer
+        self._failed = failed
         self._max_bytes = max_bytes
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -534,5 +545,14 @@ class CallWatch:
     def finished(self, outcome: Outcome) -> None: ...
 
     def _tell(self, call_id: str, part: JsonValue) -> None:
-        if self._observer is not None and not self.over:
+        if self._observer is None or self.over:
+            return
+        try:
             self._observer.progress(call_id, part)
+        except NOT_ITS_OWN:
+            raise
+        except BaseException as raised:
+            self._observer = None
+            if self._failed is None:
+                raise
+            self._failed(as_failure(raised))

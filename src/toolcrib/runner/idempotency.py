@@ -35,7 +35,15 @@ import msgspec
 
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.processes import has_ended, this_process
-from toolcrib.runner.recorder import DONE, CallFacts, Recorder, SinkResult, to_the_end
+from toolcrib.runner.recorder import (
+    DONE,
+    CallFacts,
+    EditState,
+    Recorder,
+    SinkResult,
+    made_with,
+    to_the_end,
+)
 from toolcrib.runner.stopped import NOT_ITS_OWN, NotRecorded, Stopped, as_failure
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.threads import cancel_requests, is_stop
@@ -59,6 +67,7 @@ MAX_BYTES = 64 * 1_048_576
 """The most bytes that the outcomes in one cache take, about; the oldest are evicted first."""
 MAX_EVICTED = 100_000
 """How many keys of evicted outcomes are known, at about 250 bytes each."""
+_OF_ARGUMENTS = frozenset((ErrorCode.INVALID_ARGUMENTS, ErrorCode.APPROVAL_MISMATCH))
 _OVERHEAD = 1_024  # bytes of what holds an outcome, besides its texts
 
 
@@ -165,10 +174,19 @@ class _EvictedCall(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class EndedByAnswer(NamedTuple):
-    """How a call ended by the answer to its question, before its tool began, and `by` whom."""
+    """How a call ended by the answer to its question, before its tool began, and `by` whom; `edited`
+    says that the answer had other arguments."""
 
     error: CallError
     by: str | None
+    edited: bool = False
+
+    @property
+    def edit(self) -> EditState:
+        """What became of the edit, as far as the end of the call says."""
+        if not self.edited:
+            return "none"
+        return "unfit" if self.error.code in _OF_ARGUMENTS else "unread"
 
 
 class IdempotencyCache:
@@ -355,7 +373,7 @@ class WriteAhead:
             return None
         if known.error is None or not is_final(known):
             return None
-        return EndedByAnswer(known.error, known.approved_by)
+        return EndedByAnswer(known.error, known.approved_by, known.edited)
 
     async def begin(
         self, key: str, facts: CallFacts, hydrated: Hydrated, recorder: Recorder
@@ -460,11 +478,13 @@ def _check(written: SinkResult) -> None:
 
 
 def replayed(known: ToolInvocationRecord) -> Completed | Failed:
-    """Return the outcome of a call as its record has it: that is the public view."""
+    """Return the outcome of a call as its record has it: that is the public view. The model is told
+    once more of an edit with which it ran."""
+    edit = made_with(known.arguments or {}, known.defaulted) if known.edited else ""
     if known.status == "completed" or known.error is None:
-        text, notice = bytes(known.result_json), lost_parts(known)
+        text, notice = bytes(known.result_json), " ".join(filter(None, (edit, lost_parts(known))))
         return Completed(known, known.result, text, notice, replayed=True)
-    return Failed(known, known.error, replayed=True)
+    return Failed(known, known.error, edit, replayed=True)
 
 
 def _judged(

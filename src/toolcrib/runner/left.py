@@ -216,11 +216,13 @@ class LeftDefaults:
         if part.was in self._origins:
             rule = rule._replace(is_default=True)
         if self._same(part.edited, part.shown):
+            is_told = is_mark(part.shown) and part.was in self._origins
+            if rule.is_default and not is_told:  # an `InitVar` is shown of what was sent only
+                return None if _is_same(part.old, part.new) else part.at
             if rule.is_base and not self._same(part.made, part.shown):
                 return part.at
             if rule.is_default:
-                is_told = is_mark(part.shown) and part.was in self._origins
-                return None if is_told or _is_same(part.old, part.new) else part.at
+                return None
         texts = json_in(part.shown), json_in(part.made), json_in(part.edited)
         if not isinstance(part.old, str) and None not in texts:  # JSON in a text tells no defaults
             shown, made, edited = texts

@@ -10,10 +10,10 @@ import inspect
 import os
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -27,7 +27,7 @@ from toolcrib.values.content import PartInfo
 from toolcrib.values.context import CallScope
 from toolcrib.values.decision import ApprovalRequest, Approve, Caller, Decision
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import canonical_json, is_seen, keyed_digest
+from toolcrib.values.json import JsonObject, canonical_json, is_seen, keyed_digest
 from toolcrib.values.record import (
     NO_JSON,
     Attachment,
@@ -48,6 +48,7 @@ _EDIT_REFUSED = (
     "Whoever approved this call changed its arguments to ones that do not fit. It has not run."
 )
 _EDIT_FAILED = "Whoever approved this call changed its arguments. It has not run."
+EditState: TypeAlias = Literal["none", "unread", "unfit", "taken"]
 _NO_YES = frozenset((ErrorCode.APPROVAL_EXPIRED, ErrorCode.OTHER_CALL))
 """What ends a call because its answer is no yes to it."""
 _NOT_OVER = frozenset({"started", "planned", "rejected"})  # nothing has run, or not to its end
@@ -73,7 +74,7 @@ class CallFacts(msgspec.Struct, gc=False):
     approval_id: str = ""
     refusal: str = ""
     # what an approver put in place of the arguments; `unread` if the call ended before it was read
-    edit: Literal["none", "unread", "unfit", "taken"] = "none"
+    edit: EditState = "none"
     key: str = ""
     # of a call that goes on after it waited: for the nth time, claimed under this key
     claim: tuple[int, str] | tuple[()] = ()
@@ -114,9 +115,9 @@ class CallFacts(msgspec.Struct, gc=False):
         else:
             self.hydrated = hydrated
 
-    def take_earlier_answer(self, by: str | None) -> None:
+    def take_earlier_answer(self, by: str | None, edit: EditState) -> None:
         """Take the answer by which the call ended before: what was said now counts for nothing."""
-        self.approved_by = by
+        self.approved_by, self.edit = by, edit
         self.scope = msgspec.structs.replace(self.scope, answers={})
 
     def failed(self, error: CallError, told: str = "") -> Failed:
@@ -143,12 +144,8 @@ class CallFacts(msgspec.Struct, gc=False):
         if self.edit == "unfit" or not isinstance(hydrated, Hydrated):
             codes = {error.code for error in hydrated.errors}
             return _EDIT_FAILED if ErrorCode.UNUSABLE_TOOL in codes else _EDIT_REFUSED
-        ran = canonical_json(told_arguments(hydrated))
-        if len(ran) > _LONGEST_NOTICE:
-            ran = f"{ran[:_LONGEST_NOTICE]} … ({len(ran)} characters)"
-        defaults = ", ".join(public_places(hydrated.definition, hydrated.defaults))
-        marked = f" (defaults: {defaults})" if defaults else ""
-        return f"Whoever approved this call changed its arguments. It was made with: {ran}{marked}"
+        places = public_places(hydrated.definition, hydrated.defaults)
+        return made_with(told_arguments(hydrated), places)
 
     def record(
         self,
@@ -265,6 +262,15 @@ class SinkResult(NamedTuple):
 
 DONE = SinkResult()
 """What a sink did that gave nothing, in nobody's way."""
+
+
+def made_with(arguments: JsonObject, defaulted: Sequence[str]) -> str:
+    """Tell the model with which arguments a call was made that whoever approved it had edited."""
+    ran = canonical_json(arguments)
+    if len(ran) > _LONGEST_NOTICE:
+        ran = f"{ran[:_LONGEST_NOTICE]} … ({len(ran)} characters)"
+    marked = f" (defaults: {', '.join(defaulted)})" if defaulted else ""
+    return f"Whoever approved this call changed its arguments. It was made with: {ran}{marked}"
 
 
 class Recorder:

@@ -25,7 +25,7 @@ from toolcrib.clients.server import (
     longest_word,
     parts_of,
 )
-from toolcrib.urls import SECRET_NAME, login_of, passwords_in
+from toolcrib.urls import SECRET_NAME, SECRET_VARIABLE, login_of, passwords_in
 
 # What of a request must never be in a file.
 #
@@ -36,10 +36,6 @@ _SHORTEST = 8
 """Characters. What is shorter ("EMPTY", "ollama") is what local servers are given for a key."""
 _SHORTEST_UNNAMED = 12
 """Characters that a value needs which is not called a secret: common words stay words."""
-_VARIABLE = re.compile(
-    r"(?:(?:^|_)(?:API_?KEY|KEY|KEY_ID|TOKEN|TOKEN_BEDROCK|SECRET|PASS|PAT)|PASSWORD|PASSWD)$",
-    re.IGNORECASE,
-)
 _CONVERSATION = frozenset(
     ("messages", "input", "contents", "system", "instructions", "systemInstruction")
 )
@@ -51,8 +47,8 @@ def secrets_of(request: Outgoing) -> set[str]:
     query of its URL, in its body.
 
     A body has keys for other servers where the provider is to ask them (remote MCP servers). What
-    variables of the environment hold whose names end as those of secrets do is one too: a transport
-    may have a key of its own.
+    variables of the environment hold whose names are those of secrets is one too: a transport may have
+    a key of its own.
     """
     found = _in_environment() | _in_headers(request.headers) | _in_url(request.url)
     try:
@@ -70,7 +66,7 @@ def _least(length: int, values: Iterable[str]) -> set[str]:
 
 
 def _in_environment() -> set[str]:
-    named = [value for name, value in os.environ.items() if _VARIABLE.search(name)]
+    named = [value for name, value in os.environ.items() if SECRET_VARIABLE.match(name)]
     others = set[str]().union(*map(passwords_in, os.environ.values()))
     return _least(_SHORTEST, named) | _least(_SHORTEST_UNNAMED, others)
 
@@ -204,10 +200,16 @@ def _moved(cuts: Iterable[int], changes: list[Replacement]) -> Iterator[int]:
 
 
 def places(body: bytes, secrets: Iterable[str]) -> list[tuple[int, int]]:
-    """Return where secrets are, in order and without overlap."""
+    """Return where secrets are, in order and without overlap.
+
+    Rule: a search for a form of a secret allows what its writer puts between two characters of it:
+    base64 comes in lines of 64 or 76 characters.
+    """
+    secrets = list(secrets)
     spans = [
         found.span() for pattern in _patterns(body, secrets) for found in pattern.finditer(body)
     ]
+    spans += _over_lines(body, secrets)
     for sign, form in _KNOWN:
         if sign in body:
             spans += [found.span(form.groups) for found in form.finditer(body)]
@@ -220,11 +222,46 @@ def places(body: bytes, secrets: Iterable[str]) -> list[tuple[int, int]]:
     return apart
 
 
+def _over_lines(body: bytes, secrets: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """Yield where secrets are whose characters stand in several lines."""
+    joined = _BREAK.sub(b"", body)
+    if len(joined) == len(body):
+        return
+    patterns = (pattern for secret in _stripped(secrets) for pattern in _whole(joined, secret))
+    spans = sorted(found.span() for pattern in patterns for found in pattern.finditer(joined))
+    if spans:
+        # where spans overlap, starts and ends may be paired otherwise: together they cover the same
+        starts = _unjoined((start for start, _ in spans), body)
+        ends = _unjoined(sorted(end - 1 for _, end in spans), body)
+        yield from zip(starts, (end + 1 for end in ends), strict=True)
+
+
+def _unjoined(places: Iterable[int], body: bytes) -> Iterator[int]:
+    """Yield where places of a joined text, which are in order, are in the body."""
+    breaks, removed, cut = _BREAK.finditer(body), 0, None
+    for place in places:
+        while True:
+            cut = cut or next(breaks, None)
+            if cut is None or cut.start() - removed > place:
+                break
+            removed, cut = removed + len(cut[0]), None
+        yield place + removed
+
+
+def _stripped(secrets: Iterable[str]) -> Iterator[str]:
+    return filter(None, map(str.strip, secrets))  # one that was read from a file has an end
+
+
+def _whole(body: bytes, secret: str) -> Iterator[re.Pattern[bytes]]:
+    """Yield patterns of the whole secret, in the forms that it may have in the body."""
+    for form in (secret, *in_base64(secret)):
+        if longest_word(form).encode() in body:
+            yield re.compile(b"".join(map(_character, form)))
+
+
 def _patterns(body: bytes, secrets: Iterable[str]) -> Iterator[re.Pattern[bytes]]:
-    for secret in filter(None, map(str.strip, secrets)):  # one that was read from a file has an end
-        for form in (secret, *in_base64(secret)):
-            if longest_word(form).encode() in body:
-                yield re.compile(b"".join(map(_character, form)))
+    for secret in _stripped(secrets):
+        yield from _whole(body, secret)
         if _RANDOM.fullmatch(secret) and longest_word(secret[:_TELLING]).encode() in body:
             start, rest = (
                 b"".join(map(_character, part)) for part in (secret[:_TELLING], secret[_TELLING:])
@@ -249,6 +286,10 @@ def _character(character: str) -> bytes:
     in_form = r"|\+" if character == " " else ""
     escaped = f"(?i:{in_url}|{in_json}){in_form}".encode()
     return b"(?:\\\\{0,7}" + re.escape(plain) + b"|" + escaped + b")"
+
+
+_BREAK = re.compile(rb"(?:(?:[\r\n]|\\{1,7}(?:[nr\r\n]|u000[aAdD])|%(?:25){0,3}0[aAdD])[ \t]*)+")
+"""Ends of lines, as they are or as JSON and URLs write them, with what the next line is indented by."""
 
 
 # Secrets that an answer spells piece by piece, a few letters in each event of its stream, or by the

@@ -21,6 +21,7 @@ from toolcrib.tools.sources import (
     read_definitions,
     source_of,
 )
+from toolcrib.tools.toolset import toolset
 from toolcrib.tools.trust import ReadOnly, Trusted
 
 __all__ = [
@@ -52,4 +53,5 @@ __all__ = [
     "source_of",
     "tool",
     "tool_of",
+    "toolset",
 ]

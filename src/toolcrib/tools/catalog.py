@@ -27,6 +27,7 @@ from toolcrib.tools.build import check_name
 from toolcrib.tools.capability import PerCall, check_implements, check_may_implement, interface_name
 from toolcrib.tools.component import Tool, tool_of
 from toolcrib.tools.decorator import tool_from_dict
+from toolcrib.tools.toolset import plain_tool
 from toolcrib.tools.trust import Pins, ReadOnly, Trusted, Trusts
 from toolcrib.values.definition import (
     All,
@@ -458,7 +459,11 @@ def _entries(tools: Tools, *, imported: bool = False) -> Iterator[Entry]:
             own = not imported or isinstance(thing, ImportedForm)
             found = (Entry(tool_from_dict(thing if own else ImportedForm(thing), {}, ())),)
         else:
-            found = thing.entries if isinstance(thing, Catalog) else (Entry(tool_of(thing)),)
+            found = (
+                thing.entries
+                if isinstance(thing, Catalog)
+                else (Entry(plain_tool(thing) or tool_of(thing)),)
+            )
         for entry in found:
             yield _brought(entry) if imported else entry
 

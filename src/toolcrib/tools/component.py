@@ -277,6 +277,10 @@ def _read(
         raise NotAcceptedError(((steps(at), _NOT_ACCEPTED),)) from None
 
 
+def _constructed(made: Any, arguments: Mapping[str, Any]) -> Any:
+    return made(**arguments)
+
+
 class Tool(Generic[P, R]):
     """A definition with what is needed to check and to run it; callable as the original function.
 
@@ -293,6 +297,7 @@ class Tool(Generic[P, R]):
         "__weakref__",
         "_converting",
         "_fixed",
+        "_instance",
         "_original",
         "_target",
         "accepts",
@@ -340,6 +345,8 @@ class Tool(Generic[P, R]):
     ) -> None:
         self.definition = definition
         self._target = target
+        bound: Any = _constructed if is_class else partial(BoundCall, blocking=blocking)
+        self._instance: Callable[[Mapping[str, Any]], Any] = partial(bound, target)
         self._original = target if original is None else original
         self.validator = validator
         self.output_validator = output_validator
@@ -489,10 +496,6 @@ class Tool(Generic[P, R]):
             if name in arguments and arguments[name].__class__ is not kept:
                 return False
         return True
-
-    def _instance(self, typed: Mapping[str, Any]) -> Any:
-        target: Any = self._target
-        return target(**typed) if self.is_class else BoundCall(target, typed, self.blocking)
 
     def _typed(
         self, arguments: JsonObject, found: Findings, values: FactoryValues | None

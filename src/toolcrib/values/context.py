@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import msgspec
@@ -47,7 +48,7 @@ class ToolApproval(msgspec.Struct, frozen=True, omit_defaults=True):
     arguments_mac: str = ""
 
 
-class RunTally(Veiled, msgspec.Struct):
+class RunTally(Veiled, msgspec.Struct, dict=True):
     """Holds what a run has spent so far; the runner counts, policies read. The one mutable value here.
 
     `nonce` is the run's own secret, in its saved state and no record. `tokens` are those of the model's
@@ -56,6 +57,8 @@ class RunTally(Veiled, msgspec.Struct):
     that are its tools have spent; `calls`, `cost` and `tokens` have that, too, `per_tool` and
     `cost_per_tool` have not: a record of this run stands for each of theirs. `begun` are the ids of
     calls that are counted, and waited within their tools: to go on is no call more.
+
+    It is one for all calls of a run in a process: each `CallScope` of theirs has it.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("nonce",)
@@ -72,6 +75,12 @@ class RunTally(Veiled, msgspec.Struct):
     approved: tuple[ToolApproval, ...] = ()
     inner: Expense = Expense()
     begun: tuple[str, ...] = ()
+
+    @cached_property
+    def counted(self) -> dict[str, int]:
+        """How often each call was made, by its key, since this process knows of the run: it is counted
+        once. No saved state has that."""
+        return {}
 
     def copied(self) -> RunTally:
         """Return an equal tally of its own, which nobody counts on who has this one."""
@@ -216,10 +225,9 @@ class CallScope(msgspec.Struct, frozen=True):
     `asked` are the requests of these answers, by id: a request lapses at its own time limit, and a call
     that has one does not run without an answer. `origin` is the turn that made the
     call, `choice` why its tools were on offer, and `attachments` the long texts that the two refer to.
-    `counted` says how often each call was made, by its key: the tally counts it once. `approver` is
-    asked in place of the runner's own. `suspended` has, by call id, the calls whose tools have begun
-    and go on. Agents that are tools spend from `account`; the run itself is `within` these calls. What
-    is asked on another `occasion` is another question. With `steps` each call is a step.
+    `approver` is asked in place of the runner's own. `suspended` has, by call id, the calls whose tools
+    have begun and go on. Agents that are tools spend from `account`; the run itself is `within` these
+    calls. What is asked on another `occasion` is another question. With `steps` each call is a step.
     """
 
     tally: RunTally
@@ -229,7 +237,6 @@ class CallScope(msgspec.Struct, frozen=True):
     origin: Origin | None = None
     choice: Choice | None = None
     attachments: tuple[Attachment, ...] = ()
-    counted: dict[str, int] = {}
     approver: Approver | None = None
     suspended: Mapping[str, SuspendedCall] = {}
     account: Account | None = None

@@ -33,7 +33,10 @@ class Limits(Checked, msgspec.Struct, frozen=True):
 
     `tool_cost` is the sum of the `cost` that the called tools were declared with, in the author's unit.
     Turns, calls and tool cost of agents that are tools count, too.
-    `corrections` is how often an answer that is not of the type of `output` goes back to the model.
+    `corrections` is how often an answer that is not of the type of `output`, or an empty one, goes back
+    to the model. `repeated_calls` is how many calls in a row may tell the model nothing new: each made
+    before in the run, with the same arguments, and answered alike. `tool_errors` is how often in a row
+    one tool may fail.
     """
 
     turns: int = 20
@@ -41,6 +44,8 @@ class Limits(Checked, msgspec.Struct, frozen=True):
     seconds: float | None = None
     tool_cost: float | None = None
     corrections: int | None = 3
+    repeated_calls: int | None = 5
+    tool_errors: int | None = 10
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -224,11 +229,18 @@ class WatchesRuns(Protocol):
     def write_run(self, record: RunRecord) -> Awaitable[None] | None: ...
 
 
+_LIMITS = {
+    "empty_reply": "the model's reply was empty",
+    "repeated_calls": "the model made the same calls again and again, which told it nothing new",
+    "tool_errors": "the model called a tool again that had only failed",
+}
+
+
 def limit_text(limit: str) -> str:
     """Return in words what ended a run that is `limited`."""
     if limit in get_args(FinishReason):
         return f"the last reply ended as {limit!r}"
-    return f"the limit on {limit} is reached"
+    return _LIMITS.get(limit, f"the limit on {limit} is reached")
 
 
 _SHOWN = 20
@@ -238,9 +250,9 @@ _SHOWN = 20
 class RunResult(Veiled, msgspec.Struct, frozen=True):
     """Says how a run ended. `messages` is the whole history; `pending` what it waits for.
 
-    `limit` names the limit that ended it, when `status` is `limited`: one of `Limits`, or how the last
-    reply ended (`length`, `content_filter`; of a typed answer any `finish` but `stop`). An agent as a
-    tool may be limited by the `budget` of a run around it.
+    `limit` names the limit that ended it, when `status` is `limited`: one of `Limits`, `empty_reply`,
+    or how the last reply ended (`length`, `content_filter`; of a typed answer any `finish` but `stop`).
+    An agent as a tool may be limited by the `budget` of a run around it.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("text", "output")

@@ -160,6 +160,9 @@ class CallAssembler(msgspec.Struct, eq=False):
     _judged: int = 0  # how many calls a stray piece has been checked against
     _grown: int = 0  # how many calls, from the first on, were seen to grow no more
     _copies: list[tuple[str, str, str]] = []
+    _lent: dict[
+        object, _OpenCall
+    ] = {}  # by an index that no call had, the call that took its piece
 
     @property
     def last_id(self) -> str:
@@ -175,6 +178,14 @@ class CallAssembler(msgspec.Struct, eq=False):
         """Doubt the call at that index, so that it does not run; the first reason stays."""
         if (call := self._by_index.get(index)) is not None:
             call.fault = call.fault or fault
+
+    def doubt_borrower(self, index: object) -> bool:
+        """Doubt the call that took a piece at an index which is another call's, as is seen now; return
+        whether there is one."""
+        call = self._lent.get(index)
+        if call is not None:
+            call.fault = call.fault or CONTRADICTORY
+        return call is not None
 
     def doubt_last(self) -> None:
         """Doubt the last call: on a wire whose calls come one after the other, a piece of none is one
@@ -400,7 +411,8 @@ class CallAssembler(msgspec.Struct, eq=False):
 
     def _goes_on(self, index: object, provider_id: str, name: str, text: str) -> bool:
         """Return whether a piece that points at no call is more of the last one: an index alone is no
-        sign of another call while the last one is not whole, nor of this one while others may grow."""
+        sign of another call while the last one is not whole, nor of this one while others may grow. The
+        piece may be of a call that begins with that index later."""
         if index is None:
             return True
         if provider_id or name or self._last is None or self._last.ended:
@@ -408,6 +420,8 @@ class CallAssembler(msgspec.Struct, eq=False):
         goes_on = bool(self._last.fragments) and not self._last.whole()
         if goes_on and text:
             self._only_growing()  # doubts them all if there are several
+        if goes_on:
+            self._lent[index] = self._last
         return goes_on
 
     def _open(self, index: object) -> _OpenCall:
@@ -417,6 +431,8 @@ class CallAssembler(msgspec.Struct, eq=False):
         self._calls.append(call)
         if index is not None:
             self._by_index[index] = call
+            if self.doubt_borrower(index):
+                call.fault = call.fault or CONTRADICTORY
         return call
 
     def _continue(self, call: _OpenCall, provider_id: str, name: str) -> None:

@@ -31,6 +31,7 @@ from langgraph.prebuilt import ToolRuntime
 from langgraph.runtime import ExecutionInfo, get_runtime
 from langgraph.types import StreamWriter, interrupt
 
+from toolcrib.bridges.langchain.suspended import CheckpointedCall
 from toolcrib.runner.approval import NotAnAnswer
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
@@ -42,6 +43,7 @@ MARK = "toolcrib"
 
 _MOST = 10_000  # threads, and answers, that one process keeps
 _NO_QUESTION = "what the graph goes on with names no question by its id"
+_NOT_FOR_RUN = "this question is about its call alone, not the run"
 _1582 = 0x01B21DD213814000  # 100 ns between the epochs of UUIDs and of Unix
 
 ANSWER_SCHEMA: dict[str, Any] = {
@@ -62,7 +64,7 @@ ANSWER_SCHEMA: dict[str, Any] = {
 class GraphCall(NamedTuple):
     """Where a call comes from. `step` is the task of the graph that makes it, perhaps with others,
     `reply` the message that asked for it, where that is known, and `asked_at` the time of the
-    checkpoint before. `pauses` says that the graph can stop for an answer; `writer` takes its custom
+    checkpoint before. A graph that can stop for an answer has `kept`; `writer` takes its custom
     events."""
 
     run_id: str
@@ -71,7 +73,7 @@ class GraphCall(NamedTuple):
     messages: Sequence[BaseMessage] = ()
     reply: AIMessage | None = None
     asked_at: float = 0.0
-    pauses: bool = False
+    kept: CheckpointedCall | None = None
     writer: StreamWriter | None = None
 
 
@@ -125,15 +127,18 @@ def graph_call(
         return GraphCall(thread or uuid.uuid4().hex, _writable(asked.id) or uuid.uuid4().hex)
     messages = _messages(runtime)
     reply = _reply(messages, asked.id)
+    call_id, saver = _key(asked, info, messages, reply, alike), _saver(config)
     return GraphCall(
         thread
         or info.checkpoint_id,  # the calls of a step share one; what was before is in messages
-        _key(asked, info, messages, reply, alike),
+        call_id,
         info.task_id,
         messages,
         reply,
         _time_of(info.checkpoint_id),
-        pauses=asked.id is not None and _keeps(config),
+        None
+        if saver is None or asked.id is None
+        else CheckpointedCall.of(saver, thread, info.task_id, call_id),
         writer=None if runtime is None else runtime.stream_writer,
     )
 
@@ -182,10 +187,10 @@ def _execution_info() -> ExecutionInfo | None:
     return None if runtime is None else runtime.execution_info
 
 
-def _keeps(config: RunnableConfig) -> bool:
-    """Return whether a checkpointer keeps the thread: without one, nobody could go on with it."""
-    kept = config.get("configurable", {}).values()
-    return any(isinstance(value, BaseCheckpointSaver) for value in kept)
+def _saver(config: RunnableConfig) -> BaseCheckpointSaver[Any] | None:
+    """Return the checkpointer that keeps the thread: without one, nobody could go on with it."""
+    given = config.get("configurable", {}).values()
+    return next((value for value in given if isinstance(value, BaseCheckpointSaver)), None)
 
 
 def _messages(runtime: ToolRuntime[Any, Any] | None) -> Sequence[BaseMessage]:
@@ -226,23 +231,17 @@ def _asked_by(messages: Sequence[BaseMessage], reply: AIMessage) -> str:
     return quote(reply.id, safe="", errors="surrogatepass")
 
 
-class ThreadSpending(NamedTuple):
-    """What a thread has spent, and how often each call of it was made, by its key."""
-
-    tally: RunTally
-    counted: dict[str, int]
-
-
 class ThreadTallies:
     """The tallies of threads. What was spent before is in the messages of a thread that this process
     does not know; that it is tainted, in those of any."""
 
     def __init__(self, nonce: str) -> None:
         self._nonce = nonce
-        self._known: OrderedDict[str, ThreadSpending] = OrderedDict()
+        self._known: OrderedDict[str, RunTally] = OrderedDict()
         self._lock = threading.Lock()
 
-    def spent(self, call: GraphCall) -> ThreadSpending:
+    def spent(self, call: GraphCall) -> RunTally:
+        """Return what the thread has spent."""
         marks = [mark for mark in map(_mark, call.messages) if mark is not None]
         with self._lock:
             known = self._known.get(call.run_id)
@@ -253,17 +252,16 @@ class ThreadTallies:
             else:
                 self._known.move_to_end(call.run_id)
         if any(mark["tainted"] for mark in marks):
-            known.tally.tainted = True
+            known.tainted = True
         return known
 
-    def _from(self, run_id: str, marks: Sequence[Mapping[str, Any]]) -> ThreadSpending:
+    def _from(self, run_id: str, marks: Sequence[Mapping[str, Any]]) -> RunTally:
         tally = RunTally(run_id=run_id, nonce=self._nonce, started=time.monotonic())
-        counted = dict[str, int]()
         for mark in marks:
-            if mark["key"] and counted.setdefault(mark["key"], 0) == 0:
-                counted[mark["key"]] = 1
+            if mark["key"] and mark["key"] not in tally.counted:
+                tally.counted[mark["key"]] = 1
                 tally.count(mark["tool"], mark["cost"])
-        return ThreadSpending(tally, counted)
+        return tally
 
 
 def _mark(message: BaseMessage) -> Mapping[str, Any] | None:
@@ -339,14 +337,24 @@ class InterruptAnswers:
         question. Raises GraphInterrupt."""
         with self._lock:
             while (step, request.id) not in self._kept:
-                said = interrupt(storable(request), response_schema=ANSWER_SCHEMA)
+                said = interrupt(storable(request), response_schema=_answer_schema(request))
                 named = said.get("id") if isinstance(said, Mapping) else None
                 if not isinstance(named, str):
                     return NotAnAnswer(_NO_QUESTION)
                 self._kept[step, named] = _answer(said)
                 if len(self._kept) > _MOST:
                     self._kept.popitem(last=False)
-            return self._kept.pop((step, request.id))
+            answer = self._kept.pop((step, request.id))
+        if isinstance(answer, Approve) and answer.for_run and not request.for_run:
+            return NotAnAnswer(_NOT_FOR_RUN)
+        return answer
+
+
+def _answer_schema(request: ApprovalRequest) -> dict[str, Any]:
+    """Return what may be said to a question: a yes for the run, only where it asks for one."""
+    for_run = ANSWER_SCHEMA["properties"]["for_run"] if request.for_run else {"enum": [False]}
+    properties = {**ANSWER_SCHEMA["properties"], "for_run": for_run}
+    return {**ANSWER_SCHEMA, "properties": properties}
 
 
 def _answer(said: Mapping[str, Any]) -> object:

@@ -52,10 +52,12 @@ from toolcrib.values.call import CallFault, ToolCall
 from toolcrib.values.decision import ANONYMOUS, Answer, ApprovalRequest, Approve, Caller, Refuse
 from toolcrib.values.json import JsonObject, JsonValue, encodable
 from toolcrib.values.record import (
+    PART_WAITED,
     CallError,
     Completed,
     Failed,
     Outcome,
+    SuspendedCall,
     Waiting,
     result_with_parts,
 )
@@ -71,6 +73,7 @@ RUNTIME = "toolcrib_runtime"
 _LATER = CallError.of(
     ErrorCode.APPROVAL_REQUIRED, "The call waits for an approval. It did not run."
 )
+_PART_LATER = CallError.of(ErrorCode.OUTCOME_UNKNOWN, PART_WAITED)
 _NO_JSON = CallFault(
     ErrorCode.INVALID_JSON,
     "The arguments are no JSON: they hold what JSON has no form for, or themselves, or are too deep.",
@@ -151,23 +154,29 @@ class _Bridge:
     ) -> tuple[Outcome, Mapping[str, Any]]:
         """Return the outcome of a call, and the mark that its message bears. Raises GraphInterrupt to
         ask, and whatever `exec` raises."""
-        runner = self.pausing if at.pauses else self.runner
-        spent = self.threads.spent(at)
+        runner = self.runner if at.kept is None else self.pausing
+        tally = self.threads.spent(at)
         watcher = None if at.writer is None else _EventWriter(call, at.writer)
-        scope = CallScope(spent.tally, observer=watcher, counted=spent.counted, occasion=at.step)
+        scope = CallScope(tally, observer=watcher, occasion=at.step)
+        tool = self.runner.catalog.by_name[call.name].tool
+        if at.kept is not None and tool.context_parameter is not None:  # as an agent has
+            begun = await at.kept.load()
+            scope = scope if begun is None else _going_on(scope, begun)
         outcome = await runner.exec(call, caller=caller, scope=scope)
-        while isinstance(outcome, Waiting) and at.pauses:
+        while isinstance(outcome, Waiting) and at.kept is not None:
+            if outcome.suspended is not None:
+                await at.kept.save(outcome.suspended)
+                scope = _going_on(scope, outcome.suspended)
             request = _asked_at(outcome.request, at.asked_at)
-            scope = msgspec.structs.replace(scope, asked={request.id: request})
             said = await self._ask(request, at.step, running)
-            if self.graph_answers:
-                scope = msgspec.structs.replace(scope, answers={request.id: said})
-            outcome = await runner.exec(call, caller=caller, scope=scope)
+            answers = {request.id: said} if self.graph_answers else {}
+            asked = {**scope.asked, request.id: request}
+            going_on = msgspec.structs.replace(scope, answers=answers, asked=asked)
+            outcome = await runner.exec(call, caller=caller, scope=going_on)
         running.become("over")
-        entry = self.runner.catalog.by_name[call.name]
-        record, cost = outcome.record, entry.tool.definition.annotations.cost
+        record, cost = outcome.record, tool.definition.annotations.cost
         mark = {"key": record.idempotency_key, "tool": call.name, "cost": cost}
-        return outcome, mark | {"tainted": spent.tally.tainted}
+        return outcome, mark | {"tainted": tally.tainted}
 
     async def _ask(self, request: ApprovalRequest, step: str, running: RunningCall) -> Any:
         """Return what the graph goes on with. Raises GraphInterrupt, when no other call of the step
@@ -187,8 +196,17 @@ class _Bridge:
         return said
 
 
+def _going_on(scope: CallScope, begun: SuspendedCall) -> CallScope:
+    """Return the scope in which a call goes on whose tool has begun."""
+    asked = {} if begun.approval is None else {begun.approval[0].id: begun.approval[0]}
+    return msgspec.structs.replace(scope, suspended={begun.call.call_id: begun}, asked=asked)
+
+
 def _asked_at(request: ApprovalRequest, then: float) -> ApprovalRequest:
-    """Return a question that lapses when it would have if it had been asked then."""
+    """Return a question that lapses when it would have if it had been asked then; one that a tool asks
+    itself has its own time, which is kept."""
+    if request.within:
+        return request
     lapses = then + request.expires_at - request.asked_at
     return msgspec.structs.replace(request, asked_at=then, expires_at=lapses)
 
@@ -393,8 +411,10 @@ def _text_of(arguments: str | JsonObject) -> tuple[str, CallFault | None]:
 
 
 def _error(outcome: Failed | Waiting) -> CallError:
-    """Return why there is no result; a call that waits, and whose graph cannot, has not run."""
-    return outcome.error if isinstance(outcome, Failed) else _LATER
+    """Return why there is no result; of a call that waits, and whose graph cannot."""
+    if isinstance(outcome, Failed):
+        return outcome.error
+    return _LATER if outcome.suspended is None else _PART_LATER
 
 
 async def _below(

@@ -29,7 +29,7 @@ from pydantic import FileUrl, ValidationError
 
 from toolcrib.bridges.mcp.faults import RequestFault, fault_of, mark_of
 from toolcrib.bridges.mcp.results import UNUSABLE, reported_error, value_of
-from toolcrib.bridges.mcp.servers import Server, StdioServer
+from toolcrib.bridges.mcp.servers import Server, StdioServer, legal_name
 from toolcrib.bridges.mcp.tasks import LOST, Tasks, call_as_task
 from toolcrib.bridges.mcp.transport import HttpTransport, StdioTransport
 from toolcrib.clients.server import hidden, remembered
@@ -368,8 +368,10 @@ class Connection:
         self._sent = remembered(self._sent, "", headers)
 
     def shown(self, text: str) -> str:
-        """Return what a server says without the secrets that it was given."""
-        return hidden(text, (*self._server.secrets, *self._sent))
+        """Return what a server says without the secrets that it was given, also as a tool would be
+        called that has one for its name."""
+        secrets = (*self._server.secrets, *self._sent)
+        return hidden(text, (*secrets, *map(legal_name, secrets)))
 
     async def _hold(self, session: _Session, streams: Any) -> None:
         """Open a session, list the tools, give it to whoever waits, and leave it when it is over."""
@@ -461,7 +463,8 @@ class Connection:
         self._as_tasks = _called_as_tasks(client, tools)
         for name in before:
             if self.digest_of(name) != before[name]:
-                LOGGER.warning("%s: the tool %r has changed since it was read", self.name, name)
+                told = self.shown(name)
+                LOGGER.warning("%s: the tool %r has changed since it was read", self.name, told)
 
     async def _roots(self, context: ClientRequestContext) -> types.ListRootsResult:
         del context

@@ -38,7 +38,8 @@ Visible: TypeAlias = Sequence[str] | All | Mapping[str, Sequence[str] | All] | N
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A tool that `server` lists under the name `tool`, and the `reason` why the catalog lacks it."""
+    """A tool that `server` lists under the name `tool`, and the `reason` why the catalog lacks it. A
+    secret that the server was given is `[key]` in them."""
 
     tool: str
     server: str
@@ -200,15 +201,15 @@ class McpCatalog:
             return listed
         return [one for one in listed if one.name in only or one.tool.name in only]
 
-    def _malformed(self) -> Iterator[tuple[LeftOut, str]]:
-        """Yield each malformed tool that the author takes, and the name that it would have here."""
+    def _malformed(self) -> Iterator[tuple[LeftOut, str, str]]:
+        """Yield each malformed tool that the author takes, the name that it would have here, and the
+        one that it has there."""
         only = self._wishes.only
         for prefix, server in self._connections:
             for tool, why in server.malformed.items():
                 name = prefix_of(prefix) + legal_name(tool)
                 if only is None or name in only or tool in only:
-                    reason = server.shown(f"tool '{name}': {why}")[:_LONGEST]
-                    yield LeftOut(tool, server.name, reason), name
+                    yield _left_out(server, tool, f"tool '{name}': {why}"), name, tool
 
     def _check_listed(self, here: set[str], there: set[str]) -> None:
         """Raise CatalogError for a name of the author's that no tool has, here or at its server."""
@@ -220,14 +221,24 @@ class McpCatalog:
             raise CatalogError(f"marks for no tool: '{name}'{did_you_mean(name, sorted(here))}")
 
     def _taken(self) -> Catalog:
-        """Return a catalog of what the servers list now. Raises CatalogError."""
+        """Return a catalog of what the servers list now. Raises CatalogError, with no secret that a
+        server has put into a name."""
+        try:
+            return self._listed_now()
+        except CatalogError as error:
+            text = str(error)
+            for _, connection in self._connections:
+                text = connection.shown(text)
+            raise CatalogError(text) from None
+
+    def _listed_now(self) -> Catalog:
         wishes, wanted = self._wishes, self._wanted()
         malformed = list(self._malformed())
-        here = {*(one.name for one in wanted), *(name for _, name in malformed)}
-        there = {*(one.tool.name for one in wanted), *(one.tool for one, _ in malformed)}
+        here = {*(one.name for one in wanted), *(name for _, name, _ in malformed)}
+        there = {*(one.tool.name for one in wanted), *(tool for _, _, tool in malformed)}
         self._check_listed(here, there)
         tools: list[Catalog] = []
-        left_out = [one for one, _ in malformed]
+        left_out = [one for one, _, _ in malformed]
         taken: dict[str, _Listed] = {}
         for one in wanted:
             other = taken.get(one.name)
@@ -242,8 +253,7 @@ class McpCatalog:
             try:
                 tool = self._tool(one)
             except (DefinitionError, ValueError) as error:
-                reason = one.connection.shown(str(error))[:_LONGEST]
-                left_out.append(LeftOut(one.tool.name, one.connection.name, reason))
+                left_out.append(_left_out(one.connection, one.tool.name, str(error)))
             else:
                 tools.append(Catalog([tool], source=one.connection.name))
         catalog = Catalog(tools)
@@ -278,6 +288,11 @@ class McpCatalog:
             visible.get(one.name, ()) if isinstance(visible, Mapping) else visible,
             marks=self._wishes.marks,
         )
+
+
+def _left_out(connection: Connection, tool: str, why: str) -> LeftOut:
+    shown = connection.shown
+    return LeftOut(shown(tool), connection.name, shown(why)[:_LONGEST])
 
 
 def _handler(connection: Connection, tool: str, read: str) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 import mcp_types as types
 import msgspec
@@ -30,7 +30,7 @@ from toolcrib.doors import MayApprove, allows, anything, yes_of
 from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.hydration import parse_arguments
 from toolcrib.hydration.parse import Parsed
-from toolcrib.runner.approval import keeping
+from toolcrib.runner.approval import NotArguments, keeping
 from toolcrib.values.context import CallScope, RunTally
 from toolcrib.values.decision import (
     Answer,
@@ -240,8 +240,8 @@ class ClientApprover:
     def _answer_of(self, given: types.ElicitResult, request: ApprovalRequest) -> Answer:
         """Return what an answered form says; the runner holds a yes to what this caller may approve."""
         answer = answer_of(given, offered(request, self._may_approve), self._caller.id)
-        if isinstance(answer, Refuse):
-            return answer
+        if not isinstance(answer, Approve):
+            return cast("Answer", answer)  # the runner says of what is none what it is
         return yes_of(self._may_approve, self._caller, answer.arguments, answer.for_run)
 
     def _unanswered(self, why: str) -> ApprovalError:
@@ -298,9 +298,11 @@ def form_of(request: ApprovalRequest, yes: Mapping[str, ForRun]) -> types.Elicit
 _FIELDS = {"answer", "arguments"}
 
 
-def answer_of(given: types.ElicitResult, yes: Mapping[str, ForRun], by: str) -> Answer:
-    """Return what an answered form says, where `yes` was offered besides no. Arguments that are no JSON
-    object make it a no, and so do members that the form does not have."""
+def answer_of(
+    given: types.ElicitResult, yes: Mapping[str, ForRun], by: str
+) -> Answer | NotArguments:
+    """Return what an answered form says, where `yes` was offered besides no. Members that the form does
+    not have make it a no; a yes to arguments that are no JSON object is one to nothing that can run."""
     content = given.content or {}
     said = content.get("answer")
     if given.action != "accept" or not isinstance(said, str) or said not in YES:
@@ -315,5 +317,5 @@ def answer_of(given: types.ElicitResult, yes: Mapping[str, ForRun], by: str) -> 
         return Approve(by, for_run=for_run)
     parsed = parse_arguments(other) if isinstance(other, str) else None
     if not isinstance(parsed, Parsed) or parsed.notes or parsed.apart is not None:
-        return Refuse("the other arguments were no JSON object", by=by)
+        return NotArguments("the other arguments in the form are no JSON object", by)
     return Approve(by, parsed.value, for_run)

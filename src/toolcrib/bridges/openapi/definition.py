@@ -7,8 +7,8 @@ the argument `body`. Where two would have one name, the later one says where it 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple
-from urllib.parse import unquote_plus
+from typing import Any, Literal, NamedTuple, TypeAlias
+from urllib.parse import parse_qsl, unquote_plus
 
 import msgspec
 
@@ -33,7 +33,7 @@ from toolcrib.errors import CatalogError
 from toolcrib.schema.derive.plain import same_json
 from toolcrib.tools.catalog import Names
 from toolcrib.values.definition import ImportedForm
-from toolcrib.values.json import JsonObject, digest
+from toolcrib.values.json import JsonObject, JsonValue, digest
 
 CONTEXT, API = "toolcrib_context", "toolcrib_api"
 """The parameters that the runner fills in: no argument may have their names."""
@@ -46,6 +46,9 @@ _EMPTY = ("204", "205")
 _ANYTHING = Translated({}, frozenset(), 1)
 
 BodyKind = Literal["json", "form", "multipart", "text", "bytes"]
+Defaults: TypeAlias = Mapping[tuple[str, str], tuple[JsonValue, ...]]
+"""What the API takes for what is left out, by its place and its name there: `body` is the place of the
+fields of a form, `request` that of the whole body."""
 
 
 class FormField(NamedTuple):
@@ -108,6 +111,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
     schemas: Mapping[str, Mapping[AnswerKind, JsonObject | None]]
     media_types: Mapping[str, str]
     taken: Mapping[str, tuple[str, ...]] = {}
+    defaults: Defaults = {}
 
     @property
     def digest(self) -> str:
@@ -148,7 +152,9 @@ class OperationReader:
 
         Without `kinds`, arguments are not held to those that the mapping of a discriminator names.
         """
-        arguments = _ArgumentSchema(self._requests if kinds else self._without_kinds)
+        arguments = _ArgumentSchema(
+            self._requests if kinds else self._without_kinds, operation.path
+        )
         sent = tuple(arguments.parameter(one) for one in operation.parameters)
         body = None if operation.body is None else arguments.body(operation.body)
         schema = arguments.schema()
@@ -176,6 +182,7 @@ class OperationReader:
             schemas=by_status,
             media_types=_bytes_of(operation.responses),
             taken=_taken(operation),
+            defaults={place: found for place, found in arguments.defaults.items() if found},
         )
         return ImportedForm(form, hints), plan
 
@@ -252,8 +259,10 @@ class OperationReader:
 class _ArgumentSchema:
     """The arguments of one operation, as they are named and described."""
 
-    def __init__(self, schemas: ApiSchemas) -> None:
+    def __init__(self, schemas: ApiSchemas, path: str) -> None:
         self._schemas = schemas
+        self._fixed = parse_qsl(path.partition("?")[2], keep_blank_values=True)
+        self.defaults: dict[tuple[str, str], tuple[JsonValue, ...]] = {}
         self._properties: dict[str, Any] = {}
         self._required: list[str] = []
         self._names: set[str] = set()
@@ -272,6 +281,11 @@ class _ArgumentSchema:
         if SECRET_MEMBER.fullmatch(given.name):
             schema["writeOnly"] = True  # what looks like a key is kept from records
         argument = self._add(given.name, schema, given.place, required=given.required)
+        fixed = self._fixed if given.place == "query" else ()
+        self.defaults[given.place, given.name] = (
+            *self._schemas.defaults(given.schema),
+            *(text for name, text in fixed if name == given.name),
+        )
         return SentArgument(
             argument=argument,
             name=given.name,
@@ -294,6 +308,10 @@ class _ArgumentSchema:
             schema, fields = self._form(given)
         schema = self._described(schema, given.description)
         argument = self._add("body", schema, "request", required=given.required)
+        if given.schema is not None and kind != "json":
+            self.defaults["request", argument] = self._schemas.defaults(given.schema)
+            named = self._schemas.defaults_of_properties(given.schema)
+            self.defaults |= {("body", name): found for name, found in named.items()}
         return BodyPlan(argument, kind, given.media_type, fields)
 
     def _form(self, given: ApiBody) -> tuple[JsonObject, Mapping[str, FormField]]:

@@ -4,7 +4,8 @@ Rule: no argument leaves the place that the document gives it. All that has a me
 or a cookie is encoded, and what cannot be (a path of `..`, a line break in a header) is refused. So is
 an object whose members would be sent under the name of something else, and a value in a list that has
 in it what separates the values, where its style cannot encode that. No two values are one request: what
-has no text of its own where it is sent is refused; a whole optional argument without one is left out.
+has no text of its own where it is sent is refused. A whole argument, or a field of a form, without one
+is left out, unless the API would take something else in its place: a `default` of its schema.
 """
 
 from __future__ import annotations
@@ -20,9 +21,16 @@ from urllib.parse import quote, unquote, unquote_plus
 
 import msgspec
 
-from toolcrib.bridges.openapi.definition import BodyPlan, FormField, RequestPlan, SentArgument
+from toolcrib.bridges.openapi.definition import (
+    BodyPlan,
+    Defaults,
+    FormField,
+    RequestPlan,
+    SentArgument,
+)
 from toolcrib.bridges.openapi.forms import SAFE, TOKEN, Security, is_json
 from toolcrib.errors import ToolError
+from toolcrib.schema.derive.plain import same_json
 from toolcrib.schema.validator import Validator, Violation
 from toolcrib.values.call import ValidatorInfo
 from toolcrib.values.json import JsonValue, Veiled, json_bytes
@@ -112,25 +120,28 @@ def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) 
     names = {place: _Names(taken) for place, taken in plan.taken.items()}
     for sent in plan.parameters:
         value = arguments.get(sent.argument)
+        if sent.argument not in arguments and not sent.required:
+            continue
         if sent.place == "path":
             variable, told = f"{{{sent.name}}}", _path(sent, value, names["path"])
             path = path.replace(variable, told)
             query = [one.replace(variable, told) for one in query]
-        elif value is None and not sent.required:
-            continue
         elif sent.place == "query":
-            query += _joined(sent, value, names["query"])
-        elif sent.place == "header":
-            headers[sent.name] = _header(sent, value)
+            query += _joined(sent, value, names["query"], plan.defaults)
+        elif sent.place == "cookie":
+            cookies += _named(sent, value, _encoded, names["cookie"], plan.defaults)
+        elif value is None and not sent.required:
+            _check_left_out(sent.argument, value, plan.defaults.get((sent.place, sent.name), ()))
         else:
-            cookies += names["cookie"].of(sent, _pairs(sent, value, _encoded))
+            headers[sent.name] = _header(sent, value)
     if any(unquote(step) in (".", "..") for step in path.split("/")):
         raise ToolError("an argument that is part of the address cannot be '.' or '..'")
     if plan.method not in SAFE:
         headers["Idempotency-Key"] = key
     body = None
     if plan.body is not None and plan.body.argument in arguments:
-        headers["Content-Type"], body = _body(plan.body, arguments[plan.body.argument])
+        given_body = arguments[plan.body.argument]
+        headers["Content-Type"], body = _body(plan.body, given_body, plan.defaults)
     return ApiRequest(
         method=plan.method,
         path=f"{path}?{'&'.join(query)}" if query else path,
@@ -259,11 +270,31 @@ def _header(sent: SentArgument, value: JsonValue) -> str:
     return ",".join(texts)
 
 
-def _joined(sent: SentArgument, value: JsonValue, names: _Names) -> list[str]:
+def _joined(sent: SentArgument, value: JsonValue, names: _Names, defaults: Defaults) -> list[str]:
     """Return the members of a query, or of a form in a body."""
     encode = partial(quote, safe=_RESERVED) if sent.reserved else _encoded
-    pairs = names.of(sent, _pairs(sent, value, encode))
+    pairs = _named(sent, value, encode, names, defaults)
     return [f"{_encoded(name)}={text}" for name, text in pairs]
+
+
+def _named(
+    sent: SentArgument, value: JsonValue, encode: _Encode, names: _Names, defaults: Defaults
+) -> list[tuple[str, str]]:
+    """Return the names, which are not encoded, with their encoded values: none of what is left out."""
+    is_null = value is None and not sent.required
+    pairs = [] if is_null else [*names.of(sent, _pairs(sent, value, encode))]
+    if not pairs:
+        _check_left_out(sent.argument, value, defaults.get((sent.place, sent.name), ()))
+    return pairs
+
+
+def _check_left_out(argument: str, value: JsonValue, taken: Iterable[JsonValue]) -> None:
+    """Raises ToolError where the API takes something else in place of what is left out."""
+    if not all(same_json(one, value) for one in taken):
+        raise ToolError(
+            f"{argument} cannot be null or empty: it would be left out of the request, and the API"
+            " would take its own default. Give a value, or leave it out for that default"
+        )
 
 
 def _pairs(sent: SentArgument, value: JsonValue, encode: _Encode) -> Iterator[tuple[str, str]]:
@@ -311,39 +342,41 @@ def _check_held(sent: SentArgument, is_lost: bool) -> None:
 # Bodies.
 
 
-def _body(plan: BodyPlan, value: JsonValue) -> tuple[str, bytes]:
+def _body(plan: BodyPlan, value: JsonValue, defaults: Defaults) -> tuple[str, bytes]:
     """Return the content type and the bytes of a body."""
     kind = _OF_RANGES.get(plan.kind, "") if "*" in plan.media_type else plan.media_type
     if plan.kind == "json":
         return _as_utf8(kind), json_bytes(value)
     if plan.kind == "text":
-        return f"{kind.partition(';')[0]}; charset=utf-8", _text(plan.argument, value).encode()
-    if plan.kind == "bytes":
-        return kind, _decoded(plan.argument, value)
-    if not isinstance(value, dict):
+        kind = f"{kind.partition(';')[0]}; charset=utf-8"
+        made = _text(plan.argument, value).encode()
+    elif plan.kind == "bytes":
+        made = _decoded(plan.argument, value)
+    elif not isinstance(value, dict):
         raise ToolError(f"{plan.argument} is sent as a form: it has to be an object")
+    else:
+        kind, made = _form(plan, value, defaults)
+    if not made:
+        _check_left_out(plan.argument, value, defaults.get(("request", plan.argument), ()))
+    return kind, made
+
+
+def _form(plan: BodyPlan, fields: Mapping[str, JsonValue], defaults: Defaults) -> tuple[str, bytes]:
+    """Return the content type and the bytes of a form, which is sent as a query is, or in parts."""
     names = _Names(plan.fields)
-    for name in value:
+    for name in fields:
         if name not in plan.fields:
             names.undeclared(plan.argument, name)
     if plan.kind == "multipart":
-        return _multipart(plan, value, names)
-    return _as_utf8(kind), "&".join(_members(plan, value, names)).encode("ascii")
-
-
-def _members(plan: BodyPlan, fields: Mapping[str, JsonValue], names: _Names) -> list[str]:
-    """Return the members of a form that is sent as a query is."""
+        return _multipart(plan, fields, names, defaults)
     members = []
     for name, value in fields.items():
         field = plan.fields.get(name, FormField())
-        if value is None and not field.required:
-            continue
-        if field.is_bytes:
+        if field.is_bytes and (value is not None or field.required):
             members.append(f"{_encoded(name)}={quote(_decoded(name, value), safe='')}")
         else:
-            argument = name if name in plan.fields else plan.argument
-            members += _joined(_as_sent(argument, name, field), value, names)
-    return members
+            members += _joined(_as_sent(plan, name), value, names, defaults)
+    return _as_utf8(plan.media_type), "&".join(members).encode("ascii")
 
 
 def _as_utf8(media_type: str) -> str:
@@ -351,9 +384,10 @@ def _as_utf8(media_type: str) -> str:
     return _OTHER_CHARSET.sub("", media_type)
 
 
-def _as_sent(argument: str, name: str, field: FormField) -> SentArgument:
+def _as_sent(plan: BodyPlan, name: str) -> SentArgument:
+    field = plan.fields.get(name, FormField())
     return SentArgument(
-        argument=argument,
+        argument=name if name in plan.fields else plan.argument,
         name=name,
         place="body",
         style=field.style,
@@ -363,21 +397,27 @@ def _as_sent(argument: str, name: str, field: FormField) -> SentArgument:
     )
 
 
-def _multipart(plan: BodyPlan, fields: Mapping[str, JsonValue], names: _Names) -> tuple[str, bytes]:
+def _multipart(
+    plan: BodyPlan, fields: Mapping[str, JsonValue], names: _Names, defaults: Defaults
+) -> tuple[str, bytes]:
     """Return a form in parts: a list in several, all that is no text as JSON, unless its field has a
     style."""
     boundary = secrets.token_hex(16)
     made = bytearray()
     for name, value in fields.items():
-        field = plan.fields.get(name, FormField())
+        field, sent = plan.fields.get(name, FormField()), _as_sent(plan, name)
         if isinstance(value, list) and None in value and not field.has_style:
             raise ToolError(f"{name} cannot hold null: that is sent as null itself is")
         parts = [(name, each) for each in (value if isinstance(value, list) else [value])]
         if field.has_style and value is not None:
-            sent = _as_sent(name, name, field)
             parts, field = [*names.of(sent, _pairs(sent, value, str))], FormField()
+        if not parts:
+            _check_left_out(name, value, defaults.get((sent.place, name), ()))
         for called, each in parts:
             made += f"--{boundary}\r\n".encode() + _part(called, field, each) + b"\r\n"
+    if not made:
+        whole: JsonValue = dict(fields)
+        _check_left_out(plan.argument, whole, defaults.get(("request", plan.argument), ()))
     made += f"--{boundary}--\r\n".encode()
     return f"multipart/form-data; boundary={boundary}", bytes(made)
 

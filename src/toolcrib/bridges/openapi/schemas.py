@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import unquote
@@ -20,6 +20,7 @@ from toolcrib.bridges.openapi.document import Document, DocumentFile, Node, NoTo
 from toolcrib.schema.guard import MAX_DEPTH, MAX_NODES
 from toolcrib.schema.lower.tree import ANNOTATIONS, ASSERTIONS, DOCUMENT, LISTS, MAPS, SINGLES
 from toolcrib.schema.references import escape_pointer, steps_of
+from toolcrib.values.json import JsonValue
 
 _KNOWN = (ASSERTIONS | ANNOTATIONS) - DOCUMENT - {"discriminator"}
 _ALONE = (ANNOTATIONS | {"$ref"}) & _KNOWN
@@ -34,6 +35,7 @@ _NONE: _Names = frozenset()
 _PARTS = ("allOf",)
 _ALTERNATIVES = ("anyOf", "oneOf")
 _BRANCHES = (*_PARTS, *_ALTERNATIVES)
+_CONDITIONS = ("if", "then", "else")
 _OF_MORE = ("patternProperties", "additionalProperties", "unevaluatedProperties")
 """The keywords whose schemas are those of properties, as `properties` has them, by no one name."""
 _BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
@@ -236,6 +238,43 @@ class ApiSchemas:
                     return True
                 pending += self._in_place(one, _BRANCHES)
         return False
+
+    def defaults(self, part: Node) -> tuple[JsonValue, ...]:
+        """Return each `default` that a schema gives to its value, in whichever of its parts. Raises
+        NoTool."""
+        return tuple(one.node["default"] for one in self._judging(part) if "default" in one.node)
+
+    def defaults_of_properties(self, part: Node) -> dict[str, tuple[JsonValue, ...]]:
+        """Return the defaults of each property that an object's schema declares, in whichever of its
+        parts. Raises NoTool."""
+        found: dict[str, tuple[JsonValue, ...]] = {}
+        for one in self._judging(part):
+            for name, child in one.members("properties").items():
+                found[name] = (*found.get(name, ()), *self.defaults(child))
+        return found
+
+    def _judging(self, part: Node) -> Iterator[Node]:
+        """Yield each part of a schema that judges the same value, itself among them. Raises NoTool."""
+        seen: set[int] = set()
+        pending = [(part, False)]
+        while pending:
+            one, as_part = pending.pop()
+            if not isinstance(one.node, dict) or id(one.node) in seen:
+                continue
+            seen.add(id(one.node))
+            yield one
+            if ref := one.text("$ref"):
+                target = self._document.follow(one.file, ref)
+                kinds = self._kinds(target) if self._wants_kinds and not as_part else None
+                found = target.part if kinds is None else Node(target.part.file, kinds)
+                pending.append((found, as_part))
+                if not self.is_3_1:  # else what is beside it counts, too
+                    continue
+            pending += [(each, True) for each in one.items("allOf")]
+            others = [each for key in _ALTERNATIVES for each in one.items(key)]
+            others += filter(None, map(one.get, _CONDITIONS))
+            others += one.members("dependentSchemas").values()
+            pending += [(each, False) for each in others]
 
     def _in_place(self, part: Node, keys: tuple[str, ...]) -> list[Node]:
         """Return the other parts of a schema that judge the same value."""

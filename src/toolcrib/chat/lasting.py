@@ -1,0 +1,209 @@
+"""Durable runs as the chat follows them: the run of a turn is known by the turn's id, in any process.
+
+Rule: the store of the runs says what has happened, and a turn shows it. So a run is begun and answered
+there first of all, whoever follows it leaves it as it is, and is followed again by whoever finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from toolcrib.agent import Session
+from toolcrib.chat.threads import StoredTurn
+from toolcrib.errors import ApprovalError, SourceError, ToolcribError
+from toolcrib.values.decision import Answer, Caller
+from toolcrib.values.message import Message
+from toolcrib.values.run import (
+    ApprovalRequested,
+    Done,
+    Event,
+    ReplyFinished,
+    RunError,
+    RunResult,
+    RunStarted,
+    RunState,
+    TextDelta,
+    ToolCallFinished,
+    UsageReported,
+)
+
+_KEPT = ("completed", "limited", "waiting")
+
+
+class DurableRuns(Protocol):
+    """What is needed of `toolcrib.durable.DurableAgents`."""
+
+    async def start(
+        self,
+        agent: str,
+        prompt: str,
+        *,
+        caller: Caller,
+        history: Sequence[Message],
+        run_id: str,
+    ) -> str: ...
+
+    def events(self, run_id: str) -> AsyncIterator[Event]: ...
+
+    async def result(self, run_id: str) -> RunResult: ...
+
+    async def answer(self, request_id: str, answer: Answer) -> str: ...
+
+    async def cancel(self, run_id: str) -> None: ...
+
+    async def show(self, run_id: str) -> Any: ...
+
+
+class LastingRun:
+    """Follows a durable run, as a `RunStream` is followed: its events, once, with `Done` last.
+
+    `begin` it before: what is `first` begins the run, or answers it. What was told of `known`, the
+    state in which it waited before, is not told again.
+    """
+
+    def __init__(
+        self,
+        runs: DurableRuns,
+        session: Session,
+        run_id: str,
+        *,
+        first: Callable[[], Awaitable[object]] | None = None,
+        known: RunState | None = None,
+    ) -> None:
+        self._runs = runs
+        self._session = session
+        self._run_id = run_id
+        self._first = first
+        self._reply = 0  # the last one that has come
+        self._replies = 0 if known is None else known.turn  # that were told
+        self._told = _told(known)
+
+    async def begin(self) -> None:
+        """Keep, for good, what this run is to do. Raises ToolcribError where that cannot be."""
+        if self._first is not None:
+            await self._first()
+
+    async def __aiter__(self) -> AsyncGenerator[Event, None]:
+        yield RunStarted(self._run_id)
+        async for event in self._runs.events(self._run_id):
+            if self._is_known(event):
+                continue
+            if isinstance(event, Done):
+                async for last in self._ended(event.result):
+                    yield last
+            yield self._asked(event) if isinstance(event, ApprovalRequested) else event
+
+    def _is_known(self, event: Event) -> bool:
+        match event:
+            case TextDelta():
+                return self._reply < self._replies
+            case ReplyFinished(turn=turn):
+                self._reply = turn
+                return turn <= self._replies
+            case ToolCallFinished(record=record):
+                return record.id in self._told
+            case ApprovalRequested(request=request):
+                return request.id in self._told
+            case _:
+                return False
+
+    async def result(self) -> RunResult:
+        """Return how the run ended, or that it waits. Raises ToolcribError for one that failed."""
+        return await self._runs.result(self._run_id)
+
+    async def cancel(self) -> None:
+        """Cancel the run; what it did is told by its events. One that is over stays as it is."""
+        with suppress(ToolcribError):
+            await self._runs.cancel(self._run_id)
+
+    def _asked(self, event: ApprovalRequested) -> ApprovalRequested:
+        request = event.request
+        entry = self._session.agent.runner.catalog.by_name.get(request.tool)
+        if entry is None or request.within:
+            return event
+        return ApprovalRequested(request, entry.tool.definition.input_schema)
+
+    async def _ended(self, result: RunResult) -> AsyncIterator[Event]:
+        """Keep the run in the conversation, unless it came to nothing; say what it used, and why it
+        failed."""
+        if result.status in _KEPT or result.records:
+            self._session.keep(result)
+        yield UsageReported(result.usage)
+        if result.status == "failed":
+            run = await self._runs.show(self._run_id)
+            kind, _, message = run.reason.partition(": ")
+            yield RunError(kind, message or "The run failed.")
+
+
+def _told(known: RunState | None) -> set[str | None]:
+    """Return the ids of the calls that had ended, and of the questions that had been asked."""
+    if known is None:
+        return set()
+    records = known.records
+    asked = {request.id for request in known.pending}
+    return {*asked, *(each.id for each in records), *(each.approval_id for each in records)}
+
+
+class LastingRuns:
+    """Makes what follows the runs of turns. `agent` is the agent's name among the durable ones."""
+
+    def __init__(self, runs: DurableRuns, agent: str) -> None:
+        self._runs = runs
+        self._agent = agent
+
+    def begun(self, session: Session, turn_id: str, text: str, caller: Caller) -> LastingRun:
+        """Return a run that has not begun."""
+        run_id, history = _run_of(turn_id), session.messages
+
+        async def begin() -> None:
+            await self._runs.start(self._agent, text, caller=caller, history=history, run_id=run_id)
+
+        return LastingRun(self._runs, session, run_id, first=begin)
+
+    def answered(
+        self, session: Session, state: RunState, request_id: str, answer: Answer
+    ) -> LastingRun:
+        """Return a run that is about to be answered. Somebody else's answer counts, where that came
+        before."""
+
+        async def give() -> None:
+            with suppress(ApprovalError):
+                await self._runs.answer(request_id, answer)
+
+        return LastingRun(self._runs, session, state.run_id, first=give, known=state)
+
+    def followed(self, session: Session, turn: StoredTurn) -> LastingRun:
+        """Return the run of a turn that is known, to follow it from the beginning, or from where the
+        turn waits."""
+        known = RunState.from_json(turn.state) if turn.status == "waiting" else None
+        return LastingRun(self._runs, session, _run_of(turn.id), known=known)
+
+    async def has_gone_on(self, turn: StoredTurn) -> bool:
+        """Return whether there is something to follow: a run that has begun, and if its turn waits has
+        been answered, or was cancelled."""
+        if turn.status not in ("running", "waiting"):
+            return False
+        try:
+            run = await self._runs.show(_run_of(turn.id))
+        except SourceError:
+            raise
+        except ToolcribError:  # it has not begun
+            return False
+        if turn.status == "running" or run.status != "waiting":
+            return True
+        asked = [
+            {request.id for request in RunState.from_json(state).pending}
+            for state in (run.state, turn.state)
+        ]
+        return asked[0] != asked[1]
+
+    async def cancel(self, turn: StoredTurn) -> None:
+        """Cancel the run of a turn that waits."""
+        with suppress(ToolcribError):
+            await self._runs.cancel(_run_of(turn.id))
+
+
+def _run_of(turn_id: str) -> str:
+    return f"run_{turn_id.removeprefix('turn_')}"

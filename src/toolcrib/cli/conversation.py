@@ -1,0 +1,210 @@
+"""A conversation at the terminal whose turns are durable runs: `toolcrib chat --durable`.
+
+Rule: what is open is in the store, and nowhere else. A turn is worked on while it is watched here, and
+in no other process: its agent has the conversation's name. So whoever is killed leaves a run that the
+next `toolcrib chat --durable` finds, and what a run asks may be answered here or from elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+from toolcrib.agent import Agent, Session
+from toolcrib.cli.options import store_of_runs
+from toolcrib.cli.render import err, printable, shortened
+from toolcrib.errors import ApprovalError, ErrorCode, ToolcribError
+from toolcrib.urls import without_password
+from toolcrib.values.decision import Approver, Caller
+from toolcrib.values.json import sha256_hex
+from toolcrib.values.run import Done, Event, RunResult, RunStarted, RunState
+
+if TYPE_CHECKING:
+    from toolcrib.durable import DurableAgents, StoredRun
+
+_LOOK = 0.2  # seconds between two looks at the store
+_OPEN = ("queued", "running", "waiting")
+_KEPT = ("completed", "limited", "waiting")
+CALLER = Caller("cli")
+
+
+class OpenRun(NamedTuple):
+    """A run of a conversation that waits, or was left by a process that is gone."""
+
+    conversation: str
+    id: str
+    asked: str
+    waits: bool
+
+
+class DurableConversation:
+    """Keeps what was said, and makes the turns. `name` is the conversation's, and its agent's."""
+
+    def __init__(self, store: str, name: str, agent: Agent, ask: Approver) -> None:
+        self.store = store
+        self.name = name
+        self.session = Session(agent)
+        self.ask = ask
+
+    def turn(self, text: str) -> DurableTurn:
+        return DurableTurn(self, text)
+
+    def open_turn(self, run: OpenRun) -> DurableTurn:
+        """Return a turn that goes on with a run."""
+        return DurableTurn(self, run.asked, run.id)
+
+
+class DurableTurn:
+    """One run of a conversation, which is worked on here as long as it is watched."""
+
+    def __init__(self, conversation: DurableConversation, text: str, run_id: str = "") -> None:
+        self._of = conversation
+        self._text = text
+        self._begun = bool(run_id)
+        self._run_id = run_id or f"run_{os.urandom(8).hex()}"
+        self._told = 0  # of the events of the run
+        self._result: RunResult | None = None
+
+    async def run(self, show: Callable[[Event], None]) -> RunResult:
+        """Run the turn, show its events, and ask what it asks, until it is over or nobody answers.
+        Cancelling this cancels the run."""
+        session = self._of.session
+        agents = {self._of.name: session.agent}
+        async with import_module("toolcrib.durable").DurableAgents(
+            self._of.store, agents
+        ) as durable:
+            show(RunStarted(self._run_id))
+            try:
+                if not self._begun:
+                    self._begun = True
+                    asked = {"caller": CALLER, "history": session.messages, "run_id": self._run_id}
+                    await durable.start(self._of.name, self._text, **asked)
+                done = await self._followed(durable, show)
+            except asyncio.CancelledError:
+                with suppress(ToolcribError):
+                    await durable.cancel(self._run_id)
+                    self._end(await self._next(durable, show), show)
+                raise
+            self._end(done, show)
+            for request in done.result.pending:
+                err.print(printable(_how_to_answer(request.id, self._of.store)))
+            await durable.result(self._run_id)  # raises why it failed
+            return done.result
+
+    async def rest(self, show: Callable[[Event], None]) -> None:
+        """Show nothing: what is left of a run that was cancelled has been shown."""
+
+    async def result(self) -> RunResult:
+        """Return how the run ended; raise CancelledError if that is not known."""
+        if self._result is None:
+            raise asyncio.CancelledError
+        return self._result
+
+    def _end(self, done: Done, show: Callable[[Event], None]) -> None:
+        self._result = done.result
+        if done.result.status in _KEPT or done.result.records:
+            self._of.session.keep(done.result)
+        show(done)
+
+    async def _followed(self, durable: DurableAgents, show: Callable[[Event], None]) -> Done:
+        done = await self._next(durable, show)
+        while done.result.status == "waiting" and await self._answered(durable, done.result):
+            done = await self._next(durable, show)
+        return done
+
+    async def _next(self, durable: DurableAgents, show: Callable[[Event], None]) -> Done:
+        """Show what has happened since, until the run is over or waits."""
+        at = 0
+        async for event in durable.events(self._run_id):
+            if isinstance(event, Done):
+                return event
+            at += 1
+            if at > self._told:
+                self._told = at
+                show(event)
+        raise ToolcribError("the run has ended without a result")
+
+    async def _answered(self, durable: DurableAgents, result: RunResult) -> bool:
+        """Ask a question of the run, until somebody answers it, here or elsewhere. Return whether
+        somebody has."""
+        known = {request.id for request in await durable.pending()}
+        request = next((each for each in result.pending if each.id in known), None)
+        if request is None:  # what was answered, or has lapsed, is taken up soon
+            await asyncio.sleep(_LOOK)
+            return True
+        asking = asyncio.ensure_future(self._of.ask(request))
+        elsewhere = asyncio.ensure_future(_gone(durable, request.id))
+        try:
+            await asyncio.wait((asking, elsewhere), return_when=asyncio.FIRST_COMPLETED)
+            answer = asking.result() if asking.done() else None
+            if answer is not None:
+                await durable.answer(request.id, answer)
+        except ApprovalError as error:
+            if error.code is ErrorCode.APPROVAL_REQUIRED:  # there is nobody here
+                return False
+            err.print(printable(f"{request.title}: {error}"))
+            return True
+        finally:
+            for task in (asking, elsewhere):
+                task.cancel()
+            await asyncio.wait((asking, elsewhere))
+        if answer is None and elsewhere.cancelled():
+            return False
+        if answer is None:
+            err.print(printable(f"{request.title}: it was answered elsewhere, or has lapsed."))
+        return True
+
+
+def _how_to_answer(request_id: str, store: str) -> str:
+    elsewhere = "" if store == store_of_runs(None) else f" --store {without_password(store)}"
+    answer = f"toolcrib runs answer {request_id} --yes{elsewhere}"
+    return f"Answer with: {answer} (or --no). The same command again goes on."
+
+
+async def _gone(durable: DurableAgents, request_id: str) -> None:
+    """Wait until a question is not open any more."""
+    while any(request.id == request_id for request in await durable.pending()):  # noqa: ASYNC110
+        await asyncio.sleep(_LOOK)
+
+
+async def go_on(
+    agent: Agent, ask: Approver, store: str, made: str, prompt: str | None
+) -> tuple[DurableConversation, list[OpenRun]]:
+    """Return the conversation to go on with, a new one where none is open, and its open runs, oldest
+    first; say which they are.
+
+    It is the newest of those that were begun with the same options (`made`), or with a prompt the one
+    that has asked the same and has no answer.
+    """
+    prefix = f"chat_{sha256_hex(made)[:8]}_"
+    found = await _open_runs(store)
+    mine = [run for run in found if run.conversation.startswith(prefix)]
+    if prompt is not None:
+        mine = [run for run in mine if run.asked == prompt]
+    name = mine[-1].conversation if mine else f"{prefix}{os.urandom(4).hex()}"
+    left = [run for run in mine if run.conversation == name]
+    for run in left:
+        waits = " It waits for an answer." if run.waits else ""
+        err.print(printable(f"Going on with {run.id}: {shortened(run.asked)}{waits}"))
+    others = [run.id for run in found if run not in left]
+    if others:
+        told = "with other options, or in other words" if prompt else "with other options"
+        err.print(printable(f"Also open, begun {told}: {', '.join(others)} (toolcrib runs list)"))
+    return DurableConversation(store, name, agent, ask), left
+
+
+async def _open_runs(store: str) -> list[OpenRun]:
+    """Return the runs of conversations that are open, oldest first."""
+    async with aclosing(import_module("toolcrib.durable").DurableAgents(store, {})) as durable:
+        found = [run for status in _OPEN for run in await durable.list(status)]
+    mine = [run for run in found if run.agent.startswith("chat_") and run.caller == CALLER.id]
+    return [_open(run) for run in sorted(mine, key=lambda run: run.created_at)]
+
+
+def _open(run: StoredRun) -> OpenRun:
+    said = [m.content for m in RunState.from_json(run.state).messages if m.role == "user"]
+    return OpenRun(run.agent, run.id, said[-1] if said else "", run.status == "waiting")

@@ -1,0 +1,73 @@
+"""Tools of what nobody decorated: plain functions in a list, and the methods of one object.
+
+Rule: of what a plain function returns nobody but the model sees anything, until its author says what.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Unpack
+
+from toolcrib.errors import DefinitionError, no_such
+from toolcrib.tools.build import ToolOptions
+from toolcrib.tools.component import Tool
+from toolcrib.tools.decorator import make_function_tool
+from toolcrib.values.definition import All, AnnotationOptions
+from toolcrib.values.typed import check_each, check_type
+
+_NOTHING_SHOWN = ToolOptions(visible=(), is_own=True)
+
+
+def plain_tool(thing: object) -> Tool[..., Any] | None:
+    """Return the tool of a plain function, or of a method with its instance; None for anything else.
+    Raises DefinitionError."""
+    if not inspect.isroutine(thing) or isinstance(getattr(thing, "__wrapped__", None), Tool):
+        return None
+    return make_function_tool(thing, _NOTHING_SHOWN, {})
+
+
+def toolset(
+    obj: object,
+    *,
+    prefix: str = "",
+    only: Collection[str] = (),
+    visible: Sequence[str] | All | Mapping[str, Sequence[str] | All] = (),
+    **annotations: Unpack[AnnotationOptions],
+) -> list[Tool[..., Any]]:
+    """Return the tools of an object: its public methods, or `only` those of these names, in the order
+    of their names.
+
+    A tool is called `prefix` and the name of the method. `visible` says which fields of results UI,
+    logs and audit may show, of all methods or, in a dictionary, of each by its name: by default none.
+    `annotations` are those of `@tool`, for all of them. Raises DefinitionError for a method that makes
+    no tool (it has no docstring, or a parameter without a hint), and for a name that no method has.
+    """
+    check_type("prefix", prefix, str, "a str, such as 'shop_'")
+    only = check_each("only", only, str, "a list of names of methods")
+    methods = dict(_methods(obj))
+    kind = type(obj).__name__
+    each = visible if isinstance(visible, Mapping) else {}
+    for name in (*only, *each):
+        if name not in methods:
+            raise DefinitionError(f"toolset({kind}): {no_such('method', name, methods)}")
+    if not methods:
+        raise DefinitionError(f"toolset({kind}): it has no public methods")
+    made = []
+    for name, method in methods.items():
+        if only and name not in only:
+            continue
+        shown = each.get(name, ()) if isinstance(visible, Mapping) else visible
+        options = ToolOptions(
+            visible=shown, name=prefix + name, annotations=annotations, is_own=True
+        )
+        made.append(make_function_tool(method, options, {}))
+    return made
+
+
+def _methods(obj: object) -> Iterator[tuple[str, Any]]:
+    """Yield the public methods; no property is asked for its value."""
+    for name, found in inspect.getmembers_static(obj):
+        is_method = inspect.isfunction(found) or isinstance(found, classmethod | staticmethod)
+        if is_method and not name.startswith("_"):
+            yield name, getattr(obj, name)
