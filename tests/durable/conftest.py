@@ -1,4 +1,4 @@
-"""Workers of these tests look for work at once: what they wait for is not a second's turn of theirs."""
+"""Workers of these tests see a new queue at once, not at the next of the looks of every second."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-LOOK = 0.02
+LOOK = 0.1
+"""Seconds between two looks at the queue, as workers are told."""
 
 
 class Soon:
-    """What tells DBOS to stop, and wakes it before: it looks for new queues once a second."""
+    """What tells DBOS to stop, and wakes it before."""
 
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
@@ -28,4 +29,3 @@ def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     dbos = pytest.importorskip("dbos._dbos", reason="the extra durable is not installed")
     serve = dbos.queue_thread
     monkeypatch.setattr(dbos, "queue_thread", lambda stop, engine: serve(Soon(stop), engine))
-    monkeypatch.setattr("toolcrib.durable.agents._LOOK", LOOK)

@@ -363,7 +363,12 @@ async def test_no_thread_that_is_waited_for_at_the_end_sleeps_long(
 ) -> None:
     slept: list[float] = []
     sleep = time.sleep
-    monkeypatch.setattr(time, "sleep", lambda seconds: [slept.append(seconds), sleep(seconds)])
+
+    def counted(seconds: float) -> None:
+        slept.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", counted)
     async with DurableAgents(file, {"desk": desk(tmp_path)}):
         await until(lambda: bool(slept))
     assert max(slept) <= 0.1
