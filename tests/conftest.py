@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from late import import_slow_ones_late
-from postgres import databases, postgres
+from postgres import databases, own_server, postgres
 from rows import count_of
 from samples import WHOLE, use_profile
 
@@ -19,7 +19,7 @@ from toolcrib.clients.local import model_path
 from toolcrib.clients.local.model import NEEDLE, model_at
 from toolcrib.clients.local.needle import needle_at
 
-__all__ = ["databases", "postgres"]
+__all__ = ["databases", "own_server", "postgres"]
 
 ROOT = Path(__file__).parents[1]
 YOUNG = 5_000

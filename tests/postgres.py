@@ -70,19 +70,27 @@ def _start() -> tuple[Path, str]:
         shutil.chown(folder, name)
     try:
         _run(folder, "initdb", "-U", "crib", "-A", "trust", "-E", "UTF8", "--no-sync")
-        options = (
-            f"-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories={folder}"
-        )
-        _run(folder, "pg_ctl", "start", "-w", "-l", str(folder / "log"), "-o", options)
+        options = f"listen_addresses='127.0.0.1'\nport={port}\nunix_socket_directories='{folder}'\n"
+        with (folder / "data/postgresql.conf").open("a", encoding="utf-8") as settings:
+            settings.write(options)
+        _begin(folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return folder, f"postgresql+psycopg://crib@127.0.0.1:{port}/"
 
 
+def _begin(folder: Path) -> None:
+    _run(folder, "pg_ctl", "start", "-w", "-l", str(folder / "log"))
+
+
+def _end(folder: Path, mode: str) -> None:
+    _run(folder, "pg_ctl", "stop", "-w", "-m", mode)
+
+
 def _stop(folder: Path) -> None:
     try:
-        _run(folder, "pg_ctl", "stop", "-m", "immediate")
+        _end(folder, "immediate")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -161,3 +169,25 @@ def postgres(databases: Databases) -> Iterator[Callable[[], str]]:
 
     yield fresh
     databases.free += given
+
+
+class OwnServer:
+    """A server of one test, which may be away for a while."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self._folder = folder
+        self.url = f"{url}postgres"
+
+    def stop(self, mode: str) -> Callable[[], None]:
+        """Stop it (`fast`, or `immediate` as in a crash); return what starts it again."""
+        _end(self._folder, mode)
+        return lambda: _begin(self._folder)
+
+
+@pytest.fixture
+def own_server() -> Iterator[OwnServer]:
+    folder, url = _start()
+    try:
+        yield OwnServer(folder, url)
+    finally:
+        _stop(folder)

@@ -97,6 +97,7 @@ ROOMS = {
     "toolcrib.policies": [
         "CountingPolicy",
         "Policy",
+        "ReservingPolicy",
         "Standard",
         "ask",
         "budget",
@@ -105,6 +106,7 @@ ROOMS = {
         "require_roles",
         "standard",
     ],
+    "toolcrib.spending": ["SpendStore"],
     "toolcrib.clients": [
         "AnthropicClient",
         "BedrockClient",
@@ -223,7 +225,7 @@ def test_the_inside_does_not_import_the_front_door(path: Path) -> None:
 
 def test_the_core_imports_no_extra() -> None:
     loaded = modules_after(
-        "import toolcrib, toolcrib.approvals, toolcrib.audit, toolcrib.policies\n"
+        "import toolcrib, toolcrib.approvals, toolcrib.audit, toolcrib.policies, toolcrib.spending\n"
         "for name in toolcrib.__all__: getattr(toolcrib, name)"
     )
     extras = (

@@ -20,10 +20,10 @@ import msgspec
 from toolcrib.closing import Closing
 from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.runner.approval import checked_answer, differing, mismatch
-from toolcrib.storage import OWNERS, Row, SqlDatabase, Transaction
+from toolcrib.storage import OWNERS, Row, SqlDatabase, Transaction, as_column
 from toolcrib.threads import in_thread
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
-from toolcrib.values.json import JsonObject, JsonValue, digest, encodable, sha256_hex
+from toolcrib.values.json import JsonObject, JsonValue, digest
 from toolcrib.values.typed import names_wrong_types
 
 if sys.platform != "win32":
@@ -230,7 +230,6 @@ _PENDING = """SELECT * FROM approvals WHERE answer IS NULL AND expires_at > :now
     ORDER BY expires_at, id"""
 _USE = "UPDATE approvals SET used_at = :now WHERE id = :id"
 _IS_USED = "SELECT id FROM approvals WHERE id = :id AND used_at = :now"
-_LONGEST = 200  # characters of a column: PostgreSQL's indexes take some 2,700 bytes of two of them
 _ANSWER = """UPDATE approvals SET answer = :answer
     WHERE id = :id AND answer IS NULL AND expires_at > :now"""
 
@@ -268,7 +267,7 @@ class ApprovalStore(Closing):
         if it was not, or if nothing was kept."""
         if not call_id:  # several questions may be about such calls
             return {}
-        named = {"run_id": _column(run_id), "call_id": _column(call_id)}
+        named = {"run_id": as_column(run_id), "call_id": as_column(call_id)}
         for row in await self._database.read(_ASKED, **named):
             with suppress(
                 ApprovalError, ValueError
@@ -324,8 +323,8 @@ def _take(transaction: Transaction, request: ApprovalRequest, pinned: JsonObject
     transaction.execute(
         _SAVE,
         id=request.id,
-        run_id=_column(request.run_id),
-        call_id=_column(request.call_id),
+        run_id=as_column(request.run_id),
+        call_id=as_column(request.call_id),
         request=msgspec.json.encode(request).decode(),
         expires_at=request.expires_at,
         pinned=json.dumps(pinned) if pinned else "",
@@ -337,7 +336,7 @@ def _take(transaction: Transaction, request: ApprovalRequest, pinned: JsonObject
             "its arguments, its tool's definition or its caller have changed",
             ErrorCode.APPROVAL_MISMATCH,
         )
-        named = {"run_id": _column(request.run_id), "call_id": _column(request.call_id)}
+        named = {"run_id": as_column(request.run_id), "call_id": as_column(request.call_id)}
         for row in transaction.rows(_ASKED, **named):
             asked = _stored(row, "request", _REQUEST)
             error.asked_digest, error.code = (
@@ -388,15 +387,6 @@ def _answer_each(transaction: Transaction, texts: Mapping[str, str]) -> None:
         if rows[0]["answer"] is None:
             raise _lapsed(request_id)
         raise ApprovalError(f"approval {request_id} was answered before", ErrorCode.ALREADY_USED)
-
-
-def _column(value: str) -> str:
-    """Return an id as every database can hold and index it, and different for different ids: PostgreSQL
-    has no NUL in its texts. What is asked about has it as it is."""
-    text = encodable(value).replace("\0", "?")
-    if text == value and len(value) <= _LONGEST:
-        return value
-    return f"{text[:100]}…{sha256_hex(value)}"
 
 
 def _text(request_id: str, answer: Answer) -> str:

@@ -6,20 +6,32 @@ How a call is decided, and how to write one's own: `docs/deciding.md`.
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from types import NoneType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
 from toolcrib.errors import ErrorCode, MissingExtraError, ToolcribError
-from toolcrib.runner.policy import CountingPolicy, ForeseeingPolicy, Policy, Standard, standard
+from toolcrib.runner.policy import (
+    CountingPolicy,
+    ForeseeingPolicy,
+    Policy,
+    Release,
+    ReservingPolicy,
+    Standard,
+    standard,
+)
 from toolcrib.values.call import Hydrated
-from toolcrib.values.context import ROUNDING, PolicyContext, RunTally
+from toolcrib.values.context import ROUNDING, KeepsSpending, PolicyContext, RunTally, Spend
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.json import key_of
 from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.typed import explains_wrong_types
 
@@ -27,6 +39,7 @@ __all__ = [
     "CountingPolicy",
     "ForeseeingPolicy",
     "Policy",
+    "ReservingPolicy",
     "Standard",
     "ask",
     "budget",
@@ -118,7 +131,8 @@ def ask(*tools: str, reason: str = "somebody has to say yes to this tool") -> Po
 # `budget`: a limit on calls, tokens, cost or seconds; in a run, of each tool in it, or of each caller.
 #
 # What a run has spent is in its tally, and goes on with it in another process. What a caller has spent
-# is kept here, in this process. An account is never dropped to save room: its caller would begin anew.
+# is kept here, in this process, or in a `store` that all of them ask. An account is never dropped to
+# save room: its caller would begin anew.
 # A call is counted before its tool begins, so that calls cannot share a last allowance; if the tool
 # never begins, what was counted is given back. One that waited within its tool was counted when it
 # began, where that was: to go on (`RunTally.begun`) takes nothing of calls and cost.
@@ -139,6 +153,8 @@ def budget(
     seconds: float | None = None,
     per: Per = "run",
     only: str | Iterable[str] = (),
+    store: KeepsSpending | None = None,
+    window: float | None = None,
 ) -> ForeseeingPolicy:
     """Deny, as `budget_exceeded`, calls that would go over one of the limits.
 
@@ -146,8 +162,11 @@ def budget(
     each caller spends in all runs of this process; `only` counts and limits the calls of the tools
     that it names. `cost` is in the unit of the tools' annotations; `tokens` are those of the model's
     replies, in and out. `seconds` are those since a run began; of tools and callers, those of the
-    calls that are over, so that calls which run together can go over it. Raises ToolcribError for
-    tokens of tools, for a limit that is no number from 0, and without any limit.
+    calls that are over, so that calls which run together can go over it.
+
+    With a `store` (`SpendStore(url)`) what callers spend, in calls and cost, is that of all processes
+    which have it, in the last `window` seconds, or ever. Raises ToolcribError for tokens of tools, for
+    a limit that is no number from 0, without any limit, and for what no store counts.
     """
     given = {"calls": calls, "tokens": tokens, "cost": cost, "seconds": seconds}
     limits = {unit: _number(unit, limit) for unit, limit in given.items() if limit is not None}
@@ -158,6 +177,12 @@ def budget(
         raise ToolcribError(f"budget: per is one of {', '.join(get_args(Per))}")
     if "tokens" in limits and (per == "tool" or named):
         raise ToolcribError("budget: tokens are a run's or a caller's, not a tool's")
+    if store is not None:
+        return _StoredBudget(limits, named, store, _checked_window(limits, per, window))
+    if window is not None:
+        raise ToolcribError(
+            "budget: window= goes with store=: a process by itself keeps all it counts"
+        )
     if per == "caller":
         return _CallerBudget(limits, named)
     return _Budget(_limits(limits, _spent_in_run(per, named), per), named)
@@ -346,6 +371,45 @@ class _CallerBudget(_Budget):
 
 
 _NOTHING: Final = _Account()
+
+
+def _checked_window(limits: Mapping[str, float], per: Per, window: float | None) -> float:
+    """Return the seconds in which calls count. Raises ToolcribError for what no store counts."""
+    if per != "caller" or not limits.keys() <= _AHEAD.keys():
+        raise ToolcribError("budget: store= is for the calls and the cost of callers: per='caller'")
+    wrong = not isinstance(window, (int, float, NoneType)) or isinstance(window, bool)
+    if wrong or (window is not None and not 0 < window < math.inf):
+        raise ToolcribError("budget: window is a number of seconds above 0")
+    return math.inf if window is None else window
+
+
+class _StoredBudget(_Budget):
+    """Denies what goes over a limit by itself; what is left its store knows, when a call begins."""
+
+    def __init__(
+        self,
+        limits: Mapping[str, float],
+        named: frozenset[str],
+        store: KeepsSpending,
+        window: float,
+    ) -> None:
+        spent: dict[str, Spent] = dict.fromkeys(_AHEAD, lambda _definition, _context: 0)
+        super().__init__(_limits(limits, spent, "caller"), named)
+        self._most = dict(zip(limits, self._limits, strict=True))
+        self._tools = sorted(named)
+        self._store = store
+        self._window = window
+
+    async def reserve(self, hydrated: Hydrated, context: PolicyContext) -> Deny | Release | None:
+        definition, call_id, run = hydrated.definition, hydrated.call.id, context.run
+        if (self._named and definition.name not in self._named) or call_id in run.begun:
+            return None
+        # outside of a run nobody knows whether a call of the same id is the same call
+        key = key_of(run.run_id, call_id) if run.run_id else os.urandom(16).hex()
+        spend = Spend(context.caller.id, key, definition.name, definition.annotations.cost)
+        most = {unit: each.limit for unit, each in self._most.items()}
+        over = await self._store.take(spend, most, only=self._tools, window=self._window)
+        return partial(self._store.give_back, spend) if over is None else self._most[over].denial
 
 
 # `rate_limit`: a limit on calls in any stretch of time, by the library `limits`, an extra.

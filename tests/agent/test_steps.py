@@ -300,6 +300,61 @@ def test_a_run_that_is_killed_anywhere_goes_on_as_if_it_was_not(
     assert asyncio.run(_verified(store.url))
 
 
+def newer(steps: Steps | None, log: AuditLog | None) -> Agent:
+    """The desk in its next version, in which the definition of `order` is another one."""
+
+    @tool(visible=["id"], description="Look up an order, and count that.")
+    async def order(id: str) -> Order:
+        RAN.append(f"new order {id}")
+        return Order(id, 9.5)
+
+    runner = desk(steps, log).runner
+    others = [
+        entry.tool for entry in runner.catalog.entries if entry.tool.definition.name != "order"
+    ]
+    return desk(steps, log).replace(tools=runner.over([order, *others]))
+
+
+@pytest.mark.parametrize("place", ["before", "done", "kept"])
+@pytest.mark.parametrize("at", range(_STEPS))
+def test_a_call_for_a_tool_that_has_changed_meanwhile_says_so_and_asks(
+    tmp_path: Path, unkilled: Any, at: int, place: Place
+) -> None:
+    """What had ended stays, what was cut is unknown, what had not begun waits for a person."""
+    store, begun = Store(tmp_path), unkilled[0]
+    assert store.run(desk, begun, killed=(at, place)) is None
+    kept = [name for name, _ in store.segments[0].values()]
+    result = store.run(newer, begun)
+    assert result is not None
+    made_before = {f"run_1_{int(n.split()[1]) - 1}_" for n in kept if n.startswith("reply")}
+    orders = [record for record in result.records if record.name == "order"]
+    asked = {request.call_id: request for request in result.pending if request.tool == "order"}
+    known = {record.id: state_of(record) for record in orders}
+    for call_id in {*known, *asked}:
+        turn = int(call_id.split("_")[2])
+        which = {0: "1", 2: "2"}.get(turn)
+        if which is None:
+            continue  # its arguments do not fit
+        ran, ran_new = f"order {which}" in RAN, f"new order {which}" in RAN
+        assert not (ran and ran_new)
+        if f"run_1_{turn}_" not in made_before:
+            assert (ran, ran_new) == (False, True)
+        elif f"call {call_id}" in kept:
+            assert (ran, known[call_id]) == (True, "completed")
+        elif ran or call_id in known:  # it was begun, as the log says
+            assert known[call_id] == "failed (outcome_unknown)"
+        else:
+            assert not ran_new
+            assert "has changed since the model called it" in asked[call_id].reason
+    if asked:
+        answers = {request.id: Approve("grace") for request in result.pending}
+        again = store.run(newer, result.state, 1, answers)
+        assert again is not None
+        notes = {record.id: record.notes for record in again.records}
+        assert all("tool_changed" in notes[call_id] for call_id in asked)
+        assert all(state_of(r) == "completed" for r in again.records if r.id in asked)
+
+
 def _cut_short(result: RunResult) -> list[str]:
     """The calls of which nobody knows whether they were done: none of a tool that only reads."""
     cut = [

@@ -17,6 +17,8 @@ from typing import Any
 from toolcrib import ALL, Agent, CallContext, ToolRunner, tool
 from toolcrib.clients.base import PlanningClient
 from toolcrib.durable import DurableAgents
+from toolcrib.policies import budget
+from toolcrib.spending import SpendStore
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.testing.scripted import Said
 from toolcrib.values.message import ChatRequest, Reply, StreamPart
@@ -99,14 +101,16 @@ def desk(folder: Path, **made: Any) -> Agent:
         return await effect("ship", context)
 
     model = made.pop("model", None) or Model(*made.pop("turns", TURNS))
-    return Agent(model, ToolRunner([look, pay, refund, ship]), state_key=KEY, **made)
+    runner = ToolRunner([look, pay, refund, ship], policy=made.pop("policy", ()))
+    return Agent(model, runner, state_key=KEY, **made)
 
 
 async def main(url: str, folder: Path) -> None:
     """Work until SIGTERM; say when there is something to be killed."""
     over = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
-    async with DurableAgents(url, {"desk": desk(folder)}, slots=4):
+    spends = budget(calls=100_000, per="caller", store=SpendStore(url))
+    async with DurableAgents(url, {"desk": desk(folder, policy=spends)}, slots=4):
         print("ready", flush=True)  # noqa: T201
         await over.wait()
 

@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import psycopg
 import pytest
-from samples import WHOLE
 from waiting import until
 
 pytest.importorskip("dbos", reason="the extra durable is not installed")
 
 from durable.desk import KEY, PROMPT, TURNS, Model, desk
 
-from toolcrib import ALL, Agent, Approve, Caller, Event, Refuse, RunResult, tool
+from toolcrib import ALL, Agent, Approve, Caller, Event, Limits, Refuse, RunResult, tool
 from toolcrib.audit import AuditLog
 from toolcrib.durable import DurableAgents, StoredRun, engine
 from toolcrib.errors import (
@@ -65,9 +64,12 @@ async def answered(durable: DurableAgents, run_id: str) -> RunResult:
     return result
 
 
+def lines(folder: Path) -> list[str]:
+    return (folder / "effects").read_text("utf-8").splitlines()
+
+
 def effects(folder: Path) -> list[str]:
-    told = (folder / "effects").read_text("utf-8").splitlines() if folder.exists() else []
-    return [" ".join(line.split()[:2]) for line in told]
+    return [" ".join(line.split()[:2]) for line in lines(folder)]
 
 
 async def test_a_run_is_begun_here_answered_there_and_ends(url: str, tmp_path: Path) -> None:
@@ -144,16 +146,37 @@ async def test_what_is_answered_while_nobody_works_is_taken_up(file: str, tmp_pa
     assert "begin refund" not in effects(tmp_path)
 
 
-async def test_runs_that_wait_hold_no_slot(file: str, tmp_path: Path) -> None:
-    waits, works = (50, 10) if WHOLE else (20, 4)
-    async with DurableAgents(file, {"desk": desk(tmp_path)}, slots=2) as worker:
-        waiting = [await worker.start("desk", PROMPT) for _ in range(waits)]
-        results = await asyncio.gather(*map(worker.result, waiting))
-        assert {result.status for result in results} == {"waiting"}
-        working = [await worker.start("desk", PROMPT) for _ in range(works)]
-        ended = await asyncio.gather(*(answered(worker, run_id) for run_id in working))
-        assert {result.status for result in ended} == {"completed"}
-        assert len(await worker.list("waiting")) == waits
+@pytest.mark.parametrize(
+    "url", ["sqlite", pytest.param("postgres", marks=pytest.mark.exhaustive)], indirect=True
+)
+async def test_of_fifty_that_wait_and_ten_that_work_on_two_slots_none_starves(
+    url: str, tmp_path: Path
+) -> None:
+    """Whoever began first goes first, what is answered joins the queue, what waits is not in it."""
+    works = desk(tmp_path, turns=(TURNS[0], TURNS[1], "Done."))
+    slots, names = 2, (["desk"] * 5 + ["works"]) * 10
+    async with DurableAgents(url, {"desk": desk(tmp_path), "works": works}, slots=slots) as worker:
+        runs = [await worker.start(name, PROMPT) for name in names]
+        async with asyncio.timeout(60):
+            results = await asyncio.gather(*map(worker.result, runs))
+        first = list(dict.fromkeys(line.split()[2] for line in lines(tmp_path)))
+        late = [abs(first.index(run) - at) for at, run in enumerate(runs)]
+        assert max(late) <= slots
+        ended = {"desk": "waiting", "works": "completed"}
+        assert [result.status for result in results] == [ended[name] for name in names]
+
+        asked = await worker.pending()
+        assert len(asked) == 50
+        working = [await worker.start("works", PROMPT) for _ in range(5)]
+        for request in asked[:40]:
+            await worker.answer(request.id, Approve(by="grace"))
+        working += [await worker.start("works", PROMPT) for _ in range(5)]
+        answered = [request.run_id for request in asked[:40]]
+        async with asyncio.timeout(60):
+            ended_now = await asyncio.gather(*map(worker.result, [*working, *answered]))
+        assert {result.status for result in ended_now} == {"completed"}
+        assert {run.id for run in await worker.list("waiting")} == {r.run_id for r in asked[40:]}
+    assert effects(tmp_path).count("begin refund") == 40
 
 
 async def test_nothing_in_the_tables_is_a_pickle(url: str, tmp_path: Path) -> None:
@@ -466,3 +489,61 @@ async def test_a_new_version_goes_on_with_what_waits_and_says_what_has_changed(
             (record,) = (await worker.result(run_id)).records
             assert state_of(record) == "failed (approval_mismatch)"
     assert ran == []
+
+
+async def test_a_run_under_way_asks_about_a_tool_that_has_changed_meanwhile(
+    url: str, tmp_path: Path
+) -> None:
+    """The model had called the tool as the old version has it; no worker of that had begun the call."""
+
+    def version(description: str, before: Callable[[int], Any] = lambda _at: None) -> Agent:
+        @tool(visible=ALL, description=description)
+        async def pay(to: str) -> str:
+            ran.append(description)
+            return "paid"
+
+        turns = (call("pay", to="ada"), call("pay", to="bob"), "Done.")
+        return Agent(Model(*turns, before=before), [pay], state_key=KEY)
+
+    def stop(at: int) -> None:
+        older._steps.stopping = at == 1  # no step begins after this reply
+
+    ran: list[str] = []
+    older = DurableAgents(url, {"shop": version("Pay.", stop)})
+    async with older:
+        run_id = await older.start("shop", PROMPT)
+        while len(await older._engine.steps(run_id, 0)) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    async with DurableAgents(url, {"shop": version("Pay it all.")}) as newer:
+        assert (await newer.result(run_id)).status == "waiting"
+        (request,) = await newer.pending()
+        assert request.reason == "the tool's definition has changed since the model called it"
+        await newer.answer(request.id, Approve(by="grace"))
+        result = await newer.result(run_id)
+    assert (result.text, ran) == ("Done.", ["Pay.", "Pay it all."])
+    assert [record.notes for record in result.records] == [(), ("tool_changed",)]
+
+
+async def test_who_watches_reads_what_is_told_once(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = 30
+    read: list[int] = []
+    steps = engine.Engine._steps
+
+    def counted(self: engine.Engine, workflow: str, skipped: int) -> list[Any]:
+        found = steps(self, workflow, skipped)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(engine.Engine, "_steps", counted)
+    monkeypatch.setattr("toolcrib.durable.agents._LOOK", 0.02)
+    said = [call("look", what=str(at)) for at in range(turns)]
+    agents = {"desk": desk(tmp_path, turns=(*said, "Over."), limits=Limits(turns=99))}
+    async with DurableAgents(url, agents) as worker:
+        run_id = await worker.start("desk", PROMPT)
+        told = [event async for event in worker.events(run_id)]
+    ended = [event.record.id for event in told if isinstance(event, ToolCallFinished)]
+    assert len(ended) == len(set(ended)) == turns
+    assert len(read) > 10
+    assert sum(read) <= 2 * turns + 1 + len(read)

@@ -20,6 +20,8 @@ from toolcrib import Approve, RunResult
 from toolcrib.audit import AuditLog
 from toolcrib.durable import DurableAgents
 from toolcrib.errors import ApprovalError, ErrorCode
+from toolcrib.spending import SpendStore
+from toolcrib.values.json import key_of
 
 UNDER_WAY = 4
 """How many runs are to be under way when a worker is killed."""
@@ -85,6 +87,15 @@ async def _killed(url: str, folder: Path, kills: int, *, workers: int, seed: int
     _check(results, folder)
     async with AuditLog(url) as log:
         assert (await log.verify()).ok
+    made = {
+        (state.run_id, record.id)
+        for state in (result.state for result in results)
+        for record in state.records
+        if record.name != "nobody"
+    }
+    async with SpendStore(url) as store:
+        rows = await store._database.read("SELECT call_key FROM spent_calls")
+    assert sorted(row["call_key"] for row in rows) == sorted(key_of(*each) for each in made)
 
 
 def _check(results: list[RunResult], folder: Path) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import psycopg
@@ -14,12 +17,17 @@ import pytest
 
 pytest.importorskip("dbos", reason="the extra durable is not installed")
 
-from durable.desk import KEY, PROMPT, desk
+from durable.desk import KEY, PROMPT, Model, desk
+from postgres import OwnServer
 
-from toolcrib import Agent, Approve, RunResult, RunState
+from toolcrib import ALL, Agent, Approve, Reply, RunResult, RunState, tool
+from toolcrib.audit import AuditLog
 from toolcrib.durable import DurableAgents
 from toolcrib.durable.store import RunStore
 from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.storage import UnreachableError
+from toolcrib.testing import call
+from toolcrib.values.message import ChatRequest
 
 
 async def to_the_end(durable: DurableAgents, run_id: str) -> tuple[RunResult, list[str]]:
@@ -29,6 +37,9 @@ async def to_the_end(durable: DurableAgents, run_id: str) -> tuple[RunResult, li
         while True:
             try:
                 result = await durable.result(run_id)
+            except UnreachableError:
+                await asyncio.sleep(0.1)
+                continue
             except ToolcribError:
                 reasons.append((await durable.show(run_id)).reason)
                 await durable.resume(run_id)
@@ -64,6 +75,186 @@ async def test_a_server_that_drops_its_connections_loses_nothing(
     assert (result.status, result.text) == ("completed", "All done.")
     assert len(begun(tmp_path)) == len(set(begun(tmp_path)))
     assert all("database" in reason for reason in reasons)
+
+
+class Break(Protocol):
+    """Takes the database away, and returns what gives it back."""
+
+    def __call__(self) -> Callable[[], None]: ...
+
+
+def full(disk: Path) -> Callable[[], None]:
+    """Write until the disk takes no more."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for size in (65_536, 4_096, 1):
+            with suppress(OSError):
+                while file.write(b"x" * size) == size:
+                    pass
+    return filler.unlink
+
+
+def limited(folder: Path) -> Callable[[], None]:
+    """Let no file of this process grow beyond what the database's has."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    most = max(file.stat().st_size for file in folder.glob("runs.db*"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.fixture(params=["restarted", "crashed", "full disk", "limited files"])
+def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Break]]:
+    """The URL of a database, and what makes it unusable."""
+    file = f"sqlite:///{tmp_path / 'runs.db'}"
+    match request.param:
+        case "restarted" | "crashed" as how:
+            server: OwnServer = request.getfixturevalue("own_server")
+            mode = "fast" if how == "restarted" else "immediate"
+            yield server.url, lambda: server.stop(mode)
+        case "limited files":
+            yield file, lambda: limited(tmp_path)
+        case "full disk":
+            disk = tmp_path / "disk"
+            disk.mkdir()
+            unmount = ["umount", "-l"]
+            mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
+            if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+                pytest.skip("only root may mount a small disk")
+            yield f"sqlite:///{disk / 'runs.db'}", lambda: full(disk)
+            subprocess.run([*unmount, str(disk)], check=True)
+
+
+class Shop:
+    """An agent in whose second turn the database goes away: as its model speaks, or a tool runs."""
+
+    def __init__(self, where: str, breaks: Break) -> None:
+        self.ran: list[str] = []
+        self.away = asyncio.Event()
+        self.repairs: Callable[[], None] = lambda: None
+        self._where, self._breaks = where, breaks
+
+    async def _at(self, where: str) -> None:
+        if where == self._where and not self.away.is_set():
+            self.repairs = await asyncio.to_thread(self._breaks)
+            self.away.set()
+
+    def agent(self) -> Agent:
+        @tool(visible=ALL)
+        async def pay(to: str) -> str:
+            """Pay somebody."""
+            self.ran.append(f"pay {to}")
+            await self._at(f"pay {to}")
+            return f"paid {to}"
+
+        @tool(visible=ALL, read_only=True)
+        async def look(what: str) -> str:
+            """Look something up."""
+            self.ran.append(f"look {what}")
+            await self._at(f"look {what}")
+            return f"seen {what}"
+
+        class Speaks(Model):
+            async def chat(model, request: ChatRequest) -> Reply:  # noqa: N805  two selves
+                await self._at(f"turn {sum(m.role == 'assistant' for m in request.messages)}")
+                return await super().chat(request)
+
+        model = Speaks(
+            [call("pay", to="ada")],
+            [call("pay", to="bob"), call("look", what="bob")],
+            [call("pay", to="eve")],
+            "Done.",
+        )
+        return Agent(model, [pay, look], state_key=KEY)
+
+
+ALL_OF_IT = ["pay ada", "pay bob", "look bob", "pay eve"]
+TOLD = ["paid ada", "paid bob", "seen bob", "paid eve"]
+
+
+@pytest.mark.parametrize("where", ["turn 1", "pay bob", "look bob"])
+async def test_a_database_that_is_away_in_mid_run_holds_it_up_and_nothing_is_lost(
+    broken: tuple[str, Break], where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run stands still, the worker says why, and it ends as if nothing had been."""
+    url, breaks = broken
+    shop = Shop(where, breaks)
+    async with DurableAgents(url, {"shop": shop.agent()}) as worker:
+        run_id = await worker.start("shop", PROMPT)
+        await shop.away.wait()
+        try:
+            await asyncio.sleep(0.7)
+        finally:
+            await asyncio.to_thread(shop.repairs)
+        result, reasons = await to_the_end(worker, run_id)
+        assert await worker.unknown_calls(run_id) == []
+    assert (result.text, reasons) == ("Done.", [])
+    assert [m.content for m in result.messages if m.role == "tool"] == TOLD
+    assert sorted(shop.ran) == sorted(ALL_OF_IT)
+    said = [r.getMessage() for r in caplog.records if r.name == "toolcrib.durable"]
+    assert any("the database cannot be used" in each for each in said)
+    async with AuditLog(url) as log:
+        assert (await log.verify()).ok
+
+
+async def test_one_that_is_away_for_long_is_named_and_its_run_is_resumed(
+    broken: tuple[str, Break], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib.durable.agents.PATIENCE", 0.2)
+    url, breaks = broken
+    shop = Shop("turn 1", breaks)
+    async with DurableAgents(url, {"shop": shop.agent()}) as worker:
+        run_id = await worker.start("shop", PROMPT)
+        await shop.away.wait()
+        try:
+            await asyncio.sleep(1.5)
+        finally:
+            await asyncio.to_thread(shop.repairs)
+        result, reasons = await to_the_end(worker, run_id)
+    assert all("the database cannot be used" in reason for reason in reasons)
+    assert result.text == "Done."
+    assert len(shop.ran) == len(set(shop.ran))
+
+
+async def test_a_worker_ends_while_its_database_is_away(broken: tuple[str, Break]) -> None:
+    """What it could not keep, another one takes up."""
+    url, breaks = broken
+    shop = Shop("pay bob", breaks)
+    worker = DurableAgents(url, {"shop": shop.agent()})
+    await worker.__aenter__()
+    run_id = await worker.start("shop", PROMPT)
+    await shop.away.wait()
+    began = time.monotonic()
+    try:
+        await worker.stop(0.3)
+        took = time.monotonic() - began
+    finally:
+        await asyncio.to_thread(shop.repairs)
+    assert took < 20
+    await worker.aclose()
+    async with DurableAgents(url, {"shop": shop.agent()}, lease=1) as other:
+        result, _ = await to_the_end(other, run_id)
+    assert result.text == "Done."
+    assert shop.ran.count("pay bob") == 1
+
+
+async def test_a_clock_that_is_set_back_or_forward_loses_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, offset = time.time, [0.0]
+    monkeypatch.setattr(time, "time", lambda: real() + offset[0])
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    async with DurableAgents(url, {"desk": desk(tmp_path)}) as worker:
+        runs = []
+        for day in (0, -2, -1, 0.5, -3):
+            offset[0] = day * 86_400
+            runs.append(await worker.start("desk", PROMPT))
+            await asyncio.sleep(0.3)
+        results = [await to_the_end(worker, run_id) for run_id in runs]
+        assert [run.status for run in await worker.list()] == ["completed"] * 5
+    assert [(result.text, reasons) for result, reasons in results] == [("All done.", [])] * 5
+    assert len(begun(tmp_path)) == len(set(begun(tmp_path))) == 20
+    async with AuditLog(url) as log:
+        assert (await log.verify()).ok
 
 
 async def test_a_log_that_takes_nothing_is_named_and_the_run_goes_on_later(

@@ -24,7 +24,7 @@ from toolcrib.approvals import ApprovalStore
 from toolcrib.audit import AuditLog
 from toolcrib.errors import ApprovalError, SourceError
 from toolcrib.storage import SqlDatabase, Transaction, UnreachableError
-from toolcrib.storage.database import _failed_by
+from toolcrib.storage.database import failed_by
 from toolcrib.values.decision import ApprovalRequest, Approve
 
 CANARY = "canary-88bb"
@@ -480,10 +480,10 @@ async def test_what_a_database_refuses_is_not_said_to_be_out_of_reach(
 )
 def test_an_sqlstate_says_whether_a_server_is_out_of_reach(code: str, kind: type) -> None:
     error = psycopg.errors.lookup(code)()
-    assert type(_failed_by(error)) is kind
-    assert code in str(_failed_by(error))
+    assert type(failed_by(error)) is kind
+    assert code in str(failed_by(error))
     assert (
-        type(_failed_by(psycopg.OperationalError())) is UnreachableError
+        type(failed_by(psycopg.OperationalError())) is UnreachableError
     )  # there is no code for it
 
 

@@ -561,7 +561,7 @@ class Run:
 
         async def work() -> ReplyStep:
             asked.append(await self._replied(request))
-            return ReplyStep.of(asked[0], self._tally.elapsed)
+            return ReplyStep.of(asked[0], self._tally.elapsed, self._toolbox.definition)
 
         step = await steps.run(f"reply {self._spending.turn}", work, ReplyStep)
         if asked:
@@ -571,7 +571,7 @@ class Run:
         if self._streaming and step.reply.text:
             self._watch.text(step.reply.text)
         offer = offer_of(self._client, request, step.reply)
-        return msgspec.structs.replace(step.reply, offer=offer)
+        return msgspec.structs.replace(step.with_changes(self._toolbox.definition), offer=offer)
 
     def _keep_time(self) -> None:
         """Let the run end at its time limit, of which another process may have used a part."""

@@ -53,7 +53,6 @@ RUNS = "sqlite:///runs.db"
 STORE_OF_RUNS = "TOOLCRIB_RUNS"  # the name of a variable
 STATE_KEY = "TOOLCRIB_STATE_KEY"
 _SHORTEST_KEY = 16
-_SQLITE = re.compile(r"sqlite(?:\+[a-z]+)?://(?:/([^?]*))?(?:\?.*)?", re.DOTALL)
 _MAGIC = b"SQLite format 3\0"
 _LISTED = 20
 _STATUSES: tuple[RecordStatus, ...] = get_args(RecordStatus)

@@ -19,6 +19,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -29,17 +30,18 @@ from toolcrib.audit import AuditLog
 from toolcrib.closing import Closing
 from toolcrib.durable.engine import DurableSteps, Engine, KeptStep, stand_still
 from toolcrib.durable.store import STATUSES, UNDER_WAY, Ended, RunStore, StoredRun, StoredStatus
-from toolcrib.errors import ErrorCode, ToolcribError
+from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.processes import has_ended, this_process
 from toolcrib.storage import UnreachableError
 from toolcrib.values.decision import ANONYMOUS, Answer, ApprovalRequest, Caller
 from toolcrib.values.message import Message
-from toolcrib.values.record import CallError, Ledger, ToolInvocationRecord
+from toolcrib.values.record import Attachment, CallError, Ledger, ToolInvocationRecord
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
     Event,
     ReplyFinished,
+    RunRecord,
     RunResult,
     RunState,
     TextDelta,
@@ -55,9 +57,12 @@ LEASE = 30.0
 """Seconds after which a worker that said nothing is taken for dead, if its process cannot be seen."""
 GRACE = 30.0
 """Seconds in which the steps under way may end when a worker stops."""
+PATIENCE = 30.0
+"""Seconds in which a database may be away, or full, before a run fails that has to write to its log."""
 _RESUMABLE = ("waiting", "failed", "limited", "cancelled")
 RESOLVED = "resolved"
 """The note on a call of which nobody knew whether it was done, until somebody said so."""
+_AWAY = "the store of durable runs cannot be used: %s"
 _log = logging.getLogger("toolcrib.durable")
 
 
@@ -92,7 +97,7 @@ class DurableAgents(Closing):
         self._engine = Engine(url, self._worker, slots, agents)
         self._slots = asyncio.Semaphore(slots)
         self._steps = DurableSteps()
-        self._log = AuditLog(url)
+        self._log = _PatientLog(url, self._steps)
         self._agents = {name: self._kept(agent) for name, agent in agents.items()}
         self._lease = lease
         self._serving: asyncio.Task[None] | None = None
@@ -144,17 +149,21 @@ class DurableAgents(Closing):
         Raises ToolcribError for a run that is unknown.
         """
         seen: set[object] = set()
+        told = 0  # the steps of the first segment that are not read again: all before them are told
         first, over = 0, False
         while not over:
             status, last = await self._store.status(run_id)
             over = status not in UNDER_WAY
             for segment in range(first, last if status == "queued" else last + 1):
-                for step in await self._engine.steps(run_id, segment):
+                skipped = told if segment == first else 0
+                for step in await self._engine.steps(run_id, segment, skipped):
+                    if step.at == told + 1 and segment == first:
+                        told = step.at  # calls end in any order
                     if (segment, step.at) not in seen:
                         seen.add((segment, step.at))
                         for event in _events_of(step, seen):
                             yield event
-            first = last
+            first, told = last, told if first == last else 0
             if not over:
                 await asyncio.sleep(_LOOK)
         result = self._result(await self._store.run(run_id))
@@ -254,7 +263,10 @@ class DurableAgents(Closing):
             await asyncio.wait([self._serving])
             self._serving = None
             await self._engine.aclose()
-            await self._store.retire(self._worker)
+            try:
+                await self._store.retire(self._worker)
+            except UnreachableError as error:  # others see it when its lease has run out
+                _log.warning(_AWAY, error)
         return whole
 
     async def aclose(self) -> None:
@@ -277,7 +289,7 @@ class DurableAgents(Closing):
                     beat = time.monotonic()
                     await self._look_after_others()
             except Exception as error:  # noqa: BLE001  the database may be there again soon
-                _log.warning("the store of durable runs cannot be used: %s", error)
+                _log.warning(_AWAY, error)
             await asyncio.sleep(_LOOK)
 
     async def _look_after_others(self) -> None:
@@ -375,13 +387,46 @@ class DurableAgents(Closing):
         )
 
 
-async def _patiently(work: Callable[[], Awaitable[T]]) -> T:
-    """Do what needs the database, as soon as that can be used."""
+class _PatientLog(AuditLog):
+    """The log of durable runs, in their own database: where that cannot be used for a while, they stand
+    still, as the engine does. What was not written after `PATIENCE` seconds fails by name."""
+
+    def __init__(self, url: str, steps: DurableSteps) -> None:
+        super().__init__(url)
+        self._steps = steps
+
+    async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        return await self._written(partial(super().begin, entry))
+
+    async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        if self.closed and self._steps.stopping and RESOLVED not in record.notes:
+            return None  # of a call that ends with the event loop: others say what became of it
+        return await self._written(partial(super().write, record))
+
+    async def write_run(self, record: RunRecord) -> None:
+        await self._written(partial(super().write_run, record))
+
+    async def attach(self, attachment: Attachment) -> None:
+        await self._written(partial(super().attach, attachment))
+
+    async def _written(self, write: Callable[[], Awaitable[T]]) -> T:
+        until = time.monotonic() + PATIENCE
+        return await _patiently(write, lambda: time.monotonic() > until or self._steps.stopping)
+
+
+async def _patiently(
+    work: Callable[[], Awaitable[T]], gives_up: Callable[[], bool] | None = None
+) -> T:
+    """Do what needs the database, as soon as that can be used. Who `gives_up` at last does so at once
+    where it can be used, and does not take what is to be written."""
     while True:
         try:
             return await work()
-        except UnreachableError as error:
-            _log.warning("the store of durable runs cannot be used: %s", error)
+        except SourceError as error:
+            away = isinstance(error, UnreachableError)
+            if gives_up is not None and (not away or gives_up()):
+                raise
+            _log.warning(_AWAY, error)
             await asyncio.sleep(_LOOK)
 
 

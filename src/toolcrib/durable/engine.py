@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,12 +25,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from toolcrib.errors import MissingExtraError, ToolcribError
-from toolcrib.storage import database
+from toolcrib.storage import UnreachableError, database
 
 if TYPE_CHECKING:
     import sqlalchemy
 
 T = TypeVar("T")
+_log = logging.getLogger("toolcrib.durable")
 Work = Callable[[str, int], Awaitable[None]]
 """Does one segment of a run, by the run's id and the segment's number."""
 
@@ -113,17 +115,32 @@ class DurableSteps:
                 _SEGMENT.reset(within)
             return KeptJson(msgspec.json.encode(made[0]).decode())
 
-        self.active += 1
-        try:
-            kept = await dbos().DBOS.run_step_async({"name": name}, step)
-        except _NotKept as carried:
-            raise carried.raised from None
-        finally:
-            self.active -= 1
+        kept = await self._kept(name, step)
         if made:
             return made[0]
         decoded: T = msgspec.json.decode(kept.encode(), type=type)
         return decoded
+
+    async def _kept(self, name: str, step: Callable[[], Awaitable[KeptJson]]) -> KeptJson:
+        """Return what is kept of a step. Raises what its work does, SourceError where that could not
+        be kept. Not while the worker stops: then another process finds what became of it."""
+        failed: Exception | None = None
+        self.active += 1
+        try:
+            kept: KeptJson = await dbos().DBOS.run_step_async({"name": name}, step)
+        except _NotKept as carried:
+            raise carried.raised from None
+        except Exception as error:  # noqa: BLE001  of DBOS, or of the database
+            failed = error
+        finally:
+            self.active -= 1
+        if failed is None:
+            return kept
+        if self.stopping:
+            await stand_still()
+        if isinstance(failed, database.sqlalchemy().exc.SQLAlchemyError):
+            failed = database.failed_by(failed)
+        raise failed
 
 
 _standing: set[asyncio.Future[None]] = set()  # or what waits for them would be collected, and end
@@ -213,16 +230,16 @@ class Engine:
         recover = dbos().DBOS._recover_pending_workflows  # noqa: SLF001  DBOS has no other door
         await asyncio.to_thread(recover, list(workers))
 
-    async def steps(self, run_id: str, segment: int) -> list[KeptStep]:
-        """Return the steps of a segment that are kept, in their order."""
-        listed = await asyncio.to_thread(self._steps, f"{run_id}:{segment}")
+    async def steps(self, run_id: str, segment: int, skipped: int = 0) -> list[KeptStep]:
+        """Return the steps of a segment that are kept, in their order, but for the first of them."""
+        listed = await asyncio.to_thread(self._steps, f"{run_id}:{segment}", skipped)
         return [
             KeptStep(step["function_id"], step["function_name"], step["output"].encode())
             for step in listed
             if isinstance(step["output"], KeptJson)
         ]
 
-    def _steps(self, workflow: str) -> list[Any]:
+    def _steps(self, workflow: str, skipped: int) -> list[Any]:
         library = dbos()
         engine = self._opened()
         if self._client is None:
@@ -231,7 +248,7 @@ class Engine:
             )
         sa = database.sqlalchemy()
         try:
-            found: list[Any] = self._client.list_workflow_steps(workflow)
+            found: list[Any] = self._client.list_workflow_steps(workflow, offset=skipped)
         except sa.exc.DBAPIError:
             schema = None if engine.dialect.name == "sqlite" else "dbos"
             if sa.inspect(engine).has_table("operation_outputs", schema=schema):
@@ -250,14 +267,28 @@ class Engine:
         if self._client is not None:
             self._client.destroy()
             self._client = None
-        if self._database is not None:
-            self._database.dispose()
-            self._database = None
+        opened, self._database = self._database, None
+        if opened is not None:
+            opened.dispose()
 
     def _opened(self) -> sqlalchemy.Engine:
         if self._database is None:
-            self._database = engine_of(self._url)
+            made = self._database = engine_of(self._url)
+            listen = database.sqlalchemy().event.listen
+            listen(made, "do_connect", lambda *_: self._check_open(made))
+            listen(made, "checkin", lambda connection, _: self._close_late(made, connection))
         return self._database
+
+    def _check_open(self, engine: sqlalchemy.Engine) -> None:
+        """Raise ToolcribError once it is closed: threads of DBOS try again whatever a database that is
+        away has not taken, and would do so after all others have ended."""
+        if engine is not self._database:
+            raise ToolcribError("the engine of durable runs was closed")
+
+    def _close_late(self, engine: sqlalchemy.Engine, connection: Any) -> None:
+        """Close what a thread of DBOS still had in use when it was closed."""
+        if engine is not self._database and connection is not None:
+            connection.close()
 
 
 def _queue(agent: str) -> str:
@@ -287,7 +318,24 @@ def engine_of(url: sqlalchemy.URL) -> sqlalchemy.Engine:
         return made
     made = sa.create_engine(url, **options, connect_args={"timeout": database.PATIENCE})
     sa.event.listen(made, "connect", _set_pragmas)
+    sa.event.listen(made, "handle_error", _away, retval=True)
     return made
+
+
+class _AwayError(UnreachableError):
+    """A SQLite file that cannot be used for now, such as on a full disk. Of what SQLite says DBOS tries
+    again only what says that it is locked, in its `orig`; that it keeps at it the tests see to."""
+
+    orig = "database is locked"
+
+
+def _away(context: sqlalchemy.ExceptionContext) -> Exception | None:
+    raised = context.original_exception
+    if not (isinstance(raised, Exception) and database.unreachable(raised)):
+        return None
+    away = _AwayError(*database.failed_by(raised).args)
+    _log.warning("the store of durable runs cannot be used: %s", away)
+    return away
 
 
 def _set_pragmas(connection: sqlite3.Connection, _record: object) -> None:

@@ -39,6 +39,7 @@ import inspect
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -73,9 +74,13 @@ from toolcrib.runner.output import Unusable, check_output, report_unusable, view
 from toolcrib.runner.policy import (
     CountingPolicy,
     Policy,
+    Release,
+    ReservingPolicy,
     count_all,
     decide,
     give_back_all,
+    release_each,
+    reserve_each,
     settle_all,
 )
 from toolcrib.runner.recorder import DONE, CallFacts, Recorder, SinkResult
@@ -195,6 +200,7 @@ class Setup(msgspec.Struct, frozen=True, eq=False):
     catalog: Catalog
     policies: tuple[Policy, ...]
     counting: tuple[CountingPolicy, ...]
+    reserving: tuple[ReservingPolicy, ...]
     approver: Approver | None
     approval_seconds: float
     limiter: Limiter
@@ -234,6 +240,9 @@ class Call(Veiled, msgspec.Struct):
     left: tuple[Work, bool] | None = None  # its tool that was left behind; was it out of time
     late: Completed | Failed | None = None  # how that tool ended
     ended_late: bool = False
+    reserved: Sequence[
+        Release
+    ] = ()  # where other processes count, too; given back if it does not begin
 
     async def run(
         self, task: asyncio.Task[Any] | None, cancels: int, repairer: Repairer | None
@@ -318,13 +327,7 @@ class Call(Veiled, msgspec.Struct):
         """Repair the call if need be, and take it through all steps up to its tool's result."""
         setup, facts = self.setup, self.facts
         if repairer is not None and not facts.hydrated.success:
-            hook = setup.reporter.debug
-            repaired = repair(
-                facts.hydrated, setup.catalog, repairer, pinned=self.pinned, on_exception=hook
-            )
-            facts.take(await repaired)
-            if cancel_requests() > cancels:
-                raise asyncio.CancelledError  # the repairer caught it
+            await self._repair(facts.hydrated, repairer, cancels)
         hydrated, plan = self._plan(facts.hydrated)
         earlier = self._claim(hydrated)
         if earlier is not None:
@@ -341,6 +344,8 @@ class Call(Veiled, msgspec.Struct):
         entered = Calling(self.scope.tally, hydrated.call.id, setup.limiter, facts.parent, facts)
         CALLING.set(entered)
         try:
+            if setup.reserving:
+                await self._reserve(hydrated)
             if setup.write_ahead.wanted:
                 earlier = await setup.write_ahead.begin(self.key, facts, hydrated, setup.recorder)
                 if earlier is not None:
@@ -368,6 +373,14 @@ class Call(Veiled, msgspec.Struct):
             if slot:
                 setup.limiter.leave()
         return self._checked(plan, value)
+
+    async def _repair(self, rejected: Rejected, repairer: Repairer, cancels: int) -> None:
+        setup = self.setup
+        hook = setup.reporter.debug
+        repaired = repair(rejected, setup.catalog, repairer, pinned=self.pinned, on_exception=hook)
+        self.facts.take(await repaired)
+        if cancel_requests() > cancels:
+            raise asyncio.CancelledError  # the repairer caught it
 
     async def _broken_off(self, raised: BaseException, cancels: int) -> BaseException:
         """Record the end of a call that was cancelled, or broken off, and return what is to be raised.
@@ -399,6 +412,9 @@ class Call(Veiled, msgspec.Struct):
             self.left = None if stopped.body is None else (stopped.body, stopped.late)
             self._keep_answered(outcome)
             return outcome
+        finally:
+            if self.reserved and self.state == "counted":
+                await release_each(self.reserved)
 
     async def _step(
         self, steps: StepRunner, cancels: int, repairer: Repairer | None
@@ -553,6 +569,15 @@ class Call(Veiled, msgspec.Struct):
         if made == 1:
             tally.count(definition.name, definition.annotations.cost)
         self.state = NEXT[self.state]["count"]
+
+    async def _reserve(self, hydrated: Hydrated) -> None:
+        """Count the call where other processes do, too. Raises Stopped where nothing is left there."""
+        held: list[Release] = []
+        self.reserved = held
+        refused = await reserve_each(self.setup.reserving, hydrated, self.context, held)
+        if refused is not None:
+            self.facts.decision = refused
+            raise Stopped(CallError.of(refused.code))
 
     def _checked(self, plan: ToolPlan, value: Any) -> Completed | Failed:
         """Return the outcome of a call that gave `value`; it is read once, since it may be used up."""

@@ -47,7 +47,7 @@ from toolcrib.runner.recorder import (
 from toolcrib.runner.stopped import NOT_ITS_OWN, NotRecorded, Stopped, as_failure
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.threads import cancel_requests, is_stop
-from toolcrib.values.call import FactoryMade, Hydrated, ToolCall
+from toolcrib.values.call import TOOL_CHANGED, FactoryMade, Hydrated, ToolCall
 from toolcrib.values.content import Part, weight_of
 from toolcrib.values.decision import Caller
 from toolcrib.values.json import canonical_json, fresh, key_of
@@ -511,10 +511,14 @@ def _judged(
 def same_call(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
     """Return whether two records under one key are of one call: the same tool, caller and arguments.
 
-    Whatever stands under a key is held against the call before anybody is given it.
+    Whatever stands under a key is held against the call before anybody is given it. The tool may have
+    another definition by now only where that was found out, by what its run has kept of the call.
     """
+    same_tool = known.definition_digest == asked.definition_digest or (
+        TOOL_CHANGED in asked.notes and known.name == asked.name
+    )
     return (
-        known.definition_digest == asked.definition_digest
+        same_tool
         and known.caller == asked.caller
         and known.arguments_sha256 == asked.arguments_sha256
         and known.arguments_bytes == asked.arguments_bytes

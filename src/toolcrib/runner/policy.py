@@ -14,15 +14,18 @@ tool is, or for what the run has read.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from toolcrib.errors import ErrorCode, Stage, ToolcribError
 from toolcrib.failures import log_raised
-from toolcrib.runner.recorder import Recorder
-from toolcrib.values.call import Hydrated
+from toolcrib.runner.recorder import Recorder, to_the_end
+from toolcrib.runner.stopped import NotRecorded
+from toolcrib.values.call import TOOL_CHANGED, Hydrated
 from toolcrib.values.context import CallScope, PolicyContext, RunTally
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.definition import ToolDefinition
@@ -35,6 +38,8 @@ _UNDECIDED = "the policy gave no decision"
 NOT_TRUSTED = "it was imported, and nobody here trusts it yet (see trust=)"
 
 Policy: TypeAlias = Callable[[Hydrated, PolicyContext], Decision]
+Release: TypeAlias = Callable[[], Awaitable[None]]
+"""Gives back what was reserved for a call."""
 
 
 @runtime_checkable
@@ -63,6 +68,26 @@ class CountingPolicy(Protocol):
         method, `give_back(hydrated, context)`, which is called before `settle` for a call that was
         counted and never began; or that waits within its tool, and is counted when it goes on. Such a
         call is in `context.run.begun`: a policy may keep its place, and count it no more.
+        """
+        ...
+
+
+@runtime_checkable
+class ReservingPolicy(Protocol):
+    """A policy that counts where other processes count, too, such as in a database.
+
+    `reserve` is awaited once the call is allowed, approved and counted, right before its tool begins:
+    there the store judges and counts in one step. What it raises leaves the runner, and the call ends
+    as `not_recorded`, as where a ledger cannot be written.
+    """
+
+    def __call__(self, hydrated: Hydrated, context: PolicyContext, /) -> Decision: ...
+
+    async def reserve(self, hydrated: Hydrated, context: PolicyContext, /) -> Deny | Release | None:
+        """Count the call, or deny it. A `Release` is awaited if its tool then does not begin.
+
+        One that is reserved again, in whichever process, is the same call by its run and its id: it
+        may have begun before that process was killed, and is counted once.
         """
         ...
 
@@ -125,6 +150,51 @@ def counting(policies: Sequence[Policy]) -> tuple[CountingPolicy, ...]:
                 " nor is its `give_back`, if it has one"
             )
     return tuple(policy for policy in policies if isinstance(policy, CountingPolicy))
+
+
+def reserving(policies: Sequence[Policy]) -> tuple[ReservingPolicy, ...]:
+    """Return the policies that reserve. Raises ToolcribError for one whose `reserve` is not async."""
+    for policy in policies:
+        reserve = getattr(policy, "reserve", None)
+        if reserve is not None and not inspect.iscoroutinefunction(reserve):
+            raise ToolcribError(f"{_name(policy)}: `reserve` is an async method")
+    return tuple(policy for policy in policies if isinstance(policy, ReservingPolicy))
+
+
+async def reserve_each(
+    policies: Sequence[ReservingPolicy],
+    hydrated: Hydrated,
+    context: PolicyContext,
+    held: list[Release],
+) -> Deny | None:
+    """Have each policy reserve the call, and put into `held` what gives that back; return the Deny of
+    one that refuses. Each goes to its end, also where the caller is cancelled: nobody would know what
+    was reserved. Raises NotRecorded with what a policy raised, and CancelledError."""
+    for policy in policies:
+        reserved = await to_the_end(partial(policy.reserve, hydrated, context))
+        given = reserved.given
+        if callable(given):
+            held.append(given)
+        if reserved.cancelled is None and reserved.error is not None:
+            raise NotRecorded(reserved.error)
+        reserved.check()
+        if given is not None and not callable(given):
+            decision = _read(policy, given)
+            return decision if isinstance(decision, Deny) else _no_decision(policy)
+    return None
+
+
+async def release_each(held: Sequence[Release]) -> None:
+    """Give back what was reserved for a call whose tool did not begin. What fails is logged: what is
+    not given back stays counted. A cancellation meanwhile is not lost: the caller looks for it."""
+    if isinstance(
+        sys.exception(), GeneratorExit
+    ):  # the loop is gone: nothing can be awaited any more
+        return
+    for release in reversed(held):
+        given_back = await to_the_end(release)
+        if given_back.error is not None:
+            log_raised("a policy that gives back what it reserved", given_back.error)
 
 
 def decide(policies: Iterable[Policy], hydrated: Hydrated, context: PolicyContext) -> Decision:
@@ -282,6 +352,7 @@ _DOUBTS: Final = {
     ),
     "empty_arguments": "the reply had no arguments for it, and the tool has parameters",
     "streamed_otherwise": "its arguments were streamed otherwise than they arrived in the end",
+    TOOL_CHANGED: "the tool's definition has changed since the model called it",
 }
 """The notes on a call that ask for a person, and the reason that this person reads."""
 

@@ -31,6 +31,7 @@ from toolcrib.runner.policy import (
     counting,
     has_spent,
     never_allowed,
+    reserving,
     with_standard,
 )
 from toolcrib.runner.recorder import Recorder
@@ -118,6 +119,7 @@ class ToolRunner:
             catalog=catalog,
             policies=policies,
             counting=counting(policies),
+            reserving=reserving(policies),
             approver=approver,
             approval_seconds=approval_seconds,
             limiter=Limiter(concurrency),

@@ -1,7 +1,7 @@
 """The database: engine, migrations, transactions. Knows no meaning."""
 
 from toolcrib.storage.cache_folder import OWNERS, create_private, mode_of
-from toolcrib.storage.database import Row, SqlDatabase, Transaction, UnreachableError
+from toolcrib.storage.database import Row, SqlDatabase, Transaction, UnreachableError, as_column
 
 __all__ = [
     "OWNERS",
@@ -9,6 +9,7 @@ __all__ = [
     "SqlDatabase",
     "Transaction",
     "UnreachableError",
+    "as_column",
     "create_private",
     "mode_of",
 ]

@@ -35,7 +35,8 @@ from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.failures import Explained
 from toolcrib.storage.cache_folder import OWNERS, create_private
 from toolcrib.threads import renewed_in_children
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.json import encodable, sha256_hex
+from toolcrib.values.typed import explains_wrong_types, names_wrong_types
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Connection, Dialect, Engine
@@ -63,6 +64,7 @@ _UNREACHABLE = {  # by how an SQLSTATE, or the name of an error of SQLite, begin
     "SQLITE_BUSY": "another program has locked it, and did not let go",
     "SQLITE_CANTOPEN": "it is not there, or its folder is not",
     "SQLITE_FULL": "the disk is full",
+    "SQLITE_IOERR_WRITE": "its disk takes nothing: it is broken, or there is a limit on files",
     "SQLITE_LOCKED": "it is locked",
     "SQLITE_NOMEM": "there is no memory left",
     "SQLITE_PERM": "this user may not read it",
@@ -71,6 +73,8 @@ _UNREACHABLE = {  # by how an SQLSTATE, or the name of an error of SQLite, begin
 _REFUSED = ("23", "44", "P0001", "SQLITE_CONSTRAINT")  # by a constraint, a view or a trigger
 _NAMED_BY_SQLITE = re.compile(r"(?:CHECK|NOT NULL|UNIQUE) constraint failed: (.+)", re.DOTALL)
 _LONGEST_NAME = 100
+_POOLED = 5  # connections that wait, at most, for who needs one
+_LONGEST = 200  # characters of a column: PostgreSQL's indexes take some 2,700 bytes of two of them
 
 
 def open_engine(url: str, mode: int = OWNERS, folder: str = "") -> Engine:
@@ -397,6 +401,20 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             beat_at DOUBLE PRECISION NOT NULL
         )""",
     ),
+    (
+        "CREATE TABLE spenders (caller TEXT PRIMARY KEY)",
+        """CREATE TABLE spent_calls (
+            caller TEXT NOT NULL,
+            call_key TEXT NOT NULL,
+            tool TEXT NOT NULL,
+            cost DOUBLE PRECISION NOT NULL,
+            spent_at DOUBLE PRECISION NOT NULL,
+            kept_until DOUBLE PRECISION NOT NULL,
+            takers INTEGER NOT NULL,
+            PRIMARY KEY (caller, call_key)
+        )""",
+        "CREATE INDEX spent_calls_by_time ON spent_calls (caller, spent_at)",
+    ),
 )
 
 
@@ -451,6 +469,16 @@ def version_of(connection: Connection) -> int:
             " install a newer one"
         )
     return version
+
+
+@explains_wrong_types
+def as_column(value: str) -> str:
+    """Return an id as every database can hold and index it, and different for different ids: PostgreSQL
+    has no NUL in its texts."""
+    text = encodable(value).replace("\0", "?")
+    if text == value and len(value) <= _LONGEST:
+        return value
+    return f"{text[:100]}…{sha256_hex(value)}"
 
 
 class UnreachableError(SourceError, Explained):
@@ -597,9 +625,9 @@ class Transaction:
             driver = self._connection.driver_connection
             if self._dialect.is_disconnect(error, driver, self._cursor):  # type: ignore[arg-type]
                 self._connection.invalidate()
-            failure = _failed_by(error)
+            failure = failed_by(error)
         except UnicodeError as error:
-            failure = _failed_by(error)
+            failure = failed_by(error)
         self.failed = True
         raise failure  # out here it carries no context, which holds what was written
 
@@ -611,19 +639,17 @@ def _nothing() -> None:
 @contextmanager
 def _begun(engine: Engine, *, write: bool) -> Iterator[Transaction]:
     """Commit what is done meanwhile, or roll it back if that raises."""
-    connection = _connected(engine)
-    transaction = Transaction(connection, engine.dialect)
-    try:
-        transaction.begin(write=write)
-    except SourceError:
-        if connection.is_valid:
-            connection.close()
-            raise
-        # a server or a firewall drops what is idle: the others are gone as well
-        engine.dispose()
+    for dropped in range(_POOLED + 1):
         connection = _connected(engine)
         transaction = Transaction(connection, engine.dialect)
-        transaction.begin(write=write)
+        try:
+            transaction.begin(write=write)
+            break
+        except SourceError:  # a server or a firewall drops what is idle: others may be gone as well
+            if connection.is_valid or dropped == _POOLED:
+                connection.close()
+                raise
+            connection.close()
     try:
         try:
             yield transaction
@@ -639,7 +665,7 @@ def _connected(engine: Engine) -> PoolProxiedConnection:
     try:
         return engine.raw_connection()
     except engine.dialect.loaded_dbapi.Error as error:
-        failure = _failed_by(error)
+        failure = failed_by(error)
     raise failure
 
 
@@ -751,11 +777,12 @@ def _quietly(work: Callable[[], T]) -> T:
             f"the database's driver is not installed: {error.name}"
         )
     except (sqlalchemy().exc.SQLAlchemyError, UnicodeError) as error:
-        failure = _failed_by(error)
+        failure = failed_by(error)
     raise failure  # out here it carries no context, which holds what was written
 
 
-def _failed_by(error: Exception) -> SourceError:
+def failed_by(error: Exception) -> SourceError:
+    """Return what is raised for an error of SQLAlchemy or of a driver: its code, never its text."""
     code = code_of(error)
     told = ", ".join(filter(None, (type(error).__name__, code)))
     if code.startswith(_REFUSED):

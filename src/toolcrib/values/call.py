@@ -6,7 +6,7 @@ text, exactly as the model sent them, until hydration has read them.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -41,6 +41,10 @@ class CallFault(msgspec.Struct, frozen=True, gc=False):
     message: str = ""
 
 
+TOOL_CHANGED: Final = "tool_changed"
+"""The note on a call whose tool is not the one that its model knew."""
+
+
 class ToolCall(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
     """A tool call, as decoded from a reply.
 
@@ -55,7 +59,8 @@ class ToolCall(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
     * `said_twice`: its arguments, or all of it under its id, stood there more than once;
     * `streamed_otherwise`: its pieces said something else than the whole that followed them;
     * `after_end`: the provider sent more after it had said that this was the end;
-    * `state_dropped`: what its reply brought to be sent back could not be saved, and is not sent back.
+    * `state_dropped`: what its reply brought to be sent back could not be saved, and is not sent back;
+    * `tool_changed`: its run goes on in another process, where the tool's definition is another one.
 
     Raises ValueError for an id with a lone surrogate, which no log can hold.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -199,6 +200,42 @@ class Account(Protocol):
 
     def use(self, usage: Usage) -> None:
         """Count what a reply of that agent's model has used."""
+        ...
+
+
+class Spend(msgspec.Struct, frozen=True):
+    """What a call takes of what its caller may spend; `call` is the same wherever the call is made."""
+
+    caller: str
+    call: str
+    tool: str
+    cost: float
+
+
+class KeepsSpending(Protocol):
+    """Keeps what callers have spent, where several processes can ask for it.
+
+    `toolcrib.spending.SpendStore` does so in a database.
+    """
+
+    async def take(
+        self,
+        spend: Spend,
+        limits: Mapping[str, float],
+        *,
+        only: Sequence[str] = (),
+        window: float = math.inf,
+    ) -> str | None:
+        """Count a call, once, however often and from however many processes it is taken.
+
+        Return which of the limits (`calls`, `cost`) it would go over, with all that its caller has
+        spent on these tools (all, if none is named) in the last `window` seconds: then nothing is
+        counted. Nobody else comes in between the question and the count.
+        """
+        ...
+
+    async def give_back(self, spend: Spend) -> None:
+        """Undo one `take`; a call that others have taken as well stays counted."""
         ...
 
 

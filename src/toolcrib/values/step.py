@@ -7,13 +7,16 @@ in none of it: a client makes the offer of a reply anew (`offer_of`), and a tool
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, assert_never, runtime_checkable
 
 import msgspec
 
+from toolcrib.values.call import TOOL_CHANGED
 from toolcrib.values.content import Part
 from toolcrib.values.context import ToolApproval
 from toolcrib.values.decision import ApprovalRequest
+from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, Veiled, fresh
 from toolcrib.values.message import ChatRequest, LLMClient, Offer, Reply
 from toolcrib.values.record import (
@@ -30,6 +33,7 @@ from toolcrib.values.run import RepairedText
 CallEnd: TypeAlias = Literal["told", "kept", "known"]
 """`told`: the call did not begin, and its end was told within the step. `kept`: it began, and its end
 is told everywhere once the step is kept. `known`: it had ended before, and was told then."""
+FindDefinition: TypeAlias = Callable[[str], ToolDefinition | None]
 _PUBLIC = msgspec.Raw(b"")
 
 
@@ -94,16 +98,36 @@ class CallStep(Veiled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
         return Completed(record, made, model or public, notice, parts=parts, model_parts=seen)
 
 
-class ReplyStep(msgspec.Struct, frozen=True):
-    """A reply, without its offer and without what is kept of one for observability only."""
+class ReplyStep(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A reply, without its offer and without what is kept of one for observability only. `definitions`
+    has the digests of those of the called tools, as the model knew them."""
 
     reply: Reply
     elapsed: float
+    definitions: dict[str, str] = {}
 
     @staticmethod
-    def of(reply: Reply, elapsed: float) -> ReplyStep:
+    def of(reply: Reply, elapsed: float, find: FindDefinition) -> ReplyStep:
         bare = msgspec.structs.replace(reply, offer=Offer(), raw=None, events=())
-        return ReplyStep(bare, elapsed)
+        known = {call.name: find(call.name) for call in reply.tool_calls}
+        digests = {name: found.digest for name, found in known.items() if found is not None}
+        return ReplyStep(bare, elapsed, digests)
+
+    def with_changes(self, find: FindDefinition) -> Reply:
+        """Return the reply, and note on its calls which of their tools are others by now."""
+        known, reply = self.definitions, self.reply
+        found = {name: find(name) for name in known}
+        changed = {name for name, now in found.items() if now and now.digest != known[name]}
+        if not changed:
+            return reply
+        calls = tuple(
+            msgspec.structs.replace(call, notes=(*call.notes, TOOL_CHANGED))
+            if call.name in changed
+            else call
+            for call in reply.tool_calls
+        )
+        message = msgspec.structs.replace(reply.message, tool_calls=calls)
+        return msgspec.structs.replace(reply, message=message)
 
 
 class ArgumentsStep(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,0 +1,101 @@
+"""What callers have spent, in a database: `budget(…, per="caller", store=SpendStore(url))`.
+
+Rule: a call is one row, by its run and its id, however often and by whomever it is made: one that is
+made again because its process was killed is not counted again. Whoever takes a call holds it, and it is
+given back once all of them have done so. A process that is killed between the two gives nothing back,
+which is too strict and never too lax. The calls of one caller are taken one after the other.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from toolcrib.closing import Closing
+from toolcrib.storage import OWNERS, SqlDatabase, Transaction, as_column
+from toolcrib.values.context import Spend
+from toolcrib.values.typed import names_wrong_types
+
+__all__ = ["SpendStore"]
+
+# Whoever has written the caller's row is alone with what that has spent, until the commit.
+_ALONE = """INSERT INTO spenders (caller) VALUES (:caller)
+    ON CONFLICT (caller) DO UPDATE SET caller = excluded.caller"""
+_FORGET = "DELETE FROM spent_calls WHERE caller = :caller AND kept_until <= :now"
+_SPENT = """SELECT count(*), coalesce(sum(cost), 0.0) FROM spent_calls
+    WHERE caller = :caller AND spent_at > :since AND call_key <> :call"""
+_ON_TOOLS = " AND tool IN :tools"
+_COUNT = """INSERT INTO spent_calls (caller, call_key, tool, cost, spent_at, kept_until, takers)
+    VALUES (:caller, :call, :tool, :cost, :now, :kept_until, 1)
+    ON CONFLICT (caller, call_key) DO UPDATE SET takers = spent_calls.takers + 1, kept_until =
+        CASE WHEN excluded.kept_until > spent_calls.kept_until THEN excluded.kept_until
+            ELSE spent_calls.kept_until END"""
+_LET_GO = """UPDATE spent_calls SET takers = takers - 1
+    WHERE caller = :caller AND call_key = :call"""
+_GIVE_BACK = """DELETE FROM spent_calls
+    WHERE caller = :caller AND call_key = :call AND takers <= 0"""
+
+
+class SpendStore(Closing):
+    """Keeps what callers spend in a database: `SpendStore("sqlite:///runs.db")`, or a server's URL.
+
+    Budgets that are given the same database share what their callers have spent, in whichever process.
+    A SQLite file that is made is its owner's alone, unless `mode` is another one, for a group. All
+    methods raise SourceError if it cannot be used, MissingExtraError without SQLAlchemy.
+    """
+
+    @names_wrong_types
+    def __init__(self, url: str, *, mode: int = OWNERS) -> None:
+        self._database = SqlDatabase(url, mode=mode)
+
+    async def take(
+        self,
+        spend: Spend,
+        limits: Mapping[str, float],
+        *,
+        only: Sequence[str] = (),
+        window: float = math.inf,
+    ) -> str | None:
+        """Count a call, unless it goes over one of these limits (`calls`, `cost`): return which one."""
+        return await self._database.transact(partial(_take, spend, limits, only, window))
+
+    async def give_back(self, spend: Spend) -> None:
+        """Undo one `take`: the call did not begin."""
+        await self._database.transact(partial(_give_back, _named(spend)))
+
+    async def aclose(self) -> None:
+        """Close the connections; the next use opens new ones. `async with` does it, too."""
+        await self._database.aclose()
+
+
+def _take(
+    spend: Spend,
+    limits: Mapping[str, float],
+    only: Sequence[str],
+    window: float,
+    transaction: Transaction,
+) -> str | None:
+    named = _named(spend)
+    transaction.execute(_ALONE, caller=named["caller"])
+    now = time.time()
+    transaction.execute(_FORGET, caller=named["caller"], now=now)
+    tools = {"tools": [as_column(name) for name in only]} if only else {}
+    asked = _SPENT + _ON_TOOLS if only else _SPENT
+    ((calls, cost),) = transaction.tuples(asked, **named, **tools, since=now - window)
+    for unit, with_it in (("calls", calls + 1), ("cost", cost + spend.cost)):
+        if with_it > limits.get(unit, math.inf):
+            return unit
+    counted = {"tool": as_column(spend.tool), "cost": spend.cost, "kept_until": now + window}
+    transaction.execute(_COUNT, **named, **counted, now=now)
+    return None
+
+
+def _give_back(named: Mapping[str, str], transaction: Transaction) -> None:
+    transaction.execute(_LET_GO, **named)
+    transaction.execute(_GIVE_BACK, **named)
+
+
+def _named(spend: Spend) -> dict[str, str]:
+    return {"caller": as_column(spend.caller), "call": as_column(spend.call)}
