@@ -209,6 +209,48 @@ def test_a_piece_that_comes_before_its_call_is_given_to_no_other(wire: str) -> N
     assert runs(wire, STREAMS[wire](pieces, int)) == []
 
 
+@each_row("wire", STREAMS)
+@each_row("late", [False, True])
+def test_a_piece_between_those_of_another_call_is_none_of_it(wire: str, *, late: bool) -> None:
+    """The beginning of its call is lost, or comes after it."""
+    begins = Piece("begin", 1)
+    pieces = [
+        Piece("begin", 0),
+        Piece("piece", 0, '{"a": 1'),
+        Piece("piece", 1, "0"),
+        Piece("end", 1),
+        Piece("piece", 0, "}"),
+        Piece("end", 0),
+        *([begins] if late else []),
+    ]
+    assert runs(wire, STREAMS[wire](pieces, int)) == []
+
+
+def without_one(pieces: list[Piece], dice: random.Random) -> list[Piece]:
+    at = dice.choice([at for at, one in enumerate(pieces) if one.kind != "piece"])
+    return pieces[:at] + pieces[at + 1 :]
+
+
+def with_one_moved(pieces: list[Piece], dice: random.Random) -> list[Piece]:
+    at = dice.choice([at for at, one in enumerate(pieces) if one.kind != "piece"])
+    left = pieces[:at] + pieces[at + 1 :]
+    to = dice.randrange(len(pieces))
+    return [*left[:to], pieces[at], *left[to:]]
+
+
+@each_row("wire", STREAMS)
+@each_row("damaged", [without_one, with_one_moved])
+def test_what_runs_of_two_calls_is_what_was_sent(
+    wire: str, damaged: Callable[[list[Piece], random.Random], list[Piece]]
+) -> None:
+    """Though the beginning or the end of one of them is lost, or comes at another time."""
+    for seed in range(sample(4000, part=60)):
+        pieces, calls = mixed(seeded(seed))
+        kept = [one for one in pieces if one.kind != "end" or wire in ENDED]
+        ran = runs(wire, STREAMS[wire](damaged(kept, seeded(seed)), int))
+        assert set(ran) <= set(calls), (seed, ran)
+
+
 @each_row("wire", ["openai-chat", "mistral", "anthropic", "cohere"])
 @each_row("odd", NOBODYS)
 def test_where_one_call_is_open_its_pieces_may_be_numbered(wire: str, odd: Any) -> None:
