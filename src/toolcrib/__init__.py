@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from toolcrib.runner import Policy, ToolRunner
     from toolcrib.schema import bundle_refs
     from toolcrib.tools import (
+        PER_RUN,
         Catalog,
         Injected,
         ReadOnly,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         ReasoningDelta,
         ReplyFinished,
         RunError,
+        RunInfo,
         RunResult,
         RunStarted,
         RunState,
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL",
+    "PER_RUN",
     "Agent",
     "Allow",
     "ApprovalRequest",
@@ -102,6 +105,7 @@ __all__ = [
     "Reply",
     "ReplyFinished",
     "RunError",
+    "RunInfo",
     "RunResult",
     "RunStarted",
     "RunState",
@@ -148,7 +152,7 @@ _NAMES = {
     "runner": "Policy ToolRunner",
     "schema": "bundle_refs",
     "tools": (
-        "Catalog Injected ReadOnly Tool ToolComponent Trusted capability discover "
+        "PER_RUN Catalog Injected ReadOnly Tool ToolComponent Trusted capability discover "
         "function_to_tool_definition get_definition per_call tool"
     ),
     "values.call": "Hydrated HydrationResult Rejected ToolCall",
@@ -159,7 +163,7 @@ _NAMES = {
     "values.message": "Message Offer Reply Usage",
     "values.record": "Completed Failed ToolInvocationRecord Waiting",
     "values.run": (
-        "ApprovalRequested Done Event Limits ReasoningDelta ReplyFinished RunError RunResult "
+        "ApprovalRequested Done Event Limits ReasoningDelta ReplyFinished RunError RunInfo RunResult "
         "RunStarted RunState TextDelta ToolArgumentsDelta ToolCallFinished ToolCallProgress "
         "ToolCallStarted ToolsOffered UsageReported"
     ),

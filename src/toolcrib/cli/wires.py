@@ -243,9 +243,9 @@ def providers(*, as_json: JsonOption = False) -> None:
     Of the choices, `fewer` means that only those tools are sent that may be called. `one call`: a reply
     can be kept to one. `images`: also by address, or as `data` only. `errors`: a failed result is
     marked as such. What is `no` among choices, calls and images is refused before anything is sent.
-    `typed`: a typed answer's schema is sent in the provider's own form, `alone` only in requests without
-    tools. `reasons`: it can be asked for all levels of reasoning, or `some`; `by model`, those of the
-    models that are known.
+    `typed`: a typed answer's schema is sent in the provider's own form, `alone` only in requests
+    without tools. `reasons`: it can be asked for all levels of reasoning, or `some`; `by model`, those
+    of the models that are known.
     """
     if as_json:
         print_json({name: abilities(wire)._asdict() for name, wire in WIRES.items()})

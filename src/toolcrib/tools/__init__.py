@@ -1,6 +1,7 @@
 """Tools: how they are declared, what they are given, and the catalog that holds them."""
 
 from toolcrib.tools.capability import (
+    PER_RUN,
     Injected,
     Need,
     PerCall,
@@ -24,6 +25,7 @@ from toolcrib.tools.sources import (
 from toolcrib.tools.trust import ReadOnly, Trusted
 
 __all__ = [
+    "PER_RUN",
     "BoundCall",
     "Catalog",
     "DefinitionsFile",
