@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from toolcrib.runner import Policy, ToolRunner
     from toolcrib.schema import bundle_refs
     from toolcrib.tools import (
-        PER_RUN,
         Catalog,
         Injected,
         ReadOnly,
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
         function_to_tool_definition,
         get_definition,
         per_call,
+        per_run,
         tool,
     )
     from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
@@ -68,7 +68,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL",
-    "PER_RUN",
     "Agent",
     "Allow",
     "ApprovalRequest",
@@ -137,6 +136,7 @@ __all__ = [
     "get_definition",
     "hydrate",
     "per_call",
+    "per_run",
     "pick_tools",
     "repair",
     "run_sync",
@@ -152,8 +152,8 @@ _NAMES = {
     "runner": "Policy ToolRunner",
     "schema": "bundle_refs",
     "tools": (
-        "PER_RUN Catalog Injected ReadOnly Tool ToolComponent Trusted capability discover "
-        "function_to_tool_definition get_definition per_call tool"
+        "Catalog Injected ReadOnly Tool ToolComponent Trusted capability discover "
+        "function_to_tool_definition get_definition per_call per_run tool"
     ),
     "values.call": "Hydrated HydrationResult Rejected ToolCall",
     "values.content": "File Image Link ToolContent",

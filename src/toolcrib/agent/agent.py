@@ -61,8 +61,9 @@ from toolcrib.values.typed import came, check_each, check_type
 # model that is told "try again" must see what it has done already, or it does it twice. A run that
 # failed, or was cancelled, before it called anything leaves nothing behind.
 
-Deps: TypeAlias = Mapping[type, object]
-"""Capabilities of one run: an implementation, or `per_call(…)`, by its interface."""
+Deps: TypeAlias = Mapping[Any, object]
+"""Capabilities of one run: an implementation, or `per_call(…)`, by its interface, a class. To a type
+checker a `dict[type[Orders], …]` is no mapping of any classes, so the keys are checked when it runs."""
 _SHORTEST_KEY = 16
 _LONGEST = 3600.0  # seconds that an agent may take as a tool, if its limits do not say
 _TO_END = 60.0  # seconds after its limit in which its run has to end by itself
@@ -494,7 +495,7 @@ class Agent:
         raises, and, before anything runs, BindingError for `deps` that do not fit or are missing.
 
         `deps` are capabilities for this run, by their interfaces, as `Catalog.bind` takes them: what is
-        bound as `PER_RUN`, or is to take the place of another. `options` are what this run asks of the
+        bound as `per_run`, or is to take the place of another. `options` are what this run asks of the
         model (`RunOptions`), where it is not as the agent does.
         With `pick`, what the run before it in the same conversation `offered` (`state.offered`) stays
         on offer, so that the provider's cache of it stays of use; a session sees to that.

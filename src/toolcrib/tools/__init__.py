@@ -1,13 +1,13 @@
 """Tools: how they are declared, what they are given, and the catalog that holds them."""
 
 from toolcrib.tools.capability import (
-    PER_RUN,
     Injected,
     Need,
     PerCall,
     capability,
     check_implements,
     per_call,
+    per_run,
 )
 from toolcrib.tools.catalog import Catalog, Entry, ToolLike, Tools, as_tools
 from toolcrib.tools.component import BoundCall, Tool, ToolComponent, tool_of
@@ -25,7 +25,6 @@ from toolcrib.tools.sources import (
 from toolcrib.tools.trust import ReadOnly, Trusted
 
 __all__ = [
-    "PER_RUN",
     "BoundCall",
     "Catalog",
     "DefinitionsFile",
@@ -50,6 +49,7 @@ __all__ = [
     "function_to_tool_definition",
     "get_definition",
     "per_call",
+    "per_run",
     "read_definitions",
     "source_of",
     "tool",

@@ -119,7 +119,7 @@ def _not_given() -> NoReturn:
     raise CapabilityError(text, retryable=False)
 
 
-PER_RUN: Final = PerCall(_not_given, None, positional=False)
+per_run: Final = PerCall(_not_given, None, positional=False)
 """Bound instead of an implementation: each run of an agent is given one, `run(prompt, deps={…})`."""
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 

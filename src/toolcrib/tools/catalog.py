@@ -25,11 +25,11 @@ from toolcrib.schema import ValidatorFactory
 from toolcrib.schema.portable import check_portable
 from toolcrib.tools.build import check_name
 from toolcrib.tools.capability import (
-    PER_RUN,
     PerCall,
     check_implements,
     check_may_implement,
     interface_name,
+    per_run,
 )
 from toolcrib.tools.component import Tool, tool_of
 from toolcrib.tools.decorator import tool_from_dict
@@ -342,10 +342,10 @@ class Catalog:
             check_all_bound(entry.tool, entry.bindings, self._spare)
 
     def given_each_run(self) -> str:
-        """Return what is bound as `PER_RUN`, the first of it in words; "" if nothing is."""
+        """Return what is bound as `per_run`, the first of it in words; "" if nothing is."""
         for name, entry in self._entries.items():
             for need in entry.tool.needs:
-                if entry.bindings.get(need.interface) is PER_RUN:
+                if entry.bindings.get(need.interface) is per_run:
                     interface = interface_name(need.interface)
                     return f"tool '{name}' needs {interface} (its parameter '{need.parameter}')"
         return ""

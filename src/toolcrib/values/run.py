@@ -144,7 +144,7 @@ def _choice_of(choice: object) -> ToolChoice | None:
     return ToolChoice(mode) if choice in _MODES else ToolChoice("tool", choice)
 
 
-class RunInfo(Veiled, msgspec.Struct, frozen=True):
+class RunInfo(Checked, Veiled, msgspec.Struct, frozen=True):
     """Says what is known of a run when it begins: for `instructions` that are a function of it.
 
     `agent` is the agent's name, `messages` are the history and the prompt, and `deps` the capabilities
