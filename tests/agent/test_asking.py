@@ -10,6 +10,7 @@ from typing import Any, Protocol, get_args
 import msgspec
 import pytest
 from children import run as run_program
+from clients.exchanges import Noting
 from hypothesis import given
 from hypothesis import strategies as st
 from rows import each_row
@@ -35,11 +36,26 @@ from toolcrib import (
     tool,
 )
 from toolcrib.approvals import answer_later
-from toolcrib.clients import OpenAIClient, Settings
-from toolcrib.errors import BindingError, CatalogError, RequestError, SourceError
+from toolcrib.clients import (
+    AnthropicClient,
+    CohereClient,
+    GeminiClient,
+    MistralClient,
+    OllamaClient,
+    OpenAIClient,
+    Settings,
+)
+from toolcrib.errors import (
+    BindingError,
+    CatalogError,
+    ConnectionFailed,
+    RequestError,
+    SourceError,
+)
 from toolcrib.testing import ScriptedClient, call
-from toolcrib.values.message import ChatRequest, Effort, ToolChoice
+from toolcrib.values.message import ChatRequest, Effort, Message, ToolChoice
 from toolcrib.values.run import RunOptions, RunSettings
+from toolcrib.wire import encode
 
 KEY = b"a key of thirty-two random bytes"
 ADA = Caller("ada", ("clerk",))
@@ -531,3 +547,43 @@ async def test_without_a_run_such_a_call_says_why_it_fails() -> None:
     assert outcome.record.error is not None
     assert outcome.record.error.code == "capability_error"
     assert "deps=" in outcome.record.error.message
+
+
+# What goes out, by each provider's client.
+
+CLIENTS: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "openai-chat": (OpenAIClient, {}, "gpt-5"),
+    "openai-responses": (OpenAIClient, {"api": "responses"}, "gpt-5"),
+    "anthropic": (AnthropicClient, {}, "claude-opus-5"),
+    "gemini": (GeminiClient, {}, "gemini-2.5-flash"),
+    "mistral": (MistralClient, {}, "mistral-large-4-0"),
+    "ollama": (OllamaClient, {}, "gpt-oss"),
+    "cohere": (CohereClient, {}, "command-a-plus-05-2026"),
+}
+
+
+@each_row("wire", CLIENTS)
+async def test_each_client_sends_what_its_wire_says(wire: str) -> None:
+    kind, given_, model = CLIENTS[wire]
+    noting = Noting()
+    client = kind(model, base_url="http://127.0.0.1:1", transport=noting, retries=None, **given_)
+    options: RunOptions = {"temperature": 0, "max_tokens": 50, "reasoning": "low"}
+    with pytest.raises(ConnectionFailed) as raised:
+        await Agent(client, [add]).run("Hi", **options)
+    request = ChatRequest((Message.user("Hi"),), (add,), settings=Settings(**options))
+    (sent,) = noting.sent
+    assert json.loads(sent.body) == json.loads(encode(wire, request, model=model).body)
+    state = raised.value.state
+    assert isinstance(state, RunState)
+    assert state.settings == RunSettings(**options)
+
+
+@each_row("wire", CLIENTS)
+async def test_a_run_without_options_sends_not_a_byte_of_them(wire: str) -> None:
+    kind, given_, model = CLIENTS[wire]
+    noting = Noting()
+    client = kind(model, base_url="http://127.0.0.1:1", transport=noting, retries=None, **given_)
+    with pytest.raises(ConnectionFailed):
+        await Agent(client, [add]).run("Hi")
+    bare = ChatRequest((Message.user("Hi"),), (add,))
+    assert noting.sent[0].body == encode(wire, bare, model=model).body
