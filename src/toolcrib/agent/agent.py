@@ -822,8 +822,10 @@ class Agent:
         what was offered before it."""
         catalog, picking = self._runner.catalog, self._picking
         steps = self._durability if outer is None else None
-        chosen = _names_in(state.settings.over(self._asked).tool_choice)
-        before = (*state.offered, *(name for name in chosen if name not in state.offered))
+        before = state.offered
+        if picking is not None:
+            chosen = _names_in(self._asking(state).tool_choice)
+            before = (*before, *(name for name in chosen if name not in before))
 
         async def opened(context: PolicyContext) -> Toolbox:
             if picking is None:
@@ -862,7 +864,7 @@ class Agent:
                     self._output,
                     self._label,
                     self._state_key,
-                    state.settings.over(self._asked),
+                    self._asking(state),
                     self._durability,
                     self._instructing(state, deps or {}),
                 ),
@@ -873,6 +875,11 @@ class Agent:
             return await run.drive()
 
         return drive
+
+    def _asking(self, state: RunState) -> RunSettings:
+        """Return what a run asks of the model: what it says itself, and else what the agent does."""
+        own = state.settings
+        return self._asked if own == RunSettings() else own.over(self._asked)
 
     def _bound(self, deps: Deps | None) -> ToolRunner:
         """Return the runner of one run, with the capabilities that it is given. Raises BindingError."""

@@ -343,7 +343,8 @@ class Run:
         self._open_toolbox = open_toolbox
         self._toolbox = Toolbox.of(runner.catalog, state.offered)
         self._limits = terms.limits
-        self._settings = terms.settings
+        self._asked = terms.settings
+        self._settings = terms.settings.of_requests
         self._instruct = terms.instruct
         self._output_type = terms.output
         self._answer: str | None = None  # the text of a typed answer, as its type has it
@@ -531,9 +532,9 @@ class Run:
         request = ChatRequest(
             self._history.messages,
             self._toolbox.tools,
-            self._settings.choice(called=bool(self._records)),
-            settings=self._settings.of_requests,
-            parallel_calls=self._settings.parallel_tool_calls,
+            self._asked.choice(called=bool(self._records)),
+            settings=self._settings,
+            parallel_calls=self._asked.parallel_tool_calls,
             id_prefix=f"{self._run_id}_{turn - 1}_",
             output=None if self._output_type is None else self._output_type.format,
         )

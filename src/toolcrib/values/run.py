@@ -124,13 +124,16 @@ class RunSettings(Settings, frozen=True, omit_defaults=True):
         A call that is demanded is demanded once: a model that had to call something in each reply could
         never answer.
         """
-        choice = self.tool_choice or ToolChoice()
+        choice = self.tool_choice
+        if choice is None:
+            return _AUTO
         if called and choice.mode in ("required", "tool"):
             return ToolChoice(allowed=choice.allowed)
         return choice
 
 
 _OPEN = RunSettings()
+_AUTO = ToolChoice()
 _MODES = ("auto", "none", "required")
 
 
