@@ -567,15 +567,15 @@ async def test_each_client_sends_what_its_wire_says(wire: str) -> None:
     kind, given_, model = CLIENTS[wire]
     noting = Noting()
     client = kind(model, base_url="http://127.0.0.1:1", transport=noting, retries=None, **given_)
-    options: RunOptions = {"temperature": 0, "max_tokens": 50, "reasoning": "low"}
+    settings = Settings(0, 50, reasoning="low")
     with pytest.raises(ConnectionFailed) as raised:
-        await Agent(client, [add]).run("Hi", **options)
-    request = ChatRequest((Message.user("Hi"),), (add,), settings=Settings(**options))
+        await Agent(client, [add]).run("Hi", temperature=0, max_tokens=50, reasoning="low")
+    request = ChatRequest((Message.user("Hi"),), (add,), settings=settings)
     (sent,) = noting.sent
     assert json.loads(sent.body) == json.loads(encode(wire, request, model=model).body)
     state = raised.value.state
     assert isinstance(state, RunState)
-    assert state.settings == RunSettings(**options)
+    assert state.settings.of_requests == settings
 
 
 @each_row("wire", CLIENTS)
