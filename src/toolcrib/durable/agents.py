@@ -20,7 +20,7 @@ from collections.abc import (
     Sequence,
 )
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 import msgspec
 
@@ -30,7 +30,7 @@ from toolcrib.audit import AuditLog
 from toolcrib.closing import Closing
 from toolcrib.durable.engine import DurableSteps, Engine, KeptStep, stand_still
 from toolcrib.durable.store import STATUSES, UNDER_WAY, Ended, RunStore, StoredRun, StoredStatus
-from toolcrib.errors import ErrorCode, SourceError, ToolcribError
+from toolcrib.errors import BindingError, ErrorCode, SourceError, ToolcribError
 from toolcrib.processes import has_ended, this_process
 from toolcrib.storage import UnreachableError
 from toolcrib.values.decision import ANONYMOUS, Answer, ApprovalRequest, Caller
@@ -41,6 +41,7 @@ from toolcrib.values.run import (
     Done,
     Event,
     ReplyFinished,
+    RunOptions,
     RunRecord,
     RunResult,
     RunState,
@@ -72,9 +73,11 @@ class DurableAgents(Closing):
     `async with` does their work in this process, at most `slots` runs at a time, next to the other
     processes that work on the same database; without it, runs are only begun, watched and answered.
     Each agent needs a `state_key`, the same in all processes. What an agent lacks is given to it: a log
-    in the same database, where its runner has no ledger, and an approver that lets calls wait. A worker
+    in the same database, where its runner has no ledger, and an approver that lets calls wait. `deps`
+    gives the capabilities of a run (`Agent.run(deps=…)`), whenever a worker goes on with it. A worker
     that said nothing for `lease` seconds is taken for dead. Raises ToolcribError for an agent without a
-    key, MissingExtraError without DBOS.
+    key, MissingExtraError without DBOS; `async with` raises BindingError for an agent with capabilities
+    that each run is to be given, without `deps`.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class DurableAgents(Closing):
         *,
         slots: int = 8,
         lease: float = LEASE,
+        deps: Callable[[StoredRun], Mapping[Any, object]] | None = None,
     ) -> None:
         check_type("url", url, str, 'a text, such as "sqlite:///runs.db"')
         for name, agent in agents.items():
@@ -100,6 +104,7 @@ class DurableAgents(Closing):
         self._log = _PatientLog(url, self._steps)
         self._agents = {name: self._kept(agent) for name, agent in agents.items()}
         self._lease = lease
+        self._deps = deps
         self._serving: asyncio.Task[None] | None = None
         self._tasks: dict[str, asyncio.Task[Any]] = {}  # of the runs that are worked on here
         self._cancelled: set[str] = set()
@@ -122,13 +127,16 @@ class DurableAgents(Closing):
         caller: Caller = ANONYMOUS,
         history: Sequence[Message] = (),
         run_id: str = "",
+        **options: Unpack[RunOptions],
     ) -> str:
         """Begin a run, and return its id at once; a worker does the rest.
 
-        With a `run_id` the run is begun once, however often it is asked for. Raises ToolcribError for
-        an agent that is not here.
+        `options` are as in `Agent.run`. With a `run_id` the run is begun once, however often it is
+        asked for. Raises ToolcribError for an agent that is not here.
         """
-        state = self._agent(agent).prepare(prompt, history=history, caller=caller, run_id=run_id)
+        state = self._agent(agent).prepare(
+            prompt, history=history, caller=caller, run_id=run_id, **options
+        )
         await self._store.add(agent, caller.id, state)
         return state.run_id
 
@@ -242,6 +250,12 @@ class DurableAgents(Closing):
     # What a worker does.
 
     async def __aenter__(self) -> Self:
+        for name, agent in self._agents.items():
+            missing = agent.runner.catalog.given_each_run()
+            if missing and self._deps is None:
+                raise BindingError(
+                    f"agent '{name}': {missing}, which each run is given; give deps="
+                )
         self._steps.stopping = False
         await self._store.open()
         await self._store.beat(self._worker, this_process())
@@ -340,7 +354,8 @@ class DurableAgents(Closing):
         try:
             agent = self._agent(run.agent)
             state = RunState.from_json(run.state)
-            result = await agent.start_again(state, heard, run.given)
+            deps = None if self._deps is None else self._deps(run)
+            result = await agent.start_again(state, heard, run.given, deps=deps)
         except asyncio.CancelledError:
             if run.id not in self._cancelled:
                 raise
