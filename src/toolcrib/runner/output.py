@@ -292,11 +292,13 @@ def read_json(text: bytes | bytearray) -> JsonValue:
     A dictionary may have keys that are one name in JSON, `1` and `"1"`; one of them would be lost. In
     a text that is written again as it was, none is.
     """
+    value: JsonValue
+    with suppress(*_WRONG):
+        value = orjson.loads(text)
+        if orjson.dumps(value) == text:
+            return value  # nothing is lost, of no integer either
     with suppress(*_WRONG):
         value = fresh(text)
-        with suppress(TypeError):
-            if orjson.dumps(value) == text:
-                return value
         try:
             jiter.from_json(bytes(text), catch_duplicate_keys=True)
         except ValueError as error:
