@@ -169,6 +169,11 @@ def parse_arguments(text: str) -> Parsed | ParseFailure:
     Limits: 1 MiB, depth 100, 100,000 nodes, integers of 40 digits. Blank text and `null` are `{}`
     (providers send them for calls without arguments); an object that was encoded twice is unwrapped.
     """
+    return read_arguments(text)
+
+
+def read_arguments(text: str) -> Parsed | ParseFailure:
+    """Return what `parse_arguments` does, of what is known to be a text."""
     if len(text) > MAX_BYTES:
         return _too_large(f"they are longer than {MAX_BYTES} bytes")
     try:
