@@ -313,6 +313,8 @@ def too_large(max_bytes: int) -> Unusable:
 
 
 MASK = "***"
+# Reads an object by its names alone: each value stays the text that it has in canonical JSON.
+_BY_NAME: msgspec.json.Decoder[Any] = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _CONTAINERS = (dict, list)
 _Tree: TypeAlias = dict[str, Any]
 
@@ -369,8 +371,8 @@ def public_view(call: HydrationResult) -> tuple[msgspec.Raw, tuple[str, ...]]:
     places = public_places(definition, defaults)
     if is_plain and len(places) == len(defaults):
         return msgspec.Raw(call.canonical), defaults
-    shown = public_arguments(definition, fresh(call.canonical))
-    return msgspec.Raw(canonical_bytes(shown)), places
+    shown = public_arguments(definition, _BY_NAME.decode(call.canonical))
+    return msgspec.Raw(msgspec.json.encode(shown)), places
 
 
 def public_places(definition: ToolDefinition | None, places: tuple[str, ...]) -> tuple[str, ...]:
