@@ -437,7 +437,7 @@ _VALUES = st.recursive(
 def test_the_public_view_is_the_canonical_text_of_public_arguments(
     arguments: dict[str, Any], secret: set[str], declared: set[str]
 ) -> None:
-    names = {name: {} for name in [*declared, *list(arguments)[::2]]}
+    names: dict[str, Any] = {name: {} for name in [*declared, *list(arguments)[::2]]}
     hidden = tuple(secret.union(list(arguments)[::3]) & names.keys())
     schema = json.dumps({"type": "object", "properties": names})
     definition = ToolDefinition(name="t", description="", input_schema_json=schema, secret=hidden)
