@@ -6,7 +6,6 @@ import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import msgspec
@@ -77,11 +76,12 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
     inner: Expense = Expense()
     begun: tuple[str, ...] = ()
 
-    @cached_property
+    @property
     def counted(self) -> dict[str, int]:
         """How often each call was made, by its key, since this process knows of the run: it is counted
         once. No saved state has that."""
-        return {}
+        known: dict[str, int] = self.__dict__.setdefault("counted", {})
+        return known
 
     def copied(self) -> RunTally:
         """Return an equal tally of its own, which nobody counts on who has this one."""
