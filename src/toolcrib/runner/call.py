@@ -295,8 +295,8 @@ class Call(Veiled, msgspec.Struct):
         return self.facts.failed(error, told)
 
     def keep_place(self) -> None:
-        """Have the run know that the call has begun, if the scope says so. It was counted then, with all
-        spent within; a tally that lacks that (another request's, another process's) counts it now."""
+        """Have the run know that the call has begun, if the scope says so. It was counted then, and what
+        was spent within; a tally that lacks that (of another request, or process) counts it now."""
         call, scope, definition = (
             self.facts.hydrated.call,
             self.scope,
