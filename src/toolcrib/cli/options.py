@@ -53,7 +53,6 @@ RUNS = "sqlite:///runs.db"
 STORE_OF_RUNS = "TOOLCRIB_RUNS"  # the name of a variable
 STATE_KEY = "TOOLCRIB_STATE_KEY"
 _SHORTEST_KEY = 16
-_SQLITE = re.compile(r"sqlite(?:\+[a-z]+)?://(?:/([^?]*))?(?:\?.*)?", re.DOTALL)
 _MAGIC = b"SQLite format 3\0"
 _LISTED = 20
 _STATUSES: tuple[RecordStatus, ...] = get_args(RecordStatus)
@@ -354,10 +353,6 @@ def state_key(url: str) -> bytes:
     """
     check_url(url)
     given, found = os.fsencode(os.environ.get(STATE_KEY, "")), _SQLITE.fullmatch(url)
-    if found is not None and (found[1] or ":").startswith((":", "file:")):
-        raise UnusableError(
-            f"{without_password(url)}: durable runs need a file, or a server: {RUNS}"
-        )
     if given and len(given) < _SHORTEST_KEY:
         raise UnusableError(f"${STATE_KEY} has at least {_SHORTEST_KEY} characters")
     if given:

@@ -295,8 +295,8 @@ class Call(Veiled, msgspec.Struct):
         return self.facts.failed(error, told)
 
     def keep_place(self) -> None:
-        """Have the run know that the call has begun, if the scope says so. It was counted then, and what
-        was spent within; a tally that lacks that (of another request, or process) counts it now."""
+        """Have the run know that the call has begun, if the scope says so. It was counted, and all
+        spent within; a tally that lacks that (another request's, or process's) counts it now."""
         call, scope, definition = (
             self.facts.hydrated.call,
             self.scope,
@@ -590,8 +590,9 @@ class Call(Veiled, msgspec.Struct):
         if tally.approved and self.facts.approved_by is None:
             self._note_approval(hydrated)
         counted = tally.counted
-        counted[self.key] = made = counted.get(self.key, hydrated.call.id in tally.begun) + 1
-        if made == 1:
+        goes_on = hydrated.call.id in tally.begun
+        counted[self.key] = counted.get(self.key, goes_on) + 1
+        if not goes_on:  # what begins counts, though another runner had a call of that id
             tally.count(definition.name, definition.annotations.cost)
         self.state = NEXT[self.state]["count"]
 
@@ -650,9 +651,9 @@ class Call(Veiled, msgspec.Struct):
         tally, counted = scope.tally, scope.tally.counted
         key, before = key_of(tally.run_id, record.id), int(record.id in tally.begun)
         counted[key] = made = counted.get(key, before) + 1
-        if made == 1:
-            tally.count(definition.name, definition.annotations.cost)
         first = made == before + (2 if self.state == "counted" else 1)
+        if first and not before:
+            tally.count(definition.name, definition.annotations.cost)
         if first and record.spent is not None:
             self.account().count_again(record.id, record.spent)
 
@@ -693,7 +694,7 @@ class Call(Veiled, msgspec.Struct):
         assert isinstance(hydrated, Hydrated)  # noqa: S101  it was counted
         tally = scope.tally
         tally.counted[self.key] = 1 if waits else tally.counted[self.key] - 1
-        if not tally.counted[self.key]:
+        if not waits and hydrated.call.id not in tally.begun:
             tally.give_back(hydrated.definition.name, hydrated.definition.annotations.cost)
         give_back_all(self.setup.counting, hydrated, record, self.context)
 
