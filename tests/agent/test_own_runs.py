@@ -29,15 +29,19 @@ LIMITS = st.one_of(
     st.fixed_dictionaries({"tokens": st.integers(1, 60)}),
     st.fixed_dictionaries({"calls": st.integers(1, 4), "only": st.sampled_from(["act", "clerk"])}),
 )
-OWN = [("clerk", {"prompt": "go"}), ("act", {"steps": 0}), ("act", {"steps": 0})]
+OWN: list[tuple[str, dict[str, Any]]] = [
+    ("clerk", {"prompt": "go"}),
+    ("act", {"steps": 0}),
+    ("act", {"steps": 0}),
+]
 ADA = Caller("ada")
 
 
 class Counted(ScriptedClient):
     """Its replies use tokens."""
 
-    async def complete(self, request: ChatRequest) -> Reply:
-        reply = await super().complete(request)
+    async def chat(self, request: ChatRequest) -> Reply:
+        reply = await super().chat(request)
         return msgspec.structs.replace(reply, usage=Usage(input_tokens=7, output_tokens=3))
 
 
@@ -89,7 +93,7 @@ async def own_loop(
 
 async def agents_own(script: Script, policy: Policy) -> tuple[list[str], RunTally]:
     """Have an agent make the same calls."""
-    replies = [*([call(name, **arguments)] for name, arguments in OWN), "bye"]
+    replies: list[Any] = [*([call(name, **arguments)] for name, arguments in OWN), "bye"]
     outer = Agent(ScriptedClient(replies), runner(script, policy))
     result = await outer.run("go", caller=ADA)
     while result.status == "waiting":

@@ -224,7 +224,7 @@ async def test_what_an_agent_spends_is_of_its_thread(marked: bool, build: Any) -
         return "found"
 
     def graph(*replies: Any) -> Any:
-        looks = [[call("look", order=n) for n in (1, 2)], "Done."]
+        looks: list[Any] = [[call("look", order=n) for n in (1, 2)], "Done."]
         clerk = Agent(ScriptedClient(looks), [look]).as_tool("clerk", "Looks.", visible=ALL)
         tools = to_langchain_tools(ToolRunner([clerk, look], policy=budget(calls=4)))
         return build(tools, *replies, saver=saver)

@@ -252,7 +252,7 @@ async def test_what_an_agent_spends_is_of_its_clients_run(era: Era) -> None:
         RAN.append(f"look {order}")
         return "found"
 
-    replies = [*(call("look", order=n) for n in range(4)), "done"]
+    replies: list[Turn] = [*(call("look", order=n) for n in range(4)), "done"]
     clerk = Agent(ScriptedClient(replies), [look]).as_tool("clerk", "Looks.", visible=ALL)
     server = mcp_server(ToolRunner([clerk, look], policy=budget(calls=3)))
     async with Client(server.server, mode=era) as client:
@@ -268,7 +268,7 @@ async def test_what_an_agent_spent_before_it_waited_counts_in_another_process() 
     before, _ = serving([call("refund", order=7)], state_key=key, policy=policy)
     async with Client(before.server, mode="2026-07-28", elicitation_callback=_nobody) as client:
         state = (await _ask(client)).request_state
-    more = [call("refund", order=8), "done"]
+    more: list[Turn] = [call("refund", order=8), "done"]
     after, sink = serving(more, state_key=key, policy=policy)
     async with Client(after.server, mode="2026-07-28", elicitation_callback=_nobody) as client:
         done = await _ask(client, state, approval=YES)
