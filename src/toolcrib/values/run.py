@@ -29,6 +29,7 @@ from toolcrib.values.record import (
     Choice,
     Expense,
     Origin,
+    SpentWithin,
     SuspendedCall,
     ToolInvocationRecord,
     state_of,
@@ -270,6 +271,17 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
         if state.version != 1:
             raise SourceError(f"a run saved by another version ({state.version}) cannot go on here")
         return state
+
+
+def saved_run(suspended: SuspendedCall) -> RunState:
+    """Return the state of the run that a call waits for. Raises SourceError."""
+    return RunState.from_json(bytes(suspended.saved))
+
+
+def spent_in(state: RunState) -> SpentWithin:
+    """Return what a run has spent, with what agents that are its tools have."""
+    own = state.tally.own.plus(Expense(turns=state.turn))
+    return SpentWithin(own.plus(state.tally.inner), state.usage)
 
 
 def check_all_read(text: str | bytes, made: object) -> None:
