@@ -83,11 +83,12 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
         known: dict[str, int] = self.__dict__.setdefault("counted", {})
         return known
 
-    @cached_property
+    @property
     def within(self) -> dict[str, SpentWithin]:
         """What was counted within each call whose tool is an agent, by its key, in a run that is no
         agent's. No saved state has that."""
-        return {}
+        known: dict[str, SpentWithin] = self.__dict__.setdefault("within", {})
+        return known
 
     def copied(self) -> RunTally:
         """Return an equal tally of its own, which nobody counts on who has this one."""
