@@ -355,7 +355,8 @@ def test_a_call_for_a_tool_that_has_changed_meanwhile_says_so_and_asks(
         late = "failed (outcome_unknown)"  # a thread of the killed run's log wrote that it had begun
         ends = {state_of(record) for record in again.records if record.id in asked}
         assert ends <= {"completed", late}
-    assert len(RAN) == len(set(RAN))
+    made = [ran for ran in RAN if "order" in ran]
+    assert len(made) == len(set(made))
 
 
 def _cut_short(result: RunResult) -> list[str]:
