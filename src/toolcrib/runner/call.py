@@ -39,7 +39,7 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -234,6 +234,7 @@ class Call(Veiled, msgspec.Struct):
     context: PolicyContext
     scope: CallScope
     pinned: Pinned = None  # what its default factories made before
+    plans: Mapping[str, ToolPlan] = {}  # by the name of the tool, as its run binds them
     key: str = ""
     state: State = "arrived"
     value_json: bytes | None = None  # of the tool's value, when it has run
@@ -363,7 +364,9 @@ class Call(Veiled, msgspec.Struct):
         self._count(hydrated)
         exclusive = hydrated.definition.annotations.exclusive
         slot = setup.limiter.try_enter(exclusive) or await setup.limiter.enter(exclusive)
-        entered = Calling(self.scope.tally, hydrated.call.id, setup.limiter, facts.parent, facts)
+        entered = Calling(
+            self.scope.tally, hydrated.call.id, setup.limiter, facts.parent, self.plans, facts
+        )
         CALLING.set(entered)
         try:
             if setup.reserving:
@@ -526,8 +529,13 @@ class Call(Veiled, msgspec.Struct):
         """
         if not isinstance(hydrated, Hydrated):
             raise self._rejected(hydrated)
-        definition = hydrated.definition
-        plan = self.setup.executor.plans.get(definition.name)
+        definition, parent, setup = hydrated.definition, self.facts.parent, self.setup
+        self.plans = setup.executor.plans
+        plan = self.plans.get(definition.name)
+        if parent is not None and parent.limiter is setup.limiter and parent.agent is None:
+            bound = parent.plans.get(definition.name)  # by the run that the call is made in
+            if plan is not None and bound is not None and bound.tool is plan.tool:
+                self.plans, plan = parent.plans, bound
         if plan is None:
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
         # those that were given up go on until they return; few have to be looked at
