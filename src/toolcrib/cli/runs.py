@@ -33,7 +33,6 @@ from toolcrib.errors import SourceError
 from toolcrib.tools.sources import module_at
 from toolcrib.values.decision import Answer, Approve, Caller, Refuse
 from toolcrib.values.json import to_plain
-from toolcrib.values.run import RunState
 
 if TYPE_CHECKING:
     from toolcrib.durable import DurableAgents, StoredRun
@@ -118,7 +117,7 @@ def list_runs(
 def show(run: RunArgument, *, store: StoreOption = STORE, as_json: JsonOption = False) -> None:
     """Show a run: where it is, its calls, what it asks, its answer."""
     found = _stored(store, lambda durable: durable.show(run))
-    state = RunState.from_json(found.state)
+    state = found.last
     pending = state.pending if found.status == "waiting" else ()
     if as_json:
         told = {"calls": state.records, "pending": pending, "text": found.text}
@@ -263,7 +262,7 @@ def _resolved(
 
 
 def _told(run: StoredRun) -> dict[str, Any]:
-    hidden = ("state", "answers", "text")
+    hidden = ("began", "state", "cut", "answers", "text")
     return {name: getattr(run, name) for name in run.__struct_fields__ if name not in hidden}
 
 
