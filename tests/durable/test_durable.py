@@ -257,7 +257,7 @@ async def test_a_run_is_cancelled_wherever_it_is(file: str, tmp_path: Path) -> N
             await worker.cancel(waiting)
         with pytest.raises(ToolcribError, match="there is no run"):
             await worker.cancel("run_none")
-        while worker._tasks:  # noqa: ASYNC110
+        while worker._segments:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     async with AuditLog(file) as log:
         told = [e.record for e in await log.entries()]

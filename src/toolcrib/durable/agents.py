@@ -173,8 +173,9 @@ class DurableAgents(Closing):
             for segment in range(first, place.segment + (place.status != "queued")):
                 for step in await self._steps_of(run_id, segment):
                     # of a run that was cancelled the next segment takes up the same ones
-                    if (step.at, step.gave) not in seen:
-                        seen.add((step.at, step.gave))
+                    known = (step.at, step.gave.segment, step.gave.signature)
+                    if known not in seen:
+                        seen.add(known)
                         for event in _events_of(step, seen):
                             yield event
             first = place.segment
@@ -469,7 +470,7 @@ def _is_unknown(record: ToolInvocationRecord, *, going_on: bool = False) -> bool
     if record.status == "started":
         return not going_on
     unknown = record.error is not None and record.error.code is ErrorCode.OUTCOME_UNKNOWN
-    return unknown or is_cut_short(record)
+    return unknown or (is_cut_short(record) and RESOLVED not in record.notes)
 
 
 async def _calls(log: AuditLog, run_id: str) -> list[ToolInvocationRecord]:
@@ -486,8 +487,8 @@ async def _calls(log: AuditLog, run_id: str) -> list[ToolInvocationRecord]:
 
 def _ran_agent(record: ToolInvocationRecord) -> bool:
     """Return whether a run may have begun within a call."""
-    waits = record.status == "waiting"
-    return waits or record.spent is not None or _is_unknown(record)
+    known = record.spent is not None or record.status == "waiting"
+    return known or _is_unknown(record) or RESOLVED in record.notes
 
 
 def _check_same(run: StoredRun, agent: str, asked: RunState) -> None:
