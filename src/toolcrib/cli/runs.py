@@ -270,7 +270,9 @@ def _resolved(
 async def _shown(
     durable: DurableAgents, run: str
 ) -> tuple[StoredRun, Sequence[ToolInvocationRecord]]:
-    return await durable.show(run), await durable.unknown_calls(run)
+    found = await durable.show(run)
+    under_way = found.status in ("queued", "running")
+    return found, () if under_way else await durable.unknown_calls(run)
 
 
 def _told(run: StoredRun) -> dict[str, Any]:
