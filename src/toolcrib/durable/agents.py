@@ -38,13 +38,13 @@ from toolcrib.durable.engine import (
     Engine,
     KeptStep,
     Segment,
+    Standing,
     stand_still,
 )
 from toolcrib.durable.store import (
     STATUSES,
     Ended,
     RunStore,
-    Standing,
     StoredRun,
     StoredStatus,
     request_text,
@@ -364,7 +364,9 @@ class DurableAgents(Closing):
                 raise
         finally:
             self._segments.discard(segment)
-        cut = segment.last.state if ended is None and segment.last else ended and ended.state
+        cut = None if ended is None else ended.state
+        if ended is None and segment.last is not None:
+            cut = segment.last.state
         await _patiently(partial(self._store.stopped, run, self._worker, cut))
 
     def _segment(self, run: StoredRun) -> Segment:

@@ -22,11 +22,10 @@ from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from toolcrib.durable.store import Standing
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.storage import database
 from toolcrib.values.run import RunResult, check_signature
@@ -37,6 +36,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Work = Callable[[str, int], Awaitable[None]]
 """Does one segment of a run, by the run's id and the segment's number."""
+
+Standing: TypeAlias = Literal["goes on", "cancelled", "lost"]
+"""Whether a worker may go on with a segment: `lost` says that another worker has it, or another one of
+the run has begun."""
 
 QUEUE = "toolcrib"
 _WORKFLOW = "toolcrib_segment"

@@ -35,10 +35,6 @@ StoredStatus: TypeAlias = Literal[
     "queued", "running", "waiting", "completed", "limited", "failed", "cancelled"
 ]
 STATUSES: tuple[StoredStatus, ...] = get_args(StoredStatus)
-Standing: TypeAlias = Literal["goes on", "cancelled", "lost"]
-"""Whether a worker may go on with a segment: `lost` says that another worker has it, or another one of
-the run has begun."""
-
 T = TypeVar("T")
 _UNDER_WAY = ("queued", "running")
 _NO_RUN = "there is no run {!r} in the store"
@@ -123,7 +119,9 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
     @property
     def given(self) -> dict[str, Answer]:
         """The answers. Raises SourceError for what are none."""
-        return dict(_read(_ANSWERS, self.answers, f"the answers of run {self.id}"))
+        read: dict[str, Approve | Refuse]
+        read = _read(_ANSWERS, self.answers, f"the answers of run {self.id}")
+        return dict(read)
 
     @property
     def last(self) -> RunState:
@@ -267,12 +265,15 @@ class RunStore:
 
     async def standings(
         self, segments: Iterable[tuple[str, int]], worker: str
-    ) -> dict[tuple[str, int], Standing]:
+    ) -> dict[tuple[str, int], Literal["goes on", "cancelled", "lost"]]:
         """Return whether this worker may go on with each of these segments of runs."""
         asked = list(segments)
         rows = await self._database.read(_STANDING, ids=[run_id for run_id, _ in asked])
         known = {(row["id"], row["segment"]): row for row in rows if row["worker"] == worker}
-        said: dict[str, Standing] = {"running": "goes on", "cancelled": "cancelled"}
+        said: dict[str, Literal["goes on", "cancelled", "lost"]] = {
+            "running": "goes on",
+            "cancelled": "cancelled",
+        }
         return {
             each: said.get(known[each]["status"], "lost") if each in known else "lost"
             for each in asked
