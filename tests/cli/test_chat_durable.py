@@ -205,7 +205,11 @@ async def test_the_same_prompt_again_is_the_same_run() -> None:
     [
         (("--store", "sqlite:///runs.db"), "", "--store needs --durable"),
         (("--durable", "--store", "runs.db"), "", "give the URL of a database"),
-        (("--durable", "--store", "sqlite://"), "", "a database in memory is gone with its program"),
+        (
+            ("--durable", "--store", "sqlite://"),
+            "",
+            "a database in memory is gone with its program",
+        ),
         (("--durable", "--store", "postgresql://db/x"), "", "set $TOOLCRIB_STATE_KEY"),
         (("--durable",), "short", "$TOOLCRIB_STATE_KEY has at least 16 characters"),
         (("--durable", "--store", "sqlite:///none/runs.db"), "", "No such file or directory"),
