@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import io
 import os
 import runpy
 import sys
+import termios
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +23,9 @@ def become(
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    if os.isatty(0):
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # for Ctrl-C, when it is typed there
     sys.stdin, sys.stdout, sys.stderr = (
         io.TextIOWrapper(
             os.fdopen(number, mode, closefd=False), encoding="utf-8", line_buffering=number == 2

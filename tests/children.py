@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import termios
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from multiprocessing.reduction import DupFd
@@ -22,6 +23,7 @@ from typing import Any, Self
 
 from becoming import become
 from conftest import ROOT
+from pexpect.fdpexpect import fdspawn
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])}
 WARNED = ENVIRONMENT | {"PYTHONWARNINGS": "error"}
@@ -83,6 +85,27 @@ class Talking(Child):
         rest = self.stdout.read()
         assert self.wait() == 0
         return rest
+
+
+class AtTerminal(fdspawn):  # type: ignore[type-arg]
+    """A program at a terminal of its own, as `pexpect.spawn` has it."""
+
+    def __init__(self, *arguments: str, cwd: Path, env: Mapping[str, str]) -> None:
+        shown, terminal = os.openpty()
+        termios.tcsetwinsize(terminal, (24, 200))
+        self._program = Child(arguments, cwd, env, [terminal] * 3)
+        os.close(terminal)
+        super().__init__(shown, encoding="utf-8", timeout=30)
+
+    def sendintr(self) -> None:
+        self.send("\x03")
+
+    def sendeof(self) -> None:
+        self.send("\x04")
+
+    def close(self) -> None:
+        super().close()
+        self.exitstatus = self._program.wait()
 
 
 def run(

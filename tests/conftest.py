@@ -16,11 +16,14 @@ from rows import count_of
 from samples import WHOLE, use_profile
 
 from toolcrib.clients.local import model_path
-from toolcrib.clients.local.model import model_at
+from toolcrib.clients.local.model import NEEDLE, model_at
+from toolcrib.clients.local.needle import needle_at
 
 __all__ = ["databases", "own_server", "postgres"]
 
 ROOT = Path(__file__).parents[1]
+YOUNG = 5_000
+"""New objects after which the garbage collector looks at them: as most tests make fewer, few wait."""
 MEMORY, ROOM = Path("/dev/shm"), 2 * 2**30  # noqa: S108  a folder in memory, on Linux
 
 
@@ -55,6 +58,7 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
         gc.collect()
         gc.freeze()
+        gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
 
 
 def pytest_report_collectionfinish(items: list[pytest.Item]) -> str:
@@ -100,10 +104,10 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def embedded_model() -> Iterator[Path]:
-    """The file of the embedded model, which is loaded once: whoever asks it gets the one held here."""
+    """The file of the embedded model, which is held here, Needle too: each is loaded once for all."""
     path = model_path()
     if not path.is_file():
         pytest.skip("the embedded model: run `toolcrib local install`")
-    held = model_at(path)
+    held = model_at(path), needle_at(model_path(NEEDLE))
     yield path
     del held

@@ -16,7 +16,7 @@ from hypothesis import settings
 Case = TypeVar("Case")
 
 WHOLE = os.environ.get("TOOLCRIB_FUZZ") == "all"
-PART = 6
+PART = 8
 
 
 def sample(whole: int, *, part: int = PART) -> int:

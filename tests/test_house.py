@@ -35,11 +35,12 @@ LIBRARIES = ("aiohttp",)
 """Those whose classes we subclass, and whose underscore names may change with any release."""
 
 
-def classes() -> Iterator[tuple[str, ast.ClassDef]]:
+def classes() -> Iterator[tuple[str, str]]:
+    """Yield where each class stands, and its name."""
     for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                yield f"{path.relative_to(SOURCE)}:{node.lineno}", node
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if found := re.match(r"\s*class (\w+)[:(\[]", line):
+                yield f"{path.relative_to(SOURCE)}:{number}", found[1]
 
 
 def layers(contract: str) -> list[set[str]]:
@@ -48,8 +49,9 @@ def layers(contract: str) -> list[set[str]]:
 
 def test_no_two_classes_have_one_name() -> None:
     places = defaultdict(list)
-    for place, node in classes():
-        places[node.name].append(place)
+    for place, name in classes():
+        places[name].append(place)
+    assert len(places) > 300
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 

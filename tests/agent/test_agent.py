@@ -302,8 +302,12 @@ async def test_three_times_a_tenth_is_not_above_three_tenths() -> None:
 def test_a_limit_is_a_number() -> None:
     with pytest.raises(ToolcribError, match="Limits: seconds is a number"):
         Limits(seconds=float("nan"))
-    with pytest.raises(ToolcribError, match="Limits: tool_cost is a number"):
+    with pytest.raises(ToolcribError, match="Limits: tool_cost is at least 0"):
         Limits(tool_cost=float("nan"))
+    with pytest.raises(ToolcribError, match="Limits: turns is at least 0"):
+        Limits(turns=-1)
+    with pytest.raises(ToolcribError, match="Limits: tool_errors is at least 1"):
+        Limits(tool_errors=0)
 
 
 async def test_a_provider_that_fails_raises_with_the_state_and_tells_the_stream() -> None:

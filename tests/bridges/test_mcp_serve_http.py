@@ -112,7 +112,7 @@ async def client_of(
     url: str, token: str = "", era: Era = "legacy", **options: Any
 ) -> AsyncIterator[Client]:
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    async with httpx2.AsyncClient(headers=headers, timeout=10) as http:
+    async with httpx2.AsyncClient(headers=headers, timeout=10, verify=False) as http:
         transport = streamable_http_client(url, http_client=http)
         async with Client(transport, mode=era, **options) as client:
             yield client
@@ -148,7 +148,7 @@ async def test_nobody_comes_in_without_a_token_that_is_known(token: str) -> None
     headers = {**JSON, "authorization": f"Bearer {token}"} if token else JSON
     async with (
         reached(server, token_verifier=Tokens(), auth=auth) as url,
-        httpx2.AsyncClient() as http,
+        httpx2.AsyncClient(verify=False) as http,
     ):
         refused = await http.post(url, json=HELLO, headers=headers)
         where = url.removesuffix("/mcp") + "/.well-known/oauth-protected-resource/mcp"
@@ -164,7 +164,7 @@ async def test_one_token_is_enough_for_a_program_of_ones_own() -> None:
     secret = "a-secret-of-16-characters"
     async with (
         reached(server, token_verifier=bearer(secret)) as url,
-        httpx2.AsyncClient() as http,
+        httpx2.AsyncClient(verify=False) as http,
     ):
         async with client_of(url, secret) as client:
             await client.call_tool("stock", {"item": "nut"})
@@ -214,7 +214,7 @@ async def test_no_page_reaches_a_server_on_its_users_machine(
         reached(
             server, hosts=["mcp.Example"], origins=["https://app.example", "https://Other.Example"]
         ) as url,
-        httpx2.AsyncClient() as http,
+        httpx2.AsyncClient(verify=False) as http,
     ):
         answer = await http.post(url, json=HELLO, headers={**JSON, **header})
     assert answer.status_code == status
@@ -238,7 +238,7 @@ async def test_what_has_not_its_form_is_told(params: dict[str, Any], told: str) 
         del said["name"], named["mcp-name"]
         told = "params: no name"
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": said}
-    async with reached(server) as url, httpx2.AsyncClient() as http:
+    async with reached(server) as url, httpx2.AsyncClient(verify=False) as http:
         answer = await http.post(url, json=body, headers={**JSON, **named})
     error = answer.json()["error"]
     assert error["code"] == -32602

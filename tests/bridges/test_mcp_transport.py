@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,7 +27,7 @@ from rows import each_row
 from toolcrib import ErrorCode, ToolRunner
 from toolcrib.bridges.mcp import HttpServer, mcp_catalog, transport
 from toolcrib.bridges.mcp.faults import RequestFault, fault_of
-from toolcrib.bridges.mcp.transport import BoundedLines, UnanswerableError
+from toolcrib.bridges.mcp.transport import BoundedLines, HttpTransport, UnanswerableError
 from toolcrib.errors import SourceError
 
 CANARY = "canary-77d0"
@@ -549,3 +550,21 @@ async def test_a_person_signs_in_by_oauth(mode: str, tmp_path: Path) -> None:
                 runner = ToolRunner(catalog, approver=approves)
                 assert await value(runner, "echo", text="x") == "x"
     assert person.asked == 1
+
+
+async def test_whom_sessions_believe_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read the system's certificates holds the event loop, with all that runs in it."""
+    read: list[ssl.SSLContext] = []
+    make = ssl.create_default_context
+
+    def counted(*args: Any, **options: Any) -> ssl.SSLContext:
+        read.append(make(*args, **options))
+        return read[-1]
+
+    monkeypatch.setattr(ssl, "create_default_context", counted)
+    for _ in range(2):
+        async with HttpTransport(
+            HttpServer("http://127.0.0.1:9/mcp"), lambda _sent: None
+        ).connect():
+            pass
+    assert len(read) <= 1  # none if a session was open before

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pexpect
 import pytest
+from children import ENVIRONMENT, AtTerminal
 
 from toolcrib import ToolCall, ToolRunner, run_sync
 from toolcrib.audit import AuditLog
@@ -96,16 +97,9 @@ async def test_escape_sequences_of_a_model_do_not_reach_the_terminal(
     assert "\x07" not in out + err
 
 
-def spawn(url: str, cwd: Path, *arguments: str) -> pexpect.spawn[str]:
-    return pexpect.spawn(
-        sys.executable,
-        ["-m", "toolcrib", "chat", "--model", f"{url}#model", *arguments],
-        cwd=str(cwd),
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "TERM": "xterm"},
-        encoding="utf-8",
-        timeout=30,
-        dimensions=(24, 200),
-    )
+def spawn(url: str, cwd: Path, *arguments: str) -> AtTerminal:
+    command = ("-m", "toolcrib", "chat", "--model", f"{url}#model", *arguments)
+    return AtTerminal(*command, cwd=cwd, env={**ENVIRONMENT, "TERM": "xterm"})
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from bridges.mcp_helpers import approves, failure, value
 from conftest import ROOT
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from relayed import relayed
 
 from toolcrib import ErrorCode, ToolRunner
 from toolcrib.bridges.mcp import StdioServer, mcp_catalog
@@ -95,9 +96,8 @@ def environment(**more: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def client_of(folder: Path, *options: str, answer: Any = None) -> AsyncIterator[Client]:
-    server = StdioServerParameters(
-        command=sys.executable, args=command(*options), cwd=folder, env=environment()
-    )
+    program, *arguments = relayed(*command(*options))
+    server = StdioServerParameters(command=program, args=arguments, cwd=folder, env=environment())
     async with Client(server, elicitation_callback=answer) as client:
         yield client
 
@@ -158,8 +158,7 @@ async def test_what_a_file_asks_is_answered_before_its_end(folder: Path) -> None
     (folder / "calls.jsonl").write_text(lines, encoding="utf-8")
     with (folder / "calls.jsonl").open("rb") as file:
         server = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *command(),
+            *relayed(*command()),
             cwd=folder,
             env=environment(),
             stdin=file,
@@ -176,8 +175,10 @@ async def test_a_call_that_a_signal_breaks_off_is_unknown_and_the_next_one_runs(
     """The server is a toolcrib that is ended as a service manager does it, and so is its client."""
     settings = {"PYTHONPATH": str(ROOT / "src")}
     program = f"import os; os.chdir({str(folder)!r}); open('pid', 'w').write(str(os.getpid())); "
-    program += f"os.execv({sys.executable!r}, {[sys.executable, *command('--yes')]!r})"
-    async with mcp_catalog(StdioServer(sys.executable, ("-c", program), settings)) as catalog:
+    program += f"import runpy, sys; sys.argv = {command('--yes')[1:]!r}; sys.path.insert(0, '')\n"
+    program += "runpy.run_module('toolcrib', run_name='__main__', alter_sys=True)"
+    start, *arguments = relayed("-c", program)
+    async with mcp_catalog(StdioServer(start, tuple(arguments), settings)) as catalog:
         runner = ToolRunner(catalog, approver=approves)
         slow = asyncio.create_task(failure(runner, "slow"))
         async with asyncio.timeout(20):

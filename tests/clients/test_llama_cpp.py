@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from samples import sampled
 
 from toolcrib.clients import AnthropicClient, OpenAIClient, WireClient
 from toolcrib.errors import AuthenticationError
@@ -127,8 +129,7 @@ CLIENTS: dict[str, Callable[..., WireClient]] = {
     ),
     "anthropic": lambda url, key=KEY: AnthropicClient("m", base_url=url, api_key=key),
 }
-clients = pytest.mark.parametrize("client_at", CLIENTS.values(), ids=CLIENTS)
-both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+ways = pytest.mark.parametrize(("name", "stream"), sampled(product(CLIENTS, [False, True]), part=2))
 
 
 async def asked(
@@ -142,10 +143,9 @@ async def asked(
     return parts, reply
 
 
-@clients
-@both
-async def test_text(server: str, client_at: Any, stream: bool) -> None:
-    parts, reply = await asked(client_at(server), TEXT, stream=stream)
+@ways
+async def test_text(server: str, name: str, stream: bool) -> None:
+    parts, reply = await asked(CLIENTS[name](server), TEXT, stream=stream)
     assert (reply.finish, reply.tool_calls) == ("stop", ())
     assert "5" in reply.text
     assert reply.usage.input_tokens > 10
@@ -155,10 +155,9 @@ async def test_text(server: str, client_at: Any, stream: bool) -> None:
     assert len(told) > 3 or not stream
 
 
-@clients
-@both
-async def test_a_call_and_what_comes_after_it(server: str, client_at: Any, stream: bool) -> None:
-    parts, reply = await asked(client_at(server), CALL, stream=stream)
+@ways
+async def test_a_call_and_what_comes_after_it(server: str, name: str, stream: bool) -> None:
+    parts, reply = await asked(CLIENTS[name](server), CALL, stream=stream)
     assert reply.finish == "tool_calls"
     (made,) = reply.tool_calls
     assert (made.id, made.name, json.loads(made.arguments)) == ("r_1_0", "add", {"a": 2, "b": 3})
@@ -167,20 +166,20 @@ async def test_a_call_and_what_comes_after_it(server: str, client_at: Any, strea
     assert "".join(pieces) == (made.arguments if stream else "")
     messages = (*CALL.messages, reply.message, Message.tool(made, "5"))
     answered = msgspec.structs.replace(CALL, messages=messages, tool_choice=ToolChoice("none"))
-    _, last = await asked(client_at(server), answered, stream=stream)
+    _, last = await asked(CLIENTS[name](server), answered, stream=stream)
     assert (last.finish, last.tool_calls) == ("stop", ())
     assert "5" in last.text
 
 
-@clients
-@both
-async def test_a_wrong_key(server: str, client_at: Any, stream: bool) -> None:
+@ways
+async def test_a_wrong_key(server: str, name: str, stream: bool) -> None:
     with pytest.raises(AuthenticationError):
-        await asked(client_at(server, "no"), TEXT, stream=stream)
+        await asked(CLIENTS[name](server, "no"), TEXT, stream=stream)
 
 
-@both
-@pytest.mark.parametrize("wire", ["openai-chat", "anthropic"])
+@pytest.mark.parametrize(
+    ("wire", "stream"), sampled(product(["openai-chat", "anthropic"], [False, True]), part=2)
+)
 async def test_a_reply_that_is_cut(server: str, wire: str, stream: bool) -> None:
     """Its Responses do not say so: such a reply is `completed` there."""
     request = msgspec.structs.replace(CALL, settings=Settings(temperature=0.0, max_tokens=14))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
+from waiting import until
 
 pytest.importorskip("dbos", reason="the extra durable is not installed")
 
@@ -382,6 +384,22 @@ async def test_a_worker_that_stops_lets_calls_end(file: str, tmp_path: Path) -> 
     async with DurableAgents(file, agents()) as other:
         result = await other.result(run_id)
     assert [m.content for m in result.messages if m.role == "tool"] == ["done"]
+
+
+async def test_no_thread_that_is_waited_for_at_the_end_sleeps_long(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    sleep = time.sleep
+
+    def counted(seconds: float) -> None:
+        slept.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", counted)
+    async with DurableAgents(file, {"desk": desk(tmp_path)}):
+        await until(lambda: bool(slept))
+    assert max(slept) <= 0.1
 
 
 async def test_what_cannot_be_meant_is_named(file: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from children import Talking
-from samples import WHOLE
+from samples import sample
 
 pytest.importorskip("dbos", reason="the extra durable is not installed")
 
@@ -135,10 +135,10 @@ def _check(results: list[RunResult], folder: Path) -> None:
 
 async def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'runs.db'}"
-    await _killed(url, tmp_path, 100 if WHOLE else 4, workers=1, seed=7)
+    await _killed(url, tmp_path, sample(100, part=50), workers=1, seed=7)
 
 
 async def test_of_two_workers_on_a_server_one_is_killed(
     tmp_path: Path, postgres: Callable[[], str]
 ) -> None:
-    await _killed(postgres(), tmp_path, 100 if WHOLE else 3, workers=2, seed=11)
+    await _killed(postgres(), tmp_path, sample(100, part=50), workers=2, seed=11)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from pathlib import Path
 
 import children
 import pexpect
 import pytest
+from children import AtTerminal
 
 from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.testing import OpenAIServer, call, openai_server, raw_call
@@ -70,15 +70,8 @@ async def test_an_order_is_cancelled_if_a_person_says_yes(
 
 
 def _at_a_terminal(server: OpenAIServer, cwd: Path, typed: str) -> str:
-    child = pexpect.spawn(
-        sys.executable,
-        [str(EXAMPLES / "cancel_order.py")],
-        cwd=str(cwd),
-        env=environment(server),
-        encoding="utf-8",
-        timeout=30,
-        dimensions=(24, 200),
-    )
+    script = str(EXAMPLES / "cancel_order.py")
+    child = AtTerminal(script, cwd=cwd, env=environment(server))
     child.expect(r"\[y/N\] ")
     output = str(child.before) + str(child.after)
     child.sendline(typed)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from pathlib import Path
 
+import children
 import pytest
 from openapi.petstore import DOCUMENT, KEY, TOKEN, petstore
 from rows import each_row
@@ -19,14 +19,9 @@ ROOT = Path(__file__).parents[2]
 
 
 async def toolcrib(*arguments: str, **env: str) -> tuple[int | None, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "toolcrib", *arguments),
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "200", **env},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    return process.returncode, out.decode(), err.decode()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "200", **env}
+    done = await asyncio.to_thread(children.run, "-m", "toolcrib", *arguments, env=environment)
+    return done.returncode, done.stdout, done.stderr
 
 
 async def test_a_call_asks_the_server_that_was_named_with_the_key_of_the_environment() -> None:

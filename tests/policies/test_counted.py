@@ -363,3 +363,17 @@ async def test_a_call_that_comes_again_counts_once_in_whichever_scope(
         more = ToolCall("one more", "pay", '{"n": 9}')
         assert isinstance(await runner.exec(more, scope=CallScope(tally)), Failed)
     assert [*range(LIMIT)] == RAN
+
+
+@each_row("limit", [name for name in LIMITS if "caller" not in name and "rate" not in name])
+async def test_what_begins_counts_though_another_runner_had_a_call_of_that_id(limit: str) -> None:
+    """As where a loop makes a runner for each request, and each reply counts its calls from 0."""
+    RAN.clear()
+    tally, policy, outcomes = RunTally("run_1"), LIMITS[limit](), []
+    for n in range(LIMIT + 2):
+        one = ToolCall("call_0", "pay", f'{{"n": {n}}}')
+        runner = ToolRunner([pay], policy=[policy])
+        outcomes.append(await runner.exec(one, scope=CallScope(tally)))
+    assert [*range(LIMIT)] == RAN
+    assert tally.calls == LIMIT
+    assert {type(outcome) for outcome in outcomes[LIMIT:]} == {Failed}

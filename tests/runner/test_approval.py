@@ -50,7 +50,7 @@ from toolcrib.runner.approval import check_approver, checked_answer, differing, 
 from toolcrib.testing import MemorySink
 from toolcrib.tools.lock import CLOSED_NOW
 from toolcrib.values.context import RunTally, ToolApproval
-from toolcrib.values.decision import Answer, Approver, LimitedApprove
+from toolcrib.values.decision import Answer, Approver, Decision, LimitedApprove
 from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.record import FOR_RUN, CallError
 
@@ -144,6 +144,82 @@ async def test_an_edit_is_told_with_the_outcome_whoever_is_given_it(tmp_path: Pa
     assert len(notices) == 1
     assert '{"password":"***","path":"b"}' in notices.pop()
     assert {outcome.record.edited for outcome in outcomes} == {True}
+
+
+@pytest.mark.parametrize("who", ["the same answer", "nobody", "a live approver"])
+async def test_an_edit_that_runs_elsewhere_is_told_with_its_arguments(
+    who: str, tmp_path: Path
+) -> None:
+    """By whoever comes to the call while its tool runs, or after it was killed."""
+    began, goes_on = asyncio.Event(), asyncio.Event()
+
+    @tool(visible=ALL, safe=False, secret=["password"], name="delete")
+    async def slow(path: str, password: str = "") -> str:
+        """Delete a path."""
+        began.set()
+        await goes_on.wait()
+        return f"deleted {path}"
+
+    async def live(_request: ApprovalRequest) -> Answer:
+        return given
+
+    asked = requested()
+    given = Approve("ada", {"path": "b", "password": "***"})
+    scope = CallScope(RunTally("r"), answers={asked.id: given}, asked={asked.id: asked})
+    async with AuditLog(f"sqlite:///{tmp_path}/log.db") as log:
+        one = ToolRunner([slow], sinks=[log])
+        running = asyncio.create_task(one.exec(CALL, caller=Caller("ada"), scope=scope))
+        await began.wait()
+        later = scope if who == "the same answer" else CallScope(RunTally("r"))
+        another = ToolRunner([slow], sinks=[log], approver=live if "live" in who else None)
+        told = await another.exec(CALL, caller=Caller("ada"), scope=later)
+        goes_on.set()
+        ended = await running
+    assert isinstance(told, Failed)
+    assert told.error.code is ErrorCode.OUTCOME_UNKNOWN
+    assert isinstance(ended, Completed)
+    assert told.notice == ended.notice
+    shown = {"path": "b", "password": "***"}
+    assert [(r.arguments, r.edited, r.approved_by) for r in (told.record, ended.record)] == [
+        (shown, True, "ada")
+    ] * 2
+
+
+async def test_an_edit_of_a_call_that_runs_in_this_process_is_not_said_to_have_not_run() -> None:
+    began, goes_on = asyncio.Event(), asyncio.Event()
+
+    @tool(visible=ALL, safe=False, secret=["password"], name="delete")
+    async def slow(path: str, password: str = "") -> str:
+        """Delete a path."""
+        began.set()
+        await goes_on.wait()
+        return f"deleted {path}"
+
+    asked = requested()
+    given = Approve("ada", {"path": "b"})
+    scope = CallScope(RunTally("r"), answers={asked.id: given}, asked={asked.id: asked})
+    runner = ToolRunner([slow])
+    running = asyncio.create_task(runner.exec(CALL, caller=Caller("ada"), scope=scope))
+    await began.wait()
+    told = await runner.exec(CALL, caller=Caller("ada"), scope=scope)
+    goes_on.set()
+    assert isinstance(await running, Completed)
+    assert isinstance(told, Failed)
+    assert told.error.code is ErrorCode.DUPLICATE_CALL
+    assert told.notice == "Whoever approved this call changed its arguments."
+
+
+async def test_an_edit_that_is_denied_was_not_made() -> None:
+    def few(call: Hydrated, _context: PolicyContext) -> Decision:
+        return Deny("b") if call.arguments["path"] == "b" else Ask("why")
+
+    async def live(_request: ApprovalRequest) -> Answer:
+        return Approve("ada", {"path": "b", "password": "***"})
+
+    outcome = await ToolRunner([delete], policy=[few], approver=live).exec(CALL)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.DENIED
+    assert outcome.notice == "Whoever approved this call changed its arguments. It has not run."
 
 
 async def test_who_did_not_answer_may_still_do_so() -> None:
@@ -861,7 +937,7 @@ def moves(path: Annotated[str, AfterValidator(no_longer)], to: str = "b", size: 
         (None, None, False, ""),
         ({"path": "a", "to": "b", "size": 0}, None, False, ""),
         ({"path": "a", "to": "c"}, None, True, "It was made with: "),
-        ({"path": "a", "to": "/"}, ErrorCode.DENIED, True, "It was made with: "),
+        ({"path": "a", "to": "/"}, ErrorCode.DENIED, True, "It has not run."),
         ({"path": "a", "to": 5}, ErrorCode.INVALID_ARGUMENTS, True, "do not fit"),
         ({"path": float("inf")}, ErrorCode.INVALID_ARGUMENTS, True, "do not fit"),
         ({"path": "raises"}, ErrorCode.UNUSABLE_TOOL, True, "arguments. It has not run."),

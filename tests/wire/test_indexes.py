@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from rows import each_row
-from samples import WHOLE
+from samples import sample
 from servers.bedrock import frame
 from wire.test_whole import B_OVER, B_WHY, C_WHY, DONE, END, OFFER, OVER, chunk, sse, why
 
@@ -168,7 +168,7 @@ def test_a_number_is_that_number_however_it_is_written(wire: str) -> None:
 def test_a_piece_that_says_nothing_of_its_call_is_never_given_to_another(
     wire: str, kind: str
 ) -> None:
-    for seed in range(1000 if WHOLE else 60):
+    for seed in range(sample(1000, part=40)):
         pieces, calls = mixed(seeded(seed))
         for some in (lambda at: True, lambda at: at == 1, lambda at: at == 0):
             said = lambda at, some=some: USELESS[kind](at) if some(at) else at  # noqa: E731
@@ -179,7 +179,7 @@ def test_a_piece_that_says_nothing_of_its_call_is_never_given_to_another(
 @each_row("wire", STREAMS)
 @each_row("odd", NOBODYS)
 def test_a_piece_whose_index_no_call_has_is_never_given_to_another(wire: str, odd: Any) -> None:
-    for seed in range(1000 if WHOLE else 60):
+    for seed in range(sample(1000, part=40)):
         pieces, calls = mixed(seeded(seed))
         kept = [one for one in pieces if one.kind != "end" or wire in ENDED]
         begun = [at for at, one in enumerate(kept) if one.kind != "begin"]
@@ -207,6 +207,48 @@ def test_a_piece_that_comes_before_its_call_is_given_to_no_other(wire: str) -> N
         Piece("end", 1),
     ]
     assert runs(wire, STREAMS[wire](pieces, int)) == []
+
+
+@each_row("wire", STREAMS)
+@each_row("late", [False, True])
+def test_a_piece_between_those_of_another_call_is_none_of_it(wire: str, *, late: bool) -> None:
+    """The beginning of its call is lost, or comes after it."""
+    begins = Piece("begin", 1)
+    pieces = [
+        Piece("begin", 0),
+        Piece("piece", 0, '{"a": 1'),
+        Piece("piece", 1, "0"),
+        Piece("end", 1),
+        Piece("piece", 0, "}"),
+        Piece("end", 0),
+        *([begins] if late else []),
+    ]
+    assert runs(wire, STREAMS[wire](pieces, int)) == []
+
+
+def without_one(pieces: list[Piece], dice: random.Random) -> list[Piece]:
+    at = dice.choice([at for at, one in enumerate(pieces) if one.kind != "piece"])
+    return pieces[:at] + pieces[at + 1 :]
+
+
+def with_one_moved(pieces: list[Piece], dice: random.Random) -> list[Piece]:
+    at = dice.choice([at for at, one in enumerate(pieces) if one.kind != "piece"])
+    left = pieces[:at] + pieces[at + 1 :]
+    to = dice.randrange(len(pieces))
+    return [*left[:to], pieces[at], *left[to:]]
+
+
+@each_row("wire", STREAMS)
+@each_row("damaged", [without_one, with_one_moved])
+def test_what_runs_of_two_calls_is_what_was_sent(
+    wire: str, damaged: Callable[[list[Piece], random.Random], list[Piece]]
+) -> None:
+    """Though the beginning or the end of one of them is lost, or comes at another time."""
+    for seed in range(sample(4000, part=60)):
+        pieces, calls = mixed(seeded(seed))
+        kept = [one for one in pieces if one.kind != "end" or wire in ENDED]
+        ran = runs(wire, STREAMS[wire](damaged(kept, seeded(seed)), int))
+        assert set(ran) <= set(calls), (seed, ran)
 
 
 @each_row("wire", ["openai-chat", "mistral", "anthropic", "cohere"])

@@ -25,7 +25,7 @@ from toolcrib.wire.framing import FrameStream
 
 JUNK: tuple[Any, ...] = (None, 5, "x", "", [], [5], {}, True, -1, 10**30, {"text": 5},
         {"type": "text"}, "\ud800", {"toolUse": {}}, {"type": "thinking"}, "é👍")  # fmt: skip
-ROUNDS = sample(400)
+ROUNDS = sample(400, part=6)
 
 Event = tuple[str, Any]
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from rows import each_row
-from samples import WHOLE
+from samples import WHOLE, sample
 from servers.bedrock import frame
 from wire.recorded_helpers import Row, recorded
 
@@ -335,7 +335,7 @@ def test_a_piece_that_no_call_can_have_ends_those_that_may_lack_it(
     random_ = random.Random(f"{SEED} {wire} mistaken")  # noqa: S311
     known = [r for r in recordings(shared_data, wire) if has_one_choice(r)]
     calling = [(r, whole) for r in known if (whole := runs(r.wire, b"".join(r.events)))]
-    for _ in range(1500 if WHOLE else 60):
+    for _ in range(sample(1500, part=60)):
         recording, whole = random_.choice(calling)
         at = random_.randrange(len(recording.events))
         events = recording.events

@@ -344,6 +344,8 @@ class Engine:
                     "system_database_engine": self._opened(),
                     "serializer": JsonSerializer(),
                     "use_listen_notify": False,
+                    # its thread hears of nothing here, but is waited for when the engine stops
+                    "notification_listener_polling_interval_sec": _POLL,
                     "log_level": "ERROR",
                 }
             )

@@ -574,8 +574,9 @@ class Call(Veiled, msgspec.Struct):
         if tally.approved and self.facts.approved_by is None:
             self._note_approval(hydrated)
         counted = tally.counted
-        counted[self.key] = made = counted.get(self.key, hydrated.call.id in tally.begun) + 1
-        if made == 1:
+        goes_on = hydrated.call.id in tally.begun
+        counted[self.key] = counted.get(self.key, goes_on) + 1
+        if not goes_on:  # what begins counts, though another runner had a call of that id
             tally.count(definition.name, definition.annotations.cost)
         self.state = NEXT[self.state]["count"]
 
@@ -634,9 +635,9 @@ class Call(Veiled, msgspec.Struct):
         tally, counted = scope.tally, scope.tally.counted
         key, before = key_of(tally.run_id, record.id), int(record.id in tally.begun)
         counted[key] = made = counted.get(key, before) + 1
-        if made == 1:
-            tally.count(definition.name, definition.annotations.cost)
         first = made == before + (2 if self.state == "counted" else 1)
+        if first and not before:
+            tally.count(definition.name, definition.annotations.cost)
         if first and record.spent is not None and scope.account is not None:
             scope.account.count_again(record.id, record.spent)
 
@@ -677,7 +678,7 @@ class Call(Veiled, msgspec.Struct):
         assert isinstance(hydrated, Hydrated)  # noqa: S101  it was counted
         tally = scope.tally
         tally.counted[self.key] = 1 if waits else tally.counted[self.key] - 1
-        if not tally.counted[self.key]:
+        if not waits and hydrated.call.id not in tally.begun:
             tally.give_back(hydrated.definition.name, hydrated.definition.annotations.cost)
         give_back_all(self.setup.counting, hydrated, record, self.context)
 

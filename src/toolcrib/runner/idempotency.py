@@ -505,6 +505,7 @@ def _judged(
     if known.error is not None:  # it was said before that nobody knows
         return AlreadyCompleted(replayed(known))
     facts.key = key  # the record is about the call that was begun with this key
+    facts.take_begun(known)
     raise Stopped(CallError.of(ErrorCode.OUTCOME_UNKNOWN))
 
 

@@ -47,7 +47,9 @@ _LONGEST_NOTICE = 2_000
 _EDIT_REFUSED = (
     "Whoever approved this call changed its arguments to ones that do not fit. It has not run."
 )
-_EDIT_FAILED = "Whoever approved this call changed its arguments. It has not run."
+_EDITED = "Whoever approved this call changed its arguments."
+_EDIT_FAILED = f"{_EDITED} It has not run."
+_MAY_HAVE_RUN = frozenset((ErrorCode.OUTCOME_UNKNOWN, ErrorCode.DUPLICATE_CALL))
 EditState: TypeAlias = Literal["none", "unread", "unfit", "taken"]
 _NO_YES = frozenset((ErrorCode.APPROVAL_EXPIRED, ErrorCode.OTHER_CALL))
 """What ends a call because its answer is no yes to it."""
@@ -75,6 +77,8 @@ class CallFacts(msgspec.Struct, gc=False):
     refusal: str = ""
     # what an approver put in place of the arguments; `unread` if the call ended before it was read
     edit: EditState = "none"
+    # of a call of which it is known that it began elsewhere: the record of that
+    begun: ToolInvocationRecord | None = None
     key: str = ""
     # of a call that goes on after it waited: for the nth time, claimed under this key
     claim: tuple[int, str] | tuple[()] = ()
@@ -115,6 +119,15 @@ class CallFacts(msgspec.Struct, gc=False):
         else:
             self.hydrated = hydrated
 
+    def take_begun(self, known: ToolInvocationRecord) -> None:
+        """Take what is known of a call that began elsewhere: with which arguments, and who let it."""
+        self.begun, self.edit = known, "taken" if known.edited else "none"
+        self.approved_by, self.approval_id = known.approved_by, known.approval_id
+        arguments, defaulted = known.arguments_json, known.defaulted
+        self.came = msgspec.structs.replace(
+            self.came, arguments_json=arguments, defaulted=defaulted
+        )
+
     def take_earlier_answer(self, by: str | None, edit: EditState) -> None:
         """Take the answer by which the call ended before: what was said now counts for nothing."""
         self.approved_by, self.edit = by, edit
@@ -137,7 +150,11 @@ class CallFacts(msgspec.Struct, gc=False):
         hydrated = self.hydrated
         if self.edit == "none":
             return ""
-        if self.edit == "unread":
+        if self.begun is not None:
+            return made_with(self.begun.arguments or {}, self.begun.defaulted)
+        if error is not None and not self.key and error.code in _MAY_HAVE_RUN:
+            return _EDITED
+        if self.edit == "unread" or (self.edit == "taken" and error is not None and not self.key):
             return _EDIT_FAILED
         if error is not None and error.code is ErrorCode.APPROVAL_REQUIRED:
             return _EDIT_FAILED  # whoever gave them may not: whether they fit is not what ended it
@@ -279,7 +296,7 @@ def made_with(arguments: JsonObject, defaulted: Sequence[str]) -> str:
     if len(ran) > _LONGEST_NOTICE:
         ran = f"{ran[:_LONGEST_NOTICE]} … ({len(ran)} characters)"
     marked = f" (defaults: {', '.join(defaulted)})" if defaulted else ""
-    return f"Whoever approved this call changed its arguments. It was made with: {ran}{marked}"
+    return f"{_EDITED} It was made with: {ran}{marked}"
 
 
 class Recorder:

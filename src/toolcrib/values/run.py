@@ -28,6 +28,9 @@ from toolcrib.values.typed import Checked, check_type
 RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "cancelled"]
 
 
+_LEAST = {"tool_errors": 1, "seconds": -math.inf}  # a deadline may be over
+
+
 class Limits(Checked, msgspec.Struct, frozen=True):
     """Say where a run stops by itself: model turns, tool calls, seconds, tool cost. None is no limit.
 
@@ -51,8 +54,10 @@ class Limits(Checked, msgspec.Struct, frozen=True):
         super().__post_init__()
         for name in self.__struct_fields__:
             limit = getattr(self, name)
-            if limit is not None and math.isnan(limit):  # nothing is above it
-                raise ToolcribError(f"Limits: {name} is a number, or None for no limit")
+            least = _LEAST.get(name, 0)
+            if limit is not None and not limit >= least:  # nothing is above NaN
+                wanted = "a number" if least < 0 else f"at least {least}"
+                raise ToolcribError(f"Limits: {name} is {wanted}, or None for no limit")
 
 
 class RepairedText(Veiled, msgspec.Struct, frozen=True):

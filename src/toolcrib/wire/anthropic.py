@@ -453,7 +453,8 @@ class AnthropicReply:
             self._calls.doubt(block.number, CONTRADICTORY)
         elif before is not None and before.kind == "tool_use" and not before.announced:
             self._calls.doubt(block.number, UNENDED)  # pieces came first that may be its own
-            self._calls.doubt_borrower(before.number)
+        if before is not None and self._calls.doubt_borrower(before.number):
+            self._calls.doubt(block.number, UNENDED)
 
     def _take_delta(self, event: dict[str, Any], parts: Parts) -> None:
         delta = event.get("delta")

@@ -503,7 +503,8 @@ class BedrockReply:
             self._calls.doubt(block.number, CONTRADICTORY)
         elif before is not None and before.ours and not before.announced:
             self._calls.doubt(block.number, UNENDED)  # pieces came first that may be its own
-            self._calls.doubt_borrower(before.number)
+        if before is not None and self._calls.doubt_borrower(before.number):
+            self._calls.doubt(block.number, UNENDED)
 
     def _begin(self, form: Any, index: object, given: str, parts: Parts) -> ConverseBlock:
         """Begin a block, whose text is shown at once; `given` is the input that came with it."""

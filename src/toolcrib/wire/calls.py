@@ -104,6 +104,7 @@ class _OpenCall(msgspec.Struct, eq=False):
     named_in: int = -1
     fragments: list[str] = []
     ended: bool = False
+    borrowed: bool = False  # it has a piece at an index of no call
     fault: CallFault | None = None
     notes: tuple[str, ...] = ()
     text: str = ""
@@ -173,6 +174,7 @@ class CallAssembler(msgspec.Struct, eq=False):
         """Note that the wire has ended the call at that index."""
         if (call := self._by_index.get(index)) is not None:
             call.ended = True
+        self.doubt_borrower(index)
 
     def doubt(self, index: object, fault: CallFault) -> None:
         """Doubt the call at that index, so that it does not run; the first reason stays."""
@@ -208,6 +210,8 @@ class CallAssembler(msgspec.Struct, eq=False):
         index = None if index is NOWHERE else index
         if index is not None:
             call = self._by_index.get(index)
+            if call is not None and text and call.borrowed:
+                call.fault = call.fault or CONTRADICTORY
         else:
             call = None if provider_id or name or not text else self._only_growing()
         if provider_id or name or call is None:
@@ -411,8 +415,9 @@ class CallAssembler(msgspec.Struct, eq=False):
 
     def _goes_on(self, index: object, provider_id: str, name: str, text: str) -> bool:
         """Return whether a piece that points at no call is more of the last one: an index alone is no
-        sign of another call while the last one is not whole, nor of this one while others may grow. The
-        piece may be of a call that begins with that index later."""
+        sign of another call while the last one is not whole, nor of this one while others may grow. It
+        is of another one if a call begins or ends with that index later, or pieces of the last one have
+        an index of their own."""
         if index is None:
             return True
         if provider_id or name or self._last is None or self._last.ended:
@@ -421,7 +426,7 @@ class CallAssembler(msgspec.Struct, eq=False):
         if goes_on and text:
             self._only_growing()  # doubts them all if there are several
         if goes_on:
-            self._lent[index] = self._last
+            self._lent[index], self._last.borrowed = self._last, True
         return goes_on
 
     def _open(self, index: object) -> _OpenCall:

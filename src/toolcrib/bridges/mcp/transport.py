@@ -13,9 +13,11 @@ import os
 import re
 import shutil
 import signal
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from http import HTTPStatus
 from typing import Any, TypeAlias
 
@@ -260,6 +262,7 @@ class HttpTransport:
         client = _Client(
             headers=dict(server.headers),
             auth=server.auth,
+            verify=_certificates(),
             timeout=httpx2.Timeout(_TO_CONNECT, read=None),  # a call has a time limit of its own
         )
         client.sent = self._sent
@@ -268,6 +271,12 @@ class HttpTransport:
         )
         async with client, streams as pair:
             yield pair
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Return whom all sessions believe: to read it holds the event loop for many milliseconds."""
+    return httpx2.create_ssl_context()
 
 
 class _Client(httpx2.AsyncClient):
