@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from children import Talking
-from samples import WHOLE
+from samples import sample
 
 pytest.importorskip("dbos", reason="the extra durable is not installed")
 
@@ -68,7 +68,7 @@ async def test_a_run_that_is_cancelled_and_resumed_at_any_moment_does_nothing_tw
             opened.push_async_callback(client.aclose)
         else:
             await opened.enter_async_context(client)
-        runs = [await client.start("desk", PROMPT) for _ in range(20 if WHOLE else 3)]
+        runs = [await client.start("desk", PROMPT) for _ in range(sample(20))]
 
         async def disturbed(run_id: str) -> RunResult:
             for _ in range(4):

@@ -18,6 +18,7 @@ import contextlib
 import json
 import logging
 import sqlite3
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
@@ -49,6 +50,7 @@ _APPLICATION = "toolcrib"
 # Of how a segment takes its steps. A new version of an application goes on with those of the old one.
 _VERSION = "1"
 _POLL = 0.1  # seconds between two looks at the queue
+_RETURN = 1.0  # seconds in which a thread may give a connection back when the engine is closed
 _STEP, _ERROR = '{"step":', '{"error":'
 
 
@@ -414,6 +416,7 @@ class Engine:
             self._client = None
         opened, self._database = self._database, None
         if opened is not None:
+            await _all_returned(opened.pool)
             opened.dispose()
 
     def _opened(self) -> sqlalchemy.Engine:
@@ -434,6 +437,14 @@ class Engine:
         """Close what a thread of DBOS still had in use when it was closed."""
         if engine is not self._database and connection is not None:
             connection.close()
+
+
+async def _all_returned(pool: Any) -> None:
+    """Wait, a little, for what threads of DBOS have in use: what is given back while the pool is
+    disposed of would be closed by nobody."""
+    until = time.monotonic() + _RETURN
+    while pool.checkedout() and time.monotonic() < until:  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
 
 
 def _queue(agent: str) -> str:
