@@ -398,3 +398,20 @@ async def test_answers_that_cannot_be_read_are_named(
         with pytest.raises(ToolcribError, match="in the store cannot be read"):
             await worker.result(run_id)
     await client.aclose()
+
+
+async def test_another_answer_that_cannot_be_read_is_named(file: str, tmp_path: Path) -> None:
+    turns = ([call("refund", order=7), call("refund", order=8)], "Refunded.")
+    agents = {"desk": desk(tmp_path, model=Model(*turns))}
+    async with DurableAgents(file, agents) as worker:
+        run_id = await worker.start("desk", PROMPT)
+        await worker.result(run_id)
+    client = DurableAgents(file, agents)
+    first, second = await client.pending()
+    await change(client, "UPDATE durable_questions SET answer = '{' WHERE id = :id", id=first.id)
+    await client.answer(second.id, Approve(by="grace"))
+    await client.aclose()
+    async with DurableAgents(file, agents) as worker:
+        with pytest.raises(ToolcribError, match="in the store cannot be read"):
+            await worker.result(run_id)
+    assert told(tmp_path) == []
