@@ -341,7 +341,7 @@ async def test_what_is_given_back_while_the_engine_closes_is_closed(tmp_path: Pa
 
     event.listen(opened, "checkin", wait)
     used = opened.raw_connection()
-    kept = used.driver_connection
+    kept: Any = used.driver_connection
     thread = threading.Thread(target=used.close)
     thread.start()
     await until(given_back.is_set)

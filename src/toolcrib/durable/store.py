@@ -137,7 +137,7 @@ class Place(NamedTuple):
     under_way: bool
 
 
-class Asked(NamedTuple):
+class StoredQuestion(NamedTuple):
     """A question as it is kept, and the signature that goes with it."""
 
     run_id: str
@@ -189,11 +189,13 @@ class RunStore:
         rows = await self._database.read(_ALL, statuses=list(statuses))
         return [StoredRun(**row) for row in rows]
 
-    async def pending(self) -> list[Asked]:
+    async def pending(self) -> list[StoredQuestion]:
         """Return the questions of runs that nobody has answered, next to lapse first."""
         rows = await self._database.read(_PENDING, now=time.time())
         return [
-            Asked(row["id"], row["agent"], _request_of(row["id"], row["request"]), row["signature"])
+            StoredQuestion(
+                row["id"], row["agent"], _request_of(row["id"], row["request"]), row["signature"]
+            )
             for row in rows
         ]
 
