@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         function_to_tool_definition,
         get_definition,
         per_call,
+        per_run,
         tool,
         toolset,
     )
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         ReasoningDelta,
         ReplyFinished,
         RunError,
+        RunInfo,
         RunResult,
         RunStarted,
         RunState,
@@ -103,6 +105,7 @@ __all__ = [
     "Reply",
     "ReplyFinished",
     "RunError",
+    "RunInfo",
     "RunResult",
     "RunStarted",
     "RunState",
@@ -134,6 +137,7 @@ __all__ = [
     "get_definition",
     "hydrate",
     "per_call",
+    "per_run",
     "pick_tools",
     "repair",
     "run_sync",
@@ -151,7 +155,7 @@ _NAMES = {
     "schema": "bundle_refs",
     "tools": (
         "Catalog Injected ReadOnly Tool ToolComponent Trusted capability discover "
-        "function_to_tool_definition get_definition per_call tool toolset"
+        "function_to_tool_definition get_definition per_call per_run tool toolset"
     ),
     "values.call": "Hydrated HydrationResult Rejected ToolCall",
     "values.content": "File Image Link ToolContent",
@@ -161,7 +165,7 @@ _NAMES = {
     "values.message": "Message Offer Reply Usage",
     "values.record": "Completed Failed ToolInvocationRecord Waiting",
     "values.run": (
-        "ApprovalRequested Done Event Limits ReasoningDelta ReplyFinished RunError RunResult "
+        "ApprovalRequested Done Event Limits ReasoningDelta ReplyFinished RunError RunInfo RunResult "
         "RunStarted RunState TextDelta ToolArgumentsDelta ToolCallFinished ToolCallProgress "
         "ToolCallStarted ToolsOffered UsageReported"
     ),

@@ -15,6 +15,8 @@ from toolcrib import ALL, Agent, Approve, Caller, Refuse, ToolRunner, tool
 from toolcrib.approvals import answer_later
 from toolcrib.audit import AuditLog
 from toolcrib.bridges.langchain import resume, to_langchain_tools
+from toolcrib.bridges.langchain.graph_run import MARK
+from toolcrib.policies import budget
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.decision import Answer
 
@@ -42,8 +44,9 @@ class Desk:
         within: int = 0,
         asks_first: bool = False,
         approver: Any = None,
+        policy: Any = (),
     ) -> None:
-        self.build, self.saver, self.approver = build, saver, approver
+        self.build, self.saver, self.approver, self.policy = build, saver, approver, policy
         self.sinks, self.within, self.asks_first = sinks, within, asks_first
         self.asked = [asks("clerk", id_, prompt="Refund them.") for id_ in ids or ("call_a",)]
         self.refunded: list[str] = []
@@ -73,7 +76,7 @@ class Desk:
         outer = clerk.as_tool(
             "clerk", "Has orders refunded.", visible=ALL, requires_approval=self.asks_first
         )
-        runner = ToolRunner([outer], sinks=self.sinks, approver=self.approver)
+        runner = ToolRunner([outer], sinks=self.sinks, approver=self.approver, policy=self.policy)
         tools = to_langchain_tools(runner, caller=Caller("ann"))
         return self.build(tools, reply(*self.asked), saver=self.saver)
 
@@ -205,3 +208,51 @@ async def test_a_graph_that_cannot_stop_says_what_an_agent_has_begun() -> None:
     assert "had begun" in message.content
     assert message.status == "error"
     assert desk.refunded == []
+
+
+@BUILDS
+@pytest.mark.parametrize("marked", [True, False])
+async def test_what_an_agent_spends_is_of_its_thread(marked: bool, build: Any) -> None:
+    """The thread's budget limits it while it runs; another process finds what it spent in the message,
+    if that says so."""
+    saver, ran = InMemorySaver(), list[int]()
+
+    @tool(visible=ALL, read_only=True)
+    async def look(order: int) -> str:
+        """Look an order up."""
+        ran.append(order)
+        return "found"
+
+    def graph(*replies: Any) -> Any:
+        looks: list[Any] = [[call("look", order=n) for n in (1, 2)], "Done."]
+        clerk = Agent(ScriptedClient(looks), [look]).as_tool("clerk", "Looks.", visible=ALL)
+        tools = to_langchain_tools(ToolRunner([clerk, look], policy=budget(calls=4)))
+        return build(tools, *replies, saver=saver)
+
+    first = reply(asks("clerk", "call_a", prompt="Look."))
+    result = await graph(first).ainvoke(ASKED, thread())
+    assert ran == [1, 2]
+    (message,) = told(result)
+    assert message.artifact[MARK]["spent"]["expense"]["per_tool"] == {"look": 2}
+    if not marked:  # as it was before
+        del message.artifact[MARK]["spent"]
+        await graph(first).aupdate_state(thread(), {"messages": [message]})
+    looks = [reply(asks("look", f"call_{n}", order=n)) for n in (3, 4)]
+    result = await graph(first, reply(), *looks).ainvoke(ASKED, thread())
+    assert ran == ([1, 2, 3] if marked else [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_an_agent_that_goes_on_in_another_process_has_spent_what_it_had(again: bool) -> None:
+    """Its thread has that, too; in the same process, once."""
+    desk = Desk(saver=InMemorySaver(), policy=budget(calls=3))
+    result = await desk.ask()
+    graph = desk.graph()
+    for _ in range(3):
+        result = await (graph if again else desk.graph()).ainvoke(
+            resume((result["__interrupt__"][0], Approve("ada"))), thread()
+        )
+        if not shown(result):
+            break
+    assert "the limit on budget is reached" in told(result)[0].content
+    assert desk.refunded == ["1"]

@@ -12,9 +12,10 @@ from mcp import Client, MCPError
 
 from toolcrib import ALL, Agent, ApprovalRequest, Caller, Catalog, ToolRunner, per_call, tool
 from toolcrib.bridges.mcp import McpClient, McpServer, calling_client, elicitation, mcp_server
-from toolcrib.policies import rate_limit
+from toolcrib.policies import budget, rate_limit
 from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.testing.scripted import Turn
+from toolcrib.values.record import state_of
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 Era = Literal["legacy", "2026-07-28"]
@@ -238,3 +239,40 @@ async def test_a_tool_of_an_agent_asks_the_clients_user(era: Era) -> None:
     ada = types.ElicitResult(action="accept", content={"name": "Ada"})
     text, asked = await user_says(server, era, ada)
     assert (text, asked, RAN) == ("done", ["Who?", "Who?"], ["greet Ada"] * 2)
+
+
+@ERAS
+async def test_what_an_agent_spends_is_of_its_clients_run(era: Era) -> None:
+    """The run's budget limits it while it runs, and it counts for what the client calls after it."""
+    RAN.clear()
+
+    @tool(visible=ALL, read_only=True)
+    def look(order: int) -> str:
+        """Look an order up."""
+        RAN.append(f"look {order}")
+        return "found"
+
+    replies: list[Turn] = [*(call("look", order=n) for n in range(4)), "done"]
+    clerk = Agent(ScriptedClient(replies), [look]).as_tool("clerk", "Looks.", visible=ALL)
+    server = mcp_server(ToolRunner([clerk, look], policy=budget(calls=3)))
+    async with Client(server.server, mode=era) as client:
+        first = await client.call_tool("clerk", {"prompt": "p"})
+        second = await client.call_tool("look", {"order": 9})
+    assert "the limit on budget is reached" in str(first.content[0])
+    assert "budget_exceeded" in str(second.content[0])
+    assert RAN == ["look 0", "look 1"]
+
+
+async def test_what_an_agent_spent_before_it_waited_counts_in_another_process() -> None:
+    key, policy = "k" * 32, budget(calls=2)
+    before, _ = serving([call("refund", order=7)], state_key=key, policy=policy)
+    async with Client(before.server, mode="2026-07-28", elicitation_callback=_nobody) as client:
+        state = (await _ask(client)).request_state
+    more: list[Turn] = [call("refund", order=8), "done"]
+    after, sink = serving(more, state_key=key, policy=policy)
+    async with Client(after.server, mode="2026-07-28", elicitation_callback=_nobody) as client:
+        done = await _ask(client, state, approval=YES)
+    assert "the limit on budget is reached" in str(done.content[0])
+    assert [state_of(each) for each in sink.records if each.name == "refund"] == [
+        *("completed", "failed (budget_exceeded)")
+    ]

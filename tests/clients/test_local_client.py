@@ -159,6 +159,7 @@ async def test_without_a_call(
     [
         (ToolChoice("required"), set(KIT.names)),
         (ToolChoice("tool", "read_file"), {"read_file"}),
+        (ToolChoice("required", allowed=("calculate",)), {"calculate"}),
     ],
 )
 async def test_tool_choice(
@@ -181,6 +182,33 @@ async def test_a_choice_that_cannot_be_kept(
 ) -> None:
     with pytest.raises(RequestError, match=text):
         await local().chat(asking("x", tools=tuple(tools), tool_choice=choice))
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        (Settings(reasoning="low"), "reasoning='low': the embedded model does not reason"),
+        (Settings(provider_tools=({"type": "web_search"},)), "provider_tools: the embedded model"),
+    ],
+)
+async def test_what_it_cannot_heed(
+    local: Callable[..., LocalClient], settings: Settings, text: str
+) -> None:
+    with pytest.raises(RequestError, match=text):
+        await local().chat(asking("Hello", tools=tuple(KIT), settings=settings))
+    with pytest.raises(RequestError, match=text):
+        await local(settings=settings).chat(asking("Hello", tools=tuple(KIT)))
+
+
+async def test_it_does_not_reason(local: Callable[..., LocalClient]) -> None:
+    reply = await local().chat(asking("Hello", settings=Settings(reasoning="none")))
+    assert reply.text == NO_TOOLS
+
+
+async def test_a_choice_among_some(local: Callable[..., LocalClient]) -> None:
+    choice = ToolChoice("auto", allowed=("read_file",))
+    reply = await local().chat(asking(SUM, tools=tuple(KIT), tool_choice=choice))
+    assert {call.name for call in reply.tool_calls} <= {"read_file"}
 
 
 async def test_only_offered_tools_are_chosen(local: Callable[..., LocalClient]) -> None:

@@ -18,11 +18,26 @@ pytest.importorskip("dbos", reason="the extra durable is not installed")
 
 from durable.desk import KEY, PROMPT, TURNS, Model, desk
 
-from toolcrib import ALL, Agent, Approve, Caller, Event, Limits, Refuse, RunResult, tool
+from toolcrib import (
+    ALL,
+    Agent,
+    Approve,
+    Caller,
+    Catalog,
+    Event,
+    Injected,
+    Limits,
+    Refuse,
+    RunInfo,
+    RunResult,
+    per_run,
+    tool,
+)
 from toolcrib.audit import AuditLog
 from toolcrib.durable import DurableAgents, StoredRun, engine
 from toolcrib.errors import (
     ApprovalError,
+    BindingError,
     ClientError,
     ErrorCode,
     MissingExtraError,
@@ -30,6 +45,7 @@ from toolcrib.errors import (
 )
 from toolcrib.testing import call
 from toolcrib.values.decision import LimitedApprove
+from toolcrib.values.message import ChatRequest, Reply
 from toolcrib.values.record import ToolInvocationRecord, state_of
 from toolcrib.values.run import (
     ApprovalRequested,
@@ -552,3 +568,50 @@ async def test_who_watches_reads_what_is_told_once(
     assert len(ended) == len(set(ended)) == turns
     assert len(read) > 10
     assert sum(read) <= 2 * turns + 1 + len(read)
+
+
+class Shop:
+    def __init__(self, caller: str) -> None:
+        self.caller = caller
+
+
+@tool(visible=ALL, safe=False)
+async def close(shop: Injected[Shop]) -> str:
+    """Close the shop."""
+    return f"closed for {shop.caller}"
+
+
+async def test_a_run_has_its_options_its_instructions_and_what_it_is_given(file: str) -> None:
+    told: list[str] = []
+    asked: list[ChatRequest] = []
+
+    class Asked(Model):
+        async def chat(self, request: ChatRequest) -> Reply:
+            asked.append(request)
+            return await super().chat(request)
+
+    def instructions(run: RunInfo) -> str:
+        told.append(run.deps[Shop].caller)
+        return f"You talk to {run.caller.id}."
+
+    tools = Catalog([close]).bind({Shop: per_run})
+    agent = Agent(Asked(call("close"), "Done."), tools, instructions=instructions, state_key=KEY)
+    async with DurableAgents(file, {"a": agent}, deps=lambda run: {Shop: Shop(run.caller)}) as here:
+        run_id = await here.start("a", "go", caller=ADA, reasoning="low", tool_choice="close")
+        result = await answered(here, run_id)
+    assert [record.result for record in result.records] == ["closed for ada"]
+    assert (told, result.messages[0].content) == (["ada"], "You talk to ada.")
+    assert [request.tool_choice.mode for request in asked] == ["tool", "auto"]
+    assert {request.settings.reasoning for request in asked} == {"low"}
+
+
+async def test_a_worker_has_to_know_what_each_run_is_given(file: str) -> None:
+    agent = Agent(Model("Done."), Catalog([close]).bind({Shop: per_run}), state_key=KEY)
+    client = DurableAgents(file, {"a": agent})
+    run_id = await client.start("a", "go")
+    with pytest.raises(BindingError, match="agent 'a': tool 'close' needs Shop"):
+        await client.__aenter__()
+    async with DurableAgents(file, {"a": agent}, deps=lambda _run: {}) as worker:
+        with pytest.raises(ToolcribError, match="failed: BindingError: tool 'close' needs Shop"):
+            await worker.result(run_id)
+    await client.aclose()

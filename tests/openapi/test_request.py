@@ -19,7 +19,8 @@ from rows import each_row
 
 from toolcrib import ToolError
 from toolcrib.bridges.openapi.definition import RequestPlan
-from toolcrib.bridges.openapi.request import ApiRequest, request_of
+from toolcrib.bridges.openapi.request import ApiRequest, Sendable, request_of
+from toolcrib.schema.validator import compile_validator
 
 TEXT, LIST = "blue", ["blue", "black", "brown"]
 OBJECT = {"R": 100, "G": 200, "B": 150}
@@ -564,6 +565,11 @@ def test_what_the_api_takes_otherwise_is_not_left_out(
     plan = plan_of(one(operation, path=path, version="3.1.0", components=components))
     with pytest.raises(ToolError, match="the API would take its own default"):
         request_of(plan, arguments, "key")
+    whole = compile_validator({})
+    (why,) = Sendable(whole, plan).violations(arguments)
+    (argument,) = arguments
+    field = "/a" if argument == "body" and "a" in arguments["body"] else ""
+    assert why.path == f"/{argument}{field}"
 
 
 def test_a_default_of_another_kind_is_none_of_this_one() -> None:

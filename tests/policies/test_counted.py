@@ -4,7 +4,7 @@ what began stays counted, though it waits."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,33 @@ from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import Answer, Decision
-from toolcrib.values.message import ChatRequest
-from toolcrib.values.record import Outcome, ToolInvocationRecord, state_of
+from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.message import ChatRequest, Usage
+from toolcrib.values.record import (
+    Expense,
+    Outcome,
+    SpentWithin,
+    ToolInvocationRecord,
+    state_of,
+)
 
 RAN: list[int] = []
 LIMIT = 3
+
+
+class Free:
+    """An account from which anything may be spent, and that counts nothing."""
+
+    def take(self, tool: str, spent: Expense, calls: Sequence[ToolDefinition]) -> None: ...
+
+    def give_back(self, spent: Expense) -> None: ...
+
+    def count_again(self, call_id: str, spent: SpentWithin) -> None: ...
+
+    def use(self, usage: Usage) -> None: ...
+
+
+FREE = Free()
 LIMITS: dict[str, Callable[[], Any]] = {
     "calls": lambda: budget(calls=LIMIT),
     "cost": lambda: budget(cost=LIMIT * 0.1),
@@ -232,7 +254,8 @@ async def test_what_waits_within_its_tool_keeps_its_place(
     ends: str, limit: str, knows: bool
 ) -> None:
     """No more begin than the limit lets; each that waits goes on, and is neither counted again nor
-    refused by the place that it has: also in a tally that `knows` nothing of it, a later request's."""
+    refused by the place that it has: also in a tally that `knows` nothing of it, a later request's.
+    (What is spent within is for another account: `tests/agent/test_own_runs.py`.)"""
 
     @tool(visible=ALL, safe=False)
     async def send(n: int) -> str:
@@ -255,7 +278,7 @@ async def test_what_waits_within_its_tool_keeps_its_place(
     tally = RunTally("run_1", "nonce")
     made = ToolCall("", "pay", '{"prompt": "go"}')
     calls = [msgspec.structs.replace(made, id=f"call_{n}") for n in range(LIMIT + 1)]
-    outcomes = [await runner.exec(each, scope=CallScope(tally)) for each in calls]
+    outcomes = [await runner.exec(each, scope=CallScope(tally, account=FREE)) for each in calls]
     waiting = [outcome for outcome in outcomes if isinstance(outcome, Waiting)]
     assert [state_of(outcome.record) for outcome in outcomes] == [
         *["waiting"] * LIMIT,
@@ -274,7 +297,7 @@ async def test_what_waits_within_its_tool_keeps_its_place(
             answer = Refuse(by="grace") if ends == "refused" else Approve("grace")
             given: dict[str, Answer] = {outcome.request.id: answer}
             suspended = {asked.id: outcome.suspended}
-            scope = CallScope(tally, given, suspended=suspended)
+            scope = CallScope(tally, given, suspended=suspended, account=FREE)
             outcome = await runner.exec(asked, scope=scope)
         unknown = "failed (outcome_unknown)"
         assert state_of(outcome.record) == (unknown if ends == "denied" else "completed")
@@ -283,7 +306,8 @@ async def test_what_waits_within_its_tool_keeps_its_place(
     assert tally.cost == pytest.approx(0.1 * LIMIT)
     late.denies = False
     known = ends != "elsewhere" or not ("caller" in limit or "rate" in limit)
-    again = await runner.exec(msgspec.structs.replace(made, id="new"), scope=CallScope(tally))
+    new = msgspec.structs.replace(made, id="new")
+    again = await runner.exec(new, scope=CallScope(tally, account=FREE))
     assert isinstance(again, Failed) == known
 
 

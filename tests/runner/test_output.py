@@ -28,6 +28,7 @@ from toolcrib import (
     ToolCall,
     ToolDefinition,
     ToolRunner,
+    hydrate,
     tool,
 )
 from toolcrib.runner import output
@@ -41,6 +42,7 @@ from toolcrib.runner.output import (
     project,
     public_arguments,
     public_places,
+    public_view,
     redaction_missing,
     unmasked,
 )
@@ -418,6 +420,31 @@ def test_the_text_of_public_arguments_holds_no_more_than_they_do(
     schema = json.dumps({"type": "object", "properties": properties, **rest})
     definition = ToolDefinition(name="t", description="", input_schema_json=schema, secret=secret)
     assert public_arguments(definition, {"a": 1, "b": 2}) == shown
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats(-1e20, 1e20) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None)
+@example(
+    {"\x00\x1f\b\u2028\ud7ff": [1.0, 2**70], "\uffff": {"\U0001f600": 1e16}, "s": 1}, {"s"}, {"x"}
+)
+@given(st.dictionaries(st.text(), _VALUES), st.sets(st.text()), st.sets(st.text()))
+def test_the_public_view_is_the_canonical_text_of_public_arguments(
+    arguments: dict[str, Any], secret: set[str], declared: set[str]
+) -> None:
+    names: dict[str, Any] = {name: {} for name in [*declared, *list(arguments)[::2]]}
+    hidden = tuple(secret.union(list(arguments)[::3]) & names.keys())
+    schema = json.dumps({"type": "object", "properties": names})
+    definition = ToolDefinition(name="t", description="", input_schema_json=schema, secret=hidden)
+    hydrated = hydrate(ToolCall("c", "t", json.dumps(arguments)), [definition])
+    if hydrated.success:
+        shown = public_arguments(definition, hydrated.arguments)
+        assert bytes(public_view(hydrated)[0]) == canonical_json(shown).encode()
 
 
 def test_of_a_tool_without_a_schema_no_argument_shows() -> None:

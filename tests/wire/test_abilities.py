@@ -15,15 +15,29 @@ from toolcrib.wire import OPENAI_CHAT, WIRES, Abilities, abilities
 DOCS = Path(__file__).parents[2] / "docs" / "providers.md"
 
 EXPECTED = {
-    "openai-chat": Abilities("yes", "yes", "yes", "yes", True, True, True, False, True, "yes"),
-    "openai-responses": Abilities("yes", "yes", "yes", "yes", True, True, True, False, True, "yes"),
-    "anthropic": Abilities("yes", "yes", "yes", "fewer", True, True, True, True, True, "yes"),
-    "gemini": Abilities("yes", "yes", "yes", "yes", False, True, True, True, False, "alone"),
-    "mistral": Abilities("yes", "yes", "yes", "fewer", True, True, True, False, True, "alone"),
-    "ollama": Abilities("fewer", "no", "no", "fewer", False, True, False, False, False, "alone"),
-    "cohere": Abilities("yes", "yes", "fewer", "fewer", False, True, True, False, False, "alone"),
+    "openai-chat": Abilities(
+        "yes", "yes", "yes", "yes", True, True, True, False, True, "yes", "yes"
+    ),
+    "openai-responses": Abilities(
+        "yes", "yes", "yes", "yes", True, True, True, False, True, "yes", "yes"
+    ),
+    "anthropic": Abilities(
+        "yes", "yes", "yes", "fewer", True, True, True, True, True, "yes", "yes"
+    ),
+    "gemini": Abilities(
+        "yes", "yes", "yes", "yes", False, True, True, True, False, "alone", "some"
+    ),
+    "mistral": Abilities(
+        "yes", "yes", "yes", "fewer", True, True, True, False, True, "alone", "yes"
+    ),
+    "ollama": Abilities(
+        "fewer", "no", "no", "fewer", False, True, False, False, False, "alone", "some"
+    ),
+    "cohere": Abilities(
+        "yes", "yes", "fewer", "fewer", False, True, True, False, False, "alone", "yes"
+    ),
     "bedrock-converse": Abilities(
-        "fewer", "yes", "yes", "fewer", False, True, False, True, True, "yes"
+        "fewer", "yes", "yes", "fewer", False, True, False, True, True, "yes", "by model"
     ),
 }
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from inspect import isawaitable
 from types import NoneType
 from typing import Any, TypeAlias, Unpack
 
@@ -27,7 +29,7 @@ from toolcrib.agent.loop import AgentLabel, Listener, OutputType, Run, RunTerms
 from toolcrib.agent.picking import AgentPicking, OpenToolbox, Toolbox
 from toolcrib.agent.stream import RunStream
 from toolcrib.clients import client_for
-from toolcrib.errors import AnswerError, ErrorCode, SourceError, ToolcribError
+from toolcrib.errors import AnswerError, BindingError, ErrorCode, SourceError, ToolcribError
 from toolcrib.pick import PickOptions
 from toolcrib.runner import ToolRunner, is_tainted_here
 from toolcrib.runner.approval import NotAnAnswer
@@ -36,13 +38,17 @@ from toolcrib.values.context import PolicyContext, RunTally, StepRunner
 from toolcrib.values.decision import ANONYMOUS, Answer, Approve, Caller, Refuse
 from toolcrib.values.definition import All, AnnotationOptions
 from toolcrib.values.json import canonical_json, encodable, keyed_digest
-from toolcrib.values.message import LLMClient, Message, Settings
+from toolcrib.values.message import LLMClient, Message, Settings, ToolChoice
 from toolcrib.values.record import CallError
 from toolcrib.values.run import (
     Done,
     Event,
+    Instructions,
     Limits,
+    RunInfo,
+    RunOptions,
     RunResult,
+    RunSettings,
     RunState,
     check_all_read,
     check_signature,
@@ -56,6 +62,9 @@ from toolcrib.values.typed import came, check_each, check_type
 # model that is told "try again" must see what it has done already, or it does it twice. A run that
 # failed, or was cancelled, before it called anything leaves nothing behind.
 
+Deps: TypeAlias = Mapping[Any, object]
+"""Capabilities of one run: an implementation, or `per_call(…)`, by its interface, a class. To a type
+checker a `dict[type[Orders], …]` is no mapping of any classes, so the keys are checked when it runs."""
 _SHORTEST_KEY = 16
 _LONGEST_ID = 200  # characters of a run's
 _LONGEST = 3600.0  # seconds that an agent may take as a tool, if its limits do not say
@@ -118,20 +127,37 @@ class Session:
         kept, more = (self._turns, said[len(here) :]) if goes_on else ((), said)
         self._take((*kept, RunTurn(messages=more)))
 
-    async def send(self, text: str, *, caller: Caller = ANONYMOUS) -> RunResult:
+    async def send(
+        self,
+        text: str,
+        *,
+        caller: Caller = ANONYMOUS,
+        deps: Deps | None = None,
+        **options: Unpack[RunOptions],
+    ) -> RunResult:
         """Run the agent; its messages become the history. Raises ToolcribError during another run.
 
-        Raises what `Agent.run` does; what ran before that stays in the conversation.
+        Takes and raises what `Agent.run` does; what ran before that stays in the conversation.
         """
         return await self._run(
             self._next_turn(),
             lambda heard: self.agent.start(
-                text, heard, history=self.messages, caller=caller, offered=self.offered
+                text,
+                heard,
+                history=self.messages,
+                caller=caller,
+                offered=self.offered,
+                deps=deps,
+                **options,
             ),
         )
 
     async def resume(
-        self, state: RunState, answers: Mapping[str, Answer] | None = None
+        self,
+        state: RunState,
+        answers: Mapping[str, Answer] | None = None,
+        *,
+        deps: Deps | None = None,
     ) -> RunResult:
         """Go on with a run of this conversation that waits, or failed, and keep it.
 
@@ -141,7 +167,7 @@ class Session:
         """
         return await self._run(
             self._turn_of(state),
-            lambda heard: self.agent.start_again(state, heard, answers or {}),
+            lambda heard: self.agent.start_again(state, heard, answers or {}, deps=deps),
         )
 
     async def _run(
@@ -161,21 +187,37 @@ class Session:
         finally:
             self._end(turn, ended[0] if ended else None)
 
-    def stream(self, text: str, *, caller: Caller = ANONYMOUS) -> RunStream:
+    def stream(
+        self,
+        text: str,
+        *,
+        caller: Caller = ANONYMOUS,
+        deps: Deps | None = None,
+        **options: Unpack[RunOptions],
+    ) -> RunStream:
         """Run `send` with its events; the session is busy until the run has ended, read or not."""
         return self._streamed(
             self._next_turn(),
             lambda: self.agent.stream(
-                text, history=self.messages, caller=caller, offered=self.offered
+                text,
+                history=self.messages,
+                caller=caller,
+                offered=self.offered,
+                deps=deps,
+                **options,
             ),
         )
 
     def resume_stream(
-        self, state: RunState, answers: Mapping[str, Answer] | None = None
+        self,
+        state: RunState,
+        answers: Mapping[str, Answer] | None = None,
+        *,
+        deps: Deps | None = None,
     ) -> RunStream:
         """`resume`, with its events."""
         return self._streamed(
-            self._turn_of(state), lambda: self.agent.resume_stream(state, answers)
+            self._turn_of(state), lambda: self.agent.resume_stream(state, answers, deps=deps)
         )
 
     def _streamed(self, turn: RunTurn, start: Callable[[], RunStream]) -> RunStream:
@@ -359,8 +401,10 @@ class Agent:
     """Runs the loop: the model calls tools until it has an answer, or a limit is reached.
 
     `model` is a client or a name such as `openai:gpt-5`; `tools` a `ToolRunner`, or tools for a
-    standard one (without an approver: what needs approval is refused). `settings` (temperature, most
-    tokens) go with each request; the client's own apply where they say nothing. With `pick`, each run
+    standard one (without an approver: what needs approval is refused). `instructions` are a text, or a
+    function of the run (`RunInfo`), which is called once, when it begins. `settings` and `options`
+    (`temperature=0`, `reasoning="low"`, `tool_choice=` … `RunOptions`), which come before them, go with
+    each request; the client's own apply where they say nothing. With `pick`, each run
     offers only the tools picked for its prompt and history; with `search_tools` the model can find more
     of them by a tool of that name. `name` and `version` are in the records of the agent's calls and in
     telemetry; with `record_prompts`, what the system and the user said is given to the sinks that keep
@@ -368,8 +412,9 @@ class Agent:
     sessions that it saves are signed, and it goes on with no others. With `durability` each reply of
     its model, and each call of a tool, is a step that is kept; `toolcrib.durable` sees to that.
     `output` is the type that the final text is read as (JSON, by pydantic); a text that does not fit
-    goes back to the model. Raises CatalogError where `search_tools` would be the name of two tools,
-    ToolcribError for it without `pick`, or for what is no key.
+    goes back to the model. Raises CatalogError where `search_tools` would be the name of two tools, and
+    for a `tool_choice` that is none of the tools; ToolcribError for `search_tools` without `pick`, or
+    for what is no key.
     """
 
     def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
@@ -377,7 +422,7 @@ class Agent:
         model: LLMClient | str,
         tools: ToolRunner | Catalog | Tools = (),
         *,
-        instructions: str = "",
+        instructions: Instructions = "",
         settings: Settings = Settings(),  # noqa: B008  frozen
         limits: Limits = Limits(),  # noqa: B008  frozen
         pick: PickOptions | None = None,
@@ -388,8 +433,10 @@ class Agent:
         record_prompts: bool = False,
         state_key: bytes | None = None,
         durability: StepRunner | None = None,
+        **options: Unpack[RunOptions],
     ) -> None:
-        check_type("instructions", instructions, str, "a str")
+        if not callable(instructions):
+            check_type("instructions", instructions, str, "a str, or a function of a RunInfo")
         check_type("settings", settings, Settings, "a Settings, such as Settings(temperature=0)")
         check_type("limits", limits, Limits, "a Limits, such as Limits(turns=5)")
         check_type("pick", pick, (PickOptions, NoneType), "a PickOptions, or None")
@@ -402,13 +449,16 @@ class Agent:
             raise TypeError(f"model is {wanted}; {came(model)}")
         self._given = tools if isinstance(tools, ToolRunner) else ToolRunner(tools)
         self.instructions = instructions
-        self.settings = settings
+        self._asked = RunSettings.of(options).over(settings)
+        self.settings = self._asked.of_requests
         self.limits = limits
         self.pick = pick
         self.search_tools = search_tools
         self._picking = (
             None if pick is None else AgentPicking(self.runner, pick, search=search_tools)
         )
+        self._check_choice(self._asked)
+        self._given_each_run = self._runner.catalog.given_each_run()
         self._label = AgentLabel(name, version, record_prompts)
         self.output = output
         self._output = None if output is str else OutputType(output)
@@ -439,14 +489,21 @@ class Agent:
         history: Sequence[Message] = (),
         caller: Caller = ANONYMOUS,
         offered: Sequence[str] = (),
+        deps: Deps | None = None,
+        **options: Unpack[RunOptions],
     ) -> RunResult:
         """Run to the end. Raises ClientError if the provider fails, AnswerError if the code of `output`
-        does (both have `.state`), PickError if the scorer does.
+        does (both have `.state`), PickError if the scorer does, what a function of `instructions`
+        raises, and, before anything runs, BindingError for `deps` that do not fit or are missing.
 
+        `deps` are capabilities for this run, by their interfaces, as `Catalog.bind` takes them: what is
+        bound as `per_run`, or is to take the place of another. `options` are what this run asks of the
+        model (`RunOptions`), where it is not as the agent does.
         With `pick`, what the run before it in the same conversation `offered` (`state.offered`) stays
         on offer, so that the provider's cache of it stays of use; a session sees to that.
         """
-        return await self._begin(prompt, history, caller, offered)(_NOBODY)
+        state = self._prepared(prompt, history, caller, offered, options)
+        return await self._begin(state, deps)(_NOBODY)
 
     def stream(
         self,
@@ -455,9 +512,12 @@ class Agent:
         history: Sequence[Message] = (),
         caller: Caller = ANONYMOUS,
         offered: Sequence[str] = (),
+        deps: Deps | None = None,
+        **options: Unpack[RunOptions],
     ) -> RunStream:
         """Start a run in the running event loop, and give its events as they come."""
-        return self._streamed(self._begin(prompt, history, caller, offered))
+        state = self._prepared(prompt, history, caller, offered, options)
+        return self._streamed(self._begin(state, deps))
 
     def start(
         self,
@@ -467,33 +527,52 @@ class Agent:
         history: Sequence[Message],
         caller: Caller,
         offered: Sequence[str],
+        deps: Deps | None = None,
+        **options: Unpack[RunOptions],
     ) -> Coroutine[Any, Any, RunResult]:
         """Run for a session: `emit` gets every event, the last of them also where the run raises."""
         listener = Listener(emit, streaming=False)
-        return self._begin(prompt, history, caller, offered)(listener)
+        state = self._prepared(prompt, history, caller, offered, options)
+        return self._begin(state, deps)(listener)
 
     def start_again(
-        self, state: RunState, emit: Callable[[Event], None], answers: Mapping[str, Answer]
+        self,
+        state: RunState,
+        emit: Callable[[Event], None],
+        answers: Mapping[str, Answer],
+        *,
+        deps: Deps | None = None,
     ) -> Coroutine[Any, Any, RunResult]:
         """Resume for a session, likewise."""
-        return self._resumed(state, answers)(Listener(emit, streaming=False))
+        return self._resumed(state, answers, deps)(Listener(emit, streaming=False))
 
     async def resume(
-        self, state: RunState, answers: Mapping[str, Answer] | None = None
+        self,
+        state: RunState,
+        answers: Mapping[str, Answer] | None = None,
+        *,
+        deps: Deps | None = None,
     ) -> RunResult:
         """Go on where a waiting run stopped; `answers` by the id of their approval request.
 
+        The run goes on with the options that it began with. No state holds `deps`, which are the
+        application's objects: they are given again. Raises BindingError, before anything runs, where
+        they are missing.
         Raises SourceError if a tool that was offered is not there any more, or if the state was changed
         since it was saved, as far as that can be told without a `state_key`.
         Raises ApprovalError for an answer to a question that the state does not ask.
         """
-        return await self._resumed(state, answers or {})(_NOBODY)
+        return await self._resumed(state, answers or {}, deps)(_NOBODY)
 
     def resume_stream(
-        self, state: RunState, answers: Mapping[str, Answer] | None = None
+        self,
+        state: RunState,
+        answers: Mapping[str, Answer] | None = None,
+        *,
+        deps: Deps | None = None,
     ) -> RunStream:
         """`resume`, with its events."""
-        return self._streamed(self._resumed(state, answers or {}))
+        return self._streamed(self._resumed(state, answers or {}, deps))
 
     def prepare(
         self,
@@ -503,6 +582,7 @@ class Agent:
         caller: Caller = ANONYMOUS,
         offered: Sequence[str] = (),
         run_id: str = "",
+        **options: Unpack[RunOptions],
     ) -> RunState:
         """Return the state of a run that has not begun: `resume` begins it, in any process.
 
@@ -512,7 +592,7 @@ class Agent:
         check_type("run_id", run_id, str, "a str: the id of the run, as no other has it")
         if run_id and (not run_id.strip() or len(run_id) > _LONGEST_ID or not run_id.isprintable()):
             raise ToolcribError("run_id= is a text of at most 200 characters that can be printed")
-        state = self._prepared(prompt, history, caller, offered, run_id=run_id)
+        state = self._prepared(prompt, history, caller, offered, options, run_id=run_id)
         return state if self._state_key is None else state.signed(self._state_key)
 
     def replace(
@@ -531,6 +611,8 @@ class Agent:
             self.runner if tools is None else tools,
             instructions=self.instructions,
             settings=self.settings,
+            tool_choice=self._asked.tool_choice,
+            parallel_tool_calls=self._asked.parallel_tool_calls,
             limits=self.limits,
             pick=self.pick,
             search_tools=self.search_tools,
@@ -576,8 +658,11 @@ class Agent:
         waits for an approval, that waits. An approver and sinks that it has not are those of that run.
         The result's schema is that of `output`; `visible` says which of its fields others may see,
         by default none. Without annotations the tool is `read_only` if all tools of the agent are, and
-        may take as long as the agent (an hour, unless its limits say). Raises DefinitionError.
+        may take as long as the agent (an hour, unless its limits say). The options and `deps` of that
+        run are not the agent's. Raises DefinitionError, and BindingError for an agent with capabilities
+        that each run is to be given.
         """
+        self._check_given(self._given_each_run, "an agent that is a tool is given none: bind it")
         reads = all(e.tool.definition.annotations.read_only for e in self._runner.catalog.entries)
         seconds = self.limits.seconds
         said: AnnotationOptions = {
@@ -593,7 +678,9 @@ class Agent:
     def _begin_within(
         self, prompt: str, outer: OuterRun, emit: Callable[[Event], None]
     ) -> Coroutine[Any, Any, RunResult]:
-        return self._begin(prompt, (), outer.caller, (), outer)(Listener(emit, streaming=False))
+        run_id = inner_run_id(outer.call.run_id, outer.call.call_id)
+        state = self._prepared(prompt, (), outer.caller, (), {}, run_id=run_id)
+        return self._begin(state, None, outer)(Listener(emit, streaming=False))
 
     def _resume_within(
         self,
@@ -602,7 +689,7 @@ class Agent:
         outer: OuterRun,
         emit: Callable[[Event], None],
     ) -> Coroutine[Any, Any, RunResult]:
-        return self._resumed(state, answers, outer)(Listener(emit, streaming=False))
+        return self._resumed(state, answers, None, outer)(Listener(emit, streaming=False))
 
     def signature(self, kind: str, *texts: str) -> str:
         """Sign texts, as something of this kind, with the agent's `state_key`; return "" where it has
@@ -616,17 +703,8 @@ class Agent:
     def _streamed(self, drive: _Drive) -> RunStream:
         return RunStream(lambda emit: drive(Listener(emit)))
 
-    def _begin(
-        self,
-        prompt: str,
-        history: Sequence[Message],
-        caller: Caller,
-        offered: Sequence[str],
-        outer: OuterRun | None = None,
-    ) -> _Drive:
-        run_id = "" if outer is None else inner_run_id(outer.call.run_id, outer.call.call_id)
-        state = self._prepared(prompt, history, caller, offered, run_id=run_id)
-        return self._driven(state, self._begun(state, outer), {}, outer)
+    def _begin(self, state: RunState, deps: Deps | None, outer: OuterRun | None = None) -> _Drive:
+        return self._driven(state, self._begun(state, outer), {}, deps, outer)
 
     def _prepared(
         self,
@@ -634,8 +712,9 @@ class Agent:
         history: Sequence[Message],
         caller: Caller,
         offered: Sequence[str],
+        options: RunOptions,
         *,
-        run_id: str,
+        run_id: str = "",
     ) -> RunState:
         check_type("prompt", prompt, str, "a str: what the user says")
         check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
@@ -645,9 +724,10 @@ class Agent:
         history = check_each("history", history, Message, wanted)
         prompt = encodable(prompt)
         past = [m for i, m in enumerate(history) if i or m.role != "system"]
-        told = [self.instructions, self._output.instructions if self._output else ""]
-        instructions = "\n\n".join(text for text in told if text)
-        system = [Message.system(instructions)] if instructions else []
+        system = [_TO_COME]
+        if isinstance(self.instructions, str):
+            text = self._told(self.instructions)
+            system = [Message.system(text)] if text else []
         run_id = run_id or f"run_{os.urandom(8).hex()}"
         within = is_tainted_here()  # a tool that has read untrusted content may quote it
         tainted = within or self._is_untrusted(past)
@@ -659,7 +739,41 @@ class Agent:
             tally=RunTally(run_id, os.urandom(16).hex(), tainted=tainted),
             caller=caller,
             offered=_names(offered),
+            settings=self._check_choice(RunSettings.of(options)),
         )
+
+    def _told(self, instructions: str) -> str:
+        """Return the instructions with what says how a typed answer is written."""
+        told = [encodable(instructions), self._output.instructions if self._output else ""]
+        return "\n\n".join(text for text in told if text)
+
+    def _check_choice(self, asked: RunSettings) -> RunSettings:
+        """Return the settings. Raises CatalogError for a choice of a tool that there is not."""
+        for name in _names_in(asked.tool_choice):
+            self._runner.catalog.only(name)
+        return asked
+
+    @staticmethod
+    def _check_given(missing: str, why: str) -> None:
+        if missing:
+            raise BindingError(f"{missing}, which each run is given; {why}")
+
+    def _instructing(self, state: RunState, deps: Deps) -> Callable[[], Awaitable[str]] | None:
+        """Return what makes the instructions of a run that has none yet, but a place for them."""
+        if state.turn or state.messages[:1] != (_TO_COME,):
+            return None
+        info = RunInfo(state.run_id, state.caller, self.name, state.messages[1:], deps)
+
+        async def instruct() -> str:
+            text: Any = self.instructions
+            if callable(text):
+                text = text(info)
+            if isawaitable(text):
+                text = await text
+            check_type("what instructions gives", text, str, "a str")
+            return self._told(text)
+
+        return instruct
 
     def _is_untrusted(self, past: Iterable[Message]) -> bool:
         """Return whether there is untrusted content in a history, of whichever agent.
@@ -676,7 +790,11 @@ class Agent:
         return entry.tool.definition.annotations.untrusted_output
 
     def _resumed(
-        self, state: RunState, answers: Mapping[str, Answer], outer: OuterRun | None = None
+        self,
+        state: RunState,
+        answers: Mapping[str, Answer],
+        deps: Deps | None,
+        outer: OuterRun | None = None,
     ) -> _Drive:
         check_type("state", state, RunState, "a RunState: RunState.from_json(text)")
         check_type("answers", answers, Mapping, "a dict of answers by the id of their request")
@@ -688,7 +806,7 @@ class Agent:
             tally = msgspec.structs.replace(state.tally, tainted=True)
             state = msgspec.structs.replace(state, tally=tally)
         if not state.turn:  # it stopped before anything was offered
-            return self._driven(state, self._begun(state, outer), answers, outer)
+            return self._driven(state, self._begun(state, outer), answers, deps, outer)
         catalog, picking = self._runner.catalog, self._picking
         offered = tuple(dict.fromkeys(state.offered))
         gone = [name for name in offered if name not in catalog]
@@ -700,20 +818,26 @@ class Agent:
                 return picking.reopen(offered, context, state.choice)
             return Toolbox.of(catalog, offered)
 
-        return self._driven(state, opened, answers, outer)
+        return self._driven(state, opened, answers, deps, outer)
 
     def _begun(self, state: RunState, outer: OuterRun | None = None) -> OpenToolbox:
         """Return all tools, or those picked for what was said; `state` names
         what was offered before it."""
         catalog, picking = self._runner.catalog, self._picking
         steps = self._durability if outer is None else None
+        before = state.offered
+        if picking is not None:
+            chosen = _names_in(self._asking(state).tool_choice)
+            before = (*before, *(name for name in chosen if name not in before))
 
         async def opened(context: PolicyContext) -> Toolbox:
             if picking is None:
                 return Toolbox(catalog, tuple(catalog))
             if steps is None:
-                return await picking.begin(state.messages, state.offered, context)
-            return await _picked(picking, state, context, steps)
+                return await picking.begin(state.messages, before, context)
+            return await _picked(
+                partial(picking.begin, state.messages, before), picking, context, steps
+            )
 
         return opened
 
@@ -727,10 +851,12 @@ class Agent:
         state: RunState,
         opened: OpenToolbox,
         answers: Mapping[str, Answer],
+        deps: Deps | None,
         outer: OuterRun | None,
     ) -> _Drive:
+        runner = self._bound(deps)
+
         async def drive(listener: Listener) -> RunResult:
-            runner = self._runner
             run = Run(
                 self.client,
                 runner if outer is None else runner.or_sinks(outer.around.sinks),
@@ -741,8 +867,9 @@ class Agent:
                     self._output,
                     self._label,
                     self._state_key,
-                    self.settings,
+                    self._asking(state),
                     self._durability,
+                    self._instructing(state, deps or {}),
                 ),
                 listener=listener,
                 answers=answers,
@@ -752,19 +879,42 @@ class Agent:
 
         return drive
 
+    def _asking(self, state: RunState) -> RunSettings:
+        """Return what a run asks of the model: what it says itself, and else what the agent does."""
+        own = state.settings
+        return self._asked if own == RunSettings() else own.over(self._asked)
+
+    def _bound(self, deps: Deps | None) -> ToolRunner:
+        """Return the runner of one run, with the capabilities that it is given. Raises BindingError."""
+        runner, missing = self._runner, self._given_each_run
+        if deps:
+            runner = runner.over(runner.catalog.bind(deps))
+            missing = runner.catalog.given_each_run()
+        self._check_given(missing, "give it with deps={Interface: implementation}")
+        return runner
+
 
 async def _picked(
-    picking: AgentPicking, state: RunState, context: PolicyContext, steps: StepRunner
+    begin: Callable[[PolicyContext], Awaitable[Toolbox]],
+    picking: AgentPicking,
+    context: PolicyContext,
+    steps: StepRunner,
 ) -> Toolbox:
     """Pick as a step of the run: what was picked once stays on offer."""
     opened: list[Toolbox] = []
 
     async def work() -> ToolsStep:
-        opened.append(await picking.begin(state.messages, state.offered, context))
+        opened.append(await begin(context))
         return ToolsStep(opened[0].names, opened[0].choice)
 
     step = await steps.run("tools", work, ToolsStep)
     return opened[0] if opened else picking.reopen(step.names, context, step.choice)
+
+
+def _names_in(choice: ToolChoice | None) -> tuple[str, ...]:
+    if choice is None:
+        return ()
+    return (*choice.allowed, choice.name) if choice.name is not None else choice.allowed
 
 
 def _names(offered: Sequence[str]) -> tuple[str, ...]:
@@ -775,6 +925,8 @@ def _names(offered: Sequence[str]) -> tuple[str, ...]:
     return tuple(offered)
 
 
+_TO_COME = Message.system("")
+"""Keeps the place of instructions that are a function of the run, until it begins."""
 _OWN_WORDS = frozenset(error_content(CallError.of(code)) for code in ErrorCode)
 _Drive: TypeAlias = Callable[[Listener], Coroutine[Any, Any, RunResult]]
 _NOBODY = Listener(lambda _event: None, streaming=False)

@@ -16,7 +16,7 @@ from typing import assert_never, cast
 import msgspec
 import orjson
 
-from toolcrib.agent.inner import inner_run_id, saved_run
+from toolcrib.agent.inner import inner_run_id
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError, Stage
 from toolcrib.hydration import ParseFailure, RepairRequest, hydrate, parse_arguments, repair
 from toolcrib.runner import ToolRunner, approval_request
@@ -41,7 +41,7 @@ from toolcrib.values.record import (
     Waiting,
     has_begun,
 )
-from toolcrib.values.run import RepairedText, RunState
+from toolcrib.values.run import RepairedText, RunState, saved_run
 
 # What the model reads of its calls: results and errors as the content of tool messages.
 
@@ -162,6 +162,10 @@ class ConversationHistory:
         """The text of the last message, if it is the assistant's."""
         last = self._messages[-1] if self._messages else None
         return last.content if last is not None and last.role == "assistant" else ""
+
+    def instruct(self, text: str) -> None:
+        """Put the instructions in the place that was kept for them, the first message."""
+        self._messages[:1] = [Message.system(text)] if text else []
 
     def append(self, message: Message, *, untrusted: bool = False) -> None:
         """Add a message; `untrusted` says that the run has read untrusted content."""

@@ -22,14 +22,7 @@ from toolcrib.values.context import CallContext, CallScope, RunTally, Surroundin
 from toolcrib.values.decision import Answer, Caller, OuterCall
 from toolcrib.values.definition import All, AnnotationOptions
 from toolcrib.values.json import key_of, to_plain
-from toolcrib.values.record import (
-    Expense,
-    SpentWithin,
-    SuspendedCall,
-    ToolInvocationRecord,
-    has_begun,
-    state_of,
-)
+from toolcrib.values.record import ToolInvocationRecord, has_begun, state_of
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
@@ -43,6 +36,8 @@ from toolcrib.values.run import (
     ToolCallProgress,
     ToolCallStarted,
     limit_text,
+    saved_run,
+    spent_in,
 )
 
 _TOLD = (
@@ -150,17 +145,6 @@ async def _run(
     state, given = saved_run(suspended), around.scope.answers
     answers = {each.id: given[each.id] for each in state.pending if each.id in given}
     return await runs.resume(state, answers, outer, tell)
-
-
-def saved_run(suspended: SuspendedCall) -> RunState:
-    """Return the state of the run that a call waits for. Raises SourceError."""
-    return RunState.from_json(bytes(suspended.saved))
-
-
-def spent_in(state: RunState) -> SpentWithin:
-    """Return what a run has spent, with what agents that are its tools have."""
-    own = state.tally.own.plus(Expense(turns=state.turn))
-    return SpentWithin(own.plus(state.tally.inner), state.usage)
 
 
 def _answer(result: RunResult) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, NamedTuple, assert_never
@@ -61,7 +61,6 @@ from toolcrib.values.message import (
     OutputRestorer,
     ReasoningPart,
     Reply,
-    Settings,
     TextPart,
 )
 from toolcrib.values.record import PEOPLE, Attachment, CallError, Choice, Origin, Waiting, prompt_of
@@ -73,6 +72,7 @@ from toolcrib.values.run import (
     RunError,
     RunRecord,
     RunResult,
+    RunSettings,
     RunStarted,
     RunState,
     RunStatus,
@@ -302,14 +302,15 @@ class _LimitReached(Exception):  # noqa: N818  an outcome; it never leaves the r
 
 
 class RunTerms(NamedTuple):
-    """Holds the settings of all runs of an agent."""
+    """Holds the terms of a run: those of its agent, and `settings` with what is this run's own."""
 
     limits: Limits
     output: OutputType | None
     label: AgentLabel
     state_key: bytes | None = None
-    settings: Settings = Settings()
+    settings: RunSettings = RunSettings()
     steps: StepRunner | None = None
+    instruct: Callable[[], Awaitable[str]] | None = None
 
 
 class Listener(NamedTuple):
@@ -344,7 +345,9 @@ class Run:
         self._open_toolbox = open_toolbox
         self._toolbox = Toolbox.of(runner.catalog, state.offered)
         self._limits = terms.limits
-        self._settings = terms.settings
+        self._asked = terms.settings
+        self._settings = terms.settings.of_requests
+        self._instruct = terms.instruct
         self._output_type = terms.output
         self._answer: str | None = None  # the text of a typed answer, as its type has it
         self._output: Any = None
@@ -423,6 +426,7 @@ class Run:
         self._time = limit = asyncio.timeout(self._spending.seconds_left)
         try:
             async with limit:
+                await self._take_instructions()
                 context = PolicyContext(self._caller, self._tally)
                 self._toolbox = await self._open_toolbox(context)
                 told = self._saved.turn > 0 and self._toolbox.names == self._saved.offered
@@ -436,6 +440,16 @@ class Run:
                 return "limited", "seconds"
             raise
         return ("waiting" if self._waiting else "completed"), None
+
+    async def _take_instructions(self) -> None:
+        """Put the instructions of a run that begins in their place; they stay what they are then."""
+        if self._instruct is None:
+            return
+        if self._steps is None:
+            text = await self._instruct()
+        else:
+            text = await self._steps.run("instructions", self._instruct, str)
+        self._history.instruct(text)
 
     async def _write_run(
         self, status: RunStatus | Literal["running"], limit: str | None = None
@@ -529,7 +543,9 @@ class Run:
         request = ChatRequest(
             self._history.messages,
             self._toolbox.tools,
+            self._asked.choice(called=bool(self._records)),
             settings=self._settings,
+            parallel_calls=self._asked.parallel_tool_calls,
             id_prefix=f"{self._run_id}_{turn - 1}_",
             output=None if self._output_type is None else self._output_type.format,
         )
@@ -694,6 +710,7 @@ class Run:
             pinned=self._restored.pinned(waiting),
             corrections=self._corrections,
             suspended=suspended,
+            settings=self._saved.settings,
         )
         if self._state_key is not None:
             state = state.signed(self._state_key)

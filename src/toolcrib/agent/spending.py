@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from toolcrib.agent.inner import OuterRun, saved_run, spent_in
+from toolcrib.agent.inner import OuterRun
 from toolcrib.runner import ToolRunner
 from toolcrib.values.call import HydrationResult
 from toolcrib.values.context import ROUNDING, Account, PolicyContext, RunTally
@@ -25,7 +25,14 @@ from toolcrib.values.decision import Caller
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.message import Usage
 from toolcrib.values.record import Expense, SpentWithin
-from toolcrib.values.run import Event, Limits, RunState, UsageReported
+from toolcrib.values.run import (
+    Event,
+    Limits,
+    RunState,
+    UsageReported,
+    saved_run,
+    spent_in,
+)
 
 _A_TURN = Expense(turns=1)
 
@@ -47,7 +54,8 @@ class Spending:
         self._tally = tally
         self._caller: Caller = state.caller
         self._runner = runner
-        self._around: Account | None = None if outer is None else outer.around.scope.account
+        account = None if outer is None else outer.around.account
+        self._around: Account | None = None if account is None else account()
         self._tool = "" if outer is None else outer.call.tool
         self._emit = emit
         self._promised = tally.own
@@ -86,8 +94,9 @@ class Spending:
 
     def take(self, tool: str, spent: Expense, calls: Sequence[ToolDefinition]) -> str | None:
         limit = self._exceeded(spent)
-        if limit is None and self._is_denied(tool, calls):
-            limit = "budget"
+        if limit is None:
+            context = PolicyContext(self._caller, self._tally)
+            limit = "budget" if self._runner.has_spent(tool, calls, context) else None
         limit = limit or self._taken_around(spent, calls)
         if limit is None:
             self._tally.count_inner(spent)
@@ -129,21 +138,6 @@ class Spending:
         if limits.tool_cost is not None and cost > limits.tool_cost * ROUNDING:
             return "tool_cost"
         return None
-
-    def _is_denied(self, tool: str, calls: Sequence[ToolDefinition]) -> bool:
-        """Ask the budgets of this run about these calls of the tool's agent, each as if those before it
-        had been made; without calls, about its reply: as about the tool's own call, which is in the
-        tally, and counted by those policies that keep count themselves."""
-        ahead = self._tally.copied()
-        if not calls:
-            own = self._runner.catalog[tool].get_definition()
-            ahead.give_back(tool, own.annotations.cost)
-            return self._runner.has_spent(own, PolicyContext(self._caller, ahead), counted=True)
-        for definition in calls:
-            if self._runner.has_spent(definition, PolicyContext(self._caller, ahead)):
-                return True
-            ahead.count_inner(Expense.of([definition]))
-        return False
 
     def _taken_around(self, more: Expense, calls: Sequence[ToolDefinition]) -> str | None:
         return None if self._around is None else self._around.take(self._tool, more, calls)

@@ -27,6 +27,7 @@ from toolcrib.wire import (
     FORMS,
     SYNTAXES,
     WIRES,
+    Abilities,
     abilities,
     detect,
     encode_tools,
@@ -211,10 +212,10 @@ HEADINGS = {
     "some_tools": "some tools",
     "one_call": "one call",
     "images": "images",
-    "image_urls": "image URLs",
     "marks_errors": "errors",
     "strict": "strict",
     "typed": "typed",
+    "reasoning": "reasons",
 }
 
 
@@ -223,7 +224,13 @@ _NARROW = 80  # a narrower table would cut its words
 
 def rows() -> list[list[str]]:
     """Return for each wire its name and, in the order of HEADINGS, what it can be asked."""
-    return [[name, *(_word(value) for value in abilities(wire))] for name, wire in WIRES.items()]
+    return [[name, *_words(abilities(wire))] for name, wire in WIRES.items()]
+
+
+def _words(found: Abilities) -> Iterable[str]:
+    images = "data" if found.images and not found.image_urls else found.images
+    told = found._asdict() | {"images": images}
+    return (_word(told[name]) for name in HEADINGS)
 
 
 def _word(value: str | bool) -> str:
@@ -234,9 +241,11 @@ def providers(*, as_json: JsonOption = False) -> None:
     """Show what can be asked of each provider, as its own encoder says.
 
     Of the choices, `fewer` means that only those tools are sent that may be called. `one call`: a reply
-    can be kept to one. `errors`: a failed result is marked as such. What is `no` among choices,
-    calls and images is refused before anything is sent. `typed`: a typed answer's schema is sent in the
-    provider's own form, `alone` only in requests without tools.
+    can be kept to one. `images`: also by address, or as `data` only. `errors`: a failed result is
+    marked as such. What is `no` among choices, calls and images is refused before anything is sent.
+    `typed`: a typed answer's schema is sent in the provider's own form, `alone` only in requests
+    without tools. `reasons`: it can be asked for all levels of reasoning, or `some`; `by model`, those
+    of the models that are known.
     """
     if as_json:
         print_json({name: abilities(wire)._asdict() for name, wire in WIRES.items()})

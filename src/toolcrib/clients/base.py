@@ -607,13 +607,7 @@ class WireClient(PlanningClient):
         """Return the request with this client's settings where it leaves them open."""
         own, asked = self.settings, request.settings
         if own != Settings():
-            asked = Settings(
-                own.temperature if asked.temperature is None else asked.temperature,
-                own.max_tokens if asked.max_tokens is None else asked.max_tokens,
-                {**own.extra, **asked.extra},
-                asked.provider_tools or own.provider_tools,
-            )
-            request = msgspec.structs.replace(request, settings=asked)
+            request = msgspec.structs.replace(request, settings=asked.over(own))
         if request.tools is not self._offered:
             if not (
                 isinstance(request.tools, tuple)

@@ -23,7 +23,7 @@ from collections.abc import (
     Sequence,
 )
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 import msgspec
 
@@ -49,7 +49,7 @@ from toolcrib.durable.store import (
     StoredStatus,
     request_text,
 )
-from toolcrib.errors import ErrorCode, SourceError, ToolcribError
+from toolcrib.errors import BindingError, ErrorCode, SourceError, ToolcribError
 from toolcrib.processes import has_ended, this_process
 from toolcrib.storage import UnreachableError
 from toolcrib.values.decision import ANONYMOUS, Answer, ApprovalRequest, Caller
@@ -60,6 +60,7 @@ from toolcrib.values.run import (
     Done,
     Event,
     ReplyFinished,
+    RunOptions,
     RunRecord,
     RunResult,
     RunState,
@@ -92,9 +93,11 @@ class DurableAgents(Closing):
     `async with` does their work in this process, at most `slots` runs at a time, next to the other
     processes that work on the same database; without it, runs are only begun, watched and answered.
     Each agent needs a `state_key`, the same in all processes. What an agent lacks is given to it: a log
-    in the same database, where its runner has no ledger, and an approver that lets calls wait. A worker
+    in the same database, where its runner has no ledger, and an approver that lets calls wait. `deps`
+    gives the capabilities of a run (`Agent.run(deps=…)`), whenever a worker goes on with it. A worker
     that said nothing for `lease` seconds is taken for dead. Raises ToolcribError for an agent without a
-    key, MissingExtraError without DBOS.
+    key, MissingExtraError without DBOS; `async with` raises BindingError for an agent with capabilities
+    that each run is to be given, without `deps`.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class DurableAgents(Closing):
         *,
         slots: int = 8,
         lease: float = LEASE,
+        deps: Callable[[StoredRun], Mapping[Any, object]] | None = None,
     ) -> None:
         check_type("url", url, str, 'a text, such as "sqlite:///runs.db"')
         for name, agent in agents.items():
@@ -120,6 +124,7 @@ class DurableAgents(Closing):
         self._log = _PatientLog(url, self._steps)
         self._agents = {name: self._kept(agent) for name, agent in agents.items()}
         self._lease = lease
+        self._deps = deps
         self._serving: asyncio.Task[None] | None = None
         self._segments: set[Segment] = set()  # that are done here
 
@@ -141,14 +146,17 @@ class DurableAgents(Closing):
         caller: Caller = ANONYMOUS,
         history: Sequence[Message] = (),
         run_id: str = "",
+        **options: Unpack[RunOptions],
     ) -> str:
         """Begin a run, and return its id at once; a worker does the rest.
 
-        With a `run_id` the run is begun once, however often it is asked for. Raises ToolcribError for
-        an agent that is not here, and for the id of another run: of another agent, prompt, history or
-        caller.
+        `options` are as in `Agent.run`. With a `run_id` the run is begun once, however often it is
+        asked for. Raises ToolcribError for an agent that is not here, and for the id of another run: of
+        another agent, prompt, history or caller, or with other options.
         """
-        state = self._agent(agent).prepare(prompt, history=history, caller=caller, run_id=run_id)
+        state = self._agent(agent).prepare(
+            prompt, history=history, caller=caller, run_id=run_id, **options
+        )
         if not await self._store.add(agent, caller.id, state):
             _check_same(await self._store.run(state.run_id), agent, state)
         return state.run_id
@@ -297,6 +305,12 @@ class DurableAgents(Closing):
     # What a worker does.
 
     async def __aenter__(self) -> Self:
+        for name, agent in self._agents.items():
+            missing = agent.runner.catalog.given_each_run()
+            if missing and self._deps is None:
+                raise BindingError(
+                    f"agent '{name}': {missing}, which each run is given; give deps="
+                )
         self._steps.stops = False
         await self._store.open()
         await self._store.beat(self._worker, this_process())
@@ -412,7 +426,8 @@ class DurableAgents(Closing):
             state = RunState.from_json(run.state)
             await self._check_shown(run, state)
             segment.earlier = await self._earlier(run)
-            result = await agent.start_again(state, heard, run.given)
+            deps = None if self._deps is None else self._deps(run)
+            result = await agent.start_again(state, heard, run.given, deps=deps)
         except Exception as error:  # noqa: BLE001  whatever ends a run is in the store
             if self._steps.stopping and segment.over is None:
                 await stand_still()
@@ -547,8 +562,9 @@ def _check_same(run: StoredRun, agent: str, asked: RunState) -> None:
     """Raise ToolcribError unless a run is what is asked for under its id."""
     known = run.last
     said, wanted = _said(known), _said(asked)
-    if run.agent != agent or known.caller != asked.caller or said[: len(wanted)] != wanted:
-        what = "of another agent, prompt, history or caller"
+    same = (run.agent, known.caller, known.settings) == (agent, asked.caller, asked.settings)
+    if not same or said[: len(wanted)] != wanted:
+        what = "of another agent, prompt, history or caller, or with other options"
         raise ToolcribError(f"run_id= {run.id!r} is the id of another run: {what}")
 
 

@@ -22,7 +22,7 @@ from pydantic_core import to_json
 
 from toolcrib.errors import ErrorCode, MissingExtraError, Stage, ToolError
 from toolcrib.failures import Explained, log_raised, log_refused, words_of
-from toolcrib.hydration.parse import Parsed, ParseFailure, parse_arguments, read_short
+from toolcrib.hydration.parse import Parsed, ParseFailure, read_arguments, read_short
 from toolcrib.schema.derive.factories import AddedDefaults, FactoryFailed, FactoryValues, Pinned
 from toolcrib.schema.derive.roundtrip import A_VALIDATOR, Noted, TooMuchWorkError
 from toolcrib.schema.references import escape_pointer, name_of, remove_at, steps_of
@@ -84,7 +84,7 @@ def hydrate(
         return hydrate(call, Catalog(offered), pinned=pinned, on_exception=on_exception)
     if not isinstance(tool, Tool):
         return _reject(call, started, tool)
-    parsed = read_short(call.arguments) or parse_arguments(call.arguments)
+    parsed = read_short(call.arguments) or read_arguments(call.arguments)
     if isinstance(parsed, ParseFailure):
         return _reject(call, started, parsed.code, parsed.message, definition=tool.definition)
     judged = parsed if offer is None else _restored(offer, tool, call, parsed)

@@ -169,6 +169,11 @@ def parse_arguments(text: str) -> Parsed | ParseFailure:
     Limits: 1 MiB, depth 100, 100,000 nodes, integers of 40 digits. Blank text and `null` are `{}`
     (providers send them for calls without arguments); an object that was encoded twice is unwrapped.
     """
+    return read_arguments(text)
+
+
+def read_arguments(text: str) -> Parsed | ParseFailure:
+    """Return what `parse_arguments` does, of what is known to be a text."""
     if len(text) > MAX_BYTES:
         return _too_large(f"they are longer than {MAX_BYTES} bytes")
     try:
@@ -179,11 +184,11 @@ def parse_arguments(text: str) -> Parsed | ParseFailure:
         return _too_large(f"they are longer than {MAX_BYTES} bytes")
     if not data or data.isspace():
         return Parsed({}, b"{}", ("empty_arguments",))
-    value, failure = _read(data)
+    value, apart, failure = _read(data)
     if failure is not None:
         return _single_quoted(text) or failure
     if isinstance(value, dict):
-        return Parsed(value, data, (), kept_apart(data))
+        return Parsed(value, data, (), apart)
     return _unwrapped(value)
 
 
@@ -196,7 +201,7 @@ def parse_json(text: str) -> tuple[JsonValue] | ParseFailure:
         return ParseFailure(ErrorCode.INVALID_JSON, "the text holds a lone surrogate")
     if len(data) > MAX_BYTES:
         return ParseFailure(ErrorCode.TOO_LARGE, f"it is longer than {MAX_BYTES} bytes")
-    value, failure = _read(data)
+    value, _, failure = _read(data)
     return failure or (value,)
 
 
@@ -205,26 +210,31 @@ def _unwrapped(value: JsonValue) -> Parsed | ParseFailure:
         return Parsed({}, b"{}", ("empty_arguments",))
     if isinstance(value, str):
         data = value.encode()
-        inner, failure = _read(data)
+        inner, apart, failure = _read(data)
         if failure is None and isinstance(inner, dict):
-            return Parsed(inner, data, ("double_encoded",), kept_apart(data))
+            return Parsed(inner, data, ("double_encoded",), apart)
     return ParseFailure(
         ErrorCode.INVALID_JSON, f"the arguments must be one JSON object, got {kind_of(value)}"
     )
 
 
-def _read(data: bytes) -> tuple[JsonValue, ParseFailure | None]:
+def _read(data: bytes) -> tuple[JsonValue, Any, ParseFailure | None]:
+    """Return the value, the same with its numbers kept apart, and what is wrong with it.
+
+    A text that orjson writes again as it is has no number that is another one as a float.
+    """
     try:
         value: JsonValue = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        return None, _slow_failure(data, error.pos)
+        return None, None, _slow_failure(data, error.pos)
     written, shallow = written_again(value, data)
     small = shallow and _has_few_nodes(data)
     if is_same(written, data):
-        return value, None if small else _walk(value)
+        return value, None, None if small else _walk(value)
     del value  # two of them at once would be twice the work for the garbage collector
     ordinary = small and not may_hold_wide_integer(data)  # orjson refuses what is infinite
-    return _read_carefully(data, ordinary=ordinary)
+    value, failure = _read_carefully(data, ordinary=ordinary)
+    return value, None if failure is not None else kept_apart(data), failure
 
 
 def _read_carefully(
@@ -305,10 +315,10 @@ def _single_quoted(text: str) -> Parsed | None:
     if text.count("'") != len(_SINGLE_QUOTED.findall(text)):
         return None
     data = text.replace("'", '"').encode()
-    value, failure = _read(data)
+    value, apart, failure = _read(data)
     if failure is not None or not isinstance(value, dict):
         return None
-    return Parsed(value, data, ("single_quotes",), kept_apart(data))
+    return Parsed(value, data, ("single_quotes",), apart)
 
 
 def _too_large(why: str) -> ParseFailure:

@@ -45,9 +45,10 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from toolcrib.errors import ErrorCode, ToolcribError
+from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.failures import log_over_time
 from toolcrib.hydration import Repairer, repair
+from toolcrib.runner.account import TallyAccount
 from toolcrib.runner.approval import (
     answer_to,
     approval_request,
@@ -99,6 +100,7 @@ from toolcrib.threads import MOST_LEFT_BEHIND, LeftWork, Work, cancel_requests
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected
 from toolcrib.values.context import (
+    Account,
     CallScope,
     PolicyContext,
     StepRunner,
@@ -129,12 +131,14 @@ from toolcrib.values.record import (
     Failed,
     Ledger,
     Outcome,
+    SpentWithin,
     SuspendedCall,
     ToolInvocationRecord,
     Waiting,
     has_begun,
     is_final,
 )
+from toolcrib.values.run import saved_run, spent_in
 from toolcrib.values.step import CallEnd, CallStep
 
 State: TypeAlias = Literal[
@@ -291,18 +295,36 @@ class Call(Veiled, msgspec.Struct):
         return self.facts.failed(error, told)
 
     def keep_place(self) -> None:
-        """Have the run know that the call has begun, if the scope says so. It was counted then; a tally
-        that does not know of that (another request's, another process's) counts it now."""
+        """Have the run know that the call has begun, if the scope says so. It was counted, and all
+        spent within; a tally that lacks that (another request's, or process's) counts it now."""
         call, scope, definition = (
             self.facts.hydrated.call,
             self.scope,
             self.facts.hydrated.definition,
         )
-        if call.id not in scope.suspended or call.id in scope.tally.begun or definition is None:
+        if call.id not in scope.suspended or definition is None:
             return
-        if not scope.tally.counted.get(key_of(scope.tally.run_id, call.id)):
-            scope.tally.count(definition.name, definition.annotations.cost)
-        scope.tally.keep_place(call.id)
+        tally, key = scope.tally, key_of(scope.tally.run_id, call.id)
+        known = call.id in tally.begun
+        if not known and not tally.counted.get(key):
+            tally.count(definition.name, definition.annotations.cost)
+        tally.keep_place(call.id)
+        if scope.account is not None:
+            return
+        before = _spent_before(scope.suspended[call.id])
+        if known and key not in tally.within:  # it was saved, and has what was spent within, too
+            tally.within[key] = before
+        else:
+            self.account().count_again(call.id, before)
+
+    def account(self) -> Account:
+        """Return what an agent that is the tool of this call spends from."""
+        definition = self.facts.hydrated.definition
+        assert definition is not None  # noqa: S101  else there is no tool
+        call_id = self.facts.hydrated.call.id
+        return self.scope.account or TallyAccount(
+            self.setup.policies, self.context, definition, call_id
+        )
 
     async def finalize(self, outcome: Outcome) -> Outcome:
         """Write down and remember an outcome; return the one that stands.
@@ -358,7 +380,10 @@ class Call(Veiled, msgspec.Struct):
                 hydrated,
                 self.context.caller,
                 Surroundings(
-                    self.scope, self.scope.approver or setup.approver, setup.recorder.sinks
+                    self.scope,
+                    self.scope.approver or setup.approver,
+                    setup.recorder.sinks,
+                    self.account,
                 ),
                 left,
                 key=self.key,
@@ -638,8 +663,8 @@ class Call(Veiled, msgspec.Struct):
         first = made == before + (2 if self.state == "counted" else 1)
         if first and not before:
             tally.count(definition.name, definition.annotations.cost)
-        if first and record.spent is not None and scope.account is not None:
-            scope.account.count_again(record.id, record.spent)
+        if first and record.spent is not None:
+            self.account().count_again(record.id, record.spent)
 
     def _settle(self, outcome: Outcome, *, stands: Outcome | None = None) -> None:
         """Do the part of `finalize` that awaits nothing: cache, taint, tally and policies.
@@ -964,6 +989,15 @@ class Call(Veiled, msgspec.Struct):
         return msgspec.structs.replace(
             request, asked_at=asked.asked_at, expires_at=asked.expires_at
         )
+
+
+def _spent_before(suspended: SuspendedCall) -> SpentWithin:
+    """Return what was spent within a call before it waited; nothing of a state that cannot be read:
+    its agent does not go on."""
+    try:
+        return spent_in(saved_run(suspended))
+    except SourceError:
+        return SpentWithin()
 
 
 def _began_elsewhere(outcome: Outcome) -> bool:

@@ -292,11 +292,13 @@ def read_json(text: bytes | bytearray) -> JsonValue:
     A dictionary may have keys that are one name in JSON, `1` and `"1"`; one of them would be lost. In
     a text that is written again as it was, none is.
     """
+    value: JsonValue
+    with suppress(*_WRONG):
+        value = orjson.loads(text)
+        if orjson.dumps(value) == text:
+            return value  # nothing is lost, of no integer either
     with suppress(*_WRONG):
         value = fresh(text)
-        with suppress(TypeError):
-            if orjson.dumps(value) == text:
-                return value
         try:
             jiter.from_json(bytes(text), catch_duplicate_keys=True)
         except ValueError as error:
@@ -311,6 +313,8 @@ def too_large(max_bytes: int) -> Unusable:
 
 
 MASK = "***"
+# Reads an object by its names alone: each value stays the text that it has in canonical JSON.
+_BY_NAME: msgspec.json.Decoder[Any] = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _CONTAINERS = (dict, list)
 _Tree: TypeAlias = dict[str, Any]
 
@@ -367,8 +371,8 @@ def public_view(call: HydrationResult) -> tuple[msgspec.Raw, tuple[str, ...]]:
     places = public_places(definition, defaults)
     if is_plain and len(places) == len(defaults):
         return msgspec.Raw(call.canonical), defaults
-    shown = public_arguments(definition, fresh(call.canonical))
-    return msgspec.Raw(canonical_bytes(shown)), places
+    shown = public_arguments(definition, _BY_NAME.decode(call.canonical))
+    return msgspec.Raw(msgspec.json.encode(shown)), places
 
 
 def public_places(definition: ToolDefinition | None, places: tuple[str, ...]) -> tuple[str, ...]:

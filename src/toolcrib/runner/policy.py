@@ -30,7 +30,7 @@ from toolcrib.values.context import CallScope, PolicyContext, RunTally
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import encodable
-from toolcrib.values.record import CallError, ToolInvocationRecord
+from toolcrib.values.record import CallError, Expense, ToolInvocationRecord
 from toolcrib.values.typed import came
 
 _FAILED = "the policy failed"
@@ -250,6 +250,27 @@ def has_spent(
             denied.code is ErrorCode.BUDGET_EXCEEDED or denied.reason in (_FAILED, _UNDECIDED)
         ):
             return True
+    return False
+
+
+def has_spent_within(
+    policies: Sequence[Policy],
+    own: ToolDefinition,
+    calls: Sequence[ToolDefinition],
+    context: PolicyContext,
+) -> bool:
+    """Return whether a budget of a run denies one of these calls of an agent that is a tool of it, each
+    as if those before it had been made; without calls, its reply: as the tool's `own` call, which is in
+    the tally, and counted by those policies that keep count themselves."""
+    ahead = context.run.copied()
+    if not calls:
+        ahead.give_back(own.name, own.annotations.cost)
+        asked = (p for p in policies if not isinstance(p, CountingPolicy))
+        return has_spent(asked, own, PolicyContext(context.caller, ahead))
+    for definition in calls:
+        if has_spent(policies, definition, PolicyContext(context.caller, ahead)):
+            return True
+        ahead.count_inner(Expense.of([definition]))
     return False
 
 

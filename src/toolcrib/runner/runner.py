@@ -26,10 +26,9 @@ from toolcrib.runner.executor import Executor
 from toolcrib.runner.idempotency import IdempotencyCache, WriteAhead
 from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import (
-    CountingPolicy,
     Policy,
     counting,
-    has_spent,
+    has_spent_within,
     never_allowed,
     reserving,
     with_standard,
@@ -214,16 +213,11 @@ class ToolRunner:
         arguments; None where no policy knows of one."""
         return never_allowed(self._setup.policies, definition, context)
 
-    def has_spent(
-        self, definition: ToolDefinition, context: PolicyContext, *, counted: bool = False
-    ) -> bool:
-        """Return whether a budget denies each call of this tool in the rest of a run.
-
-        With `counted`, of the call that runs: who keeps count over runs has it, and is not asked.
-        """
-        setup = self._setup
-        asked = (p for p in setup.policies if not (counted and isinstance(p, CountingPolicy)))
-        return has_spent(asked, definition, context)
+    def has_spent(self, tool: str, calls: Sequence[ToolDefinition], context: PolicyContext) -> bool:
+        """Return whether a budget denies one of these calls of the agent that is this tool, in the rest
+        of a run; without calls, its next reply."""
+        own = self.catalog[tool].get_definition()
+        return has_spent_within(self._setup.policies, own, calls, context)
 
     async def hydrate(
         self,

@@ -7,6 +7,7 @@ from toolcrib.tools.capability import (
     capability,
     check_implements,
     per_call,
+    per_run,
 )
 from toolcrib.tools.catalog import Catalog, Entry, ToolLike, Tools, as_tools
 from toolcrib.tools.component import BoundCall, Tool, ToolComponent, tool_of
@@ -49,6 +50,7 @@ __all__ = [
     "function_to_tool_definition",
     "get_definition",
     "per_call",
+    "per_run",
     "read_definitions",
     "source_of",
     "tool",

@@ -13,11 +13,21 @@ import typing
 from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
 from types import MemberDescriptorType, NoneType, UnionType
-from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    NamedTuple,
+    NoReturn,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 
 import msgspec
 
-from toolcrib.errors import BindingError, DefinitionError
+from toolcrib.errors import BindingError, CapabilityError, DefinitionError
 from toolcrib.values.context import CallContext
 from toolcrib.values.typed import check_type, explains_wrong_types, names_wrong_types
 
@@ -104,6 +114,13 @@ def per_call(factory: Callable[..., Any]) -> PerCall:
     return PerCall(factory, wanted[0].name, positional=positional)
 
 
+def _not_given() -> NoReturn:
+    text = "It is given to each run of an agent: agent.run(prompt, deps={…}). Here there is none."
+    raise CapabilityError(text, retryable=False)
+
+
+per_run: Final = PerCall(_not_given, None, positional=False)
+"""Bound instead of an implementation: each run of an agent is given one, `run(prompt, deps={…})`."""
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 

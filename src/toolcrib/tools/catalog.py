@@ -24,7 +24,13 @@ from toolcrib.errors import (
 from toolcrib.schema import ValidatorFactory
 from toolcrib.schema.portable import check_portable
 from toolcrib.tools.build import check_name
-from toolcrib.tools.capability import PerCall, check_implements, check_may_implement, interface_name
+from toolcrib.tools.capability import (
+    PerCall,
+    check_implements,
+    check_may_implement,
+    interface_name,
+    per_run,
+)
 from toolcrib.tools.component import Tool, tool_of
 from toolcrib.tools.decorator import tool_from_dict
 from toolcrib.tools.toolset import plain_tool
@@ -335,6 +341,15 @@ class Catalog:
         """Raises BindingError, naming tool, interface and parameter, for what is not bound."""
         for entry in self._entries.values():
             check_all_bound(entry.tool, entry.bindings, self._spare)
+
+    def given_each_run(self) -> str:
+        """Return what is bound as `per_run`, the first of it in words; "" if nothing is."""
+        for name, entry in self._entries.items():
+            for need in entry.tool.needs:
+                if entry.bindings.get(need.interface) is per_run:
+                    interface = interface_name(need.interface)
+                    return f"tool '{name}' needs {interface} (its parameter '{need.parameter}')"
+        return ""
 
     def demand_portable(self) -> Catalog:
         """This catalog, if its input schemas stay within what every provider takes.

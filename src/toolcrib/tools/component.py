@@ -508,13 +508,14 @@ class Tool(Generic[P, R]):
                 continue
             if typed is None:
                 typed = dict(arguments)
+            sent = arguments[name]
             if isinstance(converter, TypedReader):
-                shown = dict(arguments) if shown is None else shown
-                place = (None, name)
-                typed[name], shown[name] = _read(converter, arguments[name], place, found, values)
-                continue
-            typed[name] = made = _converted(converter, arguments[name], name)
-            if made.__class__ is not arguments[name].__class__:  # what a float, or an int, holds
+                typed[name], made = _read(converter, sent, (None, name), found, values)
+                is_same = made is sent
+            else:
+                typed[name] = made = _converted(converter, sent, name)
+                is_same = made.__class__ is sent.__class__  # else what a float, or an int, holds
+            if not is_same:
                 shown = dict(arguments) if shown is None else shown
                 shown[name] = made
         if not self.defaults:

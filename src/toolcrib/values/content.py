@@ -127,10 +127,11 @@ class ToolContent(Veiled, msgspec.Struct, Generic[T], frozen=True):
         """Return the content that a tool gave; None where its result is JSON."""
         if isinstance(result, ToolContent):
             return result
-        parts = result if isinstance(result, list | tuple) else (result,)
-        if not any(isinstance(part, NO_TEXT) for part in parts):
+        if not isinstance(result, list | tuple):
+            return ToolContent(None, (result,)) if isinstance(result, NO_TEXT) else None
+        if not any(isinstance(part, NO_TEXT) for part in result):
             return None
-        return ToolContent(None, tuple(parts)) if all(map(is_part, parts)) else None
+        return ToolContent(None, tuple(result)) if all(map(is_part, result)) else None
 
 
 def is_part(value: object) -> bool:

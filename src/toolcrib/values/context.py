@@ -6,7 +6,6 @@ import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import msgspec
@@ -77,11 +76,19 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
     inner: Expense = Expense()
     begun: tuple[str, ...] = ()
 
-    @cached_property
+    @property
     def counted(self) -> dict[str, int]:
         """How often each call was made, by its key, since this process knows of the run: it is counted
         once. No saved state has that."""
-        return {}
+        known: dict[str, int] = self.__dict__.setdefault("counted", {})
+        return known
+
+    @property
+    def within(self) -> dict[str, SpentWithin]:
+        """What was counted within each call whose tool is an agent, by its key, in a run that is no
+        agent's. No saved state has that."""
+        known: dict[str, SpentWithin] = self.__dict__.setdefault("within", {})
+        return known
 
     def copied(self) -> RunTally:
         """Return an equal tally of its own, which nobody counts on who has this one."""
@@ -146,6 +153,12 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
         self.inner = self.inner.plus(spent, sign)
         self.calls += sign * spent.calls
         self.cost += sign * spent.cost
+
+    def count_within(self, key: str, spent: SpentWithin) -> None:
+        """Count what was spent within the call of this key."""
+        self.within[key] = self.within.get(key, SpentWithin()).plus(spent)
+        self.count_inner(spent.expense)
+        self.tokens += spent.usage.input_tokens + spent.usage.output_tokens
 
     @property
     def own(self) -> Expense:
@@ -263,8 +276,9 @@ class CallScope(msgspec.Struct, frozen=True):
     that has one does not run without an answer. `origin` is the turn that made the
     call, `choice` why its tools were on offer, and `attachments` the long texts that the two refer to.
     `approver` is asked in place of the runner's own. `suspended` has, by call id, the calls whose tools
-    have begun and go on. Agents that are tools spend from `account`; the run itself is `within` these
-    calls. What is asked on another `occasion` is another question. With `steps` each call is a step.
+    have begun and go on. Agents that are tools spend from `account`, or else what the tally and the
+    runner's budgets leave; the run itself is `within` these calls. What is asked on another `occasion`
+    is another question. With `steps` each call is a step.
     """
 
     tally: RunTally
@@ -296,12 +310,13 @@ class PolicyContext(msgspec.Struct, frozen=True, gc=False):
 
 
 class Surroundings(msgspec.Struct, frozen=True, eq=False):
-    """What an agent that is the tool of a call has from the run around it: the call's scope, and whom
-    that run asks and tells."""
+    """What an agent that is the tool of a call has from the run around it: the call's scope, whom that
+    run asks and tells, and the account that the call spends from."""
 
     scope: CallScope
     approver: Approver | None = None
     sinks: tuple[Sink, ...] = ()
+    account: Callable[[], Account] | None = None
 
 
 class CallContext(Checked, Veiled, msgspec.Struct, frozen=True):

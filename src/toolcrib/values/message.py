@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -109,11 +109,17 @@ class Usage(Checked, msgspec.Struct, frozen=True):
         )
 
 
-class Settings(Checked, Veiled, msgspec.Struct, frozen=True):
-    """Sampling settings. `extra` members go into the request body as they stand.
+Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high"]
+"""How much a model is to reason before it answers."""
 
-    `provider_tools` are tools that the provider has and runs itself, such as a web search, in its own
-    form: they go behind the request's tools, as they stand.
+
+class Settings(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
+    """Settings of a request. `extra` members go into the request body as they stand.
+
+    `max_tokens` limits the answer; what a provider is told in tokens to reason with goes on top.
+    `reasoning` is how much the model reasons: each wire writes it in its provider's form, and refuses
+    a level that the provider does not have. `provider_tools` are tools that the provider has and runs
+    itself, such as a web search, in its own form: they go behind the request's tools, as they stand.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("extra", "provider_tools")
@@ -122,6 +128,19 @@ class Settings(Checked, Veiled, msgspec.Struct, frozen=True):
     max_tokens: int | None = None
     extra: Mapping[str, JsonValue] = {}
     provider_tools: tuple[Mapping[str, JsonValue], ...] = ()
+    reasoning: Effort | None = None
+
+    def over(self, others: Settings) -> Self:
+        """Return these settings, and what they leave open as `others` have it; of `extra`, member by
+        member."""
+        return msgspec.structs.replace(
+            self,
+            temperature=others.temperature if self.temperature is None else self.temperature,
+            max_tokens=others.max_tokens if self.max_tokens is None else self.max_tokens,
+            extra={**others.extra, **self.extra},
+            provider_tools=self.provider_tools or others.provider_tools,
+            reasoning=others.reasoning if self.reasoning is None else self.reasoning,
+        )
 
 
 class ToolChoice(Checked, msgspec.Struct, frozen=True):

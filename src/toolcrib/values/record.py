@@ -220,6 +220,9 @@ class SpentWithin(msgspec.Struct, frozen=True, omit_defaults=True):
     expense: Expense = Expense()
     usage: Usage = Usage()
 
+    def plus(self, more: SpentWithin) -> SpentWithin:
+        return SpentWithin(self.expense.plus(more.expense), self.usage + more.usage)
+
     def beyond(self, known: SpentWithin) -> SpentWithin:
         """Return what this has more than another one."""
         names = Usage.__struct_fields__

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import hmac
 import math
-from collections.abc import Awaitable
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, get_args, runtime_checkable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypedDict,
+    get_args,
+    runtime_checkable,
+)
 
 import jiter
 import msgspec
 
-from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.errors import SourceError, ToolcribError, no_such
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import ANONYMOUS, ApprovalRequest, Caller
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_json, keyed_digest
-from toolcrib.values.message import FinishReason, Message, Usage
+from toolcrib.values.message import Effort, FinishReason, Message, Settings, ToolChoice, Usage
 from toolcrib.values.record import (
     Choice,
     Expense,
     Origin,
+    SpentWithin,
     SuspendedCall,
     ToolInvocationRecord,
     state_of,
 )
-from toolcrib.values.typed import Checked, check_type
+from toolcrib.values.typed import Checked, came, check_type
 
 RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "cancelled"]
 
@@ -60,6 +71,118 @@ class Limits(Checked, msgspec.Struct, frozen=True):
                 raise ToolcribError(f"Limits: {name} is {wanted}, or None for no limit")
 
 
+# What a run asks of its model, and what its instructions may know of it.
+
+
+class RunOptions(TypedDict, total=False):
+    """Keyword arguments that say what is asked of a model, by an agent for its runs or by one run.
+
+    `tool_choice` is "auto", "none", "required", the name of a tool, or a `ToolChoice`.
+    """
+
+    temperature: float | None
+    max_tokens: int | None
+    reasoning: Effort | None
+    extra: Mapping[str, JsonValue]
+    provider_tools: tuple[Mapping[str, JsonValue], ...]
+    tool_choice: ToolChoice | str | None
+    parallel_tool_calls: bool | None
+
+
+class RunSettings(Settings, frozen=True, omit_defaults=True):
+    """Holds what a run asks of its model besides its messages and tools; None leaves it open."""
+
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+
+    @staticmethod
+    def of(options: RunOptions) -> RunSettings:
+        """Return what these options say. Raises TypeError for one that there is not, or of a wrong
+        type, and for `extra` that no saved run can hold."""
+        if not options:
+            return _OPEN
+        for name in options:
+            if name not in RunOptions.__annotations__:
+                raise TypeError(no_such("option", name, list(RunOptions.__annotations__)))
+        choice = _choice_of(options.get("tool_choice"))
+        made = RunSettings(**{**options, "tool_choice": choice})  # type: ignore[arg-type]
+        try:
+            msgspec.json.encode(made)
+        except TypeError as error:
+            raise TypeError(f"extra and provider_tools are JSON: {error}") from None
+        return made
+
+    def over(self, others: Settings) -> Self:
+        """Return these settings, and what they leave open as `others` have it."""
+        made = super().over(others)
+        if not isinstance(others, RunSettings):
+            return made
+        choice, parallel = self.tool_choice, self.parallel_tool_calls
+        return msgspec.structs.replace(
+            made,
+            tool_choice=others.tool_choice if choice is None else choice,
+            parallel_tool_calls=others.parallel_tool_calls if parallel is None else parallel,
+        )
+
+    @property
+    def of_requests(self) -> Settings:
+        """The settings of each request, without what a request has a place of its own for."""
+        return Settings(*(getattr(self, name) for name in Settings.__struct_fields__))
+
+    def choice(self, *, called: bool) -> ToolChoice:
+        """Return the choice of tools for a request of a run that has `called` one, or has not yet.
+
+        A call that is demanded is demanded once: a model that had to call something in each reply could
+        never answer.
+        """
+        choice = self.tool_choice
+        if choice is None:
+            return _AUTO
+        if called and choice.mode in ("required", "tool"):
+            return ToolChoice(allowed=choice.allowed)
+        return choice
+
+
+_OPEN = RunSettings()
+_AUTO = ToolChoice()
+_MODES = ("auto", "none", "required")
+
+
+def _choice_of(choice: object) -> ToolChoice | None:
+    if choice is None or isinstance(choice, ToolChoice):
+        return choice
+    if not isinstance(choice, str):
+        wanted = "'auto', 'none', 'required', the name of a tool, or a ToolChoice"
+        raise TypeError(f"tool_choice is {wanted}; {came(choice)}")
+    mode: Any = choice
+    return ToolChoice(mode) if choice in _MODES else ToolChoice("tool", choice)
+
+
+class RunInfo(Checked, Veiled, msgspec.Struct, frozen=True):
+    """Says what is known of a run when it begins: for `instructions` that are a function of it.
+
+    `agent` is the agent's name, `messages` are the history and the prompt, and `deps` the capabilities
+    that were given to this run, by their interfaces.
+    """
+
+    veiled: ClassVar[tuple[str, ...]] = ("messages", "deps")
+
+    run_id: str
+    caller: Caller
+    agent: str
+    messages: tuple[Message, ...]
+    deps: Mapping[type, Any] = {}
+
+    @property
+    def prompt(self) -> str:
+        """What the user says."""
+        return self.messages[-1].content
+
+
+Instructions: TypeAlias = str | Callable[[RunInfo], str | Awaitable[str]]
+"""What an agent tells its model: a text, or a function of the run that gives one, async or not."""
+
+
 class RepairedText(Veiled, msgspec.Struct, frozen=True):
     """The text that `by` put in place of a call's arguments."""
 
@@ -84,8 +207,8 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     default factories made for a waiting call (`Building.pinned`): they run once a call. `origin` is the
     turn that made the waiting calls, and `choice` why the tools on offer were chosen, in a run that
     picks. `corrections` is how often an answer went back to the model. `suspended` has, by call id, the
-    runs of agents that are tools, and wait themselves. `signature` is that of an agent with a
-    `state_key`, over all the rest.
+    runs of agents that are tools, and wait themselves. `settings` are what this run, not its agent,
+    asks of the model. `signature` is that of an agent with a `state_key`, over all the rest.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("restored", "pinned")
@@ -107,6 +230,7 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     pinned: dict[str, JsonObject] = {}
     corrections: int = 0
     suspended: dict[str, SuspendedCall] = {}
+    settings: RunSettings = _OPEN
     version: int = 1
     signature: str = ""
 
@@ -127,8 +251,10 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
         What 0.2 did not have is left out where it says nothing: a state that it signed goes on.
         """
         saved = msgspec.json.decode(msgspec.structs.replace(self, signature="").to_json())
-        newer = [(saved, "suspended"), *((each, "within") for each in saved["pending"])]
-        for place, name in (*newer, (saved["tally"], "inner"), (saved["tally"], "begun")):
+        newer = [(saved, name) for name in ("suspended", "settings")]
+        newer += [(saved["tally"], name) for name in ("inner", "begun")]
+        newer += [(each, "within") for each in saved["pending"]]
+        for place, name in newer:
             if place[name] in _SAYS_NOTHING:
                 del place[name]
         return keyed_digest(key, "toolcrib run state", canonical_json(saved))
@@ -145,6 +271,17 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
         if state.version != 1:
             raise SourceError(f"a run saved by another version ({state.version}) cannot go on here")
         return state
+
+
+def saved_run(suspended: SuspendedCall) -> RunState:
+    """Return the state of the run that a call waits for. Raises SourceError."""
+    return RunState.from_json(bytes(suspended.saved))
+
+
+def spent_in(state: RunState) -> SpentWithin:
+    """Return what a run has spent, with what agents that are its tools have."""
+    own = state.tally.own.plus(Expense(turns=state.turn))
+    return SpentWithin(own.plus(state.tally.inner), state.usage)
 
 
 def check_all_read(text: str | bytes, made: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from toolcrib.values.content import Image, Media, inline_data, media_type_of
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ChatRequest,
+    Effort,
     FinishReason,
     Message,
     Offer,
@@ -22,14 +24,19 @@ from toolcrib.values.message import (
     Usage,
 )
 from toolcrib.wire.base import (
+    REASONING_TOKENS,
     HttpRequest,
     Memo,
+    Reasoning,
     SentTools,
     Wire,
+    add_members,
     checked_choice,
     extra_members,
     http_request,
     narrowed,
+    no_effort,
+    reasoning_of,
     remembered_history,
     remembered_tools,
     sampling,
@@ -639,7 +646,7 @@ def encode(
     elif history.called:
         body["tools"] = [{"name": name, "input_schema": _ANY} for name in history.called]
         body["tool_choice"] = {"type": "none"}
-    body |= _settings(wire, request, tools)
+    body |= _settings(wire, request, tools, model)
     offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
     if stream:
         body["stream"] = True
@@ -676,14 +683,45 @@ def _choice(choice: ToolChoice | None, parallel: bool | None) -> dict[str, Any]:
     return form if form != {"type": "auto"} else {}
 
 
-def _settings(wire: Wire, request: ChatRequest, tools: SentTools) -> dict[str, Any]:
-    """Set the limit on tokens; thinking counts too, so the default leaves room for its budget."""
+def _settings(wire: Wire, request: ChatRequest, tools: SentTools, model: str) -> dict[str, Any]:
+    """Set the limit on tokens; thinking counts too, so it leaves room for what thinking is told."""
     unwanted = frozenset() if tools.names else _ONLY_WITH_TOOLS
     extra = extra_members(request.settings.extra, own=_OWN_KEYS, unwanted=unwanted)
     thinking = extra.get("thinking")
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
-    most = wire.default_max_tokens + (budget if isinstance(budget, int) else 0)
-    return {wire.max_tokens_key: most} | sampling(wire, request) | extra
+    asked = reasoning_of(wire, request, model)
+    most = wire.default_max_tokens + asked.tokens + (budget if isinstance(budget, int) else 0)
+    members = {wire.max_tokens_key: most} | sampling(wire, request, asked.tokens) | extra
+    add_members(members, asked.members)
+    return members
+
+
+_BY_BUDGET = re.compile(r"claude-(?:3|4-|(?:opus|sonnet|haiku)-4(?![-.][6-9]\b))")
+_ALWAYS = re.compile("claude-(?:fable|mythos|opus-5-5)")
+_BETWEEN_TOOLS = re.compile("claude-sonnet-5-5")
+
+
+def claude_reasoning(effort: Effort, model: str) -> Reasoning:
+    """Return an effort for Claude from 4.6 on, which decides itself how much it thinks; a budget for
+    those before, and for the models of other servers, which know that form.
+
+    https://platform.claude.com/docs/en/build-with-claude/adaptive-thinking (a budget is "not supported
+    for this model" from 4.7 on), `effort` there and `extended-thinking` ("Must be at least 1024 and
+    less than `max_tokens`"). Fable, Mythos and Opus 5.5 always think; Sonnet 5.5 takes `between_tools`
+    for `disabled` (https://platform.claude.com/docs/en/models/sonnet-5-5/overview).
+    """
+    tokens = REASONING_TOKENS[effort]
+    if "claude" not in model or _BY_BUDGET.search(model):
+        budget = {"type": "enabled", "budget_tokens": tokens}
+        return Reasoning({"thinking": budget if tokens else {"type": "disabled"}}, tokens)
+    always = _ALWAYS.search(model) is not None
+    if effort == "minimal" or (always and effort == "none"):
+        raise no_effort(effort, model, *(() if always else ("none",)), "low", "medium", "high")
+    if effort == "none":
+        off = "between_tools" if _BETWEEN_TOOLS.search(model) else "disabled"
+        return Reasoning({"thinking": {"type": off}})
+    said = {"thinking": {"type": "adaptive"}, "output_config": {"effort": effort}}
+    return Reasoning(said, tokens)
 
 
 _FINISH_REASONS: dict[str, FinishReason] = {
@@ -821,6 +859,7 @@ ANTHROPIC = Wire(
     history=AnthropicHistory,
     headers={"anthropic-version": "2023-06-01"},
     default_max_tokens=8192,
+    reasoning=claude_reasoning,
     output=OUTPUT,
     result_media=IMAGES | {PDF},
     is_reply=_is_reply,

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from operator import is_
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import orjson
@@ -22,7 +22,15 @@ from toolcrib.schema.guard import schema_text
 from toolcrib.schema.validator import compile_validator
 from toolcrib.values.definition import HasDefinition, offered_tools, tools_in
 from toolcrib.values.json import JsonObject, Veiled, json_copy
-from toolcrib.values.message import ChatRequest, FinishReason, Offer, Piece, Reply, ToolChoice
+from toolcrib.values.message import (
+    ChatRequest,
+    Effort,
+    FinishReason,
+    Offer,
+    Piece,
+    Reply,
+    ToolChoice,
+)
 from toolcrib.values.remembered import remembered
 from toolcrib.wire.forms import OutputForm, ToolForm, encoded
 from toolcrib.wire.history import EncodedList, Histories, History
@@ -90,6 +98,28 @@ class MakeDecoder(Protocol):
     def __call__(self, wire: Wire, *, streaming: bool, offer: Offer, ids: str) -> Decoder: ...
 
 
+class Reasoning(NamedTuple):
+    """How a provider is asked to reason: members of the body, and how many `tokens` of the limit on
+    tokens that may take, where the provider is told a number."""
+
+    members: Mapping[str, Any]
+    tokens: int = 0
+
+
+AskReasoning: TypeAlias = Callable[[Effort, str], Reasoning]
+"""Says how a model, by its name, is asked to reason so much. Raises RequestError for what it cannot."""
+REASONING_TOKENS: Mapping[Effort, int] = {
+    "none": 0,
+    "minimal": 1_024,
+    "low": 1_024,
+    "medium": 8_192,
+    "high": 24_576,
+}
+"""What the levels are in tokens, where a provider wants a number: as Google itself maps them, for
+Gemini 2.5 (https://ai.google.dev/gemini-api/docs/openai#thinking). Anthropic takes no less than
+1,024."""
+
+
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
     """One provider format; `tools` is its form of tools, `history` writes its messages.
 
@@ -106,8 +136,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     stream without `[DONE]` was cut there, as it is at the `done_servers`; `output`, how it is told the
     schema of a typed answer, if it can be; `result_media`, the media types of content that its models
     are sent in results (of others they are told), and `result_models` a pattern of the models that take
-    any, without which all do; `is_reply`, whether a body, or the first event of a stream, is of this
-    wire.
+    any, without which all do; `reasoning`, how its models are asked to reason, if they can be;
+    `is_reply`, whether a body, or the first event of a stream, is of this wire.
     """
 
     name: str
@@ -134,6 +164,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     output: OutputForm | None = None
     result_media: frozenset[str] = frozenset()
     result_models: str = ""
+    reasoning: AskReasoning | None = None
     is_reply: Callable[[JsonObject], bool] | None = None
 
     @property
@@ -303,13 +334,55 @@ def extra_members(
     return {key: value for key, value in extra.items() if key not in unwanted}
 
 
-def sampling(wire: Wire, request: ChatRequest) -> dict[str, Any]:
-    """Return temperature and token limit, as far as they are set, under the names that the wire has."""
+def reasoning_of(wire: Wire, request: ChatRequest, model: str) -> Reasoning:
+    """Return how the model is asked to reason as much as the request says; empty where it says nothing.
+
+    Raises RequestError for what the wire, or this model of it, cannot be asked for.
+    """
+    effort = request.settings.reasoning
+    if effort is None:
+        return _UNSAID
+    if wire.reasoning is None:
+        raise RequestError(f"reasoning={effort!r}: {wire.name} has no form for it; leave it None")
+    return wire.reasoning(effort, model)
+
+
+_UNSAID = Reasoning({})
+
+
+def no_effort(effort: Effort, who: str, *others: Effort) -> RequestError:
+    """Return the error for a level of reasoning that a provider, or a model, does not have."""
+    return RequestError(f"reasoning={effort!r}: {who} has {', '.join(map(repr, others))}")
+
+
+def add_members(body: dict[str, Any], members: Mapping[str, Any]) -> None:
+    """Add what asks for reasoning to a body, which has what is extra; objects are put together.
+
+    Raises RequestError where both say the same: neither is dropped for the other.
+    """
+    for key, value in members.items():
+        said = body.get(key)
+        if isinstance(value, Mapping) and isinstance(said, Mapping):
+            body[key] = dict(said)
+            add_members(body[key], value)
+        elif key in body:
+            raise RequestError(
+                f"Settings.reasoning and Settings.extra both say what {key!r} is: leave out one"
+            )
+        else:
+            body[key] = value
+
+
+def sampling(wire: Wire, request: ChatRequest, tokens: int = 0) -> dict[str, Any]:
+    """Return temperature and token limit, as far as they are set, under the names that the wire has.
+
+    `tokens` are for reasoning, which counts towards the limit.
+    """
     settings, members = request.settings, dict[str, Any]()
     if settings.temperature is not None:
         members["temperature"] = settings.temperature
     if settings.max_tokens is not None:
-        members[wire.max_tokens_key] = settings.max_tokens
+        members[wire.max_tokens_key] = settings.max_tokens + tokens
     return members
 
 
@@ -330,16 +403,21 @@ def settings_members(
     request: ChatRequest,
     tools: SentTools,
     *,
+    model: str,
     own: AbstractSet[str],
     only_with_tools: AbstractSet[str],
 ) -> dict[str, Any]:
-    """Return temperature, token limit and `Settings.extra`, as OpenAI's wires have them: in the body.
+    """Return temperature, token limit, reasoning and `Settings.extra`, as OpenAI's wires have them: in
+    the body.
 
     `own` are the members that the request makes itself. Raises RequestError for one in `extra`.
     """
     unwanted = frozenset[str]() if tools.names else only_with_tools
     extra = extra_members(request.settings.extra, own=own, unwanted=unwanted)
-    return sampling(wire, request) | extra
+    asked = reasoning_of(wire, request, model)
+    members = sampling(wire, request, asked.tokens) | extra
+    add_members(members, asked.members)
+    return members
 
 
 def bearer(key: str) -> dict[str, str]:

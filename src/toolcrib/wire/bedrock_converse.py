@@ -17,6 +17,7 @@ from toolcrib.values.content import Image, Media, inline_data, media_type_of
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ChatRequest,
+    Effort,
     FinishReason,
     Message,
     Offer,
@@ -24,18 +25,28 @@ from toolcrib.values.message import (
     ToolChoice,
     Usage,
 )
-from toolcrib.wire.anthropic import CLAUDES, DIALECT, STRICT_DIALECT
+from toolcrib.wire.anthropic import (
+    ANTHROPIC,
+    CLAUDES,
+    DIALECT,
+    STRICT_DIALECT,
+    claude_reasoning,
+)
 from toolcrib.wire.anthropic import TOOLS as ANTHROPIC_TOOLS
 from toolcrib.wire.base import (
     HttpRequest,
     Memo,
+    Reasoning,
     SentTools,
     Wire,
+    add_members,
     bearer,
     checked_choice,
     extra_members,
     http_request,
     narrowed,
+    no_effort,
+    reasoning_of,
     refuse_single_calls,
     remembered_history,
     remembered_tools,
@@ -635,6 +646,7 @@ _OWN_KEYS = frozenset(("modelId", "messages", "system", "toolConfig"))
 _CACHE_POINT = "cachePoint"
 _ANY = {"type": "object"}
 _GONE = "Not available any more: do not call it."
+_FIELDS = "additionalModelRequestFields"
 
 
 def encode(
@@ -665,9 +677,14 @@ def encode(
     if config := _tool_config(tools_member(tools, request), history, choice):
         body["toolConfig"] = config
     refuse_single_calls(wire, request, tools)
-    if settings := with_extra(sampling(wire, request), "inferenceConfig", extra):
+    asked = reasoning_of(wire, request, model)
+    sampled = sampling(wire, request, asked.tokens)
+    if asked.tokens:  # what Bedrock sends by itself may be less than that
+        sampled.setdefault(wire.max_tokens_key, ANTHROPIC.default_max_tokens + asked.tokens)
+    if settings := with_extra(sampled, "inferenceConfig", extra):
         body["inferenceConfig"] = settings
     body |= extra
+    add_members(body, asked.members)
     offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
     return http_request(
         wire,
@@ -780,6 +797,33 @@ OUTPUT = OutputForm(
 )
 
 
+def _reasoning(effort: Effort, model: str) -> Reasoning:
+    """Return what the model's own maker takes, which goes through `additionalModelRequestFields`.
+
+    Claude: as at Anthropic. Nova 2: https://docs.aws.amazon.com/nova/latest/nova2-userguide/
+    extended-thinking.html. gpt-oss has three levels: https://docs.aws.amazon.com/bedrock/latest/userguide/
+    model-parameters-openai.html. Of other models, and of an ARN, nobody here knows.
+    """
+    if "anthropic.claude" in model:
+        made = claude_reasoning(effort, model)
+        return Reasoning({_FIELDS: made.members}, made.tokens)
+    if "nova-2" in model:
+        if effort == "minimal":
+            raise no_effort(effort, model, "none", "low", "medium", "high")
+        asked = {"type": "enabled", "maxReasoningEffort": effort}
+        return Reasoning(
+            {_FIELDS: {"reasoningConfig": {"type": "disabled"} if effort == "none" else asked}}
+        )
+    if "gpt-oss" in model:
+        if effort in ("none", "minimal"):
+            raise no_effort(effort, model, "low", "medium", "high")
+        return Reasoning({_FIELDS: {"reasoning_effort": effort}})
+    raise RequestError(
+        f"reasoning={effort!r}: how {model!r} is asked for it is not known here; say it in its own"
+        f" words, extra={{{_FIELDS!r}: {{…}}}}"
+    )
+
+
 def _is_reply(value: JsonObject) -> bool:
     output = value.get("output")
     return isinstance(output, dict) and "message" in output
@@ -799,5 +843,6 @@ BEDROCK_CONVERSE = Wire(
     output=OUTPUT,
     result_media=IMAGES.union(_DOCUMENTS),
     result_models=r"anthropic|nova|^arn:",  # an ARN may stand for any model
+    reasoning=_reasoning,
     is_reply=_is_reply,
 )

@@ -11,10 +11,20 @@ from toolcrib.errors import WireError
 from toolcrib.schema.lower import Dialect
 from toolcrib.values.content import Image, Media
 from toolcrib.values.json import JsonObject
-from toolcrib.values.message import ChatRequest, FinishReason, Message, Offer, Reply, Usage
+from toolcrib.values.message import (
+    ChatRequest,
+    Effort,
+    FinishReason,
+    Message,
+    Offer,
+    Reply,
+    Usage,
+)
 from toolcrib.wire.base import (
+    REASONING_TOKENS,
     HttpRequest,
     Memo,
+    Reasoning,
     SentTools,
     Wire,
     bearer,
@@ -395,7 +405,9 @@ def encode(
         body["tools"] = listed
     if choice is not None:
         body["tool_choice"] = choice
-    body |= settings_members(wire, request, tools, own=_OWN_KEYS, only_with_tools=_ONLY_WITH_TOOLS)
+    body |= settings_members(
+        wire, request, tools, model=model, own=_OWN_KEYS, only_with_tools=_ONLY_WITH_TOOLS
+    )
     offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
     if stream:
         body["stream"] = True
@@ -478,6 +490,17 @@ def _answer(answer: ShownAnswer) -> dict[str, Any]:
 # JsonObjectResponseFormatV2).
 OUTPUT = OutputForm(shape=_answer, dialect=ANSWER_DIALECT, plain=True)
 
+
+def _reasoning(effort: Effort, _model: str) -> Reasoning:
+    """Write a budget, which counts towards the limit on tokens, or that there is no reasoning.
+
+    https://docs.cohere.com/docs/reasoning, `thinking`
+    """
+    tokens = REASONING_TOKENS[effort]
+    said = {"type": "enabled", "token_budget": tokens} if tokens else {"type": "disabled"}
+    return Reasoning({"thinking": said}, tokens)
+
+
 _TYPES = frozenset(
     (
         *("message-start", "message-end", "content-start", "content-delta", "content-end"),
@@ -506,5 +529,6 @@ COHERE = Wire(
     output=OUTPUT,
     result_media=IMAGES,
     result_models="vision|command-a-plus",  # https://docs.cohere.com/docs/models: the others take text
+    reasoning=_reasoning,
     is_reply=_is_reply,
 )

@@ -19,6 +19,7 @@ from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
+    Effort,
     FinishReason,
     Message,
     Offer,
@@ -27,12 +28,17 @@ from toolcrib.values.message import (
     Usage,
 )
 from toolcrib.wire.base import (
+    REASONING_TOKENS,
     HttpRequest,
     Memo,
+    Reasoning,
     Wire,
+    add_members,
     checked_choice,
     extra_members,
     http_request,
+    no_effort,
+    reasoning_of,
     refuse_single_calls,
     remembered_history,
     remembered_tools,
@@ -688,11 +694,14 @@ def encode(
     extra = extra_members(request.settings.extra, own=_OWN_KEYS)
     choice = checked_choice(request.tool_choice, tools)
     config = {} if choice is None else {"functionCallingConfig": _choice(choice)}
-    for key, own in (("toolConfig", config), ("generationConfig", sampling(wire, request))):
+    asked = reasoning_of(wire, request, model)
+    settings = sampling(wire, request, asked.tokens)
+    for key, own in (("toolConfig", config), ("generationConfig", settings)):
         if member := with_extra(own, key, extra):
             body[key] = member
     path = _path(wire, model, stream=stream)
     body |= extra
+    add_members(body, asked.members)
     offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
     return http_request(wire, path, body, stream=stream, offer=offer)
 
@@ -805,6 +814,20 @@ OUTPUT = OutputForm(
 _MEMBERS = frozenset((*_KNOWN, "prompt_feedback", "usage_metadata", "model_version"))
 
 
+def _reasoning(effort: Effort, model: str) -> Reasoning:
+    """Return a budget for Gemini 2.5, which counts towards the limit on tokens, and a level for others.
+
+    https://ai.google.dev/gemini-api/docs/thinking: 2.5 Pro, and Gemini 3 and newer, cannot be kept from
+    thinking; the levels are refused by 2.5, and budgets next to levels by all.
+    """
+    by_budget = "gemini-2.5" in model
+    if effort == "none" and (not by_budget or "pro" in model):
+        raise no_effort(effort, model, "minimal", "low", "medium", "high")
+    tokens = REASONING_TOKENS[effort] if by_budget else 0
+    said = {"thinkingBudget": tokens} if by_budget else {"thinkingLevel": effort.upper()}
+    return Reasoning({"generationConfig": {"thinkingConfig": said}}, tokens)
+
+
 def _is_reply(value: JsonObject) -> bool:
     return not _MEMBERS.isdisjoint(value)
 
@@ -822,5 +845,6 @@ GEMINI = Wire(
     max_tokens_key="maxOutputTokens",
     output=OUTPUT,
     result_media=_MEDIA,
+    reasoning=_reasoning,
     is_reply=_is_reply,
 )

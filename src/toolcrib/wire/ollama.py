@@ -15,6 +15,7 @@ from toolcrib.values.content import Image, Media, inline_data
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ChatRequest,
+    Effort,
     FinishReason,
     Message,
     Offer,
@@ -25,13 +26,17 @@ from toolcrib.values.message import (
 from toolcrib.wire.base import (
     HttpRequest,
     Memo,
+    Reasoning,
     SentTools,
     Wire,
+    add_members,
     bearer,
     checked_choice,
     extra_members,
     http_request,
     narrowed,
+    no_effort,
+    reasoning_of,
     refuse_single_calls,
     remembered_history,
     remembered_tools,
@@ -265,7 +270,7 @@ def encode(
     body: dict[str, Any] = {"model": model, "messages": history.encoded()}
     if (listed := tools_member(tools, request)) is not None:
         body["tools"] = listed
-    body |= _settings(wire, request)
+    body |= _settings(wire, request, model)
     offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
     body["stream"] = stream  # left out, it is true
     return http_request(
@@ -288,11 +293,24 @@ def _callable(wire: Wire, request: ChatRequest, tools: SentTools) -> SentTools:
     return narrowed(wire, tools, request.tool_choice.allowed) if choice.allowed else tools
 
 
-def _settings(wire: Wire, request: ChatRequest) -> dict[str, Any]:
+def _settings(wire: Wire, request: ChatRequest, model: str) -> dict[str, Any]:
     """Put the model's settings into `options`, behind those of `extra`."""
     members = extra_members(request.settings.extra, own=_OWN_KEYS)
     options = with_extra(sampling(wire, request), "options", members)
-    return members | ({"options": options} if options else {})
+    members |= {"options": options} if options else {}
+    add_members(members, reasoning_of(wire, request, model).members)
+    return members
+
+
+def _reasoning(effort: Effort, _model: str) -> Reasoning:
+    """Write whether to think, and how much; a model that knows only whether takes any level as that.
+
+    https://docs.ollama.com/capabilities/thinking: `false`, and the levels `low`, `medium` and `high`.
+    Of another word the server takes no notice, so `minimal` is refused here.
+    """
+    if effort == "minimal":
+        raise no_effort(effort, "Ollama", "none", "low", "medium", "high")
+    return Reasoning({"think": False if effort == "none" else effort})
 
 
 _FINISH_REASONS: dict[str, FinishReason] = {
@@ -350,5 +368,6 @@ OLLAMA = Wire(
     max_tokens_key="num_predict",
     output=OUTPUT,
     result_media=IMAGES,
+    reasoning=_reasoning,
     is_reply=_is_reply,
 )

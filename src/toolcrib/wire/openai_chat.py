@@ -21,6 +21,7 @@ from toolcrib.values.content import Image, Media, inline_data, media_type_of
 from toolcrib.values.json import JsonObject, encodable
 from toolcrib.values.message import (
     ChatRequest,
+    Effort,
     FinishReason,
     Message,
     ToolChoice,
@@ -29,6 +30,7 @@ from toolcrib.values.typed import came
 from toolcrib.wire.base import (
     HttpRequest,
     Memo,
+    Reasoning,
     Wire,
     bearer,
     checked_choice,
@@ -169,7 +171,9 @@ def encode(
         body["parallel_tool_calls"] = request.parallel_calls
     if choice is not None:
         body["tool_choice"] = _choice(wire, choice)
-    body |= settings_members(wire, request, tools, own=_OWN_KEYS, only_with_tools=_ONLY_WITH_TOOLS)
+    body |= settings_members(
+        wire, request, tools, model=model, own=_OWN_KEYS, only_with_tools=_ONLY_WITH_TOOLS
+    )
     offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
     if stream:
         body["stream"] = True
@@ -330,6 +334,16 @@ OUTPUT = OutputForm(
 )
 
 
+def _reasoning(effort: Effort, _model: str) -> Reasoning:
+    """Write the level as it is. It counts towards the limit on tokens, without a number of its own.
+
+    https://developers.openai.com/api/docs/guides/reasoning: "Not all reasoning models support every
+    value"; one that does not refuses it. Mistral's member is the same, whose models have `none` and
+    `high`, the newest ones what is between, too: https://docs.mistral.ai/inference/conversations/reasoning.
+    """
+    return Reasoning({"reasoning_effort": effort})
+
+
 def _is_reply(value: JsonObject) -> bool:
     return isinstance(value.get("choices"), list)
 
@@ -357,6 +371,7 @@ OPENAI_CHAT = Wire(
     state_per_server=True,  # Groq, for one: "property 'reasoning_content' is unsupported"
     output=OUTPUT,
     result_media=IMAGES,  # what servers of the format take besides differs
+    reasoning=_reasoning,
     is_reply=_is_reply,
 )
 

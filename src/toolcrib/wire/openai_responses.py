@@ -13,6 +13,7 @@ from toolcrib.values.content import Image, Media, inline_data
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ChatRequest,
+    Effort,
     FinishReason,
     Message,
     ToolChoice,
@@ -20,6 +21,7 @@ from toolcrib.values.message import (
 from toolcrib.wire.base import (
     HttpRequest,
     Memo,
+    Reasoning,
     Wire,
     bearer,
     checked_choice,
@@ -191,7 +193,9 @@ def encode(
     choice = checked_choice(request.tool_choice, tools)
     if choice is not None:
         body["tool_choice"] = _choice(choice)
-    body |= settings_members(wire, request, tools, own=_OWN_KEYS, only_with_tools=_ONLY_WITH_TOOLS)
+    body |= settings_members(
+        wire, request, tools, model=model, own=_OWN_KEYS, only_with_tools=_ONLY_WITH_TOOLS
+    )
     if body.setdefault("store", False) is False and _REASONS.match(model):
         body.setdefault("include", ["reasoning.encrypted_content"])
     offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
@@ -255,6 +259,14 @@ def _answer(answer: ShownAnswer) -> dict[str, Any]:
 OUTPUT = msgspec.structs.replace(CHAT_OUTPUT, shape=_answer, within="text")
 
 
+def _reasoning(effort: Effort, _model: str) -> Reasoning:
+    """Write the level within `reasoning`, to which `Settings.extra` may add, such as a `summary`.
+
+    https://platform.openai.com/docs/api-reference/responses/create, `reasoning`
+    """
+    return Reasoning({"reasoning": {"effort": effort}})
+
+
 def _is_reply(value: JsonObject) -> bool:
     return value.get("object") == "response" or str(value.get("type")).startswith("response.")
 
@@ -272,5 +284,6 @@ OPENAI_RESPONSES = Wire(
     max_tokens_key="max_output_tokens",
     output=OUTPUT,
     result_media=IMAGES | {PDF},
+    reasoning=_reasoning,
     is_reply=_is_reply,
 )

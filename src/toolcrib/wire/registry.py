@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 import orjson
@@ -19,10 +19,12 @@ from toolcrib.values.definition import HasDefinition, PlainTool, ToolDefinition
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ChatRequest,
+    Effort,
     Message,
     Offer,
     OutputFormat,
     Reply,
+    Settings,
     ToolChoice,
 )
 from toolcrib.values.typed import names_wrong_types
@@ -293,12 +295,16 @@ Answering: TypeAlias = Literal["yes", "alone", "no"]
 """`alone`: only in requests without tools."""
 
 
+Reasoned: TypeAlias = Literal["yes", "some", "by model", "no"]
+"""`some`: some of the levels of reasoning only. `by model`: only models of which it is known how."""
+
+
 class Abilities(NamedTuple):
     """Says what a wire can express.
 
     Which choices of tools; whether a reply can be kept to one call, pictures can be sent (as data, by
     address), a failed result is marked as such, and schemas can be held to while the model writes;
-    whether there is a form for a typed answer.
+    whether there is a form for a typed answer, and for how much the model is to reason.
     """
 
     none: Choosing
@@ -311,6 +317,7 @@ class Abilities(NamedTuple):
     marks_errors: bool
     strict: bool
     typed: Answering
+    reasoning: Reasoned
 
 
 _SCHEMA = '{"type":"object","properties":{},"additionalProperties":false}'
@@ -342,6 +349,7 @@ def abilities(wire: Wire | str) -> Abilities:
         marks_errors=_with_result(wire, is_error=True) != _with_result(wire, is_error=False),
         strict=wire.tools.strict_dialect is not None,
         typed=_answering(wire),
+        reasoning=_reasoned(wire),
     )
 
 
@@ -369,6 +377,14 @@ def _answering(wire: Wire) -> Answering:
         if encode(wire, typed, model="m").body != encode(wire, request, model="m").body:
             return "yes" if tools else "alone"
     return "no"
+
+
+def _reasoned(wire: Wire) -> Reasoned:
+    if wire.reasoning is None:
+        return "no"
+    asked = (Settings(reasoning=effort) for effort in get_args(Effort))
+    sent = [_sent(wire, ChatRequest((_ASKED,), settings=each)) is not None for each in asked]
+    return "yes" if all(sent) else "some" if any(sent) else "by model"
 
 
 def _shows(wire: Wire, image: Image) -> bool:

@@ -36,6 +36,7 @@ from toolcrib.runner.approval import NotAnAnswer
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
 from toolcrib.values.json import JsonObject, encodable, fresh, may_hold_wide_integer
+from toolcrib.values.record import SpentWithin
 
 CallState: TypeAlias = Literal["busy", "asks", "over"]
 MARK = "toolcrib"
@@ -136,9 +137,7 @@ def graph_call(
         messages,
         reply,
         _time_of(info.checkpoint_id),
-        None
-        if saver is None or asked.id is None
-        else CheckpointedCall.of(saver, thread, info.task_id, call_id),
+        None if saver is None or asked.id is None else CheckpointedCall.of(saver, thread, call_id),
         writer=None if runtime is None else runtime.stream_writer,
     )
 
@@ -261,6 +260,9 @@ class ThreadTallies:
             if mark["key"] and mark["key"] not in tally.counted:
                 tally.counted[mark["key"]] = 1
                 tally.count(mark["tool"], mark["cost"])
+                within = mark.get("spent")  # of an agent
+                if within is not None:
+                    tally.count_within(mark["key"], msgspec.convert(within, SpentWithin))
         return tally
 
 

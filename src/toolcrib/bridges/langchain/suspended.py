@@ -3,6 +3,11 @@
 When a graph goes on, LangGraph makes the call that had stopped it anew, perhaps in another process. An
 agent has asked its model by then, and made calls: it goes on from where it waits. That is kept in a
 namespace of its own, and goes when the thread is deleted.
+
+Rule: a call is one call in whichever step it is made, so what it waits with is found by the thread and
+by the call's key, and by nothing of the step: a fork of the thread goes on with the same agent. Whoever
+was asked before the call began was asked in the step that it began in, which is kept with it. Of a call
+that has ended, nothing is left to go on with.
 """
 
 from __future__ import annotations
@@ -24,29 +29,37 @@ from toolcrib.errors import SourceError
 from toolcrib.values.record import SuspendedCall
 
 _CHANNEL = "suspended"
-_SUSPENDED = msgspec.json.Decoder(SuspendedCall)
+_OVER = ""
+
+
+class WaitingCall(NamedTuple):
+    """What a call goes on with, and the step of the graph in which it began."""
+
+    suspended: SuspendedCall
+    step: str
+
+
+_WAITING = msgspec.json.Decoder(WaitingCall)
 
 
 class CheckpointedCall(NamedTuple):
-    """Where one call of a thread is kept: `namespace` is its own, of this step of the graph."""
+    """Where one call of a thread is kept: `namespace` is its own."""
 
     saver: BaseCheckpointSaver[Any]
     thread: str
     namespace: str
 
     @classmethod
-    def of(
-        cls, saver: BaseCheckpointSaver[Any], thread: str, step: str, call_id: str
-    ) -> CheckpointedCall:
-        said = f"{step}\0{call_id}".encode("utf-8", "surrogatepass")
+    def of(cls, saver: BaseCheckpointSaver[Any], thread: str, call_id: str) -> CheckpointedCall:
+        said = call_id.encode("utf-8", "surrogatepass")
         return cls(saver, thread, f"toolcrib:{hashlib.sha256(said).hexdigest()}")
 
     @property
     def _config(self) -> RunnableConfig:
         return {"configurable": {"thread_id": self.thread, "checkpoint_ns": self.namespace}}
 
-    async def load(self) -> SuspendedCall | None:
-        """Return what was saved last, if anything was. Raises SourceError."""
+    async def load(self) -> WaitingCall | None:
+        """Return what was saved last, if anything was, and the call is not over. Raises SourceError."""
         try:
             found = await self.saver.aget_tuple(self._config)
         except NotImplementedError:  # a saver for graphs that are called by `invoke`
@@ -54,17 +67,25 @@ class CheckpointedCall(NamedTuple):
         if found is None:
             return None
         try:
-            return _SUSPENDED.decode(found.checkpoint["channel_values"][_CHANNEL])
+            saved = found.checkpoint["channel_values"][_CHANNEL]
+            return None if saved == _OVER else _WAITING.decode(saved)
         except (KeyError, TypeError, msgspec.DecodeError) as error:
             raise SourceError(
                 f"the checkpoint of an agent in thread {self.thread!r} cannot be read: {error}"
             ) from None
 
-    async def save(self, suspended: SuspendedCall) -> None:
+    async def save(self, waiting: WaitingCall) -> None:
         """Keep it, in place of what was saved before."""
+        await self._put(msgspec.json.encode(waiting).decode())
+
+    async def end(self) -> None:
+        """Say that the call is over."""
+        await self._put(_OVER)
+
+    async def _put(self, saved: str) -> None:
         versions: ChannelVersions = {_CHANNEL: self.saver.get_next_version(None, None)}
         checkpoint = empty_checkpoint()
-        checkpoint["channel_values"][_CHANNEL] = msgspec.json.encode(suspended).decode()
+        checkpoint["channel_values"][_CHANNEL] = saved
         checkpoint["channel_versions"].update(versions)
         about = CheckpointMetadata(source="update", step=0, parents={})
         try:

@@ -44,11 +44,13 @@ from toolcrib.bridges.langchain.graph_run import (
 )
 from toolcrib.bridges.langchain.plain_calls import wait_for
 from toolcrib.bridges.langchain.reply_end import fault_of
+from toolcrib.bridges.langchain.suspended import WaitingCall
 from toolcrib.errors import ApprovalError, CatalogError, ErrorCode, no_such
 from toolcrib.runner import CallScope, ToolRunner
 from toolcrib.runner.output import public_arguments
 from toolcrib.tools import Entry
 from toolcrib.values.call import CallFault, ToolCall
+from toolcrib.values.context import RunTally
 from toolcrib.values.decision import ANONYMOUS, Answer, ApprovalRequest, Approve, Caller, Refuse
 from toolcrib.values.json import JsonObject, JsonValue, encodable
 from toolcrib.values.record import (
@@ -57,8 +59,10 @@ from toolcrib.values.record import (
     Completed,
     Failed,
     Outcome,
-    SuspendedCall,
+    ToolInvocationRecord,
     Waiting,
+    has_begun,
+    is_final,
     result_with_parts,
 )
 from toolcrib.values.typed import check_type
@@ -160,23 +164,33 @@ class _Bridge:
         scope = CallScope(tally, observer=watcher, occasion=at.step)
         tool = self.runner.catalog.by_name[call.name].tool
         if at.kept is not None and tool.context_parameter is not None:  # as an agent has
-            begun = await at.kept.load()
-            scope = scope if begun is None else _going_on(scope, begun)
+            waited = await at.kept.load()
+            scope = scope if waited is None else _going_on(scope, waited)
         outcome = await runner.exec(call, caller=caller, scope=scope)
         while isinstance(outcome, Waiting) and at.kept is not None:
             if outcome.suspended is not None:
-                await at.kept.save(outcome.suspended)
-                scope = _going_on(scope, outcome.suspended)
+                waits = WaitingCall(outcome.suspended, scope.occasion)
+                await at.kept.save(waits)
+                scope = _going_on(scope, waits)
             request = _asked_at(outcome.request, at.asked_at)
             said = await self._ask(request, at.step, running)
             answers = {request.id: said} if self.graph_answers else {}
             asked = {**scope.asked, request.id: request}
             going_on = msgspec.structs.replace(scope, answers=answers, asked=asked)
             outcome = await runner.exec(call, caller=caller, scope=going_on)
+        if scope.suspended and at.kept is not None and _has_ended(outcome.record):
+            await at.kept.end()
         running.become("over")
-        record, cost = outcome.record, tool.definition.annotations.cost
-        mark = {"key": record.idempotency_key, "tool": call.name, "cost": cost}
-        return outcome, mark | {"tainted": tally.tainted}
+        return outcome, self._mark(outcome.record, tally)
+
+    def _mark(self, record: ToolInvocationRecord, tally: RunTally) -> JsonObject:
+        """Return what later calls of the thread have to know of a call, in whichever process."""
+        cost = self.runner.catalog.by_name[record.name].tool.definition.annotations.cost
+        mark: JsonObject = {"key": record.idempotency_key, "tool": record.name, "cost": cost}
+        within = tally.within.get(record.idempotency_key)
+        if within is not None:
+            mark["spent"] = storable(within)
+        return mark | {"tainted": tally.tainted}
 
     async def _ask(self, request: ApprovalRequest, step: str, running: RunningCall) -> Any:
         """Return what the graph goes on with. Raises GraphInterrupt, when no other call of the step
@@ -196,10 +210,18 @@ class _Bridge:
         return said
 
 
-def _going_on(scope: CallScope, begun: SuspendedCall) -> CallScope:
-    """Return the scope in which a call goes on whose tool has begun."""
+def _going_on(scope: CallScope, waits: WaitingCall) -> CallScope:
+    """Return the scope in which a call goes on whose tool has begun, in this step or another one."""
+    begun = waits.suspended
     asked = {} if begun.approval is None else {begun.approval[0].id: begun.approval[0]}
-    return msgspec.structs.replace(scope, suspended={begun.call.call_id: begun}, asked=asked)
+    return msgspec.structs.replace(
+        scope, suspended={begun.call.call_id: begun}, asked=asked, occasion=waits.step
+    )
+
+
+def _has_ended(record: ToolInvocationRecord) -> bool:
+    """Return whether a record says how the call of its key ended, and that for good."""
+    return has_begun(record) and is_final(record)
 
 
 def _asked_at(request: ApprovalRequest, then: float) -> ApprovalRequest:

@@ -79,7 +79,8 @@ class BodyPlan(msgspec.Struct, frozen=True):
 
 
 class SentArgument(msgspec.Struct, frozen=True):
-    """How one argument is sent as a parameter, under the name that the API has for it."""
+    """How one argument is sent as a parameter, under the name that the API has for it. A field of a
+    form is `within` the argument of the body."""
 
     argument: str
     name: str
@@ -89,6 +90,7 @@ class SentArgument(msgspec.Struct, frozen=True):
     reserved: bool = False
     as_json: bool = False
     required: bool = False
+    within: str = ""
 
 
 class RequestPlan(msgspec.Struct, frozen=True):

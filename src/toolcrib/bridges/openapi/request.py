@@ -31,6 +31,7 @@ from toolcrib.bridges.openapi.definition import (
 from toolcrib.bridges.openapi.forms import SAFE, TOKEN, Security, is_json
 from toolcrib.errors import ToolError
 from toolcrib.schema.derive.plain import same_json
+from toolcrib.schema.references import pointer_of
 from toolcrib.schema.validator import Validator, Violation
 from toolcrib.values.call import ValidatorInfo
 from toolcrib.values.json import JsonValue, Veiled, json_bytes
@@ -88,20 +89,34 @@ class Sendable:
         return self._schema.info
 
     def is_valid(self, value: object, /) -> bool:
-        return self._schema.is_valid(value) and not self._fault(value)
+        return self._schema.is_valid(value) and self._fault(value) is None
 
     def violations(self, value: object, /) -> tuple[Violation, ...]:
         if not self._schema.is_valid(value):
             return self._schema.violations(value)
         fault = self._fault(value)
-        return (Violation("", "request", fault),) if fault else ()
+        if fault is None:
+            return ()
+        path = fault.path if isinstance(fault, _LeftOutError) else ""
+        return (Violation(path, "request", fault.safe_text),)
 
-    def _fault(self, value: object) -> str:
+    def _fault(self, value: object) -> ToolError | None:
         try:
             request_of(self._plan, cast("Mapping[str, JsonValue]", value), "")
         except ToolError as error:
-            return error.safe_text
-        return ""
+            return error
+        return None
+
+
+class _LeftOutError(ToolError):
+    """Says that the API takes something else in place of the argument at `path`, which has no text."""
+
+    def __init__(self, *steps: str) -> None:
+        super().__init__(
+            f"{steps[-1]} cannot be null or empty: it would be left out of the request, and the API"
+            " would take its own default. Give a value, or leave it out for that default"
+        )
+        self.path = pointer_of(steps)
 
 
 def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) -> ApiRequest:
@@ -131,7 +146,7 @@ def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) 
         elif sent.place == "cookie":
             cookies += _named(sent, value, _encoded, names["cookie"], plan.defaults)
         elif value is None and not sent.required:
-            _check_left_out(sent.argument, value, plan.defaults.get((sent.place, sent.name), ()))
+            _check_left_out(value, plan.defaults.get((sent.place, sent.name), ()), sent.argument)
         else:
             headers[sent.name] = _header(sent, value)
     if any(unquote(step) in (".", "..") for step in path.split("/")):
@@ -284,17 +299,16 @@ def _named(
     is_null = value is None and not sent.required
     pairs = [] if is_null else [*names.of(sent, _pairs(sent, value, encode))]
     if not pairs:
-        _check_left_out(sent.argument, value, defaults.get((sent.place, sent.name), ()))
+        steps = (sent.within, sent.name) if sent.within else (sent.argument,)
+        _check_left_out(value, defaults.get((sent.place, sent.name), ()), *steps)
     return pairs
 
 
-def _check_left_out(argument: str, value: JsonValue, taken: Iterable[JsonValue]) -> None:
-    """Raises ToolError where the API takes something else in place of what is left out."""
+def _check_left_out(value: JsonValue, taken: Iterable[JsonValue], *steps: str) -> None:
+    """Raises ToolError where the API takes something else in place of what is left out, at the end of
+    these steps into the arguments."""
     if not all(same_json(one, value) for one in taken):
-        raise ToolError(
-            f"{argument} cannot be null or empty: it would be left out of the request, and the API"
-            " would take its own default. Give a value, or leave it out for that default"
-        )
+        raise _LeftOutError(*steps)
 
 
 def _pairs(sent: SentArgument, value: JsonValue, encode: _Encode) -> Iterator[tuple[str, str]]:
@@ -357,7 +371,7 @@ def _body(plan: BodyPlan, value: JsonValue, defaults: Defaults) -> tuple[str, by
     else:
         kind, made = _form(plan, value, defaults)
     if not made:
-        _check_left_out(plan.argument, value, defaults.get(("request", plan.argument), ()))
+        _check_left_out(value, defaults.get(("request", plan.argument), ()), plan.argument)
     return kind, made
 
 
@@ -394,6 +408,7 @@ def _as_sent(plan: BodyPlan, name: str) -> SentArgument:
         explode=field.explode,
         as_json=bool(field.media_type) and is_json(field.media_type),
         required=field.required,
+        within=plan.argument,
     )
 
 
@@ -412,12 +427,12 @@ def _multipart(
         if field.has_style and value is not None:
             parts, field = [*names.of(sent, _pairs(sent, value, str))], FormField()
         if not parts:
-            _check_left_out(name, value, defaults.get((sent.place, name), ()))
+            _check_left_out(value, defaults.get((sent.place, name), ()), plan.argument, name)
         for called, each in parts:
             made += f"--{boundary}\r\n".encode() + _part(called, field, each) + b"\r\n"
     if not made:
         whole: JsonValue = dict(fields)
-        _check_left_out(plan.argument, whole, defaults.get(("request", plan.argument), ()))
+        _check_left_out(whole, defaults.get(("request", plan.argument), ()), plan.argument)
     made += f"--{boundary}--\r\n".encode()
     return f"multipart/form-data; boundary={boundary}", bytes(made)
 

@@ -497,7 +497,8 @@ class LocalClient(PlanningClient):
     reply states the results. `ToolChoice` is kept to: where it demands a call, nothing is asked.
 
     Of `settings`, `temperature` (0 if unset) and `extra` go to llama.cpp as they are, and `max_tokens`
-    can only lower the limit of a call.
+    can only lower the limit of a call. It does not reason, and has no tools of its own: `reasoning`
+    other than "none", and `provider_tools`, raise RequestError.
 
     One completion runs at a time; clients of one file share one loaded model, which is freed when
     the last of them is closed. Closed, it can be used again. A process made by `fork` needs a client
@@ -550,6 +551,7 @@ class LocalClient(PlanningClient):
 
     def _answer(self, request: ChatRequest, given_up: threading.Event) -> Reply:
         """Return the reply. It blocks, so it runs in a thread."""
+        self._settings_of(request)
         tools = as_tools(request.tools)
         offer = Offer.of(tools)
         if request.messages and request.messages[-1].role == "tool":
@@ -621,7 +623,8 @@ class LocalClient(PlanningClient):
         choice = request.tool_choice
         if choice.mode == "none":
             return []
-        offered = tuple(offer.tools.values())
+        allowed = choice.allowed or tuple(offer.tools)
+        offered = tuple(tool for name, tool in offer.tools.items() if name in allowed)
         if choice.mode == "tool":
             named = offer.tools.get(choice.name or "")
             if named is None:
@@ -653,12 +656,13 @@ class LocalClient(PlanningClient):
         return fill(model, tool, asked, shots=shots, settings=settings, given_up=given_up)
 
     def _settings_of(self, request: ChatRequest) -> Settings:
-        own, asked = self.settings, request.settings
-        return Settings(
-            own.temperature if asked.temperature is None else asked.temperature,
-            own.max_tokens if asked.max_tokens is None else asked.max_tokens,
-            {**own.extra, **asked.extra},
-        )
+        """Raise RequestError for settings that the model cannot heed."""
+        asked = request.settings.over(self.settings)
+        if asked.reasoning not in (None, "none"):
+            raise RequestError(f"reasoning={asked.reasoning!r}: the embedded model does not reason")
+        if asked.provider_tools:
+            raise RequestError("provider_tools: the embedded model has none of its own")
+        return asked
 
 
 class _Weigher:

@@ -1,7 +1,8 @@
 """Walk and rewrite pydantic's core schemas, which say what stands where in what a hint reads.
 
-One rewriting stands here: regular expressions that are arguments (`re.Pattern`) are compiled only after
-that work was counted.
+Two rewritings stand here: regular expressions that are arguments (`re.Pattern`) are compiled only after
+that work was counted; and what is made of plain fields alone gets a schema that takes no value but one
+that is read as it was sent.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial, wraps
 from typing import Any
+
+from pydantic_core import core_schema
 
 from toolcrib.schema.derive.plain import secrets
 from toolcrib.schema.derive.roundtrip import IPS, spend_reading
@@ -201,3 +204,86 @@ def _counting(core: Any) -> Any:
 def _work(pattern: str) -> int:
     wide = _WIDE_RANGE * len(_WIDE.findall(pattern))
     return _LETTER * len(pattern) + _RANGE * pattern.count("-") + wide
+
+
+# Narrow a core schema to values that are read as they were sent.
+#
+# Rule: of a value that the narrowed schema takes, in Python's mode, nothing is left out, added or
+# changed: each text, number, boolean and null is the one that was sent, and each object has its own
+# fields, all of them and no other. So what was read need not be compared with what was sent. A schema
+# in which anything is said that is not listed here, such as a default, an alias or a function of the
+# author's, has no such form.
+
+_LENGTH = ("min_length", "max_length")
+_BOUNDS = ("ge", "gt", "le", "lt", "multiple_of")
+_FIELD = ("schema", "name", "kw_only", "frozen")
+_SAYS_NOTHING = frozenset(("type", "ref", "metadata", "serialization", "strict"))  # of what is read
+_PLAIN = {
+    kind: _SAYS_NOTHING.union(keys)
+    for kind, keys in {
+        "str": ("pattern", "regex_engine", *_LENGTH),
+        "int": _BOUNDS,
+        "float": ("allow_inf_nan", *_BOUNDS),
+        "bool": (),
+        "none": (),
+        "literal": ("expected",),
+        "nullable": ("schema",),
+        "list": ("items_schema", *_LENGTH),
+        "dict": ("keys_schema", "values_schema", *_LENGTH),
+        "definitions": ("schema", "definitions"),
+        "definition-ref": ("schema_ref",),
+        "model": ("cls", "schema", "config", "frozen", "generic_origin"),
+        "model-fields": ("fields", "model_name"),
+        "model-field": _FIELD,
+        "dataclass": ("cls", "schema", "config", "fields", "slots", "frozen"),
+        "dataclass-args": ("fields", "dataclass_name"),
+        "dataclass-field": (*_FIELD, "init"),
+    }.items()
+}
+_NARROWED: dict[str, dict[str, Any]] = {
+    "str": {"strict": True},
+    "int": {"strict": True},
+    "bool": {"strict": True},
+    "list": {"fail_fast": True},
+    "model-fields": {"extra_behavior": "forbid"},
+    "dataclass-args": {"extra_behavior": "forbid"},
+}
+_CONFIG = frozenset(("title", "extra_fields_behavior"))
+_TEXT = {"type": "str"}
+_A_FLOAT = core_schema.is_instance_schema(float)  # pydantic takes an integer for one
+
+
+def narrowed(core: Any) -> Any:
+    """Return a core schema that takes no value but one that is read as it was sent; None if there is
+    no such form of this one."""
+    if not all(map(_is_plain, core_schemas(core))):
+        return None
+    return rewritten(core, _narrow)
+
+
+def _is_plain(core: Any) -> bool:
+    kind = core["type"]
+    said = {key for key, value in core.items() if value}
+    if kind not in _PLAIN or not _PLAIN[kind].issuperset(said):
+        return False
+    if kind in ("model", "dataclass"):
+        config = core.get("config") or {}
+        is_open = config.get("extra_fields_behavior") == "allow"
+        return core["schema"]["type"] in CLASSES and not is_open and _CONFIG.issuperset(config)
+    if kind == "dataclass-field":
+        return bool(core.get("init", True))
+    if kind == "list":
+        return "items_schema" in core
+    if kind == "dict":
+        return "values_schema" in core and core.get("keys_schema", _TEXT)["type"] == "str"
+    return kind != "literal" or all(value.__class__ is str for value in core["expected"])
+
+
+def _narrow(core: Any) -> Any:
+    kind = core["type"]
+    made = {key: part for key, part in core.items() if key not in ("strict", "serialization")}
+    if kind == "float":
+        return core_schema.chain_schema([_A_FLOAT, made], ref=made.pop("ref", None))
+    if kind in ("model", "dataclass"):
+        made["config"] = {}
+    return made | _NARROWED.get(kind, {})

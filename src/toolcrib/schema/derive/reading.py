@@ -16,7 +16,12 @@ import jiter
 import msgspec
 import orjson
 from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema
+from pydantic_core import (
+    PydanticSerializationError,
+    SchemaSerializer,
+    SchemaValidator,
+    core_schema,
+)
 from pydantic_core import SchemaError as CoreSchemaError
 
 from toolcrib.schema.derive import constraints
@@ -29,6 +34,7 @@ from toolcrib.schema.derive.cores import (
     factory_of,
     holds_factory,
     is_pydantics,
+    narrowed,
 )
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.plain import (
@@ -402,17 +408,18 @@ def _weight(default: Any) -> int:
 class TypedReader:
     """Makes a typed value of valid JSON; called, it gives the value alone.
 
-    Where a hint is made of plain fields only, pydantic's own dump of the value tells at once whether
-    all of it, but for its defaults, is what was sent; what differs, or may differ in another hint, is
-    walked.
+    Where a hint is made of plain fields only, a narrowed schema takes most values, and only as they
+    were sent. Of others pydantic's own dump of the value tells at once whether all of it, but for its
+    defaults, is what was sent; what differs, or may differ in another hint, is walked.
     """
 
     __slots__ = (
-        *("_core", "_hashes", "_most_added", "_node", "_serializer", "_texts", "_validate"),
-        "has_factories",
+        *("_at_once", "_core", "_hashes", "_most_added", "_node", "_serializer", "_texts"),
+        *("_validate", "has_factories"),
     )
 
     def __init__(self, core: Any, validate_json: Callable[..., Any]) -> None:
+        self._at_once: Any = MISSING  # made when it is first needed
         self._core = core
         self._validate = validate_json
         self._hashes = _holds_hashes(core)
@@ -447,6 +454,14 @@ class TypedReader:
         Raise Differs, ValidationError, SchemaError, ValueError for numbers that Python does not write,
         TooMuchWorkError, and what an author's validator raises.
         """
+        at_once = self._at_once
+        if at_once is MISSING:
+            at_once = self._at_once = _reading_at_once(self._core)
+        if at_once is not None:
+            try:
+                return at_once(sent), sent
+            except ValidationError:
+                pass  # what it is that differs, is found below
         outer, OF_THREAD.rereading = OF_THREAD.rereading, Rereading()
         try:
             return self._read(sent, at, found, values)
@@ -527,6 +542,13 @@ class TypedReader:
             if _is_faithful(self._core, {}):
                 self._serializer = SchemaSerializer(self._core)
         return self._node
+
+
+def _reading_at_once(core: Any) -> Callable[[Any], Any] | None:
+    """Return what reads a value if that is read as it was sent, and else raises ValidationError; None
+    for a hint that has no narrowed form."""
+    narrow = narrowed(core)
+    return None if narrow is None else SchemaValidator(narrow, _use_prebuilt=False).validate_python
 
 
 _SORTED = orjson.OPT_SORT_KEYS
