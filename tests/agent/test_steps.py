@@ -352,7 +352,9 @@ def test_a_call_for_a_tool_that_has_changed_meanwhile_says_so_and_asks(
         assert again is not None
         notes = {record.id: record.notes for record in again.records}
         assert all("tool_changed" in notes[call_id] for call_id in asked)
-        late = "failed (outcome_unknown)"  # a thread of the killed run's log wrote that it had begun
+        late = (
+            "failed (outcome_unknown)"  # a thread of the killed run's log wrote that it had begun
+        )
         ends = {state_of(record) for record in again.records if record.id in asked}
         assert ends <= {"completed", late}
     made = [ran for ran in RAN if "order" in ran]

@@ -109,6 +109,8 @@ def test_of_a_call_that_a_worker_cut_a_person_says_what_happened(runs: Commands)
     with working() as worker:
         (call,) = runs.until(started, "completed")["calls"]
         assert call["error"]["code"] == "outcome_unknown"
+    assert f"nobody knows what it did: slow, call {call['id']}" in runs("show", started)
+    assert runs.json("show", started)["unknown"] == [call["id"]]
     said = runs("resolve", call["id"], "--run", started, "--did-not", "--by", "eve")
     assert "it was not done, says eve" in said
     again = runs("resolve", call["id"], "--run", started, "--happened", "--by", "eve", code=1)

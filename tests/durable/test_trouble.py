@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import sqlite3
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,15 +16,18 @@ from typing import Any, Protocol
 import msgspec
 import psycopg
 import pytest
+from waiting import until
 
 pytest.importorskip("dbos", reason="the extra durable is not installed")
 
 from durable.desk import KEY, PROMPT, Model, desk
 from postgres import OwnServer
+from sqlalchemy import event
 
 from toolcrib import ALL, Agent, Approve, Reply, RunResult, RunState, tool
 from toolcrib.audit import AuditLog
 from toolcrib.durable import DurableAgents
+from toolcrib.durable.engine import Engine
 from toolcrib.durable.store import RunStore
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import UnreachableError
@@ -323,3 +328,27 @@ async def test_what_was_changed_in_the_store_does_not_go_on(tmp_path: Path) -> N
             msgspec.structs.replace(await client.show(run_id), status="completed")
         )
     await client.aclose()
+
+
+async def test_what_is_given_back_while_the_engine_closes_is_closed(tmp_path: Path) -> None:
+    """As by a thread of DBOS that ends by itself: it has been let back in, and is not in yet."""
+    worker = Engine(f"sqlite:///{tmp_path / 'runs.db'}", "worker", 1, ())
+    opened, given_back, go_on = worker._opened(), threading.Event(), threading.Event()
+
+    def wait(*_: object) -> None:
+        given_back.set()
+        go_on.wait(10)
+
+    event.listen(opened, "checkin", wait)
+    used = opened.raw_connection()
+    kept: Any = used.driver_connection
+    thread = threading.Thread(target=used.close)
+    thread.start()
+    await until(given_back.is_set)
+    closes = asyncio.create_task(worker.aclose())
+    await asyncio.sleep(0.05)
+    go_on.set()
+    await closes
+    thread.join()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        kept.execute("SELECT 1")

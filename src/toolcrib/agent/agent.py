@@ -66,6 +66,7 @@ Deps: TypeAlias = Mapping[Any, object]
 """Capabilities of one run: an implementation, or `per_call(…)`, by its interface, a class. To a type
 checker a `dict[type[Orders], …]` is no mapping of any classes, so the keys are checked when it runs."""
 _SHORTEST_KEY = 16
+_LONGEST_ID = 200  # characters of a run's
 _LONGEST = 3600.0  # seconds that an agent may take as a tool, if its limits do not say
 _TO_END = 60.0  # seconds after its limit in which its run has to end by itself
 _KEPT = ("completed", "limited", "waiting")
@@ -371,7 +372,7 @@ class Session:
         for turn in plain[2] if saved.turns else ():
             if not turn["within"]:
                 del turn["within"]  # 0.2 had none: what it signed goes on
-        return self.agent.session_signature(canonical_json(plain))
+        return self.agent.signature("toolcrib session", canonical_json(plain))
 
 
 def _turns_of(saved: _SavedSession) -> tuple[RunTurn, ...]:
@@ -585,10 +586,12 @@ class Agent:
     ) -> RunState:
         """Return the state of a run that has not begun: `resume` begins it, in any process.
 
-        `run_id` is the run's id, one that no other run has; without it, one is made.
+        `run_id` is the run's id, one that no other run has; without it, one is made. Raises
+        ToolcribError for one that is blank or longer than 200 characters, or not all printable.
         """
         check_type("run_id", run_id, str, "a str: the id of the run, as no other has it")
-        run_id = encodable(run_id)
+        if run_id and (not run_id.strip() or len(run_id) > _LONGEST_ID or not run_id.isprintable()):
+            raise ToolcribError("run_id= is a text of at most 200 characters that can be printed")
         state = self._prepared(prompt, history, caller, offered, options, run_id=run_id)
         return state if self._state_key is None else state.signed(self._state_key)
 
@@ -688,11 +691,10 @@ class Agent:
     ) -> Coroutine[Any, Any, RunResult]:
         return self._resumed(state, answers, None, outer)(Listener(emit, streaming=False))
 
-    def session_signature(self, *saved: str) -> str:
-        """Sign the JSON of a session with the agent's `state_key`; return "" where it has none."""
-        if self._state_key is None:
-            return ""
-        return keyed_digest(self._state_key, "toolcrib session", *saved)
+    def signature(self, kind: str, *texts: str) -> str:
+        """Sign texts, as something of this kind, with the agent's `state_key`; return "" where it has
+        none."""
+        return "" if self._state_key is None else keyed_digest(self._state_key, kind, *texts)
 
     def session(self, messages: tuple[Message, ...] = ()) -> Session:
         """Return a conversation with this agent."""

@@ -9,7 +9,7 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
@@ -34,7 +34,7 @@ from toolcrib.errors import SourceError
 from toolcrib.tools.sources import module_at
 from toolcrib.values.decision import Answer, Approve, Caller, Refuse
 from toolcrib.values.json import to_plain
-from toolcrib.values.run import RunState
+from toolcrib.values.record import ToolInvocationRecord
 
 if TYPE_CHECKING:
     from toolcrib.durable import DurableAgents, StoredRun
@@ -114,17 +114,20 @@ def list_runs(
 
 @app.command("show")
 def show(run: RunArgument, *, store: StoreOption = RUNS, as_json: JsonOption = False) -> None:
-    """Show a run: where it is, its calls, what it asks, its answer."""
-    found = _stored(store, lambda durable: durable.show(run))
-    state = RunState.from_json(found.state)
+    """Show a run: where it is, its calls, those of which nobody knows, what it asks, its answer."""
+    found, unknown = _stored(store, lambda durable: _shown(durable, run))
+    state = found.last
     pending = state.pending if found.status == "waiting" else ()
     if as_json:
-        told = {"calls": state.records, "pending": pending, "text": found.text}
+        asked = {"pending": pending, "unknown": [each.id for each in unknown]}
+        told = {"calls": state.records, **asked, "text": found.text}
         print_json({**_told(found), **to_plain(told)})
         return
     out.print(printable(f"{found.id}: {found.status} {found.reason}".rstrip()), style="bold")
     for record in state.records:
         out.print(call_line(record))
+    for record in unknown:
+        out.print(printable(f"nobody knows what it did: {record.name}, call {record.id}"))
     for request in pending:
         show_request(request)
     if found.text:
@@ -176,7 +179,9 @@ def resume(run: RunArgument, *, store: StoreOption = RUNS) -> None:
 
 @app.command("resolve")
 def resolve(
-    call: Annotated[str, typer.Argument(metavar="CALL", help="The call's id.")],
+    call: Annotated[
+        str, typer.Argument(metavar="CALL", help="The id of the call's record, as `show` gives it.")
+    ],
     *,
     happened: Annotated[
         bool, typer.Option("--happened/--did-not", help="What the call did, or did not do.")
@@ -257,8 +262,16 @@ def _resolved(
     return lambda durable: durable.resolve(run, call, happened=happened, by=by)
 
 
+async def _shown(
+    durable: DurableAgents, run: str
+) -> tuple[StoredRun, Sequence[ToolInvocationRecord]]:
+    found = await durable.show(run)
+    under_way = found.status in ("queued", "running")
+    return found, () if under_way else await durable.unknown_calls(run)
+
+
 def _told(run: StoredRun) -> dict[str, Any]:
-    hidden = ("state", "answers", "text")
+    hidden = ("began", "state", "cut", "answers", "text")
     return {name: getattr(run, name) for name in run.__struct_fields__ if name not in hidden}
 
 

@@ -2,6 +2,9 @@
 
 Rule: whoever begins, asks or answers only writes to the store, and may be any process; a worker does
 what is written there. A run that waits is a row: it holds no worker and no place in the queue.
+
+Rule: nothing of the store is gone on with that was not signed with the agent's key: states, kept steps,
+and what somebody was shown before they answered. Answers are not: whoever may answer has no key.
 """
 
 from __future__ import annotations
@@ -25,11 +28,27 @@ from typing import Any, Self, TypeVar, Unpack
 import msgspec
 
 from toolcrib.agent import Agent
+from toolcrib.agent.history import is_cut_short
+from toolcrib.agent.inner import inner_run_id
 from toolcrib.approvals import answer_later
-from toolcrib.audit import AuditLog
+from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.closing import Closing
-from toolcrib.durable.engine import DurableSteps, Engine, KeptStep, stand_still
-from toolcrib.durable.store import STATUSES, UNDER_WAY, Ended, RunStore, StoredRun, StoredStatus
+from toolcrib.durable.engine import (
+    DurableSteps,
+    Engine,
+    KeptStep,
+    Segment,
+    Standing,
+    stand_still,
+)
+from toolcrib.durable.store import (
+    STATUSES,
+    Ended,
+    RunStore,
+    StoredRun,
+    StoredStatus,
+    request_text,
+)
 from toolcrib.errors import BindingError, ErrorCode, SourceError, ToolcribError
 from toolcrib.processes import has_ended, this_process
 from toolcrib.storage import UnreachableError
@@ -47,6 +66,7 @@ from toolcrib.values.run import (
     RunState,
     TextDelta,
     ToolCallFinished,
+    check_signature,
 )
 from toolcrib.values.step import CallStep, ReplyStep
 from toolcrib.values.typed import check_type
@@ -106,8 +126,7 @@ class DurableAgents(Closing):
         self._lease = lease
         self._deps = deps
         self._serving: asyncio.Task[None] | None = None
-        self._tasks: dict[str, asyncio.Task[Any]] = {}  # of the runs that are worked on here
-        self._cancelled: set[str] = set()
+        self._segments: set[Segment] = set()  # that are done here
 
     def _kept(self, agent: Agent) -> Agent:
         runner = agent.runner
@@ -132,23 +151,26 @@ class DurableAgents(Closing):
         """Begin a run, and return its id at once; a worker does the rest.
 
         `options` are as in `Agent.run`. With a `run_id` the run is begun once, however often it is
-        asked for. Raises ToolcribError for an agent that is not here.
+        asked for. Raises ToolcribError for an agent that is not here, and for the id of another run: of
+        another agent, prompt, history or caller, or with other options.
         """
         state = self._agent(agent).prepare(
             prompt, history=history, caller=caller, run_id=run_id, **options
         )
-        await self._store.add(agent, caller.id, state)
+        if not await self._store.add(agent, caller.id, state):
+            _check_same(await self._store.run(state.run_id), agent, state)
         return state.run_id
 
     async def result(self, run_id: str) -> RunResult:
         """Return how a run ended, or that it waits, as soon as it does. Raises ToolcribError for a run
         that is unknown, and for one that failed, with why; SourceError for one that was changed."""
-        while (await self._store.status(run_id))[0] in UNDER_WAY:  # noqa: ASYNC110  others write it
+        while (await self._store.place(run_id)).under_way:  # noqa: ASYNC110  others write it
             await asyncio.sleep(_LOOK)
         run = await self._store.run(run_id)
         if run.status == "failed":
             raise ToolcribError(f"run {run_id} failed: {run.reason}")
-        return self._result(run) if run.status not in UNDER_WAY else await self.result(run_id)
+        goes_on = run.status in ("queued", "running")  # somebody has answered meanwhile
+        return await self.result(run_id) if goes_on else self._result(run)
 
     async def events(self, run_id: str) -> AsyncIterator[Event]:
         """Yield what happened in a run, and then what happens, each thing once, until it is over or
@@ -160,18 +182,20 @@ class DurableAgents(Closing):
         told = 0  # the steps of the first segment that are not read again: all before them are told
         first, over = 0, False
         while not over:
-            status, last = await self._store.status(run_id)
-            over = status not in UNDER_WAY
-            for segment in range(first, last if status == "queued" else last + 1):
+            place = await self._store.place(run_id)
+            over = not place.under_way
+            for segment in range(first, place.segment + (place.status != "queued")):
                 skipped = told if segment == first else 0
-                for step in await self._engine.steps(run_id, segment, skipped):
+                for step in await self._steps_of(place.agent, run_id, segment, skipped):
                     if step.at == told + 1 and segment == first:
                         told = step.at  # calls end in any order
-                    if (segment, step.at) not in seen:
-                        seen.add((segment, step.at))
+                    # the segment after one that was cancelled takes up the same ones
+                    known = (step.at, step.gave.segment)
+                    if known not in seen:
+                        seen.add(known)
                         for event in _events_of(step, seen):
                             yield event
-            first, told = last, told if first == last else 0
+            first, told = place.segment, told if first == place.segment else 0
             if not over:
                 await asyncio.sleep(_LOOK)
         result = self._result(await self._store.run(run_id))
@@ -180,9 +204,25 @@ class DurableAgents(Closing):
                 yield ToolCallFinished(record)
         yield Done(result)
 
+    async def _steps_of(
+        self, agent: str, run_id: str, segment: int, skipped: int
+    ) -> Sequence[KeptStep]:
+        """Return the kept steps of a segment, but for the first of them. Raises SourceError for one
+        that was changed, if its agent is here."""
+        steps = await self._engine.steps(run_id, segment, skipped)
+        for step in steps if agent in self._agents else ():
+            step.check(partial(self._signature, agent), run_id)
+        return steps
+
     async def pending(self) -> Sequence[ApprovalRequest]:
-        """Return the questions of all runs that nobody has answered, next to lapse first."""
-        return await self._store.pending()
+        """Return the questions of all runs that nobody has answered, next to lapse first. Raises
+        SourceError for one that was changed, as far as its agent is here."""
+        asked = await self._store.pending()
+        for each in asked:
+            if each.agent in self._agents:
+                made = self._question_signature(each.agent, each.run_id, each.request)
+                check_signature(each.signature, made, f"question {each.request.id}")
+        return [each.request for each in asked]
 
     async def answer(self, request_id: str, answer: Answer) -> str:
         """Answer a question, for good; its run goes on. Return the id of the run.
@@ -201,34 +241,49 @@ class DurableAgents(Closing):
         return await self._store.run(run_id)
 
     async def cancel(self, run_id: str) -> None:
-        """Cancel a run, wherever it is. Raises ToolcribError where it is unknown, or over."""
+        """Cancel a run, wherever it is: no step of it begins any more, and a call that its worker is
+        at is cut. Raises ToolcribError where it is unknown, or over."""
         if not await self._store.cancel(run_id):
             run = await self._store.run(run_id)
             raise ToolcribError(f"run {run_id} is over: it is {run.status}")
 
     async def resume(self, run_id: str) -> None:
-        """Let a run go on that failed, was cancelled or limited, or waits. Raises ToolcribError for
-        one that is over, or under way."""
+        """Let a run go on that failed, was cancelled or limited, or waits. One that was cancelled goes
+        on where it was, as after a crash, once its worker has stopped. Raises ToolcribError for one
+        that is over, or under way, or whose worker does not stop."""
+        until = time.monotonic() + self._lease + _BEAT
+        while (place := await self._store.place(run_id)).under_way and place.status == "cancelled":
+            if time.monotonic() > until:
+                raise ToolcribError(
+                    f"run {run_id} cannot be resumed yet: it is not known to be stopped"
+                )
+            await asyncio.sleep(_LOOK)
         run = await self._store.run(run_id)
         if run.status not in _RESUMABLE or not await self._store.again(run):
             raise ToolcribError(f"run {run_id} cannot be resumed: it is {run.status}")
 
     async def unknown_calls(self, run_id: str) -> Sequence[ToolInvocationRecord]:
-        """Return the calls of a run of which nobody knows whether they were done."""
+        """Return the calls of a run of which nobody knows whether they were done, and those of the
+        agents that are its tools, and theirs. They are those of the log, if the agent's is an AuditLog;
+        what a worker is at is none of them."""
         run = await self._store.run(run_id)
-        records = RunState.from_json(run.state).records
-        asked = [record for record in records if _is_unknown(record)]
+        going_on = (await self._store.place(run_id)).under_way
         ledger = self._ledger(run)
-        known = [await ledger.find(record) or record for record in asked]
-        return [record for record in known if _is_unknown(record)]
+        records = await _calls(ledger, run_id) if isinstance(ledger, AuditLog) else run.last.records
+        asked = [each for each in records if _is_unknown(each)]
+        known = [await ledger.find(each) or each for each in asked]
+        return [each for each in known if _is_unknown(each, going_on=going_on)]
 
     async def resolve(self, run_id: str, call_id: str, *, happened: bool, by: str) -> None:
         """Write down a person's word for it that a call was done, or was not, of which nobody knew.
+        `call_id` is the `id` of the record that `unknown_calls` gives.
 
         Raises ToolcribError where there is no such call, SourceError where it cannot be written.
         """
         check_type("by", by, str, "the name of who says so")
-        calls = {record.id: record for record in await self.unknown_calls(run_id)}
+        calls: dict[str, ToolInvocationRecord] = {}
+        for record in await self.unknown_calls(run_id):
+            calls.setdefault(record.id, record)
         if call_id not in calls or not by.strip():
             raise ToolcribError(
                 f"run {run_id} has no call {call_id!r} of which nobody knows, or nobody says so"
@@ -256,7 +311,7 @@ class DurableAgents(Closing):
                 raise BindingError(
                     f"agent '{name}': {missing}, which each run is given; give deps="
                 )
-        self._steps.stopping = False
+        self._steps.stops = False
         await self._store.open()
         await self._store.beat(self._worker, this_process())
         await self._engine.open(self._work)
@@ -267,7 +322,7 @@ class DurableAgents(Closing):
         """Stop to work: no step begins any more, and those under way may end within `grace` seconds.
         Return whether all of them have; others go on with the runs, and of a call that was cut they
         know that nobody knows what it did."""
-        self._steps.stopping = True
+        self._steps.stops = True
         until = time.monotonic() + grace
         while self._steps.active and time.monotonic() < until:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -316,58 +371,91 @@ class DurableAgents(Closing):
             await self._store.leave(worker)
 
     async def _stop_cancelled(self) -> None:
-        if not self._tasks:
-            return
-        for run_id in await self._store.cancelled(self._tasks):
-            task = self._tasks.get(run_id)
-            if task is not None and run_id not in self._cancelled:
-                self._cancelled.add(run_id)
-                task.cancel()
+        segments = list(self._segments)
+        if segments:
+            known = await self._store.standings([each.key for each in segments], self._worker)
+            for segment in segments:
+                segment.end(known[segment.key])
 
-    async def _work(self, run_id: str, segment: int) -> None:
+    async def _work(self, run_id: str, number: int) -> None:
         """Do one segment of a run, from what the store has to what it will have."""
         async with self._slots:
-            await self._work_on(run_id, segment)
+            await self._work_on(run_id, number)
 
-    async def _work_on(self, run_id: str, segment: int) -> None:
-        run = await _patiently(lambda: self._store.begin(run_id, segment, self._worker))
-        task = asyncio.current_task()
-        if run is None or task is None:
+    async def _work_on(self, run_id: str, number: int) -> None:
+        run = await _patiently(lambda: self._store.begin(run_id, number, self._worker))
+        if run is None:
             return
-        self._tasks[run_id] = task
+        segment = self._segment(run)
+        self._steps.enter(segment)
+        self._segments.add(segment)
         try:
-            ended = await self._ended(run)
-            await _patiently(lambda: self._store.end(run, self._worker, ended))
+            ended = await self._ended(run, segment)
+            if await _patiently(partial(self._store.end, run, self._worker, ended)):
+                return
+        except asyncio.CancelledError:
+            if segment.over is None:
+                raise
         finally:
-            del self._tasks[run_id]
-            self._cancelled.discard(run_id)
+            self._segments.discard(segment)
+        await _patiently(partial(self._store.stopped, run, self._worker, segment.state))
 
-    async def _ended(self, run: StoredRun) -> Ended:
-        """Return how a segment ends, with what it did before it was cancelled, too. What fails while
-        the worker stops is no end: others go on."""
-        last: list[RunResult] = []
+    def _segment(self, run: StoredRun) -> Segment:
+        key = (run.id, run.segment)
+
+        async def look() -> Standing:
+            known = await _patiently(partial(self._store.standings, [key], self._worker))
+            return known[key]
+
+        return Segment(key, run.began, partial(self._signature, run.agent), look)
+
+    async def _earlier(self, run: StoredRun) -> dict[int, KeptStep]:
+        """Return the steps that are kept of the segments that began with the same state."""
+        kept = [await self._engine.steps(run.id, at) for at in range(run.began, run.segment)]
+        return {step.at: step for steps in kept for step in steps}
+
+    async def _ended(self, run: StoredRun, segment: Segment) -> Ended:
+        """Return how a segment ends. What fails while the worker stops is no end: others go on."""
 
         def heard(event: Event) -> None:
             if isinstance(event, Done):
-                last.append(event.result)
+                segment.last = event.result
 
         try:
             agent = self._agent(run.agent)
             state = RunState.from_json(run.state)
+            await self._check_shown(run, state)
+            segment.earlier = await self._earlier(run)
             deps = None if self._deps is None else self._deps(run)
             result = await agent.start_again(state, heard, run.given, deps=deps)
-        except asyncio.CancelledError:
-            if run.id not in self._cancelled:
-                raise
-            return Ended("cancelled", last[-1].state if last else None)
         except Exception as error:  # noqa: BLE001  whatever ends a run is in the store
-            if self._steps.stopping:
+            if self._steps.stopping and segment.over is None:
                 await stand_still()
+            _log.error("run %s of agent '%s' failed", run.id, run.agent, exc_info=error)
             known = f": {error}" if isinstance(error, ToolcribError) else ""
             reason = f"{type(error).__name__}{known}"
-            return Ended("failed", last[-1].state if last else None, reason=reason)
+            return Ended("failed", segment.state, reason=reason)
         status: StoredStatus = result.status
-        return Ended(status, result.state, result.text, result.limit or "")
+        signatures = {
+            each.id: self._question_signature(run.agent, run.id, each) for each in result.pending
+        }
+        return Ended(status, result.state, result.text, result.limit or "", signatures)
+
+    async def _check_shown(self, run: StoredRun, state: RunState) -> None:
+        """Raise SourceError if what was shown to whoever answered is not what the state asks."""
+        if not run.given:
+            return
+        asked = {each.id: each for each in state.pending}
+        kept = await _patiently(partial(self._store.shown, run.given), lambda: False)
+        for request_id, shown in kept.items():
+            if shown != asked.get(request_id, shown):
+                raise SourceError(f"question {request_id} was changed in the store: ask again")
+
+    def _question_signature(self, agent: str, run_id: str, request: ApprovalRequest) -> str:
+        return self._signature(agent, "toolcrib question", run_id, request_text(request))
+
+    def _signature(self, agent: str, kind: str, *texts: str) -> str:
+        return self._agent(agent).signature(kind, *texts)
 
     def _agent(self, name: str) -> Agent:
         agent = self._agents.get(name)
@@ -381,7 +469,7 @@ class DurableAgents(Closing):
         return self._log if found is None else found
 
     def _result(self, run: StoredRun) -> RunResult:
-        state = RunState.from_json(run.state)
+        state = run.last
         agent = self._agents.get(run.agent)
         output: Any = run.text
         if agent is not None:
@@ -414,7 +502,7 @@ class _PatientLog(AuditLog):
         return await self._written(partial(super().begin, entry))
 
     async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
-        if self.closed and self._steps.stopping and RESOLVED not in record.notes:
+        if self.closed and self._steps.stops and RESOLVED not in record.notes:
             return None  # of a call that ends with the event loop: others say what became of it
         return await self._written(partial(super().write, record))
 
@@ -445,10 +533,45 @@ async def _patiently(
             await asyncio.sleep(_LOOK)
 
 
-def _is_unknown(record: ToolInvocationRecord) -> bool:
+def _is_unknown(record: ToolInvocationRecord, *, going_on: bool = False) -> bool:
     if record.status == "started":
-        return True
-    return record.error is not None and record.error.code is ErrorCode.OUTCOME_UNKNOWN
+        return not going_on
+    unknown = record.error is not None and record.error.code is ErrorCode.OUTCOME_UNKNOWN
+    return unknown or (is_cut_short(record) and RESOLVED not in record.notes)
+
+
+async def _calls(log: AuditLog, run_id: str) -> list[ToolInvocationRecord]:
+    """Return what a log knows last of the calls of a run, and of runs within them, at any depth."""
+    found: list[ToolInvocationRecord] = []
+    runs = [run_id]
+    while runs:
+        entries = await log.entries(AuditFilter(run_id=runs.pop(0)))
+        last = {entry.record.id: entry.record for entry in entries}
+        found += last.values()
+        runs += [inner_run_id(each.run_id, each.id) for each in last.values() if _ran_agent(each)]
+    return found
+
+
+def _ran_agent(record: ToolInvocationRecord) -> bool:
+    """Return whether a run may have begun within a call."""
+    known = record.spent is not None or record.status == "waiting"
+    return known or _is_unknown(record) or RESOLVED in record.notes
+
+
+def _check_same(run: StoredRun, agent: str, asked: RunState) -> None:
+    """Raise ToolcribError unless a run is what is asked for under its id."""
+    known = run.last
+    said, wanted = _said(known), _said(asked)
+    same = (run.agent, known.caller, known.settings) == (agent, asked.caller, asked.settings)
+    if not same or said[: len(wanted)] != wanted:
+        what = "of another agent, prompt, history or caller, or with other options"
+        raise ToolcribError(f"run_id= {run.id!r} is the id of another run: {what}")
+
+
+def _said(state: RunState) -> list[tuple[object, ...]]:
+    """Return what was said; instructions are those of whichever version of the agent."""
+    told = (m for m in state.messages if m.role != "system")
+    return [(m.role, m.content, m.parts, m.tool_calls, m.call_id) for m in told]
 
 
 async def _written(ledger: Ledger, record: ToolInvocationRecord) -> ToolInvocationRecord | None:

@@ -4,6 +4,10 @@ database. A process takes from the queues of its own agents only.
 Rule: what DBOS keeps is JSON, exceptions included: nothing in its tables is ever unpickled. SQLite is
 opened in WAL mode with `synchronous=FULL`, as all of toolcrib's databases are.
 
+Rule: a step begins only while its segment is this worker's (`Segment.check`), and is kept only while
+its workflow is this process's, which DBOS asks in the transaction that keeps it. A kept step is taken
+up only with the signature of the agent's key, over its run, segment, number, name and value.
+
 A process has one DBOS. Its workflows run in the event loop in which it was opened.
 """
 
@@ -14,18 +18,20 @@ import contextlib
 import json
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from toolcrib.errors import MissingExtraError, ToolcribError
+from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.storage import UnreachableError, database
+from toolcrib.values.run import RunResult, RunState, check_signature
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -35,13 +41,17 @@ _log = logging.getLogger("toolcrib.durable")
 Work = Callable[[str, int], Awaitable[None]]
 """Does one segment of a run, by the run's id and the segment's number."""
 
+Standing: TypeAlias = Literal["goes on", "cancelled", "lost"]
+"""Whether a worker may go on with a segment: `lost` says that another worker has it, or another one of
+the run has begun."""
+
 _WORKFLOW = "toolcrib_segment"
 _APPLICATION = "toolcrib"
 # Of how a segment takes its steps. A new version of an application goes on with those of the old one.
 _VERSION = "1"
 _POLL = 0.1  # seconds between two looks at the queue
+_RETURN = 1.0  # seconds in which a thread may give a connection back when the engine is closed
 _STEP, _ERROR = '{"step":', '{"error":'
-_SEGMENT: ContextVar[bool] = ContextVar("toolcrib_segment", default=False)
 
 
 @cache
@@ -54,7 +64,7 @@ def dbos() -> Any:
 
 
 class KeptJson(str):
-    """The JSON of what a step gave."""
+    """The JSON of a `SignedStep`."""
 
     __slots__ = ()
 
@@ -90,57 +100,202 @@ class _NotKept(BaseException):
         self.raised = raised
 
 
+class SignedStep(msgspec.Struct, frozen=True):
+    """What a step gave, as JSON, in which segment, and the signature of that."""
+
+    value: msgspec.Raw
+    segment: int
+    signature: str
+
+
+class KeptStep(NamedTuple):
+    """A step as it was kept: its place, its name, what it gave."""
+
+    at: int
+    name: str
+    gave: SignedStep
+
+    @property
+    def text(self) -> bytes:
+        return bytes(self.gave.value)
+
+    def check(self, sign: Callable[..., str], run_id: str) -> None:
+        """Raise SourceError if the step was changed; `sign` is the agent's."""
+        what = f"step {self.at} ({self.name}) of run {run_id}"
+        check_signature(self.gave.signature, self.signature(sign, run_id), what)
+
+    def signature(self, sign: Callable[..., str], run_id: str) -> str:
+        place = (run_id, str(self.gave.segment), str(self.at), self.name)
+        return sign("toolcrib step", *place, self.text.decode("utf-8", "surrogatepass"))
+
+
+def _read(kept: object) -> SignedStep:
+    text = kept.encode("utf-8", "surrogatepass") if isinstance(kept, KeptJson) else b""
+    try:
+        return msgspec.json.decode(text, type=SignedStep)
+    except ValueError:  # without one, or no JSON
+        return SignedStep(msgspec.Raw(text), -1, "")
+
+
+class Segment:
+    """A segment of a run that this worker does, in the running task.
+
+    `earlier` are the steps of the segments since `began`, which begin with the same state. `over` says
+    why it does not go on, as soon as that is known; `last` how its run has ended.
+    """
+
+    def __init__(
+        self,
+        key: tuple[str, int],
+        began: int,
+        sign: Callable[..., str],
+        look: Callable[[], Awaitable[Standing]],
+    ) -> None:
+        self.key = key
+        self.earlier: Mapping[int, KeptStep] = {}
+        self.over: Standing | None = None
+        self.last: RunResult | None = None
+        self._spoiled = False  # by a kept step that was changed
+        self._began = began
+        self._sign = sign
+        self._look = look
+        self._task = asyncio.current_task()
+
+    @property
+    def state(self) -> RunState | None:
+        """The state in which it has stopped, made of what was signed."""
+        return None if self._spoiled or self.last is None else self.last.state
+
+    def end(self, standing: Standing) -> None:
+        """Have it stop, unless it goes on, or stops already."""
+        if self.over is None and standing != "goes on":
+            self.over = standing
+            if self._task is not None:
+                self._task.cancel()
+
+    async def check(self) -> None:
+        """Return if the segment is still this worker's; else stand still until it is cancelled."""
+        if self.over is None:
+            self.end(await self._look())
+        if self.over is not None:
+            await stand_still()
+
+    def kept(self, at: int, name: str, text: bytes) -> KeptJson:
+        """Return what is kept of a step that was done here."""
+        run_id, number = self.key
+        bare = SignedStep(msgspec.Raw(text), number, "")
+        signature = KeptStep(at, name, bare).signature(self._sign, run_id)
+        return _kept_json(msgspec.structs.replace(bare, signature=signature))
+
+    def known(self, at: int, name: str) -> KeptJson | None:
+        """Return what an earlier segment has kept of a step. Raises ToolcribError for another step,
+        SourceError if it was changed."""
+        step = self.earlier.get(at)
+        if step is None:
+            return None
+        if step.name != name:
+            run_id = self.key[0]
+            raise ToolcribError(f"step {at} of run {run_id} was '{step.name}', and is '{name}' now")
+        self._check(step)
+        return _kept_json(step.gave)
+
+    def taken_up(self, at: int, name: str, kept: object) -> bytes:
+        """Return the JSON of a step that was kept before. Raises SourceError if it was changed."""
+        step = KeptStep(at, name, _read(kept))
+        self._check(step)
+        return step.text
+
+    def _check(self, step: KeptStep) -> None:
+        run_id, number = self.key
+        try:
+            step.check(self._sign, run_id)
+            if not self._began <= step.gave.segment <= number:
+                raise SourceError(f"step {step.at} of run {run_id} is another segment's")
+        except SourceError:
+            self._spoiled = True
+            raise
+
+
+def _kept_json(step: SignedStep) -> KeptJson:
+    return KeptJson(msgspec.json.encode(step).decode())
+
+
+_SEGMENT: ContextVar[Segment | None] = ContextVar("toolcrib_segment", default=None)
+
+
 class DurableSteps:
-    """The `StepRunner` of all durable runs of a process. Once it is `stopping` no step begins: a run
-    stands still before its next one, and another process goes on with it."""
+    """The `StepRunner` of all durable runs of a process. Once it `stops` no step begins: a run stands
+    still before its next one, and another process goes on with it."""
 
     def __init__(self) -> None:
-        self.stopping = False
+        self.stops = False
         self.active = 0
 
+    @property
+    def stopping(self) -> bool:
+        """Whether another process goes on with the run that is done here."""
+        segment = _SEGMENT.get()
+        return self.stops or (segment is not None and segment.over == "lost")
+
+    def enter(self, segment: Segment) -> None:
+        """Have the steps of the running task, and of those that it begins, be those of a segment."""
+        _SEGMENT.set(segment)
+
     async def run(self, name: str, work: Callable[[], Awaitable[T]], type: Any) -> T:  # noqa: A002
-        if not _SEGMENT.get():
+        segment = _SEGMENT.get()
+        if segment is None:
             return await work()
-        if self.stopping:
+        reserved = dbos().DBOS.reserve_step()  # before anything is awaited: steps have an order
+        at = reserved.step_id
+        if self.stops:
             await stand_still()
         made: list[T] = []
 
         async def step() -> KeptJson:
-            within = _SEGMENT.set(False)
             try:
-                made.append(await work())
+                known = segment.known(at, name)
+                if known is not None:
+                    return known
+                await segment.check()
+                made.append(await _outside(work))
             except Exception as raised:  # noqa: BLE001  raised again below
                 raise _NotKept(raised) from None
-            finally:
-                _SEGMENT.reset(within)
-            return KeptJson(msgspec.json.encode(made[0]).decode())
+            return segment.kept(at, name, msgspec.json.encode(made[0]))
 
-        kept = await self._kept(name, step)
+        kept = await self._kept(segment, reserved.run_async({"name": name}, step))
         if made:
             return made[0]
-        decoded: T = msgspec.json.decode(kept.encode(), type=type)
+        decoded: T = msgspec.json.decode(segment.taken_up(at, name, kept), type=type)
         return decoded
 
-    async def _kept(self, name: str, step: Callable[[], Awaitable[KeptJson]]) -> KeptJson:
+    async def _kept(self, segment: Segment, step: Awaitable[KeptJson]) -> KeptJson:
         """Return what is kept of a step. Raises what its work does, SourceError where that could not
-        be kept. Not while the worker stops: then another process finds what became of it."""
-        failed: Exception | None = None
+        be kept. Not where another process goes on: it finds what became of it."""
         self.active += 1
         try:
-            kept: KeptJson = await dbos().DBOS.run_step_async({"name": name}, step)
+            return await step
         except _NotKept as carried:
             raise carried.raised from None
         except Exception as error:  # noqa: BLE001  of DBOS, or of the database
-            failed = error
+            failed: Exception = error
         finally:
             self.active -= 1
-        if failed is None:
-            return kept
+        if isinstance(failed, dbos().error.DBOSWorkflowConflictIDError):
+            segment.end("lost")
         if self.stopping:
             await stand_still()
         if isinstance(failed, database.sqlalchemy().exc.SQLAlchemyError):
             failed = database.failed_by(failed)
         raise failed
+
+
+async def _outside(work: Callable[[], Awaitable[T]]) -> T:
+    """Do work that is no step itself, nor are the runs within it."""
+    within = _SEGMENT.set(None)
+    try:
+        return await work()
+    finally:
+        _SEGMENT.reset(within)
 
 
 _standing: set[asyncio.Future[None]] = set()  # or what waits for them would be collected, and end
@@ -152,14 +307,6 @@ async def stand_still() -> None:
     _standing.add(future)
     future.add_done_callback(_standing.discard)
     await future
-
-
-class KeptStep(NamedTuple):
-    """A step as it was kept: its place, its name, its JSON."""
-
-    at: int
-    name: str
-    text: bytes
 
 
 class Engine:
@@ -234,7 +381,7 @@ class Engine:
         """Return the steps of a segment that are kept, in their order, but for the first of them."""
         listed = await asyncio.to_thread(self._steps, f"{run_id}:{segment}", skipped)
         return [
-            KeptStep(step["function_id"], step["function_name"], step["output"].encode())
+            KeptStep(step["function_id"], step["function_name"], _read(step["output"]))
             for step in listed
             if isinstance(step["output"], KeptJson)
         ]
@@ -269,6 +416,7 @@ class Engine:
             self._client = None
         opened, self._database = self._database, None
         if opened is not None:
+            await _all_returned(opened.pool)
             opened.dispose()
 
     def _opened(self) -> sqlalchemy.Engine:
@@ -291,6 +439,14 @@ class Engine:
             connection.close()
 
 
+async def _all_returned(pool: Any) -> None:
+    """Wait, a little, for what threads of DBOS have in use: what is given back while the pool is
+    disposed of would be closed by nobody."""
+    until = time.monotonic() + _RETURN
+    while pool.checkedout() and time.monotonic() < until:  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+
+
 def _queue(agent: str) -> str:
     return f"{_APPLICATION} {agent}"
 
@@ -303,7 +459,6 @@ def _register() -> None:
     library = dbos()
 
     async def segment(run_id: str, number: int) -> None:
-        _SEGMENT.set(True)  # in a task of its own
         await _working[0](run_id, number)
 
     library.DBOS.workflow(name=_WORKFLOW, max_recovery_attempts=None)(segment)

@@ -4,13 +4,17 @@ Rule: a run is one row, and each of its segments begins with what the row has: a
 answers to what that asks. The end of a segment is written once, by whoever is first; it takes up the
 answers that came meanwhile. So an answer is used once, whoever gives it, and none is lost: what a
 worker has not begun is `queued`, and is found again.
+
+A worker does a segment for as long as the row is `running`, of that segment, and that worker's: it asks
+before each step. A run that is cancelled while a worker does it keeps that worker's name until the
+worker has stopped, and begins no other segment until then. So of a run one segment is done at a time.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -31,71 +35,80 @@ StoredStatus: TypeAlias = Literal[
     "queued", "running", "waiting", "completed", "limited", "failed", "cancelled"
 ]
 STATUSES: tuple[StoredStatus, ...] = get_args(StoredStatus)
-UNDER_WAY = ("queued", "running")
-
+T = TypeVar("T")
+_UNDER_WAY = ("queued", "running")
 _NO_RUN = "there is no run {!r} in the store"
 _ANSWERS = msgspec.json.Decoder(dict[str, Approve | Refuse])
-_ANSWER: msgspec.json.Decoder[Approve | Refuse] = msgspec.json.Decoder(Approve | Refuse)
 _REQUEST = msgspec.json.Decoder(ApprovalRequest)
-_ROW = "id, agent, caller, status, segment, state, answers, text, reason, created_at, updated_at"
+_ROW = (
+    "id, agent, caller, status, segment, began, state, cut, answers, text, reason,"
+    " created_at, updated_at"
+)
 _NEW = """INSERT INTO durable_runs (id, agent, caller, status, segment, state, answers, text, reason,
     worker, created_at, updated_at) VALUES (:id, :agent, :caller, 'queued', 0, :state, '{}', '', '', '',
     :now, :now) ON CONFLICT DO NOTHING"""
 _ONE = f"SELECT {_ROW} FROM durable_runs WHERE id = :id"  # noqa: S608  names of our own
-# a run that was cancelled is under way until whoever works on it has written what it did
-_STATUS = """SELECT CASE WHEN status = 'cancelled' AND worker <> '' THEN 'running' ELSE status END
-    AS status, segment FROM durable_runs WHERE id = :id"""
+_PLACE = "SELECT agent, status, segment, worker FROM durable_runs WHERE id = :id"
 _ALL = f"SELECT {_ROW} FROM durable_runs WHERE status IN :statuses ORDER BY created_at, id"  # noqa: S608
 _QUEUED = """SELECT agent, id, segment FROM durable_runs WHERE status = 'queued' AND worker = ''
     AND agent IN :agents ORDER BY updated_at, id LIMIT 100"""
 _GIVE_TO_ENGINE = """UPDATE durable_runs SET worker = :worker
     WHERE id = :id AND segment = :segment AND status = 'queued'"""
-_BEGIN = """UPDATE durable_runs SET status = 'running', worker = :worker, updated_at = :now
-    WHERE id = :id AND segment = :segment AND status IN ('queued', 'running')"""
-_END = """UPDATE durable_runs SET status = CASE WHEN status = 'cancelled' THEN status ELSE :status END,
-    state = :state, text = :text, reason = :reason, answers = '{}', worker = '', updated_at = :now
-    WHERE id = :id AND segment = :segment AND status IN ('running', 'cancelled') AND worker = :worker"""
+_BEGIN = """UPDATE durable_runs SET worker = :worker, updated_at = :now,
+    status = CASE WHEN status = 'cancelled' THEN status ELSE 'running' END
+    WHERE id = :id AND segment = :segment
+    AND (status IN ('queued', 'running') OR (status = 'cancelled' AND worker <> ''))"""
+_END = """UPDATE durable_runs SET status = :status, state = :state, began = :began, text = :text,
+    reason = :reason, answers = :answers, worker = '', updated_at = :now
+    WHERE id = :id AND segment = :segment AND status = 'running' AND worker = :worker"""
 _NEXT = """UPDATE durable_runs SET status = 'queued', segment = segment + 1, answers = :answers,
-    reason = '', worker = '', updated_at = :now WHERE id = :id AND segment = :segment
+    reason = '', cut = '', worker = '', updated_at = :now WHERE id = :id AND segment = :segment
     AND status = :status AND worker = ''"""
 _CANCEL = """UPDATE durable_runs SET status = 'cancelled', updated_at = :now,
     worker = CASE WHEN status = 'running' THEN worker ELSE '' END
     WHERE id = :id AND status IN ('queued', 'running', 'waiting')"""
-_ASK = """INSERT INTO durable_questions (id, run_id, request, expires_at)
-    VALUES (:id, :run_id, :request, :expires_at) ON CONFLICT DO NOTHING"""
+_STOPPED = """UPDATE durable_runs SET cut = :cut, worker = '', updated_at = :now
+    WHERE id = :id AND segment = :segment AND status = 'cancelled' AND worker = :worker"""
+_ASK = """INSERT INTO durable_questions (id, run_id, request, signature, expires_at)
+    VALUES (:id, :run_id, :request, :signature, :expires_at) ON CONFLICT DO NOTHING"""
 _QUESTION = "SELECT run_id, expires_at, answer FROM durable_questions WHERE id = :id"
 _GIVE = """UPDATE durable_questions SET answer = :answer WHERE id = :id AND answer IS NULL
     AND expires_at > :now"""
 _GIVEN = "SELECT id, answer FROM durable_questions WHERE id IN :ids AND answer IS NOT NULL"
-_PENDING = """SELECT q.request FROM durable_questions q JOIN durable_runs r ON r.id = q.run_id
+_ASKED = "SELECT id, request FROM durable_questions WHERE id IN :ids"
+_PENDING = """SELECT r.id, r.agent, q.request, q.signature
+    FROM durable_questions q JOIN durable_runs r ON r.id = q.run_id
     WHERE q.answer IS NULL AND q.expires_at > :now AND r.status IN ('waiting', 'queued', 'running')
     ORDER BY q.expires_at, q.id"""
 _LAPSED = """SELECT r.id, r.segment FROM durable_runs r WHERE r.status = 'waiting' AND NOT EXISTS
     (SELECT 1 FROM durable_questions q WHERE q.run_id = r.id AND q.answer IS NULL
         AND q.expires_at > :now)"""
-_CANCELLED = "SELECT id FROM durable_runs WHERE status = 'cancelled' AND id IN :ids"
+_STANDING = "SELECT id, segment, status, worker FROM durable_runs WHERE id IN :ids"
 _BEAT = """INSERT INTO durable_workers (id, process, beat_at) VALUES (:id, :process, :now)
     ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at"""
 _WORKERS = "SELECT id, process, beat_at FROM durable_workers"
 _RETIRE = "UPDATE durable_workers SET beat_at = 0 WHERE id = :id"
 _LEAVE = "DELETE FROM durable_workers WHERE id = :id"
-_TAKE_BACK = """UPDATE durable_runs SET worker = '' WHERE worker = :id
-    AND status IN ('queued', 'cancelled')"""
+_TAKE_BACK = "UPDATE durable_runs SET worker = '' WHERE worker = :id AND status = 'queued'"
 
 
 class StoredRun(Veiled, msgspec.Struct, frozen=True):
     """A run as it is kept. `state` is the JSON of its signed state: the one that its segment begins
-    with, or ended with; `answers` are those that it begins with. `reason` is the limit that ended it,
-    or why it failed."""
+    with, or ended with; `answers` are those that it begins with. A run that was cancelled goes on from
+    there: its segments since `began` begin with this state, and take up each other's steps. `cut` is
+    the JSON of the state in which it was stopped. `reason` is the limit that ended it, or why it
+    failed."""
 
-    veiled: ClassVar[tuple[str, ...]] = ("state", "answers", "text")
+    veiled: ClassVar[tuple[str, ...]] = ("state", "cut", "answers", "text")
 
     id: str
     agent: str
     caller: str
     status: StoredStatus
     segment: int
+    began: int
     state: str
+    cut: str
     answers: str
     text: str
     reason: str
@@ -104,11 +117,37 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
 
     @property
     def given(self) -> dict[str, Answer]:
-        return dict(_ANSWERS.decode(self.answers))
+        """The answers. Raises SourceError for what are none."""
+        read: dict[str, Approve | Refuse]
+        read = _read(_ANSWERS, self.answers, f"the answers of run {self.id}")
+        return dict(read)
+
+    @property
+    def last(self) -> RunState:
+        """The last state that is known of it. Raises SourceError for what is none."""
+        return RunState.from_json(self.cut or self.state)
+
+
+class Place(NamedTuple):
+    """Where a run is, and whether a worker does something of it, or will without anybody's doing."""
+
+    agent: str
+    status: StoredStatus
+    segment: int
+    under_way: bool
+
+
+class StoredQuestion(NamedTuple):
+    """A question as it is kept, and the signature that goes with it."""
+
+    run_id: str
+    agent: str
+    request: ApprovalRequest
+    signature: str
 
 
 class Ended(Veiled, msgspec.Struct, frozen=True):
-    """How a segment ended."""
+    """How a segment ended; `signatures` are those of what it asks, by the questions' ids."""
 
     veiled: ClassVar[tuple[str, ...]] = ("text",)
 
@@ -116,6 +155,7 @@ class Ended(Veiled, msgspec.Struct, frozen=True):
     state: RunState | None
     text: str = ""
     reason: str = ""
+    signatures: dict[str, str] = {}
 
 
 class RunStore:
@@ -137,10 +177,11 @@ class RunStore:
             raise ToolcribError(_NO_RUN.format(run_id))
         return StoredRun(**rows[0])
 
-    async def status(self, run_id: str) -> tuple[StoredStatus, int]:
-        """Return a run's status and segment. Raises ToolcribError where there is none of that id."""
-        for row in await self._database.read(_STATUS, id=run_id):
-            return row["status"], row["segment"]
+    async def place(self, run_id: str) -> Place:
+        """Return where a run is. Raises ToolcribError where there is none of that id."""
+        for row in await self._database.read(_PLACE, id=run_id):
+            status, stops = row["status"], row["status"] == "cancelled" and row["worker"] != ""
+            return Place(row["agent"], status, row["segment"], status in _UNDER_WAY or stops)
         raise ToolcribError(_NO_RUN.format(run_id))
 
     async def runs(self, statuses: Iterable[StoredStatus] = STATUSES) -> list[StoredRun]:
@@ -148,10 +189,20 @@ class RunStore:
         rows = await self._database.read(_ALL, statuses=list(statuses))
         return [StoredRun(**row) for row in rows]
 
-    async def pending(self) -> list[ApprovalRequest]:
+    async def pending(self) -> list[StoredQuestion]:
         """Return the questions of runs that nobody has answered, next to lapse first."""
         rows = await self._database.read(_PENDING, now=time.time())
-        return [_REQUEST.decode(row["request"]) for row in rows]
+        return [
+            StoredQuestion(
+                row["id"], row["agent"], _request_of(row["id"], row["request"]), row["signature"]
+            )
+            for row in rows
+        ]
+
+    async def shown(self, request_ids: Iterable[str]) -> dict[str, ApprovalRequest]:
+        """Return what whoever answers is shown of these questions, by their ids."""
+        rows = await self._database.read(_ASKED, ids=list(request_ids))
+        return {row["id"]: _request_of(row["id"], row["request"]) for row in rows}
 
     async def answer(self, request_id: str, answer: Answer) -> str:
         """Answer a question, once and for good, and return the id of its run, which goes on.
@@ -166,14 +217,15 @@ class RunStore:
         return await self._database.transact(lambda t: _answer(t, request_id, text))
 
     async def cancel(self, run_id: str) -> bool:
-        """Mark a run as cancelled; False where it is over."""
+        """Mark a run as cancelled, which the worker that does it sees; False where it is over."""
         return await self._database.write(_CANCEL, id=run_id, now=time.time()) == 1
 
     async def again(self, run: StoredRun) -> bool:
-        """Let a run go on from where it stopped; False where it is another one by now, or was cancelled
-        and somebody works on it still."""
+        """Let a run go on from where it stopped; False where it is another one by now, or a worker
+        has not stopped yet to do it."""
         values = {"id": run.id, "segment": run.segment, "status": run.status}
-        return await self._database.write(_NEXT, **values, answers="{}", now=time.time()) == 1
+        now = time.time()
+        return await self._database.write(_NEXT, **values, answers=run.answers, now=now) == 1
 
     # What workers do.
 
@@ -188,7 +240,8 @@ class RunStore:
         await self._database.write(_GIVE_TO_ENGINE, id=run_id, segment=segment, worker=worker)
 
     async def begin(self, run_id: str, segment: int, worker: str) -> StoredRun | None:
-        """Begin a segment, or go on with it; None where it is over, or the run was cancelled."""
+        """Begin a segment, or go on with it; None where it is over, or another one has begun. Of a
+        run that was cancelled it is only seen how far a worker that died had come."""
 
         def begun(transaction: Transaction) -> StoredRun | None:
             values = {"id": run_id, "segment": segment, "worker": worker, "now": time.time()}
@@ -198,18 +251,36 @@ class RunStore:
 
         return await self._database.transact(begun)
 
-    async def end(self, run: StoredRun, worker: str, ended: Ended) -> None:
-        """Write how a segment ended, if it is this worker's, and go on if what it asks was answered."""
-        await self._database.transact(lambda t: _end(t, run, worker, ended))
+    async def end(self, run: StoredRun, worker: str, ended: Ended) -> bool:
+        """Write how a segment ended, if it is this worker's, and go on if what it asks was answered;
+        False if it is not, or the run was cancelled."""
+        return await self._database.transact(lambda t: _end(t, run, worker, ended))
+
+    async def stopped(self, run: StoredRun, worker: str, state: RunState | None) -> None:
+        """Say that a worker has stopped to do a run that was cancelled, and in which state."""
+        values = {"id": run.id, "segment": run.segment, "worker": worker, "now": time.time()}
+        cut = "" if state is None else state.to_json()
+        await self._database.write(_STOPPED, **values, cut=cut)
 
     async def lapsed(self) -> None:
         """Let runs go on whose questions have all lapsed: they end as that."""
         await self._database.transact(_let_lapse)
 
-    async def cancelled(self, ids: Iterable[str]) -> list[str]:
-        """Return which of these runs were cancelled."""
-        rows = await self._database.read(_CANCELLED, ids=list(ids))
-        return [row["id"] for row in rows]
+    async def standings(
+        self, segments: Iterable[tuple[str, int]], worker: str
+    ) -> dict[tuple[str, int], Literal["goes on", "cancelled", "lost"]]:
+        """Return whether this worker may go on with each of these segments of runs."""
+        asked = list(segments)
+        rows = await self._database.read(_STANDING, ids=[run_id for run_id, _ in asked])
+        known = {(row["id"], row["segment"]): row for row in rows if row["worker"] == worker}
+        said: dict[str, Literal["goes on", "cancelled", "lost"]] = {
+            "running": "goes on",
+            "cancelled": "cancelled",
+        }
+        return {
+            each: said.get(known[each]["status"], "lost") if each in known else "lost"
+            for each in asked
+        }
 
     async def beat(self, worker: str, process: str) -> None:
         """Say that a worker lives."""
@@ -269,18 +340,38 @@ def _answer(transaction: Transaction, request_id: str, text: str) -> str:
     return run_id
 
 
-def _end(transaction: Transaction, run: StoredRun, worker: str, ended: Ended) -> None:
+def _end(transaction: Transaction, run: StoredRun, worker: str, ended: Ended) -> bool:
     named = {"id": run.id, "segment": run.segment, "worker": worker, "now": time.time()}
-    state = run.state if ended.state is None else ended.state.to_json()
-    values = {"status": ended.status, "state": state, "text": ended.text, "reason": ended.reason}
+    state, began, answers = run.state, run.began, run.answers
+    if ended.state is not None:
+        state, began, answers = ended.state.to_json(), run.segment + 1, "{}"
+    kept = {"state": state, "began": began, "answers": answers}
+    told = {"status": ended.status, "text": ended.text, "reason": ended.reason}
     transaction.rows(_ONE + transaction.for_update, id=run.id)
-    if transaction.execute(_END, **named, **values) != 1 or ended.state is None:
-        return
-    for request in ended.state.pending:
-        text = msgspec.json.encode(request).decode()
+    if transaction.execute(_END, **named, **kept, **told) != 1:
+        return False
+    for request in () if ended.state is None else ended.state.pending:
         asked = {"id": request.id, "run_id": run.id, "expires_at": request.expires_at}
-        transaction.execute(_ASK, **asked, request=text)
+        signature = ended.signatures.get(request.id, "")
+        transaction.execute(_ASK, **asked, request=request_text(request), signature=signature)
     _go_on(transaction, msgspec.structs.replace(run, status=ended.status, state=state))
+    return True
+
+
+def request_text(request: ApprovalRequest) -> str:
+    """Return a question as it is kept, and signed."""
+    return msgspec.json.encode(request).decode()
+
+
+def _request_of(run_id: str, text: str) -> ApprovalRequest:
+    return _read(_REQUEST, text, f"a question of run {run_id}")
+
+
+def _read(decoder: msgspec.json.Decoder[T], text: str, what: str) -> T:
+    try:
+        return decoder.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{what} in the store cannot be read, it was changed: {error}") from None
 
 
 def _go_on(transaction: Transaction, run: StoredRun) -> None:
@@ -291,8 +382,7 @@ def _go_on(transaction: Transaction, run: StoredRun) -> None:
     given = transaction.rows(_GIVEN, ids=ids) if ids else []
     if not given:
         return
-    answers: dict[str, Any] = {row["id"]: _ANSWER.decode(row["answer"]) for row in given}
-    text = msgspec.json.encode(answers).decode()
+    text = msgspec.json.encode({row["id"]: msgspec.Raw(row["answer"]) for row in given}).decode()
     named = {"id": run.id, "segment": run.segment, "status": "waiting", "now": time.time()}
     transaction.execute(_NEXT, **named, answers=text)
 

@@ -413,20 +413,29 @@ class Call(Veiled, msgspec.Struct):
     async def _broken_off(self, raised: BaseException, cancels: int) -> BaseException:
         """Record the end of a call that was cancelled, or broken off, and return what is to be raised.
 
-        Where another process may go on with its run, nothing is said for good of a call that has begun;
-        nothing more of one that was told of, and is not kept; and nothing of one that it will make.
+        Where another process may go on with its run, or with the one that it is within, nothing is said
+        for good of a call that has begun; nothing more of one that was told of, and is not kept; and
+        nothing of one that it will make.
         """
         asked = cancel_requests() > cancels or isinstance(raised, KeyboardInterrupt)
         leaves = raised if asked else as_failure(raised)
-        if self.state == "arrived" and getattr(self.scope.steps, "stopping", False):
+        steps = self.facts.steps_around
+        goes_on = getattr(steps, "stopping", False)  # elsewhere
+        if self.state == "arrived" and goes_on:
             return leaves
         error = CallError.of(ErrorCode.CANCELLED) if asked else _BROKEN_OFF
         if not asked and self.state in _NOT_BEGUN:
             error = _NOT_STARTED
-        if asked and self.scope.steps is not None and self.state == "begun":
-            error = _CUT
-        await record_end(self.finalize(self.ended(error)), leaves, cancels)
+        cut = self.state == "begun" and steps is not None and (asked or goes_on)
+        await record_end(self.finalize(self.ended(_CUT if cut else error)), leaves, cancels)
+        if cut and self._is_repeatable() and self.setup.cache.claim_ended(self.key, self.mark):
+            self.setup.cache.release(self.key)  # it is made again where the run goes on
         return leaves
+
+    def _is_repeatable(self) -> bool:
+        definition = self.facts.hydrated.definition
+        marks = None if definition is None else definition.annotations
+        return marks is not None and (marks.idempotent or marks.read_only)
 
     async def _ended(self, cancels: int, repairer: Repairer | None) -> Outcome | AlreadyCompleted:
         """Return the outcome that is to be told of, also where the call was stopped on its way."""

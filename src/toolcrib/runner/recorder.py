@@ -24,7 +24,7 @@ from toolcrib.runner.running import CALLING, Calling
 from toolcrib.runner.stopped import NOT_ITS_OWN, as_failure, raise_stop, rejection
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.content import PartInfo
-from toolcrib.values.context import CallScope
+from toolcrib.values.context import CallScope, StepRunner
 from toolcrib.values.decision import ApprovalRequest, Approve, Caller, Decision
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, canonical_json, is_seen, keyed_digest
@@ -208,6 +208,15 @@ class CallFacts(msgspec.Struct, gc=False):
     def going_on(self, claim: str, process: str) -> ToolInvocationRecord:
         """Return the entry that claims that the call goes on, in this process."""
         return msgspec.structs.replace(self.record("started", key=claim), process=process)
+
+    @property
+    def steps_around(self) -> StepRunner | None:
+        """What keeps the steps of its run, or of the run that this is within."""
+        steps, call = self.scope.steps, self.parent
+        while steps is None and call is not None:
+            steps = call.facts.scope.steps if isinstance(call.facts, CallFacts) else None
+            call = call.outer
+        return steps
 
     def _rare(self) -> dict[str, Any]:
         """Return the fields of a record that most calls leave at their defaults."""

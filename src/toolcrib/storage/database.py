@@ -415,6 +415,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "CREATE INDEX spent_calls_by_time ON spent_calls (caller, spent_at)",
     ),
+    (
+        "ALTER TABLE durable_runs ADD COLUMN began INTEGER NOT NULL DEFAULT 0",
+        """UPDATE durable_runs SET began = CASE WHEN status IN ('queued', 'running')
+            THEN segment ELSE segment + 1 END""",
+        "ALTER TABLE durable_runs ADD COLUMN cut TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE durable_questions ADD COLUMN signature TEXT NOT NULL DEFAULT ''",
+    ),
 )
 
 
