@@ -28,6 +28,7 @@ from toolcrib import (
     RunStarted,
     RunState,
     Session,
+    ToolCall,
     ToolRunner,
     capability,
     per_call,
@@ -49,10 +50,12 @@ from toolcrib.errors import (
     BindingError,
     CatalogError,
     ConnectionFailed,
+    ErrorCode,
     RequestError,
     SourceError,
 )
 from toolcrib.testing import ScriptedClient, call
+from toolcrib.values.json import JsonValue
 from toolcrib.values.message import ChatRequest, Effort, Message, ToolChoice
 from toolcrib.values.run import RunOptions, RunSettings
 from toolcrib.wire import encode
@@ -167,7 +170,15 @@ async def test_the_clients_own_apply_where_nobody_says_anything() -> None:
         ({"tool_choice": "sub"}, CatalogError, "no tool 'sub'"),
         ({"tool_choice": ToolChoice(allowed=("sub",))}, CatalogError, "no tool 'sub'"),
         ({"parallel_tool_calls": "no"}, TypeError, "parallel_tool_calls is"),
-        ({"extra": {"x": object()}}, TypeError, "extra and provider_tools are JSON"),
+        ({"extra": {"x": object()}}, TypeError, "the options of a run are kept as JSON"),
+        ({"extra": {"x": "\ud800"}}, TypeError, "the options of a run are kept as JSON"),
+        ({"extra": {"x": b"x"}}, TypeError, "extra is kept as JSON"),
+        ({"extra": {"x": {1}}}, TypeError, "extra is kept as JSON"),
+        ({"extra": {"x": {1: 2}}}, TypeError, "extra is kept as JSON"),
+        ({"extra": {"x": float("inf")}}, TypeError, "extra is kept as JSON"),
+        ({"temperature": float("nan")}, TypeError, "temperature is kept as JSON"),
+        ({"temperature": 10**400}, TypeError, "the options of a run are kept as JSON"),
+        ({"max_tokens": 0}, TypeError, "max_tokens is at least 1"),
     ],
 )
 async def test_an_option_that_cannot_be_meant(
@@ -220,6 +231,31 @@ async def test_tools_that_alone_are_allowed_stay_so() -> None:
         choice,
         ToolChoice(allowed=("add",)),
     ]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [ToolChoice("none"), ToolChoice(allowed=("add",)), ToolChoice("required", None, ("add",))],
+)
+async def test_what_a_choice_does_not_allow_does_not_run(choice: ToolChoice) -> None:
+    """Though the model calls it: some servers do not heed the choice."""
+    model = ScriptedClient([call("refund", order=7), "Done."])
+    runner = ToolRunner([add, refund], approver=answer_later)
+    result = await Agent(model, runner, tool_choice=choice).run("go")
+    assert (result.status, result.text) == ("completed", "Done.")
+    (record,) = result.records
+    assert record.error is not None
+    assert record.error.code is ErrorCode.NOT_OFFERED
+
+
+async def test_what_is_given_as_extra_is_nobodys_to_change() -> None:
+    tags: list[JsonValue] = ["a"]
+    model = ScriptedClient(["one", "two"])
+    agent = Agent(model, [add], extra={"tags": tags})
+    await agent.run("go")
+    tags.append("b")
+    await agent.run("go")
+    assert [request.settings.extra for request in model.requests] == [{"tags": ["a"]}] * 2
 
 
 async def test_a_tool_that_is_chosen_is_on_offer_where_the_agent_picks() -> None:
@@ -454,6 +490,25 @@ async def test_one_that_is_bound_is_replaced_for_one_run() -> None:
     one = await agent.run("go", deps={Orders: OrdersOf("ada")})
     two = await agent.run("go")
     assert [r.records[0].result for r in (one, two)] == [["ada"], ["all"]]
+
+
+@pytest.mark.parametrize("bound", [OrdersOf("all"), per_run])
+async def test_a_call_that_a_tool_makes_has_those_of_its_run(bound: Any) -> None:
+    found: list[Any] = []
+
+    @tool(visible=ALL)
+    async def twice(n: int) -> int:
+        """Look by another call."""
+        outcome = await runner.exec(ToolCall(f"inner_{n}", "look", "{}"))
+        found.append(outcome.record.result)
+        if n:
+            await runner.exec(ToolCall(f"deeper_{n}", "twice", f'{{"n": {n - 1}}}'))
+        return n
+
+    runner = ToolRunner(Catalog([look, twice]).bind({Orders: bound}))
+    agent = Agent(ScriptedClient([call("twice", n=1), "a"]), runner)
+    await agent.run("go", deps={Orders: OrdersOf("ada")})
+    assert found == [["ada"], ["ada"]]
 
 
 MISSING = r"tool 'look' needs Orders \(its parameter 'orders'\), which each run is given"

@@ -183,6 +183,21 @@ async def test_a_budget_is_of_a_whole_thread(build: Any, config: Any) -> None:
     assert json.loads(messages[-1].content)["error"]["code"] == "budget_exceeded"
 
 
+async def test_a_budget_is_of_a_thread_that_two_workers_serve_in_turns() -> None:
+    saver, turn = InMemorySaver(), (reply(asks("divide", a=1, b=4)), reply())
+    workers = [
+        tool_node(
+            to_langchain_tools(ToolRunner([divide], policy=[budget(calls=3)])),
+            *turn * 5,
+            saver=saver,
+        )
+        for _ in range(2)
+    ]
+    for at in range(5):
+        result = await workers[at % 2].ainvoke(ASKED, thread())
+    assert [m.status for m in told(result)] == ["success"] * 3 + ["error"] * 2
+
+
 async def test_calls_of_one_id_in_two_replies_are_two_calls() -> None:
     """Some models count their calls from 0 in each reply."""
     read: list[int] = []

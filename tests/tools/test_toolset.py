@@ -17,6 +17,7 @@ class Shop:
 
     def __init__(self) -> None:
         self.sold: list[int] = []
+        self.on_close = print  # what is stored on it is no method
 
     @property
     def till(self) -> int:

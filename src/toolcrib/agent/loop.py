@@ -62,6 +62,7 @@ from toolcrib.values.message import (
     ReasoningPart,
     Reply,
     TextPart,
+    ToolChoice,
 )
 from toolcrib.values.record import PEOPLE, Attachment, CallError, Choice, Origin, Waiting, prompt_of
 from toolcrib.values.run import (
@@ -282,6 +283,15 @@ _PARTS = (TextPart, ReasoningPart, ArgumentsPart, Reply)
 _PART_KINDS = "a TextPart, ReasoningPart, ArgumentsPart or Reply"
 
 
+def _permitted(offer: Offer, choice: ToolChoice) -> Offer:
+    """Return the offer of the tools that the model was let call: some servers do not heed that."""
+    if choice.mode != "none" and not choice.allowed:
+        return offer
+    allowed = () if choice.mode == "none" else choice.allowed
+    few = {name: tool for name, tool in offer.tools.items() if name in allowed}
+    return msgspec.structs.replace(offer, tools=few, known=offer.known | offer.tools.keys())
+
+
 def _checked(reply: Reply) -> Reply:
     """Return a client's reply, in which no call is whole unless the reply is, whoever wrote the client.
     Raises TypeError and ClientError for what is no reply of an assistant."""
@@ -375,6 +385,7 @@ class Run:
         self._spending = Spending(
             terms.limits, state, self._tally, runner=runner, outer=outer, emit=self._emit
         )
+        self._choice = ToolChoice()
         self._made = MadeCalls(terms.limits, state)
         self._scope = CallScope(
             self._tally,
@@ -540,10 +551,11 @@ class Run:
 
     async def _ask(self) -> Reply:
         turn = self._spending.turn
+        self._choice = self._asked.choice(called=bool(self._records))
         request = ChatRequest(
             self._history.messages,
             self._toolbox.tools,
-            self._asked.choice(called=bool(self._records)),
+            self._choice,
             settings=self._settings,
             parallel_calls=self._asked.parallel_tool_calls,
             id_prefix=f"{self._run_id}_{turn - 1}_",
@@ -622,6 +634,8 @@ class Run:
         """
         asked = self._history.unanswered()
         offer = self._toolbox.offer(offer, asked)
+        if saved is None:
+            offer = _permitted(offer, self._choice)
         calls = await self._hydrated(asked, offer)
         self._check_cancelled()
         if saved is not None:

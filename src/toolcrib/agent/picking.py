@@ -67,7 +67,7 @@ class Toolbox:
         """
         given, told = self._told
         if given is not offer:
-            told = offer if offer.tools else Offer.of(self.tools)
+            told = offer if offer.tools or offer.known else Offer.of(self.tools)
             self._told = (offer, told)
         others = [call.name for call in asked if call.name not in told.tools]
         if not others:

@@ -67,7 +67,7 @@ def toolset(
 
 def _methods(obj: object) -> Iterator[tuple[str, Any]]:
     """Yield the public methods; no property is asked for its value."""
-    for name, found in inspect.getmembers_static(obj):
+    for name, found in inspect.getmembers_static(type(obj)):
         is_method = inspect.isfunction(found) or isinstance(found, classmethod | staticmethod)
         if is_method and not name.startswith("_"):
             yield name, getattr(obj, name)

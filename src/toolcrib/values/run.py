@@ -98,7 +98,7 @@ class RunSettings(Settings, frozen=True, omit_defaults=True):
     @staticmethod
     def of(options: RunOptions) -> RunSettings:
         """Return what these options say. Raises TypeError for one that there is not, or of a wrong
-        type, and for `extra` that no saved run can hold."""
+        type or that is no finite number, and for `extra` that no saved run can hold."""
         if not options:
             return _OPEN
         for name in options:
@@ -106,11 +106,17 @@ class RunSettings(Settings, frozen=True, omit_defaults=True):
                 raise TypeError(no_such("option", name, list(RunOptions.__annotations__)))
         choice = _choice_of(options.get("tool_choice"))
         made = RunSettings(**{**options, "tool_choice": choice})  # type: ignore[arg-type]
+        if made.max_tokens is not None and made.max_tokens < 1:
+            raise TypeError("max_tokens is at least 1")
         try:
-            msgspec.json.encode(made)
-        except TypeError as error:
-            raise TypeError(f"extra and provider_tools are JSON: {error}") from None
-        return made
+            kept = msgspec.json.decode(msgspec.json.encode(made), type=RunSettings)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TypeError(f"the options of a run are kept as JSON: {error}") from None
+        for name in RunOptions.__annotations__:
+            given, back = getattr(made, name), getattr(kept, name)
+            if not _is_same(given, back):
+                raise TypeError(f"{name} is kept as JSON, which gives it back as another value")
+        return kept
 
     def over(self, others: Settings) -> Self:
         """Return these settings, and what they leave open as `others` have it."""
@@ -141,6 +147,23 @@ class RunSettings(Settings, frozen=True, omit_defaults=True):
         if called and choice.mode in ("required", "tool"):
             return ToolChoice(allowed=choice.allowed)
         return choice
+
+
+def _is_same(given: Any, kept: Any) -> bool:
+    """Return whether a value is what JSON gave back: in lists, a tuple is one."""
+    if isinstance(given, Mapping):
+        return (
+            isinstance(kept, Mapping)
+            and {*given} == {*kept}
+            and all(_is_same(one, kept[name]) for name, one in given.items())
+        )
+    if isinstance(given, list | tuple):
+        return (
+            isinstance(kept, list | tuple)
+            and len(given) == len(kept)
+            and all(map(_is_same, given, kept))
+        )
+    return bool(given == kept) and isinstance(given, bool) == isinstance(kept, bool)
 
 
 _OPEN = RunSettings()

@@ -310,6 +310,10 @@ def checked_choice(choice: ToolChoice, tools: SentTools) -> ToolChoice | None:
         return None
     if not tools.names:
         raise RequestError(f"tool_choice {choice.mode!r} needs tools, and none are on offer")
+    if choice.mode == "tool" and choice.allowed and choice.name not in choice.allowed:
+        raise RequestError(
+            f"tool_choice names {choice.name!r}, which is not among its allowed tools"
+        )
     allowed = tuple(tools.wire_name(name) for name in choice.allowed)
     name = tools.wire_name(choice.name or "") if choice.mode == "tool" else None
     return ToolChoice(choice.mode, name, allowed)

@@ -231,8 +231,8 @@ def _asked_by(messages: Sequence[BaseMessage], reply: AIMessage) -> str:
 
 
 class ThreadTallies:
-    """The tallies of threads. What was spent before is in the messages of a thread that this process
-    does not know; that it is tainted, in those of any."""
+    """The tallies of threads. What another process has spent, and that it has read untrusted content,
+    is in the messages of the thread."""
 
     def __init__(self, nonce: str) -> None:
         self._nonce = nonce
@@ -245,25 +245,27 @@ class ThreadTallies:
         with self._lock:
             known = self._known.get(call.run_id)
             if known is None:
-                known = self._known[call.run_id] = self._from(call.run_id, marks)
+                known = RunTally(call.run_id, self._nonce, time.monotonic())
+                self._known[call.run_id] = known
                 if len(self._known) > _MOST:
                     self._known.popitem(last=False)
             else:
                 self._known.move_to_end(call.run_id)
+            _count_marked(known, marks)
         if any(mark["tainted"] for mark in marks):
             known.tainted = True
         return known
 
-    def _from(self, run_id: str, marks: Sequence[Mapping[str, Any]]) -> RunTally:
-        tally = RunTally(run_id=run_id, nonce=self._nonce, started=time.monotonic())
-        for mark in marks:
-            if mark["key"] and mark["key"] not in tally.counted:
-                tally.counted[mark["key"]] = 1
-                tally.count(mark["tool"], mark["cost"])
-                within = mark.get("spent")  # of an agent
-                if within is not None:
-                    tally.count_within(mark["key"], msgspec.convert(within, SpentWithin))
-        return tally
+
+def _count_marked(tally: RunTally, marks: Sequence[Mapping[str, Any]]) -> None:
+    """Count the calls of these marks that are not known here."""
+    for mark in marks:
+        if mark["key"] and mark["key"] not in tally.counted:
+            tally.counted[mark["key"]] = 1
+            tally.count(mark["tool"], mark["cost"])
+            within = mark.get("spent")  # of an agent
+            if within is not None:
+                tally.count_within(mark["key"], msgspec.convert(within, SpentWithin))
 
 
 def _mark(message: BaseMessage) -> Mapping[str, Any] | None:
