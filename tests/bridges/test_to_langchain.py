@@ -184,11 +184,12 @@ async def test_a_budget_is_of_a_whole_thread(build: Any, config: Any) -> None:
 
 
 async def test_a_budget_is_of_a_thread_that_two_workers_serve_in_turns() -> None:
-    saver, turn = InMemorySaver(), (reply(asks("divide", a=1, b=4)), reply())
+    saver = InMemorySaver()
+    turns = [said for _ in range(5) for said in (reply(asks("divide", a=1, b=4)), reply())]
     workers = [
         tool_node(
             to_langchain_tools(ToolRunner([divide], policy=[budget(calls=3)])),
-            *turn * 5,
+            *turns,
             saver=saver,
         )
         for _ in range(2)
