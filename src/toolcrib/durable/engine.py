@@ -25,12 +25,13 @@ from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.storage import UnreachableError, database
+from toolcrib.values.json import Veiled
 from toolcrib.values.run import RunResult, RunState, check_signature
 
 if TYPE_CHECKING:
@@ -100,8 +101,10 @@ class _NotKept(BaseException):
         self.raised = raised
 
 
-class SignedStep(msgspec.Struct, frozen=True):
+class SignedStep(Veiled, msgspec.Struct, frozen=True):
     """What a step gave, as JSON, in which segment, and the signature of that."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("value",)
 
     value: msgspec.Raw
     segment: int

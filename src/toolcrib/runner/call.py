@@ -39,7 +39,8 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -234,7 +235,7 @@ class Call(Veiled, msgspec.Struct):
     context: PolicyContext
     scope: CallScope
     pinned: Pinned = None  # what its default factories made before
-    plans: Mapping[str, ToolPlan] = {}  # by the name of the tool, as its run binds them
+    executor: Executor | None = None  # another one than the runner's, of the run around it
     key: str = ""
     state: State = "arrived"
     value_json: bytes | None = None  # of the tool's value, when it has run
@@ -364,8 +365,9 @@ class Call(Veiled, msgspec.Struct):
         self._count(hydrated)
         exclusive = hydrated.definition.annotations.exclusive
         slot = setup.limiter.try_enter(exclusive) or await setup.limiter.enter(exclusive)
+        executor = weakref.ref(self.executor or setup.executor)  # what a tool opens may keep it
         entered = Calling(
-            self.scope.tally, hydrated.call.id, setup.limiter, facts.parent, self.plans, facts
+            self.scope.tally, hydrated.call.id, setup.limiter, facts.parent, executor, facts
         )
         CALLING.set(entered)
         try:
@@ -539,12 +541,12 @@ class Call(Veiled, msgspec.Struct):
         if not isinstance(hydrated, Hydrated):
             raise self._rejected(hydrated)
         definition, parent, setup = hydrated.definition, self.facts.parent, self.setup
-        self.plans = setup.executor.plans
-        plan = self.plans.get(definition.name)
+        plan = setup.executor.plans.get(definition.name)
         if parent is not None and parent.limiter is setup.limiter and parent.agent is None:
-            bound = parent.plans.get(definition.name)  # by the run that the call is made in
+            around = parent.executor()  # of the run that the call is made in
+            bound = None if around is None else around.plans.get(definition.name)
             if plan is not None and bound is not None and bound.tool is plan.tool:
-                self.plans, plan = parent.plans, bound
+                self.executor, plan = around, bound
         if plan is None:
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
         # those that were given up go on until they return; few have to be looked at

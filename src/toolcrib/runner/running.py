@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -42,15 +42,15 @@ class Calling(msgspec.Struct, gc=False):
     """A call whose tool runs, until it has `left`, in a slot of `limiter` or of the call `outer`.
 
     `tally` is that of its run; `outer` is the call whose tool made it; `facts` are for its record.
-    `plans` are those of its runner, by the name of the tool: a run may bind other implementations than
-    the runner that a tool holds. `agent` is the one whose run the call is, while that runs.
+    `executor` is that of its runner, while that lives: a run may bind other implementations than the
+    runner that a tool holds. `agent` is the one whose run the call is, while that runs.
     """
 
     tally: RunTally
     call_id: str
     limiter: object
     outer: Calling | None
-    plans: Mapping[str, Any] = {}
+    executor: Callable[[], Any] = type(None)
     facts: Noted | None = None
     left: bool = False
     agent: object = None
