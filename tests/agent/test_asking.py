@@ -235,7 +235,12 @@ async def test_tools_that_alone_are_allowed_stay_so() -> None:
 
 @pytest.mark.parametrize(
     "choice",
-    [ToolChoice("none"), ToolChoice(allowed=("add",)), ToolChoice("required", None, ("add",))],
+    [
+        ToolChoice("none"),
+        ToolChoice(allowed=("add",)),
+        ToolChoice("required", None, ("add",)),
+        ToolChoice("tool", "add"),
+    ],
 )
 async def test_what_a_choice_does_not_allow_does_not_run(choice: ToolChoice) -> None:
     """Though the model calls it: some servers do not heed the choice."""

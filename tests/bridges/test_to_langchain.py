@@ -199,6 +199,35 @@ async def test_a_budget_is_of_a_thread_that_two_workers_serve_in_turns() -> None
     assert [m.status for m in told(result)] == ["success"] * 3 + ["error"] * 2
 
 
+async def test_what_ended_beside_a_call_that_waits_counts_for_it() -> None:
+    """In another process, which reads no message of it before all calls of the step have ended."""
+    ran: list[str] = []
+
+    @tool(visible=ALL, safe=False, untrusted_output=True)
+    async def web(page: str) -> str:
+        """Read a page."""
+        ran.append(page)
+        return "text"
+
+    calls = reply(
+        asks("web", "a", page="1"), asks("web", "b", page="2"), asks("web", "c", page="3")
+    )
+    saver, result = InMemorySaver(), None
+    for _ in range(6):
+        tools = to_langchain_tools(ToolRunner([web], policy=[budget(calls=2)]))
+        graph = agent(tools, calls, saver=saver)
+        given: Any = ASKED
+        if result is not None:
+            waits = result.get("__interrupt__", ())
+            if not waits:
+                break
+            given = resume((waits[0], Approve("ada")))
+        result = await graph.ainvoke(given, thread())
+    assert ran == ["1", "2"]
+    assert result is not None
+    assert [m.status for m in told(result)] == ["success", "success", "error"]
+
+
 async def test_calls_of_one_id_in_two_replies_are_two_calls() -> None:
     """Some models count their calls from 0 in each reply."""
     read: list[int] = []

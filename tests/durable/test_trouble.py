@@ -330,6 +330,21 @@ async def test_what_was_changed_in_the_store_does_not_go_on(tmp_path: Path) -> N
     await client.aclose()
 
 
+@pytest.mark.parametrize("changed", ["state", "caller"])
+async def test_a_state_goes_on_in_its_own_run_alone(changed: str, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    client = DurableAgents(url, {"desk": desk(tmp_path)})
+    run_id, other = [await client.start("desk", PROMPT) for _ in range(2)]
+    value = (await client.show(other)).state if changed == "state" else "root"
+    write = f"UPDATE durable_runs SET {changed} = :value WHERE id = :id"  # noqa: S608  of ours
+    await client._store._database.write(write, value=value, id=run_id)
+    async with DurableAgents(url, {"desk": desk(tmp_path)}) as worker:
+        with pytest.raises(ToolcribError, match="is of another run, or another caller"):
+            await worker.result(run_id)
+        assert (await worker.result(other)).status == "waiting"
+    await client.aclose()
+
+
 async def test_what_is_given_back_while_the_engine_closes_is_closed(tmp_path: Path) -> None:
     """As by a thread of DBOS that ends by itself: it has been let back in, and is not in yet."""
     worker = Engine(f"sqlite:///{tmp_path / 'runs.db'}", "worker", 1, ())

@@ -285,9 +285,10 @@ _PART_KINDS = "a TextPart, ReasoningPart, ArgumentsPart or Reply"
 
 def _permitted(offer: Offer, choice: ToolChoice) -> Offer:
     """Return the offer of the tools that the model was let call: some servers do not heed that."""
-    if choice.mode != "none" and not choice.allowed:
+    if choice.mode in ("auto", "required") and not choice.allowed:
         return offer
-    allowed = () if choice.mode == "none" else choice.allowed
+    named = (choice.name,) if choice.mode == "tool" else choice.allowed
+    allowed = () if choice.mode == "none" else named
     few = {name: tool for name, tool in offer.tools.items() if name in allowed}
     return msgspec.structs.replace(offer, tools=few, known=offer.known | offer.tools.keys())
 

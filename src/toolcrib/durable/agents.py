@@ -424,6 +424,9 @@ class DurableAgents(Closing):
         try:
             agent = self._agent(run.agent)
             state = RunState.from_json(run.state)
+            agent.check_saved(state)
+            if (state.run_id, state.caller.id) != (run.id, run.caller):  # a state says whose it is
+                raise SourceError(f"the state of run {run.id} is of another run, or another caller")
             await self._check_shown(run, state)
             segment.earlier = await self._earlier(run)
             deps = None if self._deps is None else self._deps(run)

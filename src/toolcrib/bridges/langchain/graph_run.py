@@ -137,7 +137,9 @@ def graph_call(
         messages,
         reply,
         _time_of(info.checkpoint_id),
-        None if saver is None or asked.id is None else CheckpointedCall.of(saver, thread, call_id),
+        None
+        if saver is None or asked.id is None
+        else CheckpointedCall.of(saver, thread, call_id, info),
         writer=None if runtime is None else runtime.stream_writer,
     )
 
@@ -239,9 +241,9 @@ class ThreadTallies:
         self._known: OrderedDict[str, RunTally] = OrderedDict()
         self._lock = threading.Lock()
 
-    def spent(self, call: GraphCall) -> RunTally:
-        """Return what the thread has spent."""
-        marks = [mark for mark in map(_mark, call.messages) if mark is not None]
+    def spent(self, call: GraphCall, beside: Sequence[BaseMessage] = ()) -> RunTally:
+        """Return what the thread has spent, by its messages and those `beside` the call."""
+        marks = [mark for mark in map(_mark, (*call.messages, *beside)) if mark is not None]
         with self._lock:
             known = self._known.get(call.run_id)
             if known is None:

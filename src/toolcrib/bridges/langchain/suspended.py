@@ -17,13 +17,16 @@ import hashlib
 from typing import Any, NamedTuple
 
 import msgspec
+from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     BaseCheckpointSaver,
     ChannelVersions,
     CheckpointMetadata,
+    CheckpointTuple,
     empty_checkpoint,
 )
+from langgraph.runtime import ExecutionInfo
 
 from toolcrib.errors import SourceError
 from toolcrib.values.record import SuspendedCall
@@ -43,27 +46,46 @@ _WAITING = msgspec.json.Decoder(WaitingCall)
 
 
 class CheckpointedCall(NamedTuple):
-    """Where one call of a thread is kept: `namespace` is its own."""
+    """Where one call of a thread is kept: `namespace` is its own. `step` is the namespace of the
+    checkpoint that it is made from, and the id of that."""
 
     saver: BaseCheckpointSaver[Any]
     thread: str
     namespace: str
+    step: tuple[str, str]
 
     @classmethod
-    def of(cls, saver: BaseCheckpointSaver[Any], thread: str, call_id: str) -> CheckpointedCall:
+    def of(
+        cls, saver: BaseCheckpointSaver[Any], thread: str, call_id: str, info: ExecutionInfo
+    ) -> CheckpointedCall:
         said = call_id.encode("utf-8", "surrogatepass")
-        return cls(saver, thread, f"toolcrib:{hashlib.sha256(said).hexdigest()}")
+        around = info.checkpoint_ns.rpartition("|")[0]  # the last part is the task that makes it
+        step = (around, info.checkpoint_id)
+        return cls(saver, thread, f"toolcrib:{hashlib.sha256(said).hexdigest()}", step)
 
     @property
     def _config(self) -> RunnableConfig:
         return {"configurable": {"thread_id": self.thread, "checkpoint_ns": self.namespace}}
 
+    async def _found(self, config: RunnableConfig) -> CheckpointTuple | None:
+        try:
+            return await self.saver.aget_tuple(config)
+        except NotImplementedError:  # a saver for graphs that are called by `invoke`
+            return await asyncio.to_thread(self.saver.get_tuple, config)
+
+    async def told_beside(self) -> list[ToolMessage]:
+        """Return what calls of the same step have given that ended while others of it wait: no message
+        of the thread says so before all of them have ended."""
+        namespace, checkpoint_id = self.step
+        place = {"checkpoint_ns": namespace, "checkpoint_id": checkpoint_id}
+        found = await self._found({"configurable": {"thread_id": self.thread, **place}})
+        writes = [] if found is None else found.pending_writes or []
+        given = [value if isinstance(value, list | tuple) else [value] for _, _, value in writes]
+        return [each for values in given for each in values if isinstance(each, ToolMessage)]
+
     async def load(self) -> WaitingCall | None:
         """Return what was saved last, if anything was, and the call is not over. Raises SourceError."""
-        try:
-            found = await self.saver.aget_tuple(self._config)
-        except NotImplementedError:  # a saver for graphs that are called by `invoke`
-            found = await asyncio.to_thread(self.saver.get_tuple, self._config)
+        found = await self._found(self._config)
         if found is None:
             return None
         try:

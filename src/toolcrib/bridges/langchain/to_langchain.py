@@ -159,7 +159,8 @@ class _Bridge:
         """Return the outcome of a call, and the mark that its message bears. Raises GraphInterrupt to
         ask, and whatever `exec` raises."""
         runner = self.runner if at.kept is None else self.pausing
-        tally = self.threads.spent(at)
+        beside = () if at.kept is None else await at.kept.told_beside()
+        tally = self.threads.spent(at, beside)
         watcher = None if at.writer is None else _EventWriter(call, at.writer)
         scope = CallScope(tally, observer=watcher, occasion=at.step)
         tool = self.runner.catalog.by_name[call.name].tool
