@@ -242,6 +242,7 @@ class Call(Veiled, msgspec.Struct):
     mark: Fingerprint = ("", "", None, "")  # with which it has claimed its key
     approval: tuple[ApprovalRequest, Approve] | None = None  # with which it may begin
     answered: bool = False  # its question was, beforehand
+    again: bool = False  # it was cut, and is made again where its run goes on
     watcher_raised: BaseException | None = None  # when it was told of a part
     left: tuple[Work, bool] | None = None  # its tool that was left behind; was it out of time
     late: Completed | Failed | None = None  # how that tool ended
@@ -416,8 +417,8 @@ class Call(Veiled, msgspec.Struct):
         """Record the end of a call that was cancelled, or broken off, and return what is to be raised.
 
         Where another process may go on with its run, or with the one that it is within, nothing is said
-        for good of a call that has begun; nothing more of one that was told of, and is not kept; and
-        nothing of one that it will make.
+        for good of a call that has begun, or of which the log says that; nothing more of one that was
+        told of, and is not kept; and nothing of one that it will make.
         """
         asked = cancel_requests() > cancels or isinstance(raised, KeyboardInterrupt)
         leaves = raised if asked else as_failure(raised)
@@ -428,10 +429,10 @@ class Call(Veiled, msgspec.Struct):
         error = CallError.of(ErrorCode.CANCELLED) if asked else _BROKEN_OFF
         if not asked and self.state in _NOT_BEGUN:
             error = _NOT_STARTED
-        cut = self.state == "begun" and steps is not None and (asked or goes_on)
+        begun = self.state == "begun" or bool(self.facts.key)
+        cut = begun and steps is not None and (asked or goes_on)
+        self.again = cut and self._is_repeatable()
         await record_end(self.finalize(self.ended(_CUT if cut else error)), leaves, cancels)
-        if cut and self._is_repeatable() and self.setup.cache.claim_ended(self.key, self.mark):
-            self.setup.cache.release(self.key)  # it is made again where the run goes on
         return leaves
 
     def _is_repeatable(self) -> bool:
@@ -688,7 +689,8 @@ class Call(Veiled, msgspec.Struct):
         record, definition = outcome.record, self.facts.hydrated.definition
         if self.facts.claim and (end.key != "kept" or is_final(record)):
             goes_on_no_more(self.facts.claim[1])
-        if end.key == "kept" and record.idempotency_key and isinstance(outcome, _ENDED):
+        keeps = end.key == "kept" and not self.again
+        if keeps and record.idempotency_key and isinstance(outcome, _ENDED):
             if isinstance(stands, _ENDED):
                 setup.cache.keep(self.key, stands, self.value_json if stands is outcome else None)
             else:
