@@ -107,7 +107,7 @@ async def test_a_killed_server_goes_on_and_shows_what_it_asked(tmp_path: Path) -
             page = at(address, page.thread)
             await page.open()
             await page.ask("Be slow.")
-            await until((tmp_path / "begun").exists, 20)
+            await until((tmp_path / "begun").exists, 60)
             await browser.close()
             server.kill()
             await page.close()
