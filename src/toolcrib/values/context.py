@@ -295,6 +295,16 @@ class CallScope(msgspec.Struct, frozen=True):
     occasion: str = ""
     steps: StepRunner | None = None
 
+    def going_on(self, begun: SuspendedCall) -> CallScope:
+        """Return the scope in which a call goes on whose tool has begun: with the question, too, by
+        whose yes it was let begin."""
+        asked = dict(self.asked)
+        if begun.approval is not None:
+            question = begun.approval[0]
+            asked[question.id] = question
+        suspended = {begun.call.call_id: begun}
+        return msgspec.structs.replace(self, suspended=suspended, asked=asked)
+
     def asked_about(self, call_id: str) -> Iterator[tuple[str, ApprovalRequest]]:
         """Yield what somebody was asked about a call of this run, with whatever arguments, by the ids
         of the questions."""

@@ -213,11 +213,7 @@ class _Bridge:
 
 def _going_on(scope: CallScope, waits: WaitingCall) -> CallScope:
     """Return the scope in which a call goes on whose tool has begun, in this step or another one."""
-    begun = waits.suspended
-    asked = {} if begun.approval is None else {begun.approval[0].id: begun.approval[0]}
-    return msgspec.structs.replace(
-        scope, suspended={begun.call.call_id: begun}, asked=asked, occasion=waits.step
-    )
+    return msgspec.structs.replace(scope.going_on(waits.suspended), occasion=waits.step)
 
 
 def _has_ended(record: ToolInvocationRecord) -> bool:

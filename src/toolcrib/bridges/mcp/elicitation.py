@@ -98,11 +98,8 @@ class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
     def scope(self, scope: CallScope, given: Mapping[str, Answer]) -> CallScope:
         """Return the scope in which the call goes on."""
         asked = {each.id: each for each in self.requests.values()}
-        suspended = {} if self.suspended is None else {self.call[1]: self.suspended}
-        if self.suspended is not None and self.suspended.approval is not None:
-            begun_with = self.suspended.approval[0]
-            asked[begun_with.id] = begun_with
-        return msgspec.structs.replace(scope, answers=given, asked=asked, suspended=suspended)
+        answered = msgspec.structs.replace(scope, answers=given, asked=asked, suspended={})
+        return answered if self.suspended is None else answered.going_on(self.suspended)
 
 
 class StillOpen(msgspec.Struct, frozen=True, tag="open"):
