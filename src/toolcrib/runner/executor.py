@@ -143,7 +143,7 @@ class Executor:
         *,
         key: str = "",
         cancels: int | None = None,
-        watcher_failed: Callable[[BaseException], None] | None = None,
+        watcher_failed: Callable[[BaseException], None],
     ) -> Any:
         """Return the tool's value. Raises Stopped, Suspended, and CancelledError if this task was
         cancelled.
@@ -163,7 +163,7 @@ class Executor:
             if plan.plain:
                 return await limited(started(plan.tool, instance, plan.fixed), plan.limit)
             scope = around.scope
-            watch = CallWatch(scope.observer, self._max_bytes, watcher_failed)
+            watch = CallWatch(scope.observer, self._max_bytes, failed=watcher_failed)
             context = CallContext(
                 hydrated.call.id,
                 scope.tally.run_id,
@@ -520,7 +520,8 @@ class CallWatch:
         self,
         observer: Observer | None,
         max_bytes: int = MAX_RESULT_BYTES,
-        failed: Callable[[BaseException], None] | None = None,
+        *,
+        failed: Callable[[BaseException], None],
     ) -> None:
         self._observer = observer
         self._failed = failed
@@ -551,8 +552,6 @@ class CallWatch:
             self._observer.progress(call_id, part)
         except NOT_ITS_OWN:
             raise
-        except BaseException as raised:
+        except BaseException as raised:  # noqa: BLE001  raised once the call is over
             self._observer = None
-            if self._failed is None:
-                raise
             self._failed(as_failure(raised))
