@@ -240,7 +240,7 @@ def pick_options(count: int | None, scorer: str | None) -> PickOptions | None:
 
 
 class Turn(Protocol):
-    """One run of a conversation."""
+    """Runs one turn of a conversation."""
 
     async def run(self, show: Callable[[Event], None]) -> RunResult:
         """Run the turn and show its events; leaving early cancels the run."""

@@ -102,7 +102,7 @@ class _NotKept(BaseException):
 
 
 class SignedStep(Veiled, msgspec.Struct, frozen=True):
-    """What a step gave, as JSON, in which segment, and the signature of that."""
+    """Holds the JSON that a step gave, the segment in which it did, and the signature of both."""
 
     veiled: ClassVar[tuple[str, ...]] = ("value",)
 

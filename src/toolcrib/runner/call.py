@@ -247,9 +247,7 @@ class Call(Veiled, msgspec.Struct):
     left: tuple[Work, bool] | None = None  # its tool that was left behind; was it out of time
     late: Completed | Failed | None = None  # how that tool ended
     ended_late: bool = False
-    reserved: Sequence[
-        Release
-    ] = ()  # where other processes count, too; given back if it does not begin
+    reserved: Sequence[Release] = ()  # in stores; given back if its tool does not begin
 
     async def run(
         self, task: asyncio.Task[Any] | None, cancels: int, repairer: Repairer | None

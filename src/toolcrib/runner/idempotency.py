@@ -183,7 +183,7 @@ class EndedByAnswer(NamedTuple):
 
     @property
     def edit(self) -> EditState:
-        """What became of the edit, as far as the end of the call says."""
+        """Say what became of the edit, as far as the error that ended the call tells."""
         if not self.edited:
             return "none"
         return "unfit" if self.error.code in _OF_ARGUMENTS else "unread"

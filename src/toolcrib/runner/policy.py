@@ -187,9 +187,7 @@ async def reserve_each(
 async def release_each(held: Sequence[Release]) -> None:
     """Give back what was reserved for a call whose tool did not begin. What fails is logged: what is
     not given back stays counted. A cancellation meanwhile is not lost: the caller looks for it."""
-    if isinstance(
-        sys.exception(), GeneratorExit
-    ):  # the loop is gone: nothing can be awaited any more
+    if isinstance(sys.exception(), GeneratorExit):  # the loop is gone, and nothing can be awaited
         return
     for release in reversed(held):
         given_back = await to_the_end(release)

@@ -198,7 +198,7 @@ class RunInfo(Checked, Veiled, msgspec.Struct, frozen=True):
 
     @property
     def prompt(self) -> str:
-        """What the user says."""
+        """Return the text that the user says to the agent."""
         return self.messages[-1].content
 
 

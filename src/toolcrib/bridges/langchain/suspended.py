@@ -36,7 +36,7 @@ _OVER = ""
 
 
 class WaitingCall(NamedTuple):
-    """What a call goes on with, and the step of the graph in which it began."""
+    """Holds what a call needs to go on, and names the step of the graph in which it began."""
 
     suspended: SuspendedCall
     step: str
