@@ -239,11 +239,21 @@ def never(_effort: Effort, _model: str) -> Reasoning:
     raise AssertionError("nobody said anything about reasoning")
 
 
+INTEGERS = st.integers(-(2**63), 2**64 - 1)  # what JSON that others can read has
+
+
+def test_an_integer_that_no_request_can_carry_is_an_error() -> None:
+    request = ChatRequest(ASKED, settings=Settings(extra={"seed": 2**64}))
+    for wire in WIRES:
+        with pytest.raises(RequestError, match="cannot be sent as JSON: Integer exceeds 64-bit"):
+            encode(wire, request, model="m")
+
+
 @given(
     wire=st.sampled_from(sorted(WIRES)),
     temperature=st.none() | st.floats(0, 1),
     most=st.none() | st.integers(1, 100_000),
-    extra=st.dictionaries(st.sampled_from(["seed", "top_k", "user"]), st.integers()),
+    extra=st.dictionaries(st.sampled_from(["seed", "top_k", "user"]), INTEGERS),
     stream=st.booleans(),
 )
 def test_what_is_not_set_changes_no_byte(
