@@ -106,6 +106,7 @@ async def test_a_killed_server_goes_on_and_shows_what_it_asked(tmp_path: Path) -
             await expect(shown.get_by_text("Let me see.")).to_have_count(1)
             page = at(address, page.thread)
             await page.open()
+            await page.ended()
             await page.ask("Be slow.")
             await until((tmp_path / "begun").exists, 60)
             await browser.close()
