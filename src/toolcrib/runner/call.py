@@ -12,6 +12,7 @@ that state alone (`ENDS`). Every call that comes in has exactly one end.
 | suspended | its tool has begun, asks itself, and will go on | released              | kept    |
 | unwritten | it ran before, and the ledger lacks its outcome | kept with the outcome | no      |
 | ended     | its outcome is settled                          |                       |         |
+| late      | its tool, left behind at that end, has ended too| kept with the outcome | no      |
 
 A call that was suspended comes in once more, with its state in `scope.suspended`: it has begun. So
 nobody is asked about it again, and where it cannot go on it ends as `outcome_unknown`: what it did
@@ -23,8 +24,8 @@ A call that has begun counts in its run, once, wherever it did. So whoever is to
 nobody knows, though it did not begin here, has all of that (`_share`): the count, what was spent
 within, and that its content is untrusted.
 
-A tool that was left behind ends when its call has: that leaves the same state as if it had ended in
-time, an outcome that the ledger lacks and that is written, or held until the call is asked for again.
+A tool that was left behind ends when its call has (`late`): its outcome is written as if it had ended
+in time, or held until the call is asked for again.
 
 The caller gets the outcome that the ledger has: an outcome that cannot be written is unknown. What
 stands in the ledger is held against the call before it is told: nobody is told what became of another
@@ -35,9 +36,7 @@ claimed the key before it ran has the outcome that it had.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-import threading
 import time
 import weakref
 from collections.abc import Sequence
@@ -58,7 +57,7 @@ from toolcrib.runner.approval import (
     explained,
     keeping,
 )
-from toolcrib.runner.execute import TimeLimitExceeded, left_running
+from toolcrib.runner.execute import left_running
 from toolcrib.runner.executor import Executor, ToolPlan
 from toolcrib.runner.idempotency import (
     ELSEWHERE,
@@ -72,6 +71,7 @@ from toolcrib.runner.idempotency import (
     replayed,
     same_call,
 )
+from toolcrib.runner.late import follow, late_end
 from toolcrib.runner.output import Unusable, check_output, report_unusable, views
 from toolcrib.runner.policy import (
     CountingPolicy,
@@ -97,7 +97,7 @@ from toolcrib.runner.stopped import (
     rejection,
 )
 from toolcrib.schema.derive.factories import Pinned
-from toolcrib.threads import MOST_LEFT_BEHIND, LeftWork, Work, cancel_requests
+from toolcrib.threads import MOST_LEFT_BEHIND, Ending, LeftWork, Work, cancel_requests
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected
 from toolcrib.values.context import (
@@ -143,9 +143,11 @@ from toolcrib.values.run import saved_run, spent_in
 from toolcrib.values.step import CallEnd, CallStep
 
 State: TypeAlias = Literal[
-    "arrived", "claimed", "counted", "begun", "suspended", "unwritten", "ended"
+    "arrived", "claimed", "counted", "begun", "suspended", "unwritten", "ended", "late"
 ]
-Event: TypeAlias = Literal["claim", "find unwritten", "count", "begin", "suspend", "end"]
+Event: TypeAlias = Literal[
+    "claim", "find unwritten", "count", "begin", "suspend", "end", "end late"
+]
 NEXT: dict[State, dict[Event, State]] = {
     "arrived": {"claim": "claimed", "find unwritten": "unwritten", "end": "ended"},
     "claimed": {"count": "counted", "end": "ended"},
@@ -153,7 +155,8 @@ NEXT: dict[State, dict[Event, State]] = {
     "begun": {"suspend": "suspended", "end": "ended"},
     "suspended": {"end": "ended"},
     "unwritten": {"end": "ended"},
-    "ended": {},
+    "ended": {"end late": "late"},
+    "late": {"end": "ended"},
 }
 
 
@@ -172,6 +175,7 @@ ENDS: dict[State, End] = {
     "begun": End("kept", counts="settled", taints=True),
     "suspended": End("released", counts="kept", taints=True),
     "unwritten": End("kept"),
+    "late": End("kept"),
 }
 _NOT_RECORDED = "The tool ran, but what came of it could not be recorded. It is not run again."
 _NO_ROOM = (
@@ -194,7 +198,7 @@ _WAITS_WITHIN = CallError.of(
 _NOT_BEGUN: tuple[State, ...] = ("arrived", "claimed", "counted")
 _ENDED = (Completed, Failed)
 _GOES_ON = Allow("it has begun, and goes on", "standard")
-_LOOK = 0.05  # seconds in which is looked whether a loop has closed
+_LOOK = 0.05  # seconds after which is looked again whether it is written
 _HELD_UP = 60.0  # seconds that another's write of an unknown outcome may take
 _log = logging.getLogger("toolcrib.audit")
 
@@ -245,8 +249,6 @@ class Call(Veiled, msgspec.Struct):
     again: bool = False  # it was cut, and is made again where its run goes on
     watcher_raised: BaseException | None = None  # when it was told of a part
     left: tuple[Work, bool] | None = None  # its tool that was left behind; was it out of time
-    late: Completed | Failed | None = None  # how that tool ended
-    ended_late: bool = False
     reserved: Sequence[Release] = ()  # in stores; given back if its tool does not begin
 
     async def run(
@@ -681,8 +683,8 @@ class Call(Veiled, msgspec.Struct):
         `stands` is the outcome that the ledger has; without it the outcome is still to be written.
         """
         setup = self.setup
-        end = ENDS[self.state]
-        self.state = NEXT[self.state]["end"]
+        state, end = self.state, ENDS[self.state]
+        self.state = NEXT[state]["end"]
         stands = outcome if setup.write_ahead.ledger is None else stands
         record, definition = outcome.record, self.facts.hydrated.definition
         if self.facts.claim and (end.key != "kept" or is_final(record)):
@@ -692,7 +694,7 @@ class Call(Veiled, msgspec.Struct):
             if isinstance(stands, _ENDED):
                 setup.cache.keep(self.key, stands, self.value_json if stands is outcome else None)
             else:
-                setup.cache.hold(self.key, outcome, late=self.late is not None)
+                setup.cache.hold(self.key, outcome, late=state == "late")
         elif end.key != "not its own":
             self._release(outcome)
         if end.taints and definition is not None and definition.annotations.untrusted_output:
@@ -727,7 +729,7 @@ class Call(Veiled, msgspec.Struct):
 
     async def _recorded(self, outcome: Outcome, ledger: Ledger) -> Recorded:
         """Have the ledger write an outcome, and settle it."""
-        ran, unwritten = ENDS[self.state].key == "kept", self.state == "unwritten"
+        ran, unwritten = ENDS[self.state].key == "kept", self.state in ("unwritten", "late")
         try:
             written = await self.setup.recorder.write(ledger, outcome.record, self.facts)
         except BaseException:  # the loop is gone, or it was interrupted
@@ -812,70 +814,34 @@ class Call(Veiled, msgspec.Struct):
         self.watcher_raised = raised
 
     def _follow(self, body: Work, late: bool) -> None:
-        """Have it recorded how a tool ended that was left behind, when it has. `late` says that it was
-        out of time; else its caller was cancelled."""
-        loop = asyncio.get_running_loop()
-
-        def heard(value: Any, raised: BaseException | None) -> None:
-            over = threading.Event()
-            ending = self._end_late(value, raised, late=late)
-            tasks = []  # a loop holds its tasks weakly
-
-            async def in_loop() -> None:
-                try:
-                    await ending
-                finally:
-                    over.set()
-
-            with suppress(RuntimeError):  # the loop has closed
-                loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(in_loop())))
-            while not (over.wait(_LOOK) or loop.is_closed()):
-                if not threading.main_thread().is_alive():
-                    break  # the process ends, and nobody drives the loop
-            with suppress(ValueError):
-                ending.close()  # it may wait in a loop that has closed
-            if not self.ended_late:
-                asyncio.run(self._end_late(value, raised, late=late))
-
-        body.tell(heard)
-
-    async def _end_late(self, value: Any, raised: BaseException | None, *, late: bool) -> None:
-        """Add how the call ended, where its outcome was unknown: to the ledger, if that is open, and
-        to what this process remembers. `ended_late` is set unless it was broken off."""
-        cache, ledger = self.setup.cache, self.setup.write_ahead.ledger
-        if self.late is None:
-            self.late = self._late(value, raised, late=late)
-        outcome, ends = self.late, time.monotonic() + _HELD_UP
-        while not cache.claim_ended(self.key, self.mark):  # the unknown outcome is being written
-            if time.monotonic() > ends:
-                return
-            await asyncio.sleep(_LOOK)
-        ended = msgspec.structs.replace(self, state=NEXT["arrived"]["find unwritten"])
-        if ledger is None or getattr(ledger, "closed", False):
-            ended._settle(outcome)  # noqa: SLF001  its own
-            self.ended_late = True
-            return
-        recorded = await ended._recorded(outcome, ledger)  # noqa: SLF001
-        self.ended_late = recorded.trouble.error is None and recorded.trouble.cancelled is None
-
-    def _late(self, value: Any, raised: BaseException | None, *, late: bool) -> Completed | Failed:
-        """Return the outcome of a tool that was left behind, as if it had ended so in time."""
+        """Have the end of its tool added that was left behind; `late` says that it was out of time."""
         facts, executor, hydrated = self.facts, self.setup.executor, self.facts.hydrated
         assert isinstance(hydrated, Hydrated)  # noqa: S101  its tool has run
         plan = executor.plans[hydrated.definition.name]
-        made = inspect.isawaitable(value)
-        if raised is None and not made:
-            return self._checked(plan, value)
-        if inspect.iscoroutine(value):
-            value.close()  # work that it made, and that nobody does any more
-        told = made or not plan.tool.blocking  # to stop: no thread can be
-        if told and late and isinstance(raised, asyncio.CancelledError | TimeoutError | None):
-            raised = TimeLimitExceeded()
-        if raised is not None and not (told and isinstance(raised, asyncio.CancelledError)):
-            ended = executor.ended(raised, plan, hydrated, LeftWork(), cancels=cancel_requests())
-            if isinstance(ended, Stopped):
-                return facts.failed(ended.error, ended.told)
-        return facts.failed(CallError.of(ErrorCode.CANCELLED))
+
+        def read(ending: Ending) -> Completed | Failed:
+            stopped = late_end(ending, plan, hydrated, executor, late=late)
+            if stopped is None:
+                return self._checked(plan, ending[0])
+            return facts.failed(stopped.error, stopped.told)
+
+        follow(body, read, self._add_late)
+
+    async def _add_late(self, outcome: Completed | Failed) -> bool:
+        """Add how the call ended, where its outcome was unknown: to the ledger, if that is open, and to
+        what this process remembers. Return False where it could not be written."""
+        cache, ledger = self.setup.cache, self.setup.write_ahead.ledger
+        ends = time.monotonic() + _HELD_UP
+        while not cache.claim_ended(self.key, self.mark):  # the unknown outcome is being written
+            if time.monotonic() > ends:
+                return False
+            await asyncio.sleep(_LOOK)
+        ended = msgspec.structs.replace(self, state=NEXT["ended"]["end late"])
+        if ledger is None or getattr(ledger, "closed", False):
+            ended._settle(outcome)  # noqa: SLF001  its own
+            return True
+        trouble = (await ended._recorded(outcome, ledger)).trouble  # noqa: SLF001  its own
+        return trouble.error is None and trouble.cancelled is None
 
     def _rejected(self, rejected: Rejected) -> Stopped:
         """Return the end of a call that cannot run. Where somebody was asked about another definition
