@@ -49,23 +49,12 @@ from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.failures import log_over_time
 from toolcrib.hydration import Repairer, repair
 from toolcrib.runner.account import TallyAccount
-from toolcrib.runner.approval import (
-    answer_to,
-    approval_request,
-    approved_call,
-    edit_of,
-    explained,
-    keeping,
-)
 from toolcrib.runner.execute import left_running
 from toolcrib.runner.executor import Executor, ToolPlan
 from toolcrib.runner.idempotency import (
     ELSEWHERE,
     AlreadyCompleted,
-    EndedByAnswer,
     Fingerprint,
-    IdempotencyCache,
-    WriteAhead,
     fingerprint_of,
     goes_on_no_more,
     replayed,
@@ -74,10 +63,7 @@ from toolcrib.runner.idempotency import (
 from toolcrib.runner.late import follow, late_end
 from toolcrib.runner.output import Unusable, check_output, report_unusable, views
 from toolcrib.runner.policy import (
-    CountingPolicy,
-    Policy,
     Release,
-    ReservingPolicy,
     count_all,
     decide,
     give_back_all,
@@ -85,11 +71,12 @@ from toolcrib.runner.policy import (
     reserve_each,
     settle_all,
 )
-from toolcrib.runner.recorder import DONE, CallFacts, Recorder, SinkResult
-from toolcrib.runner.running import CALLING, Calling, Limiter, leave_call, taint
+from toolcrib.runner.question import CallQuestion
+from toolcrib.runner.recorder import DONE, CallFacts, SinkResult
+from toolcrib.runner.running import CALLING, Calling, leave_call, taint
+from toolcrib.runner.setup import Setup
 from toolcrib.runner.stopped import (
     NotRecorded,
-    Reporter,
     Stopped,
     Suspended,
     as_failure,
@@ -98,7 +85,6 @@ from toolcrib.runner.stopped import (
 )
 from toolcrib.schema.derive.factories import Pinned
 from toolcrib.threads import MOST_LEFT_BEHIND, Ending, LeftWork, Work, cancel_requests
-from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected
 from toolcrib.values.context import (
     Account,
@@ -106,24 +92,17 @@ from toolcrib.values.context import (
     PolicyContext,
     StepRunner,
     Surroundings,
-    ToolApproval,
 )
 from toolcrib.values.decision import (
     Allow,
-    ApprovalRequest,
-    Approve,
-    Approver,
     Ask,
     Decision,
     Deny,
     OuterCall,
-    Refuse,
 )
 from toolcrib.values.definition import ALL
 from toolcrib.values.json import Veiled, key_of
 from toolcrib.values.record import (
-    FOR_RUN,
-    FOR_RUN_EXACTLY,
     PART_WAITED,
     READ_UNTRUSTED,
     SUSPENDED,
@@ -191,34 +170,12 @@ _NOT_STARTED = CallError.of(
 _CUT = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN, "The call was cut while it ran: what it did is not known."
 )
-_WAITS_WITHIN = CallError.of(
-    ErrorCode.OUTCOME_UNKNOWN,
-    "This call has begun with that answer, and waits for another one. It was not begun again.",
-)
 _NOT_BEGUN: tuple[State, ...] = ("arrived", "claimed", "counted")
 _ENDED = (Completed, Failed)
 _GOES_ON = Allow("it has begun, and goes on", "standard")
 _LOOK = 0.05  # seconds after which is looked again whether it is written
 _HELD_UP = 60.0  # seconds that another's write of an unknown outcome may take
 _log = logging.getLogger("toolcrib.audit")
-
-
-class Setup(msgspec.Struct, frozen=True, eq=False):
-    """Holds what all calls of a runner use."""
-
-    catalog: Catalog
-    policies: tuple[Policy, ...]
-    counting: tuple[CountingPolicy, ...]
-    reserving: tuple[ReservingPolicy, ...]
-    approver: Approver | None
-    approval_seconds: float
-    limiter: Limiter
-    write_ahead: WriteAhead
-    executor: Executor
-    reporter: Reporter
-    cache: IdempotencyCache
-    max_result_bytes: int
-    recorder: Recorder
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -244,8 +201,7 @@ class Call(Veiled, msgspec.Struct):
     state: State = "arrived"
     value_json: bytes | None = None  # of the tool's value, when it has run
     mark: Fingerprint = ("", "", None, "")  # with which it has claimed its key
-    approval: tuple[ApprovalRequest, Approve] | None = None  # with which it may begin
-    answered: bool = False  # its question was, beforehand
+    question: CallQuestion | None = None  # with whose answer it may begin
     again: bool = False  # it was cut, and is made again where its run goes on
     watcher_raised: BaseException | None = None  # when it was told of a part
     left: tuple[Work, bool] | None = None  # its tool that was left behind; was it out of time
@@ -450,7 +406,8 @@ class Call(Veiled, msgspec.Struct):
             self.facts.notes += stopped.notes
             outcome = self.ended(stopped.error, stopped.told)
             self.left = None if stopped.body is None else (stopped.body, stopped.late)
-            self._keep_answered(outcome)
+            if self.question is not None and self.state != "begun":
+                self.question.keep_end(outcome)
             return outcome
         finally:
             if self.reserved and self.state == "counted":
@@ -513,19 +470,11 @@ class Call(Veiled, msgspec.Struct):
         return AlreadyCompleted(outcome)
 
     def _suspended(self, suspended: Suspended) -> Waiting:
-        """Wait for what the tool asks. The call stays counted. The run is approved when it goes on:
-        that has to have a record."""
+        """Wait for what the tool asks. The call stays counted."""
         self.state = NEXT[self.state]["suspend"]
         facts, tally, requests = self.facts, self.scope.tally, suspended.requests
         facts.key = ""
-        approval = self.approval
-        if approval is not None:
-            request, answer = approval
-            tally.approved = tuple(each for each in tally.approved if each.id != request.id)
-            until = max(each.expires_at for each in (request, *requests))  # the yes has been used
-            approval = msgspec.structs.replace(request, expires_at=until), answer
-            ended = EndedByAnswer(_WAITS_WITHIN, answer.by)
-            self.setup.cache.keep_answered(request.id, ended)
+        approval = None if self.question is None else self.question.waits_within(requests)
         call = OuterCall(tally.run_id, facts.hydrated.call.id, facts.hydrated.call.name)
         tally.keep_place(call.call_id)
         before = self.scope.suspended.get(call.call_id)
@@ -608,7 +557,9 @@ class Call(Veiled, msgspec.Struct):
                 raise Stopped(CallError.of(refused.code))
         definition, tally = hydrated.definition, self.scope.tally
         if tally.approved and self.facts.approved_by is None:
-            self._note_approval(hydrated)
+            given = tally.approval_of(hydrated, self.context.caller.id)
+            if given is not None:
+                self.facts.approval_id, self.facts.approved_by = given.id, given.by
         counted = tally.counted
         goes_on = hydrated.call.id in tally.begun
         counted[self.key] = counted.get(self.key, goes_on) + 1
@@ -868,103 +819,16 @@ class Call(Veiled, msgspec.Struct):
             return earlier
         if isinstance(decision, Deny):
             raise Stopped(CallError.of(decision.code))
-        request = self._request(hydrated, decision)
-        facts.approval_id = request.id
-        await self._use_up(request)
-        try:
-            answer = await answer_to(
-                request,
-                self.scope,
-                keeping(self.scope.approver or setup.approver, hydrated.building.pinned),
-                lambda raised: self._unanswered(hydrated, raised),
-            )
-        except Stopped as stopped:
-            if stopped.edited_by:
-                facts.approved_by, facts.edit = stopped.edited_by, "unfit"
-            raise explained(stopped, hydrated) from None
-        if answer is None:
-            return Waiting(facts.record("waiting"), request)
-        facts.approved_by = answer.by
-        facts.refusal = answer.reason if isinstance(answer, Refuse) else ""
-        facts.edit = "none" if edit_of(hydrated, answer) is None else "unfit"  # until it is taken
-        approved = approved_call(
-            hydrated, answer, setup.catalog, setup.reporter.debug, asked=request
-        )
-        if approved is not hydrated:
-            facts.take_edit(approved)
-        if isinstance(approved, Rejected):
-            error = rejection(approved)  # a person wrote it: no call of the model's can mend it
-            raise Stopped(msgspec.structs.replace(error, retryable=False))
+        question = CallQuestion.of(setup, facts, self.context.caller, hydrated, decision)
+        self.question = question
+        approved = await question.approved()
+        if approved is None:
+            return Waiting(facts.record("waiting"), question.request)
         again = self._decide(approved)  # the run may have spent more meanwhile
         if isinstance(again, Deny):
             raise Stopped(CallError.of(again.code))
-        if isinstance(answer, Approve):
-            self._take_yes(approved, answer, request)
+        question.keep_for_run(approved)
         return approved
-
-    async def _use_up(self, request: ApprovalRequest) -> None:
-        """Take a question that was answered beforehand for that. Raises Stopped where it had been, and
-        the call ended by that answer before its tool began, or began with it and waits: another answer,
-        or the same one again, comes too late."""
-        if request.id not in self.scope.answers or request.call_id in self.scope.suspended:
-            return
-        self.answered = True
-        ended = self.setup.cache.answered.get(request.id)
-        if ended is None:
-            ended = await self.setup.write_ahead.answered(request.id, self.facts)
-        if ended is not None:
-            self.facts.take_earlier_answer(ended.by, ended.edit)
-            raise Stopped(ended.error)
-
-    def _keep_answered(self, outcome: Failed) -> None:
-        """Remember how a call ended by an answer, before its tool began."""
-        if self.answered and self.state != "begun" and is_final(outcome.record):
-            record = outcome.record
-            ended = EndedByAnswer(outcome.error, record.approved_by, record.edited)
-            self.setup.cache.keep_answered(record.approval_id, ended)
-
-    def _take_yes(self, hydrated: Hydrated, answer: Approve, request: ApprovalRequest) -> None:
-        """Remember a yes: to the tool, or to exactly this call of it, for the rest of the run."""
-        self.approval = request, Approve(answer.by, answer.arguments, answer.for_run)
-        if not answer.for_run:
-            return
-        tally, digest, caller = self.scope.tally, hydrated.definition.digest, self.context.caller.id
-        mac = tally.mac_of(hydrated) if answer.for_run == "exactly" else ""
-        earlier = tally.approval_of(hydrated, caller)
-        if mac is None or (earlier is not None and earlier.arguments_mac in ("", mac)):
-            return
-        given = ToolApproval(request.id, answer.by, digest, caller, mac)
-        tally.approved = (*tally.approved, given)
-        self.facts.notes += (FOR_RUN_EXACTLY if mac else FOR_RUN,)
-
-    def _note_approval(self, hydrated: Hydrated) -> None:
-        """Record who approved the tool, or this call of it, for the run, if it runs because of that."""
-        given = self.scope.tally.approval_of(hydrated, self.context.caller.id)
-        if given is not None:
-            self.facts.approval_id, self.facts.approved_by = given.id, given.by
-
-    def _unanswered(self, hydrated: Hydrated, raised: BaseException) -> None:
-        """Tell the approver's author that it failed, or gave no answer."""
-        what = f"the approver of tool '{hydrated.definition.name}'"
-        self.setup.reporter.raised(what, hydrated.call, raised)
-
-    def _request(self, hydrated: Hydrated, decision: Ask) -> ApprovalRequest:
-        """Return the request; one that was asked before keeps the time at which it lapses."""
-        request = approval_request(
-            hydrated,
-            decision,
-            caller=self.context.caller,
-            run=self.scope.tally,
-            seconds=self.setup.approval_seconds,
-            within=self.scope.within,
-            occasion=self.scope.occasion,
-        )
-        asked = self.scope.asked.get(request.id)
-        if asked is None:
-            return request
-        return msgspec.structs.replace(
-            request, asked_at=asked.asked_at, expires_at=asked.expires_at
-        )
 
 
 def _spent_before(suspended: SuspendedCall) -> SpentWithin:

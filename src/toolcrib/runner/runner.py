@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.hydration import Repairer, check_repairer, hydrate, repair
 from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
-from toolcrib.runner.call import Call, Setup
+from toolcrib.runner.call import Call
 from toolcrib.runner.execute import left_running
 from toolcrib.runner.executor import Executor
 from toolcrib.runner.idempotency import IdempotencyCache, WriteAhead
@@ -35,6 +35,7 @@ from toolcrib.runner.policy import (
 )
 from toolcrib.runner.recorder import Recorder
 from toolcrib.runner.running import CALLING, Limiter, is_tainted_here
+from toolcrib.runner.setup import Setup
 from toolcrib.runner.stopped import (
     NOT_ITS_OWN,
     ExceptionHook,
