@@ -17,12 +17,7 @@ that state alone (`ENDS`). Every call that comes in has exactly one end.
 A call that was suspended comes in once more, with its state in `scope.suspended`: it has begun. So
 nobody is asked about it again, and where it cannot go on it ends as `outcome_unknown`: what it did
 before is not undone, and the part that waited does not run here. (Nothing final is said with that: the
-same state may go on later, or has elsewhere.) It was counted in its run when it began: that it goes on,
-or does not, neither counts it again nor is refused for the place that it has (`keep_place`).
-
-A call that has begun counts in its run, once, wherever it did. So whoever is told how it ended, or that
-nobody knows, though it did not begin here, has all of that (`_share`): the count, what was spent
-within, and that its content is untrusted.
+same state may go on later, or has elsewhere.) What such a call counts for in its run is in `account`.
 
 A tool that was left behind ends when its call has (`late`): its outcome is written as if it had ended
 in time, or held until the call is asked for again.
@@ -45,10 +40,10 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from toolcrib.errors import ErrorCode, SourceError, ToolcribError
+from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.failures import log_over_time
 from toolcrib.hydration import Repairer, repair
-from toolcrib.runner.account import TallyAccount
+from toolcrib.runner.account import account_of, count_begun
 from toolcrib.runner.execute import left_running
 from toolcrib.runner.executor import Executor, ToolPlan
 from toolcrib.runner.idempotency import (
@@ -111,14 +106,12 @@ from toolcrib.values.record import (
     Failed,
     Ledger,
     Outcome,
-    SpentWithin,
     SuspendedCall,
     ToolInvocationRecord,
     Waiting,
     has_begun,
     is_final,
 )
-from toolcrib.values.run import saved_run, spent_in
 from toolcrib.values.step import CallEnd, CallStep
 
 State: TypeAlias = Literal[
@@ -253,37 +246,9 @@ class Call(Veiled, msgspec.Struct):
             error = CallError.of(ErrorCode.OUTCOME_UNKNOWN, f"{PART_WAITED} {error.message}")
         return self.facts.failed(error, told)
 
-    def keep_place(self) -> None:
-        """Have the run know that the call has begun, if the scope says so. It was counted, and all
-        spent within; a tally that lacks that (another request's, or process's) counts it now."""
-        call, scope, definition = (
-            self.facts.hydrated.call,
-            self.scope,
-            self.facts.hydrated.definition,
-        )
-        if call.id not in scope.suspended or definition is None:
-            return
-        tally, key = scope.tally, key_of(scope.tally.run_id, call.id)
-        known = call.id in tally.begun
-        if not known and not tally.counted.get(key):
-            tally.count(definition.name, definition.annotations.cost)
-        tally.keep_place(call.id)
-        if scope.account is not None:
-            return
-        before = _spent_before(scope.suspended[call.id])
-        if known and key not in tally.within:  # it was saved, and has what was spent within, too
-            tally.within[key] = before
-        else:
-            self.account().count_again(call.id, before)
-
     def account(self) -> Account:
         """Return what an agent that is the tool of this call spends from."""
-        definition = self.facts.hydrated.definition
-        assert definition is not None  # noqa: S101  else there is no tool
-        call_id = self.facts.hydrated.call.id
-        return self.scope.account or TallyAccount(
-            self.setup.policies, self.context, definition, call_id
-        )
+        return account_of(self.facts, self.setup.policies, self.context)
 
     async def finalize(self, outcome: Outcome) -> Outcome:
         """Write down and remember an outcome; return the one that stands.
@@ -354,7 +319,8 @@ class Call(Veiled, msgspec.Struct):
             )
             seconds = time.monotonic() - began
             if plan.limit is not None and seconds > plan.limit and not left.put_off:
-                self._note_overrun(plan, seconds, plan.limit)
+                facts.notes += ("over_time_limit",)  # something blocked the event loop
+                log_over_time(plan.tool.definition.name, seconds, plan.limit)
         finally:
             leave_call(entered)
             if slot:
@@ -429,22 +395,11 @@ class Call(Veiled, msgspec.Struct):
             if end == "known" and not isinstance(outcome, AlreadyCompleted):
                 outcome, end = await self.finalize(outcome), "told"
             done.append(outcome)
-            return self._kept(outcome, end)
+            ended = outcome.outcome if isinstance(outcome, AlreadyCompleted) else outcome
+            return CallStep.of(ended, self.value_json, end, self.scope.tally)
 
         step = await steps.run(f"call {self.facts.hydrated.call.id}", work, CallStep)
         return done[0] if done else self._taken_up(step)
-
-    def _kept(self, outcome: Outcome | AlreadyCompleted, end: CallEnd) -> CallStep:
-        ended = outcome.outcome if isinstance(outcome, AlreadyCompleted) else outcome
-        tally, asked = self.scope.tally, ended.record.approval_id
-        return CallStep.of(
-            ended,
-            self.value_json,
-            end=end,
-            elapsed=tally.elapsed,
-            tainted=tally.tainted,
-            approved=tuple(given for given in tally.approved if given.id == asked),
-        )
 
     def _taken_up(self, step: CallStep) -> Outcome | AlreadyCompleted:
         """Return the outcome that a step has kept, and count its share of what the run has spent."""
@@ -617,16 +572,8 @@ class Call(Veiled, msgspec.Struct):
             return
         if definition.annotations.untrusted_output or READ_UNTRUSTED in record.notes:
             taint(scope.tally)
-        if self.state == "begun":
-            return  # it ran here, too, and was counted then
-        tally, counted = scope.tally, scope.tally.counted
-        key, before = key_of(tally.run_id, record.id), int(record.id in tally.begun)
-        counted[key] = made = counted.get(key, before) + 1
-        first = made == before + (2 if self.state == "counted" else 1)
-        if first and not before:
-            tally.count(definition.name, definition.annotations.cost)
-        if first and record.spent is not None:
-            self.account().count_again(record.id, record.spent)
+        if self.state != "begun":  # it ran here, too, and was counted then
+            count_begun(self.facts, record, self.account, is_counted=self.state == "counted")
 
     def _settle(self, outcome: Outcome, *, stands: Outcome | None = None) -> None:
         """Do the part of `finalize` that awaits nothing: cache, taint, tally and policies.
@@ -804,11 +751,6 @@ class Call(Veiled, msgspec.Struct):
         self.facts.approval_id = id_
         return Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH))
 
-    def _note_overrun(self, plan: ToolPlan, seconds: float, limit: float) -> None:
-        """Note that a call was not ended by its time limit: something blocked the event loop."""
-        self.facts.notes += ("over_time_limit",)
-        log_over_time(plan.tool.definition.name, seconds, limit)
-
     async def _asked(
         self, hydrated: Hydrated, decision: Deny | Ask
     ) -> Hydrated | Waiting | AlreadyCompleted:
@@ -829,15 +771,6 @@ class Call(Veiled, msgspec.Struct):
             raise Stopped(CallError.of(again.code))
         question.keep_for_run(approved)
         return approved
-
-
-def _spent_before(suspended: SuspendedCall) -> SpentWithin:
-    """Return what was spent within a call before it waited; nothing of a state that cannot be read:
-    its agent does not go on."""
-    try:
-        return spent_in(saved_run(suspended))
-    except SourceError:
-        return SpentWithin()
 
 
 def _began_elsewhere(outcome: Outcome) -> bool:

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.hydration import Repairer, check_repairer, hydrate, repair
+from toolcrib.runner.account import keep_place
 from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
 from toolcrib.runner.call import Call
 from toolcrib.runner.execute import left_running
@@ -280,7 +281,7 @@ class ToolRunner:
             facts = self._recorder.facts(hydrated, caller, scope, parent)
             prepared = Call(setup, facts, PolicyContext(caller, scope.tally), scope, pinned)
             if scope.suspended:
-                prepared.keep_place()
+                keep_place(facts, prepared.account)
             return await prepared.run(task, cancels, None if hydrated is call else self._repairer)
         except BaseException as raised:
             check_stop(raised, cancels)
@@ -324,7 +325,7 @@ class ToolRunner:
         async def refuse(call: HydrationResult) -> None:
             facts = self._recorder.facts(call, caller, scope, CALLING.get())
             refused = Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
-            refused.keep_place()
+            keep_place(facts, refused.account)
             error = CallError.of(code) if call.success else rejection(call)
             await refused.finalize(refused.ended(error))
 
