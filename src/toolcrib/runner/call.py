@@ -81,20 +81,8 @@ from toolcrib.runner.stopped import (
 from toolcrib.schema.derive.factories import Pinned
 from toolcrib.threads import MOST_LEFT_BEHIND, Ending, LeftWork, Work, cancel_requests
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected
-from toolcrib.values.context import (
-    Account,
-    CallScope,
-    PolicyContext,
-    StepRunner,
-    Surroundings,
-)
-from toolcrib.values.decision import (
-    Allow,
-    Ask,
-    Decision,
-    Deny,
-    OuterCall,
-)
+from toolcrib.values.context import Account, CallScope, PolicyContext, StepRunner, Surroundings
+from toolcrib.values.decision import Allow, Ask, Decision, Deny, OuterCall
 from toolcrib.values.definition import ALL
 from toolcrib.values.json import Veiled, key_of
 from toolcrib.values.record import (

@@ -1,11 +1,10 @@
 """An approver's edit: the call that runs with other arguments than the model's, if that call stands.
 
-Rule: the tool gets what the edited arguments say, or nothing runs. What stands at its place as it was
-shown is sent as the model sent it: a default stays a default, and what a factory made is that very
-value. In a list whose length changed, items are at their place at its beginning and at its end.
-Everything else is written, and read as if the model had sent it. Then what the tool would get is held
-against the edited arguments: what was left has to be as it was shown, and a validator may change what
-was written only if it leaves alone what was shown. `left` says what is left of defaults.
+Rule: the tool gets what the edited arguments say, or nothing runs. What stands at its place (`shown`)
+as it was shown is sent as the model sent it: a default stays a default, and what a factory made is that
+very value. Everything else is written, and read as if the model had sent it. Then what the tool would
+get is held against the edited arguments: what was left has to be as it was shown, and a validator may
+change what was written only if it leaves alone what was shown. `left` says what is left of defaults.
 """
 
 from __future__ import annotations
@@ -162,10 +161,9 @@ class _Edit:
         self._origins = shown.origins
         pointers = map(pointer_of, shown.above)
         self._special = set(pointers).union(*map(_with_those_above, shown.whole))
-        sent, told = (
-            set(map(canonical_json, _marks_in(one))) for one in (shown.sent, shown.arguments)
-        )
-        defaults = {canonical_json(_at_place(shown.arguments, at)) for at in shown.origins}
+        sent = set(map(canonical_json, _marks_in(shown.sent)))
+        told = set(map(canonical_json, _marks_in(shown.arguments)))
+        defaults = {canonical_json(shown.at(at)) for at in shown.origins}
         self._marks = told - (sent - defaults)
         # the places where factories are asked again, and where what they give was shown
         self._left_out: dict[Steps, Steps] = {}
@@ -201,28 +199,26 @@ class _Edit:
             }
             return {name: part for name, part in made.items() if part is not ABSENT}
         if isinstance(edited, list) and isinstance(shown, list) and isinstance(sent, list):
-            places = self.shown.places(edited, shown, was)
-            items = []
-            for index, part in enumerate(edited):
-                before = places.get(index)
-                items.append(
-                    self._written(part)
-                    if before is None
-                    else self._sent(
-                        part, shown[before], part_at(sent, before), (*was, before), (*at, index)
-                    )
-                )
-            return self._items(items, edited, at)
+            return self._list(edited, shown, sent, was, at)
         return sent if is_left and sent is not ABSENT else self._written(edited)
 
-    def _items(self, made: list[Any], edited: list[Any], at: Steps) -> list[Any]:
-        """Return what is sent for the items of a list, of which only the last may be left out."""
+    def _list(self, edited: Any, shown: Any, sent: Any, was: Steps, at: Steps) -> list[Any]:
+        """Return the same of a list, of whose items only the last may be left out."""
+        places, made = self.shown.places(edited, shown, was), list[Any]()
+        for index, part in enumerate(edited):
+            old = places.get(index)
+            if old is None:
+                made.append(self._written(part))
+                continue
+            before, steps = part_at(sent, old), ((*was, old), (*at, index))
+            made.append(self._sent(part, shown[old], before, *steps))
         while made and made[-1] is ABSENT:  # the last fields of a NamedTuple
             made.pop()
         for index, part in enumerate(made):
             if part is ABSENT:
                 self._left_out.pop((*at, index), None)
-        return [self._written(edited[i]) if one is ABSENT else one for i, one in enumerate(made)]
+                made[index] = self._written(edited[index])
+        return made
 
     def _leave_out_below(self, was: Steps, at: Steps) -> None:
         """Note the defaults that factories made in what was shown at `was` and stands at `at` now."""
@@ -239,11 +235,7 @@ class _Edit:
 
     def _without_marks(self, edited: Any, at: Steps) -> Any:
         """Return an edit without the marks that stand at their places."""
-        if (
-            at in self._origins
-            and is_mark(edited)
-            and edited == _at_place(self.shown.arguments, at)
-        ):
+        if at in self._origins and is_mark(edited) and edited == self.shown.at(at):
             if isinstance(self._origins[at], Made):
                 self._left_out[at] = at
             return ABSENT
@@ -301,10 +293,8 @@ class _Edit:
         """Return what to say where the call that was read of the edit is not what the edit says.
         `read_again` gives what the tool reads of what was shown."""
         added = added_to(read)
-        check = _Check(self, read, added, read_again)
-        found = check.difference(
-            self.edited, read.arguments, self.arguments, self.shown.arguments, ()
-        )
+        check, shown = _Check(self, read, added, read_again), self.shown.arguments
+        found = check.difference(self.edited, read.arguments, self.arguments, shown, ())
         if found is not None:
             text = _CHANGED.format(f" at {pointer_of(found)}" if found else "")
             return CallError.of(ErrorCode.APPROVAL_MISMATCH, text)
@@ -320,7 +310,7 @@ class _Edit:
         for at, was in self._left_out.items():
             own, given = self._origins[was], added.origins.get(at)
             source = given.source if isinstance(given, Made) else given
-            if is_mark(_at_place(self.shown.arguments, was)) and source is not own:
+            if is_mark(self.shown.at(was)) and source is not own:
                 return True
         return False
 
@@ -415,12 +405,6 @@ def _in_order(first: Collection[str], then: Collection[str]) -> Iterator[str]:
     """Yield the names of `then`: those of `first` in its order before the others."""
     yield from (name for name in first if name in then)
     yield from (name for name in then if name not in first)
-
-
-def _at_place(value: Any, at: Steps) -> Any:
-    for step in at:
-        value = part_at(value, step)
-    return value
 
 
 def _with_those_above(pointer: str) -> Iterator[str]:

@@ -193,10 +193,9 @@ class LeftDefaults:
         else:
             found = (self._lost_at_step(one, rule) for one in self._below(part, rule))
             lost = next((one for one in found if one is not None), None)
-        is_checked = rule.is_base and rule.is_default and lost is None
-        return (
-            part.at if is_checked and not is_same_around(part.old, part.new, part.shown) else lost
-        )
+        if lost is not None or not (rule.is_base and rule.is_default):
+            return lost
+        return None if is_same_around(part.old, part.new, part.shown) else part.at
 
     def _below(self, part: _Pair, rule: _Rule) -> Iterator[_Pair]:
         old, new = parts_by_key(part.old), parts_by_key(part.new)

@@ -8,6 +8,7 @@ as far as they are as they were shown.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any, Final, TypeAlias
 
 from toolcrib.hydration import added_to
@@ -33,6 +34,10 @@ class Shown:
         self.above = {at[:depth] for at in added.origins for depth in range(len(at) + 1)}
         self.whole = added.sets.union(hydrated.building.normalised)
         self.same = SameJson()
+
+    def at(self, place: Steps) -> Any:
+        """Return what was shown at a place."""
+        return reduce(part_at, place, self.arguments)
 
     def places(self, edited: Any, shown: Any, at: Steps | None) -> dict[Any, Any]:
         """Return by their steps in an edit where the parts stood that are at their places, of an object
