@@ -180,7 +180,7 @@ async def test_a_stream_that_stops_before_its_reason_is_the_usual_error(
     async with serving([]) as server:
         whole = server.answer(TURN, number=1, stream=True)
     said = whole.body.index(_REASON[model])
-    stops = [*range(0, said, max(1, said // sample(60))), said]
+    stops = [*range(0, said, max(1, said // sample(60, part=20))), said]
     turns = [
         raw(whole.body[:at], content_type=whole.content_type) if clean else die_after(at, whole)
         for at in stops
@@ -395,7 +395,7 @@ def _interleaved(chance: random.Random) -> str:
 async def test_no_call_runs_of_a_stream_of_several_choices() -> None:
     """LiteLLM makes one of their pieces: a call may be of the one that was cut."""
     chance = random.Random(27)  # noqa: S311
-    streams = [_interleaved(chance) for _ in range(60)]
+    streams = [_interleaved(chance) for _ in range(sample(60, part=4))]
     async with openai_server([raw(said) for said in streams]) as server:
         client = client_of(OPENAI, server)
         for said in streams:

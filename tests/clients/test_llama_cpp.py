@@ -129,7 +129,7 @@ CLIENTS: dict[str, Callable[..., WireClient]] = {
     ),
     "anthropic": lambda url, key=KEY: AnthropicClient("m", base_url=url, api_key=key),
 }
-ways = pytest.mark.parametrize(("name", "stream"), sampled(product(CLIENTS, [False, True]), part=2))
+ways = pytest.mark.parametrize(("name", "stream"), sampled(product(CLIENTS, [False, True]), part=6))
 
 
 async def asked(
@@ -178,7 +178,7 @@ async def test_a_wrong_key(server: str, name: str, stream: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wire", "stream"), sampled(product(["openai-chat", "anthropic"], [False, True]), part=2)
+    ("wire", "stream"), sampled(product(["openai-chat", "anthropic"], [False, True]), part=4)
 )
 async def test_a_reply_that_is_cut(server: str, wire: str, stream: bool) -> None:
     """Its Responses do not say so: such a reply is `completed` there."""

@@ -358,6 +358,7 @@ def real(embedded_model: Path) -> LocalClient:
 class TestReal:
     """With the model itself."""
 
+    @pytest.mark.exhaustive  # it reads all tools of the kit; README.md, whose example runs, does, too
     async def test_the_main_job(self, real: LocalClient) -> None:
         assert real.model == "local"
         async with real:
