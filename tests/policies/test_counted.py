@@ -248,7 +248,7 @@ class Late:
         return Deny("late") if self.denies else Allow()
 
 
-@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("limit", sampled(LIMITS, part=3))
 @pytest.mark.parametrize("knows", [True, False])
 @pytest.mark.parametrize("ends", ["goes on", "refused", "denied", "waits once more", "elsewhere"])
 async def test_what_waits_within_its_tool_keeps_its_place(
