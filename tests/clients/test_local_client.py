@@ -410,6 +410,7 @@ class TestReal:
         assert plan[0].call.name == "note"
         assert plan[0].success
 
+    @pytest.mark.exhaustive  # the model reads for seconds
     async def test_a_limit_on_tokens_cuts(self, real: LocalClient) -> None:
         short = Settings(max_tokens=3)
         request = asking(SUM, tools=(note,), tool_choice=NOTE, settings=short)

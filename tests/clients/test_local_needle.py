@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from samples import WHOLE, sample, sampled, whole_only
+from samples import WHOLE, sample, whole_only
 
 from toolcrib import kit, tool
 from toolcrib.clients.local import LocalClient, is_installed, model_path
@@ -300,7 +300,8 @@ class TestReal:
         )
         assert sum(right) > sum(wrong)
 
-    @pytest.mark.parametrize("text", sampled(HOSTILE, part=4))
+    @pytest.mark.exhaustive  # it reads long texts
+    @pytest.mark.parametrize("text", HOSTILE)
     async def test_hostile_texts(self, real: LocalClient, text: str) -> None:
         reply = await real.chat(ChatRequest((Message.user(text),), TOOLS))
         for call in reply.tool_calls:
