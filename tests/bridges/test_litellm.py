@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from clients.exchanges import ADD, HI, answered, both, reply_of
 from rows import each_row
-from samples import sample
+from samples import sample, sampled
 from servers.anthropic import anthropic_server
 from servers.bedrock import bedrock_server
 from servers.gemini import gemini_server
@@ -86,7 +86,10 @@ pytestmark = [  # what pydantic says of LiteLLM's classes
     pytest.mark.filterwarnings("ignore:Items? .* on TypedDict class:UserWarning"),
     pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince211"),
 ]
-each_provider = pytest.mark.parametrize(("model", "serving"), PROVIDERS.items(), ids=PROVIDERS)
+each_provider = pytest.mark.parametrize(
+    ("model", "serving"),
+    [pytest.param(*row, id=row[0]) for row in sampled(PROVIDERS.items(), part=2)],
+)
 
 
 @pytest.fixture(autouse=True)
