@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, Unpack
 
 import msgspec
 
+from toolcrib.agent.context import Context, ContextKeeper
 from toolcrib.agent.history import (
     RunTurn,
     SaidWithin,
@@ -412,8 +413,10 @@ class Agent:
     sessions that it saves are signed, and it goes on with no others. With `durability` each reply of
     its model, and each call of a tool, is a step that is kept; `toolcrib.durable` sees to that.
     `output` is the type that the final text is read as (JSON, by pydantic); a text that does not fit
-    goes back to the model. Raises CatalogError where `search_tools` would be the name of two tools, and
-    for a `tool_choice` that is none of the tools; ToolcribError for `search_tools` without `pick`, or
+    goes back to the model. With a `context` each request is kept within what the model takes, and has
+    `read_result` for what was left out. Raises CatalogError where `search_tools` or `read_result` would
+    be the name of two tools, and for a `tool_choice` that is none of the tools; ContextError for a
+    `context` of nobody knows how many tokens; ToolcribError for `search_tools` without `pick`, or
     for what is no key.
     """
 
@@ -433,6 +436,7 @@ class Agent:
         record_prompts: bool = False,
         state_key: bytes | None = None,
         durability: StepRunner | None = None,
+        context: Context | None = None,
         **options: Unpack[RunOptions],
     ) -> None:
         if not callable(instructions):
@@ -440,6 +444,7 @@ class Agent:
         check_type("settings", settings, Settings, "a Settings, such as Settings(temperature=0)")
         check_type("limits", limits, Limits, "a Limits, such as Limits(turns=5)")
         check_type("pick", pick, (PickOptions, NoneType), "a PickOptions, or None")
+        check_type("context", context, (Context, NoneType), "a Context(tokens=…), or None")
         check_type("search_tools", search_tools, bool, "True or False")
         if search_tools and pick is None:
             raise ToolcribError("search_tools=True needs pick=PickOptions(…): else all are offered")
@@ -454,9 +459,15 @@ class Agent:
         self.limits = limits
         self.pick = pick
         self.search_tools = search_tools
+        self.context = context
+        self._keeper = None if context is None else ContextKeeper(context, self.client.model)
+        own = None if self._keeper is None else self._keeper.tools
         self._picking = (
-            None if pick is None else AgentPicking(self.runner, pick, search=search_tools)
+            None if pick is None else AgentPicking(self.runner, pick, search=search_tools, own=own)
         )
+        self._runner = self.runner if own is None else self.runner.with_tools(own)
+        if self._picking is not None:
+            self._runner = self._picking.runner
         self._check_choice(self._asked)
         self._given_each_run = self._runner.catalog.given_each_run()
         self._label = AgentLabel(name, version, record_prompts)
@@ -622,6 +633,7 @@ class Agent:
             record_prompts=self._label.record_prompts,
             state_key=self._state_key,
             durability=self._durability if durability is None else durability,
+            context=self.context,
         )
 
     def output_of(self, text: str) -> Any:
@@ -841,11 +853,6 @@ class Agent:
 
         return opened
 
-    @property
-    def _runner(self) -> ToolRunner:
-        """Return the runner of the calls: the agent's tools, and the search for them."""
-        return self.runner if self._picking is None else self._picking.runner
-
     def _driven(
         self,
         state: RunState,
@@ -870,6 +877,7 @@ class Agent:
                     self._asking(state),
                     self._durability,
                     self._instructing(state, deps or {}),
+                    self._keeper,
                 ),
                 listener=listener,
                 answers=answers,

@@ -422,6 +422,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE durable_runs ADD COLUMN cut TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE durable_questions ADD COLUMN signature TEXT NOT NULL DEFAULT ''",
     ),
+    (
+        """CREATE TABLE spilled_results (
+            name TEXT PRIMARY KEY,
+            kept_at DOUBLE PRECISION NOT NULL,
+            text TEXT NOT NULL
+        )""",
+    ),
 )
 
 
