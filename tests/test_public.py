@@ -28,7 +28,7 @@ PUBLIC = [
     "Caller",
     "Catalog",
     "Completed",
-    "Context",
+    "ContextOptions",
     "Deny",
     "Done",
     "ErrorCode",

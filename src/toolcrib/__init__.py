@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolcrib.agent import Agent, Context, ResultStore, RunStream, Session, run_sync
+    from toolcrib.agent import Agent, ContextOptions, ResultStore, RunStream, Session, run_sync
     from toolcrib.errors import ErrorCode, ToolError
     from toolcrib.hydration import hydrate, repair
     from toolcrib.pick import PickOptions, PickResult, pick_tools
@@ -80,7 +80,7 @@ __all__ = [
     "Caller",
     "Catalog",
     "Completed",
-    "Context",
+    "ContextOptions",
     "Deny",
     "Done",
     "ErrorCode",
@@ -149,7 +149,7 @@ __all__ = [
 
 # In which module each name is: the same as above, which only type checkers read.
 _NAMES = {
-    "agent": "Agent Context ResultStore RunStream Session run_sync",
+    "agent": "Agent ContextOptions ResultStore RunStream Session run_sync",
     "errors": "ErrorCode ToolError",
     "hydration": "hydrate repair",
     "pick": "PickOptions PickResult pick_tools",

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, Unpack
 
 import msgspec
 
-from toolcrib.agent.context import Context, ContextKeeper
+from toolcrib.agent.context import ContextKeeper, ContextOptions
 from toolcrib.agent.history import (
     RunTurn,
     SaidWithin,
@@ -436,7 +436,7 @@ class Agent:
         record_prompts: bool = False,
         state_key: bytes | None = None,
         durability: StepRunner | None = None,
-        context: Context | None = None,
+        context: ContextOptions | None = None,
         **options: Unpack[RunOptions],
     ) -> None:
         if not callable(instructions):
@@ -444,7 +444,9 @@ class Agent:
         check_type("settings", settings, Settings, "a Settings, such as Settings(temperature=0)")
         check_type("limits", limits, Limits, "a Limits, such as Limits(turns=5)")
         check_type("pick", pick, (PickOptions, NoneType), "a PickOptions, or None")
-        check_type("context", context, (Context, NoneType), "a Context(tokens=…), or None")
+        check_type(
+            "context", context, (ContextOptions, NoneType), "a ContextOptions(tokens=…), or None"
+        )
         check_type("search_tools", search_tools, bool, "True or False")
         if search_tools and pick is None:
             raise ToolcribError("search_tools=True needs pick=PickOptions(…): else all are offered")

@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeAlias, TypedDict, assert_never
 import msgspec
 
 from toolcrib.agent.results import ResultStore
-from toolcrib.errors import ContextError, ContextTooSmall, PromptTooLarge, ToolError
+from toolcrib.errors import ContextError, ContextTooSmallError, PromptTooLargeError, ToolError
 from toolcrib.tools import Catalog, Tool, capability, per_call, tool
 from toolcrib.values.content import File, Image, Link, Part
 from toolcrib.values.context import CallContext
@@ -66,8 +66,8 @@ _BEYOND = 16
 """How many times as many bytes as a request may have tokens are worth no tokenizer's time."""
 
 
-class Context(Checked, msgspec.Struct, frozen=True):
-    """Says how much of a conversation a model is sent: `Agent(…, context=Context(tokens=32_000))`.
+class ContextOptions(Checked, msgspec.Struct, frozen=True):
+    """Says how much of a conversation a model is sent: `context=ContextOptions(tokens=32_000)`.
 
     `tokens` is the model's window; its reply takes a part of that, which is the `max_tokens` of the
     request, or an eighth. None is what is known of the model by its name (`toolcrib.agent.WINDOWS`).
@@ -87,7 +87,7 @@ class Context(Checked, msgspec.Struct, frozen=True):
         for name in ("tokens", "result_tokens"):
             number = getattr(self, name)
             if number is not None and number < 1:
-                raise ValueError(f"Context: {name} is a number of tokens, at least 1")
+                raise ValueError(f"ContextOptions: {name} is a number of tokens, at least 1")
 
     def window(self, model: str) -> int:
         """Return the tokens that a model takes. Raises ContextError where nobody has said."""
@@ -97,7 +97,7 @@ class Context(Checked, msgspec.Struct, frozen=True):
         known = [start for start in WINDOWS if name.startswith(start)]
         if not known:
             raise ContextError(
-                f"nobody has said how many tokens the model {model!r} takes: Context(tokens=…)"
+                f"nobody has said how many tokens the model {model!r} takes: ContextOptions(tokens=…)"
             )
         return WINDOWS[max(known, key=len)]
 
@@ -116,7 +116,7 @@ _LOST = "What was left out of that result is not kept any more: make its call ag
 
 
 @capability
-class LeftOut(Protocol):
+class ResultReader(Protocol):
     """What was left out of the results of the run of a call."""
 
     async def text(self, id: str, caller: str) -> str: ...  # noqa: A002
@@ -176,7 +176,7 @@ def read_result() -> Tool[..., Any]:
     )
     async def read(
         id: str,  # noqa: A002
-        left_out: LeftOut,
+        left_out: ResultReader,
         context: CallContext,
         start: int = 0,
         end: int | None = None,
@@ -276,7 +276,7 @@ class _Meter:
 class ContextView:
     """Makes the view of one run's history that fits, and knows what is left out of it."""
 
-    def __init__(self, context: Context, window: int, caller: str) -> None:
+    def __init__(self, context: ContextOptions, window: int, caller: str) -> None:
         self._store = context.results
         self._caller = caller
         self._window = window
@@ -415,7 +415,7 @@ class ContextView:
             shown = f"the first {len(begin)} of its" if begin else "its"
             told.append(f"{shown} {size} characters" + ("" if begin else " are left out"))
         told += [f"left out: {_named(each)}" for each in parts if not kept]
-        if text and self._reads:
+        if text and self._reads and whole.name != NAME:
             told.append(f"{NAME}(id={self._left_out(at, text)!r}) has all of them")
         elif text and begin:
             told.append("the others are left out")
@@ -453,13 +453,13 @@ class ContextView:
         given = f"of {self._window} tokens {self._reply} are for the reply"
         fixed = self._offered[1] + self._system
         if fixed >= most:
-            return ContextTooSmall(
+            return ContextTooSmallError(
                 f"the instructions and the tools take {fixed} tokens ({how}), and a request may have"
-                f" {most} ({given}): offer fewer tools (pick=…), or give Context(tokens=…) more"
+                f" {most} ({given}): offer fewer tools (pick=…), or give ContextOptions(tokens=…) more"
             )
         at = max(range(len(self._weights)), key=self._weights.__getitem__)
         longest = f"messages[{at}], of the {self._whole[at].role}, takes {self._weights[at]}"
-        return PromptTooLarge(
+        return PromptTooLargeError(
             f"what was said takes {self._total + self._offered[1]} tokens ({how}), results being"
             f" shortened as far as they can be, and a request may have {most} ({given}); {longest}:"
             " shorten it, or begin another conversation"
@@ -488,12 +488,12 @@ class ContextKeeper:
     Raises ContextError for a model of which nobody has said how much it takes.
     """
 
-    def __init__(self, context: Context, model: str) -> None:
+    def __init__(self, context: ContextOptions, model: str) -> None:
         self._context = context
         self._window = context.window(model)
         self._open: dict[str, list[ContextView]] = {}  # a saved run may go on twice at once
         own = Catalog([read_result()], source="context=…")
-        self.tools = own.bind({LeftOut: per_call(self._of_call)})
+        self.tools = own.bind({ResultReader: per_call(self._of_call)})
         if context.count is None:
             _log.debug("tokens of %s are estimated: no tokenizer is given as count=", model)
 

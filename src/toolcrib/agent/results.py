@@ -29,7 +29,7 @@ _SUFFIX = ".result"
 
 
 class ResultStore(Closing):
-    """Keeps large results for `Context(results=…)`: `ResultStore("results/")`, a folder, or
+    """Keeps large results for `ContextOptions(results=…)`: `ResultStore("results/")`, a folder, or
     `ResultStore("sqlite:///crib.db")`, a database, such as that of an `AuditLog`.
 
     Files and a SQLite file that are made are their owner's alone, unless `mode` is another one. Nothing
