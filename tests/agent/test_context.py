@@ -57,7 +57,7 @@ from toolcrib.wire import encode
 LONG = 60_000
 ADA, BOB = Caller("ada"), Caller("bob")
 REFUSED = "This run has no result of that id whose rest was left out."
-ID = re.compile(r"read_result\(id='(r_[0-9a-f]{24})'\)")
+ID = re.compile(r"read_result\(id='(r_[0-9a-f]{20})'\)")
 
 
 def text_of(number: int, size: int = LONG) -> str:
@@ -107,7 +107,7 @@ async def test_a_large_result_is_shortened_for_the_model_and_whole_in_the_histor
     mark, begin = shown.content.split("\n", 1)
     assert text_of(1).startswith(begin)
     assert 1_000 < len(begin) < 4_000
-    assert f"the first {len(begin)} of its {len(whole.content)} characters" in mark
+    assert f"the first {len(begin)} of {len(whole.content)} characters, read_result(" in mark
     assert len(ID.findall(mark)) == 1
     assert (shown.call_id, shown.name, shown.role) == (whole.call_id, whole.name, whole.role)
 
@@ -245,7 +245,7 @@ async def test_of_images_the_mark_says_that_they_were_there() -> None:
     result = await Agent(model, [photo, long], context=context).run("Go.")
     assert model.requests[1].messages[-1].parts == (Image("image/png", "aGk="),)
     shown = model.requests[-1].messages[2]
-    assert "left out: an image (image/png)" in shown.content
+    assert "an image (image/png) left out" in shown.content
     assert shown.parts == ()
     assert result.messages[2].parts == (Image("image/png", "aGk="),)
 

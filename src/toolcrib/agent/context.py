@@ -60,7 +60,7 @@ _MESSAGE_TOKENS = 8
 _TOOL_TOKENS = 16
 _IMAGE_TOKENS = 1_600
 _FILE_BYTES = 40  # of a document in base64, for a token
-_MARK_TOKENS = 60
+_MARK_TOKENS = 40
 """What a mark in the place of a result takes at most; results not much larger stay as they are."""
 _BEYOND = 16
 """How many times as many bytes as a request may have tokens are worth no tokenizer's time."""
@@ -182,7 +182,8 @@ def read_result() -> Tool[..., Any]:
         end: int | None = None,
         search: str = "",
     ) -> ResultText:
-        """Read from a result of which only a part is shown, or search it.
+        """Read from a result of which a mark like [900000 characters left out, read_result(id='r_…')]
+        says that it is not all there, or search it.
 
         Where less came than was asked for, read on from the `end` that came.
         """
@@ -410,16 +411,12 @@ class ContextView:
         kept = parts if sum(map(self._meter.part, parts)) <= most else ()
         text = _whole_text(whole)
         begin = self._beginning(text, head)
-        size, told = len(text), []
-        if text:
-            shown = f"the first {len(begin)} of its" if begin else "its"
-            told.append(f"{shown} {size} characters" + ("" if begin else " are left out"))
-        told += [f"left out: {_named(each)}" for each in parts if not kept]
+        shown = f"the first {len(begin)} of " if begin else ""
+        told = [f"{shown}{len(text)} characters{'' if begin else ' left out'}"] if text else []
+        told += [f"{_named(each)} left out" for each in parts if not kept]
         if text and self._reads and whole.name != NAME:
-            told.append(f"{NAME}(id={self._left_out(at, text)!r}) has all of them")
-        elif text and begin:
-            told.append("the others are left out")
-        mark = f"[A long result: {'; '.join(told)}]"
+            told.append(f"{NAME}(id={self._left_out(at, text)!r})")
+        mark = f"[{', '.join(told)}]"
         content = f"{mark}\n{begin}" if begin else mark
         return msgspec.structs.replace(whole, content=content, parts=kept)
 
@@ -435,7 +432,7 @@ class ContextView:
         id_ = self._ids.get(at)
         if id_ is None:
             call = self._whole[at].call_id or ""
-            id_ = self._ids[at] = f"r_{sha256_hex(f'{len(call)}:{call}{text}')[:24]}"
+            id_ = self._ids[at] = f"r_{sha256_hex(f'{len(call)}:{call}{text}')[:20]}"
             if self._store is None:
                 self._texts[id_] = text
             else:
