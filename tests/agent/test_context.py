@@ -16,6 +16,7 @@ import pytest
 from agent.test_steps import Steps
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from rows import each_row
 from samples import sample
 from wire.test_continued import FAULT_OF
@@ -43,6 +44,7 @@ from toolcrib.agent.context import NAME, ContextView
 from toolcrib.approvals import answer_later
 from toolcrib.errors import (
     CatalogError,
+    ClientError,
     ContextError,
     ContextTooSmallError,
     PromptTooLargeError,
@@ -51,7 +53,7 @@ from toolcrib.errors import (
 from toolcrib.policies import deny_by_default
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.definition import PlainTool, ToolDefinition
-from toolcrib.values.message import ChatRequest, ProviderState, Settings
+from toolcrib.values.message import ChatRequest, ProviderState, Settings, Usage
 from toolcrib.wire import encode
 
 LONG = 60_000
@@ -481,6 +483,75 @@ async def test_a_store_that_cannot_be_written_to_ends_the_run(tmp_path: Path) ->
     with pytest.raises(SourceError, match="cannot be written to"):
         await Agent(model, [long], context=context).run("Go.")
     assert len(model.requests) == 1
+
+
+def note(number: int) -> Any:
+    """Return a turn whose arguments no result's shortening makes any smaller."""
+    return call("take", number=number, text=f"note {number}: {'word ' * 300}")
+
+
+@tool(visible=[], read_only=True)
+async def take(number: int, text: str) -> str:
+    """Take a note."""
+    return f"noted {number}, {len(text)}"
+
+
+class Summaries(ScriptedClient):
+    """Counts what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__([f"Summary {n}." for n in range(20)])
+
+    async def chat(self, request: ChatRequest) -> Any:
+        reply = await super().chat(request)
+        return structs.replace(reply, usage=Usage(1, 100, 10))
+
+
+async def test_a_model_summarises_what_is_too_long_even_without_its_results(tmp_path: Path) -> None:
+    for store in (None, ResultStore(tmp_path)):
+        summaries = Summaries()
+        context = ContextOptions(8_000, store, summarize=summaries)
+        model = ScriptedClient([*map(note, range(40)), "Done."])
+        agent = Agent(model, [take], context=context, limits=Limits(turns=60), instructions="Hm.")
+        session = agent.session()
+        result = await session.send("Take the notes.", caller=ADA)
+        assert len([m for m in result.messages if m.role == "tool"]) == 40
+        for request in model.requests:
+            check_calls(request.messages)
+            assert weight(context, 8_000, request.messages) <= 7_000
+            for wire, fault_of in FAULT_OF.items():
+                body = encode(wire, ChatRequest(request.messages, TOOLS), model="m").body
+                assert fault_of(json.loads(body)) is None, wire
+        last = model.requests[-1].messages
+        asked = len(summaries.requests)
+        assert 2 <= asked <= 8
+        assert [m.role for m in last[:4]] == ["system", "user", "user", "assistant"]
+        assert last[1].content.endswith(f"earlier messages]\nSummary {asked - 1}.")
+        assert last[2].content == "Take the notes."
+        assert "note 0:" in summaries.requests[0].messages[1].content
+        assert "Summary 0." in summaries.requests[1].messages[1].content
+        assert result.usage.input_tokens >= 100 * asked
+        again = ScriptedClient(["Yes."])
+        later = Session.from_json(agent.replace(model=again), session.to_json())
+        if store is None:  # the agent that remembers
+            later, agent.client = session, again
+        await later.send("All?", caller=ADA)
+        assert len(summaries.requests) == asked
+        assert again.requests[0].messages[: len(last)] == last
+
+
+async def test_a_summary_that_fails_ends_the_run_which_can_go_on() -> None:
+    failing = ScriptedClient([ClientError("away"), "  ", "Short."])
+    script = [*map(note, range(12)), "Done."]
+    model = ScriptedClient(script)
+    context = ContextOptions(6_000, summarize=failing)
+    agent = Agent(model, [take], context=context)
+    with pytest.raises(ClientError, match="away") as first:
+        await agent.run("Take the notes.")
+    with pytest.raises(ClientError, match="gave no text") as second:
+        await agent.resume(first.value.state)
+    result = await agent.resume(second.value.state)
+    assert (result.status, len(result.records)) == ("completed", 12)
 
 
 # Every request of a random history is one that all eight wires send.

@@ -2,8 +2,9 @@
 
 Rule: the history stays whole, and what the model is sent is a view of it, in which each call still has
 its one result, in its place. Only results of calls are shortened: what people and the model said,
-calls, thoughts and signatures stay as they are. What is left out, a tool gives back, `read_result`, to
-the run whose view says so and to nobody else.
+calls, thoughts and signatures stay as they are, or go as a whole, with their results, where a summary
+takes their place. What is left out, a tool gives back, `read_result`, to the run whose view says so and
+to nobody else.
 
 A provider caches the beginning of a request up to the first byte that is another one. So a large result
 is shortened before it is sent for the first time, and old ones many at a time, after which there is
@@ -20,13 +21,15 @@ from typing import Any, Protocol, TypeAlias, TypedDict, assert_never
 import msgspec
 
 from toolcrib.agent.results import ResultStore
+from toolcrib.agent.summary import Summarizer, transcript
+from toolcrib.clients import client_for
 from toolcrib.errors import ContextError, ContextTooSmallError, PromptTooLargeError, ToolError
 from toolcrib.tools import Catalog, Tool, capability, per_call, tool
 from toolcrib.values.content import File, Image, Link, Part
 from toolcrib.values.context import CallContext
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonObject, encodable, sha256_hex
-from toolcrib.values.message import ChatRequest, Message
+from toolcrib.values.message import ChatRequest, LLMClient, Message, Usage
 from toolcrib.values.typed import Checked
 
 Count: TypeAlias = Callable[[str], int]
@@ -74,13 +77,15 @@ class ContextOptions(Checked, msgspec.Struct, frozen=True):
     `results` keeps what was left out of large results; without one, a run reads it from its own
     messages. `count` counts the tokens of a text (`lambda text: len(encoding.encode(text))`); without
     it a token is estimated as three bytes of UTF-8. `result_tokens` is the most that one result may
-    have before its rest is left out, an eighth of a request if None.
+    have before its rest is left out, an eighth of a request if None. `summarize` is a model, a client
+    or a name, that summarises the beginning of a conversation where shorter results are not enough.
     """
 
     tokens: int | None = None
     results: ResultStore | None = None
     count: Callable[[str], int] | None = None
     result_tokens: int | None = None
+    summarize: LLMClient | str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -277,9 +282,18 @@ class _Meter:
 class ContextView:
     """Makes the view of one run's history that fits, and knows what is left out of it."""
 
-    def __init__(self, context: ContextOptions, window: int, caller: str) -> None:
+    def __init__(
+        self,
+        context: ContextOptions,
+        window: int,
+        caller: str,
+        *,
+        summarizer: Summarizer | None = None,
+        spend: Callable[[Usage], None] = lambda _usage: None,
+    ) -> None:
         self._store = context.results
         self._caller = caller
+        self._summarizer, self._spend = summarizer, spend
         self._window = window
         self._meter = _Meter(context.count, window)
         self._result_tokens = context.result_tokens
@@ -298,25 +312,27 @@ class ContextView:
         self._next = 0  # the first of them that is no mark yet
         self._total, self._gain, self._system = 0, 0, 0
         self._turn = 0  # where the last message of the assistant is
+        self._cut = 0  # what is ahead of that, a summary stands for
+        self._lead: tuple[Message, ...] = ()  # what is sent in its place
 
     async def fit(self, request: ChatRequest) -> tuple[Message, ...]:
         """Return the messages of a request as they fit. Raises ContextError, and SourceError where the
         store cannot be used; nothing has been sent then."""
         self._measure(request)
-        self._take(request.messages)
-        self._make_room()
+        await self._take(request.messages)
+        await self._make_room()
         if self._total > self._room:
             raise self._too_much()
         await self._keep()
-        return tuple(self._shown)
+        return (*self._lead, *self._shown[self._cut :])
 
     async def open(self, request: ChatRequest) -> None:
         """Know what was left out before: a run may go on with calls, ahead of its next request."""
         said = request.messages
         last = max((at for at, each in enumerate(said) if each.role == "assistant"), default=0)
         self._measure(request)
-        self._take(said[:last])
-        self._make_room()
+        await self._take(said[:last])
+        await self._make_room()
         await self._keep()
 
     async def text(self, id: str, caller: str) -> str:  # noqa: A002
@@ -349,7 +365,7 @@ class ContextView:
         largest = self._result_tokens or (self._window - self._reply) // _RESULT_SHARE
         self._largest = max(largest, 2 * _MARK_TOKENS)
 
-    def _take(self, messages: tuple[Message, ...]) -> None:
+    async def _take(self, messages: tuple[Message, ...]) -> None:
         """Take what was said since. A reply was made to what was before it, so there was room then."""
         known = len(self._whole)
         if messages[:known] != self._whole:
@@ -359,7 +375,7 @@ class ContextView:
         for at in range(known, len(messages)):
             message = messages[at]
             if message.role == "assistant":
-                self._make_room()
+                await self._make_room()
                 self._turn = at
             weight = self._meter.message(message)
             self._shown.append(message)
@@ -373,11 +389,42 @@ class ContextView:
                 if weight > self._largest and message.name != NAME:
                     self._shorten(at, self._largest // _HEAD_SHARE, self._largest)
 
-    def _make_room(self) -> None:
+    async def _make_room(self) -> None:
+        """Make a request fit, as far as that can be done."""
+        if self._total > self._room:
+            self._leave_out()
+        if self._total > self._room and self._summarizer is not None:
+            await self._summarise(self._summarizer)
+
+    async def _summarise(self, summarizer: Summarizer) -> None:
+        """Put a summary in the place of the beginning, up to the last turns that take half of what
+        there is. Instructions stay, and what the user said last."""
+        begin = next((at for at, m in enumerate(self._whole) if m.role != "system"), 0)
+        half, end, cut = (self._room - self._system) // 2, len(self._shown), len(self._shown)
+        while end > self._cut and (end > self._turn or half > 0):
+            end -= 1
+            half -= self._weights[end]
+            if self._whole[end].role != "tool" and (half >= 0 or end >= self._turn):
+                cut = end
+        old = (*self._lead[begin:], *self._shown[max(begin, self._cut) : cut])
+        if cut <= max(begin, self._cut) or not old:
+            return
+        most = max(1, self._room // _RESULT_SHARE)
+        text = self._beginning(transcript(old), self._room)
+        told = await summarizer.summary(self._caller, text, most, self._spend)
+        summary = Message.user(f"[A model's summary of {cut - begin} earlier messages]\n{told}")
+        asked = [m for m in self._whole[begin:cut] if m.role == "user"][-1:]
+        if cut < len(self._whole) and self._whole[cut].role == "user":
+            asked = []
+        self._cut, self._lead = cut, (*self._whole[:begin], summary, *asked)
+        self._long = [at for at in self._long[self._next :] if at >= cut]
+        self._next = 0
+        self._total = sum(map(self._meter.message, self._lead)) + sum(self._weights[cut:])
+        self._gain = sum(max(0, self._weights[at] - _MARK_TOKENS) for at in self._long)
+
+    def _leave_out(self) -> None:
         """Leave out old results until half of what that can give is free. Where that is not enough,
         those of the last turn share what is left."""
-        if self._total <= self._room:
-            return
         floor = self._total - self._gain
         target = floor + max(0, self._room - floor) // 2
         while self._total > target and self._next < len(self._long):
@@ -454,7 +501,7 @@ class ContextView:
                 f"the instructions and the tools take {fixed} tokens ({how}), and a request may have"
                 f" {most} ({given}): offer fewer tools (pick=…), or give ContextOptions(tokens=…) more"
             )
-        at = max(range(len(self._weights)), key=self._weights.__getitem__)
+        at = max(range(self._cut, len(self._weights)), key=self._weights.__getitem__)
         longest = f"messages[{at}], of the {self._whole[at].role}, takes {self._weights[at]}"
         return PromptTooLargeError(
             f"what was said takes {self._total + self._offered[1]} tokens ({how}), results being"
@@ -489,14 +536,21 @@ class ContextKeeper:
         self._context = context
         self._window = context.window(model)
         self._open: dict[str, list[ContextView]] = {}  # a saved run may go on twice at once
+        self._summarizer: Summarizer | None = None
+        if context.summarize is not None:
+            given = context.summarize
+            client = client_for(given) if isinstance(given, str) else given
+            self._summarizer = Summarizer(client, context.results)
         own = Catalog([read_result()], source="context=…")
         self.tools = own.bind({ResultReader: per_call(self._of_call)})
         if context.count is None:
             _log.debug("tokens of %s are estimated: no tokenizer is given as count=", model)
 
-    def open(self, run_id: str, caller: str) -> ContextView:
-        """Return the view of a run; `close` has to follow."""
-        view = ContextView(self._context, self._window, caller)
+    def open(self, run_id: str, caller: str, spend: Callable[[Usage], None]) -> ContextView:
+        """Return the view of a run, which is told what it spends; `close` has to follow."""
+        view = ContextView(
+            self._context, self._window, caller, summarizer=self._summarizer, spend=spend
+        )
         self._open.setdefault(run_id, []).append(view)
         return view
 

@@ -415,7 +415,7 @@ class Run:
             taint(self._tally)  # its history is, and so whoever reads its answer
         ended: tuple[RunStatus, str | None] | None = None
         if self._keeper is not None:
-            self._view = self._keeper.open(self._run_id, self._caller.id)
+            self._view = self._keeper.open(self._run_id, self._caller.id, self._spending.use)
         try:
             await self._write_run("running")
             ended = await self._outcome()
