@@ -145,6 +145,31 @@ async def test_every_character_can_be_read(where: str, tmp_path: Path) -> None:
         await store.aclose()
 
 
+async def test_a_result_over_the_usual_limit_is_left_out_and_not_refused() -> None:
+    script: list[Any] = [call("long", number=1, size=5_000_000), reads(search="end 1"), "Done."]
+    context = ContextOptions(tokens=32_000)
+    result = await Agent(ScriptedClient(script), [long], context=context).run("Go.")
+    assert answer(result)["found"]
+    refused = Agent(ScriptedClient([script[0], "No."]), ToolRunner([long]), context=context)
+    [record] = (await refused.run("Go.")).records
+    assert record.error is not None
+    assert record.error.code == "invalid_output"
+
+
+@each_row("kind", ["sqlite", "postgres"])
+async def test_a_database_keeps_each_text_for_its_caller(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    at = f"sqlite:///{tmp_path}/crib.db"
+    store = ResultStore(at if kind == "sqlite" else request.getfixturevalue("postgres")())
+    await store.keep("ada", {"r_1": "a\0b", "r_2": "ü" * 2_000_000})
+    assert await store.read("ada", "r_1") == "a\0b"
+    assert await store.read("ada", "r_2") == "ü" * 2_000_000
+    assert await store.read("bob", "r_1") is None
+    assert await store.forget(older_than=-1) == 2
+    await store.aclose()
+
+
 async def test_a_result_can_be_searched() -> None:
     script: list[Any] = [
         call("long", number=3),

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, Unpack
 
 import msgspec
 
-from toolcrib.agent.context import ContextKeeper, ContextOptions
+from toolcrib.agent.context import SPILLED_BYTES, ContextKeeper, ContextOptions
 from toolcrib.agent.history import (
     RunTurn,
     SaidWithin,
@@ -34,6 +34,7 @@ from toolcrib.errors import AnswerError, BindingError, ErrorCode, SourceError, T
 from toolcrib.pick import PickOptions
 from toolcrib.runner import ToolRunner, is_tainted_here
 from toolcrib.runner.approval import NotAnAnswer
+from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.tools import Catalog, Tool, Tools
 from toolcrib.values.context import PolicyContext, RunTally, StepRunner
 from toolcrib.values.decision import ANONYMOUS, Answer, Approve, Caller, Refuse
@@ -416,7 +417,7 @@ class Agent:
     goes back to the model. With a `context` each request is kept within what the model takes, and has
     `read_result` for what was left out. Raises CatalogError where `search_tools` or `read_result` would
     be the name of two tools, and for a `tool_choice` that is none of the tools; ContextError for a
-    `context` of nobody knows how many tokens; ToolcribError for `search_tools` without `pick`, or
+    `context` of as many tokens as nobody has said; ToolcribError for `search_tools` without `pick`, or
     for what is no key.
     """
 
@@ -454,7 +455,10 @@ class Agent:
         if isinstance(model, type) or not callable(getattr(self.client, "chat", None)):
             wanted = "a client, or a name such as 'openai:gpt-5'"
             raise TypeError(f"model is {wanted}; {came(model)}")
-        self._given = tools if isinstance(tools, ToolRunner) else ToolRunner(tools)
+        most = MAX_RESULT_BYTES if context is None else SPILLED_BYTES
+        self._given = (
+            tools if isinstance(tools, ToolRunner) else ToolRunner(tools, max_result_bytes=most)
+        )
         self.instructions = instructions
         self._asked = RunSettings.of(options).over(settings)
         self.settings = self._asked.of_requests

@@ -65,6 +65,8 @@ _IMAGE_TOKENS = 1_600
 _FILE_BYTES = 40  # of a document in base64, for a token
 _MARK_TOKENS = 40
 """What a mark in the place of a result takes at most; results not much larger stay as they are."""
+SPILLED_BYTES = 64 * 1_048_576
+"""What a result may have where an agent with a context makes its runner: it need not fit to be read."""
 _BEYOND = 16
 """How many times as many bytes as a request may have tokens are worth no tokenizer's time."""
 
@@ -126,7 +128,7 @@ class ResultReader(Protocol):
 
     async def text(self, id: str, caller: str) -> str: ...  # noqa: A002
 
-    def fits(self, text: str) -> bool: ...
+    def page(self, text: str) -> str: ...
 
 
 class FoundText(TypedDict):
@@ -181,7 +183,7 @@ def read_result() -> Tool[..., Any]:
     )
     async def read(
         id: str,  # noqa: A002
-        left_out: ResultReader,
+        results: ResultReader,
         context: CallContext,
         start: int = 0,
         end: int | None = None,
@@ -192,16 +194,14 @@ def read_result() -> Tool[..., Any]:
 
         Where less came than was asked for, read on from the `end` that came.
         """
-        text = await left_out.text(id, context.caller.id)
+        text = await results.text(id, context.caller.id)
         stop = len(text) if end is None else max(start, min(end, len(text)))
         if search:
             found = _found(text, search, start, stop)
             begin = found[0]["at"] if found else stop
             last = found[-1]["at"] + len(search) if len(found) == _MOST_FOUND else stop
             return {"start": begin, "end": last, "size": len(text), "text": "", "found": found}
-        piece = text[start:stop]
-        while not left_out.fits(piece):
-            piece = piece[: len(piece) // 2]
+        piece = results.page(text[start:stop])
         at = min(start, len(text))
         return {
             "start": at,
@@ -346,10 +346,14 @@ class ContextView:
             raise ToolError(_LOST, retryable=False)
         return text
 
-    def fits(self, text: str) -> bool:
-        """Return whether `read_result` may give a text as it is."""
-        told = msgspec.json.encode(text).decode()
-        return len(text) < 2 or self._meter.text(told) <= self._largest - _MARK_TOKENS
+    def page(self, text: str) -> str:
+        """Return as much of the beginning of a text as one result may have."""
+        piece = text[: self._largest * _TOKEN_BYTES]
+        while len(piece) > 1:
+            if self._meter.text(msgspec.json.encode(piece).decode()) < self._largest - _MARK_TOKENS:
+                break
+            piece = piece[: len(piece) * 3 // 4]
+        return piece
 
     def _measure(self, request: ChatRequest) -> None:
         """Take note of what a request has besides its messages."""
