@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Protocol, TypeAlias, TypedDict, assert_never
 
 import msgspec
@@ -171,8 +172,9 @@ _INPUT: JsonObject = {
 }
 
 
+@cache
 def read_result() -> Tool[..., Any]:
-    """Return the tool."""
+    """Return the tool; made when it is first wanted."""
 
     @tool(
         visible=["start", "end", "size"],
