@@ -34,6 +34,7 @@ PUBLIC = [
     "Event",
     "Failed",
     "File",
+    "HandedOver",
     "Hydrated",
     "HydrationResult",
     "Image",

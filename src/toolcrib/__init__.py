@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         ApprovalRequested,
         Done,
         Event,
+        HandedOver,
         Limits,
         ReasoningDelta,
         ReplyFinished,
@@ -86,6 +87,7 @@ __all__ = [
     "Event",
     "Failed",
     "File",
+    "HandedOver",
     "Hydrated",
     "HydrationResult",
     "Image",
@@ -165,8 +167,8 @@ _NAMES = {
     "values.message": "Message Offer Reply Usage",
     "values.record": "Completed Failed ToolInvocationRecord Waiting",
     "values.run": (
-        "ApprovalRequested Done Event Limits ReasoningDelta ReplyFinished RunError RunInfo RunResult "
-        "RunStarted RunState TextDelta ToolArgumentsDelta ToolCallFinished ToolCallProgress "
+        "ApprovalRequested Done Event HandedOver Limits ReasoningDelta ReplyFinished RunError RunInfo "
+        "RunResult RunStarted RunState TextDelta ToolArgumentsDelta ToolCallFinished ToolCallProgress "
         "ToolCallStarted ToolsOffered UsageReported"
     ),
 }

@@ -34,6 +34,7 @@ from toolcrib.values.run import (
     ApprovalRequested,
     Done,
     Event,
+    HandedOver,
     ReasoningDelta,
     ReplyFinished,
     RunError,
@@ -246,7 +247,7 @@ class TurnView:
                 return [self._set(["note"], encodable(message))]
             case Done(result=result):
                 return self._end(result)
-            case ToolsOffered():
+            case ToolsOffered() | HandedOver():
                 return []
             case _:
                 return self._take_of_call(event)

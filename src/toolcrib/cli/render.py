@@ -30,6 +30,7 @@ from toolcrib.values.run import (
     ApprovalRequested,
     Done,
     Event,
+    HandedOver,
     ReasoningDelta,
     ReplyFinished,
     RunError,
@@ -240,6 +241,7 @@ class Screen:
             case (
                 ToolArgumentsDelta()
                 | ToolsOffered()
+                | HandedOver()
                 | UsageReported()
                 | ReasoningDelta()
                 | ReplyFinished()

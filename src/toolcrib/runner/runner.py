@@ -161,6 +161,16 @@ class ToolRunner:
         """Return a runner that writes to these sinks, where this one has none."""
         return self if self._sinks else self.with_sinks(*sinks)
 
+    def completed_by(self, other: ToolRunner) -> ToolRunner:
+        """Return a runner with the approver and the sinks of another one where this one has none, and
+        with its ledger."""
+        made = self.or_sinks(other._sinks)
+        if made.ledger is None and other.ledger is not None:
+            made = made.with_sinks(other.ledger)
+        if made.approver is None and other.approver is not None:
+            made = made.with_approver(other.approver)
+        return made
+
     def with_approver(self, approver: Approver) -> ToolRunner:
         """Return a runner that asks this approver, and shares all else."""
         check_approver(approver)
