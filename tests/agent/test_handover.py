@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
 import pytest
+from servers.anthropic import anthropic_server
 
 from toolcrib import (
     ALL,
@@ -32,6 +34,7 @@ from toolcrib import (
     tool,
 )
 from toolcrib.approvals import answer_later
+from toolcrib.clients import AnthropicClient, OpenAIClient
 from toolcrib.errors import (
     BindingError,
     CatalogError,
@@ -41,7 +44,7 @@ from toolcrib.errors import (
     ToolcribError,
 )
 from toolcrib.policies import deny_by_default
-from toolcrib.testing import ScriptedClient, call
+from toolcrib.testing import ScriptedClient, call, openai_server
 from toolcrib.values.record import Sink, ToolInvocationRecord
 from toolcrib.values.run import RunRecord
 from toolcrib.wire import ToolChoice
@@ -436,6 +439,80 @@ async def test_an_agent_with_handovers_is_one_tool() -> None:
     other = team([], [], for_billing={"output": int})
     with pytest.raises(DefinitionError, match="agent 'billing'"):
         other.as_tool("desk", "Knows orders.", visible=ALL)
+
+
+@tool(visible=ALL, requires_approval=True)
+async def send(to: str) -> str:
+    """Send a letter."""
+    return f"sent to {to}"
+
+
+async def test_what_was_approved_for_the_run_is_approved_for_the_next_agent() -> None:
+    sink, own = Kept(), Kept()
+    second = Agent(
+        ScriptedClient([call("send", to="bob"), "Done."]),
+        ToolRunner([send], sinks=[own, sink]),
+        name="second",
+    )
+    to = call("hand_over_to_second", reason="x")
+    runner = ToolRunner([send], approver=answer_later, sinks=[sink])
+    first = Agent(
+        ScriptedClient([call("send", to="ada"), to]), runner, name="first", handovers=[second]
+    )
+    waits = await first.run("Hello")
+    answers = {waits.pending[0].id: Approve("grace", for_run=True)}
+    done = await first.resume(RunState.from_json(waits.state.to_json()), answers)
+    assert [(r.name, r.approved_by) for r in done.records if r.name == "send"] == [
+        ("send", "grace"),
+        ("send", "grace"),
+    ]
+    assert [r.name for r in own.records if r.status == "completed"] == ["send"]
+    ended = [r.name for r in sink.records if r.status == "completed"]
+    assert ended == ["send", "hand_over_to_second", "send"]  # each of them once
+
+
+async def test_a_run_that_is_cancelled_in_the_second_agent_goes_on_there() -> None:
+    desk = team([TO_BILLING], [])
+    asked = asyncio.Event()
+
+    async def stuck(_request: object) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    client_of(desk, "billing").chat = stuck  # type: ignore[method-assign, assignment]
+    ended: list[RunResult] = []
+
+    def heard(event: Event) -> None:
+        ended.extend([event.result] if isinstance(event, Done) else [])
+
+    run = desk.start("Hello", heard, history=(), caller=Caller("ada"), offered=())
+    task = asyncio.ensure_future(run)
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    [result] = ended
+    assert (result.status, result.agent) == ("cancelled", "billing")
+    done = await team([], ["Here."]).resume(result.state)
+    assert (done.agent, done.state.speakers) == ("billing", ("front", "billing"))
+
+
+async def test_a_history_that_changes_its_provider_is_whole() -> None:
+    async with (
+        anthropic_server([TO_BILLING]) as one,
+        openai_server([call("look_up", order=7), "Tea."]) as other,
+        AnthropicClient("m", base_url=one.url, api_key="none") as first,
+        OpenAIClient("m", base_url=other.url) as second,
+    ):
+        billing = Agent(second, [look_up], instructions="You refund.", name="billing")
+        front = Agent(first, instructions="You greet.", name="front", handovers=[billing])
+        result = await front.run("Hello")
+    assert (result.status, result.text) == ("completed", "Tea.")
+    roles = [message["role"] for message in other.requests[0]["messages"]]
+    assert roles == ["system", "user", "assistant", "tool"]
+    system, _, asked, told = other.requests[0]["messages"]
+    assert system["content"] == "You refund."
+    assert [each["id"] for each in asked["tool_calls"]] == [told["tool_call_id"]]
 
 
 async def test_a_kept_history_is_no_more_untrusted_than_its_tools() -> None:

@@ -56,7 +56,7 @@ from toolcrib.runner.approval import NotAnAnswer
 from toolcrib.tools import Catalog, Tool, Tools
 from toolcrib.values.context import PolicyContext, RunTally, StepRunner
 from toolcrib.values.decision import ANONYMOUS, Answer, Approve, Caller, Refuse
-from toolcrib.values.definition import All, AnnotationOptions
+from toolcrib.values.definition import All, AnnotationOptions, ToolDefinition
 from toolcrib.values.json import canonical_json, encodable, keyed_digest
 from toolcrib.values.message import LLMClient, Message, Settings, ToolChoice
 from toolcrib.values.record import CallError, ToolInvocationRecord
@@ -773,7 +773,7 @@ class Agent:
         return RunStream(lambda emit: drive(Listener(emit)))
 
     def _begin(self, state: RunState, deps: Deps | None, outer: OuterRun | None = None) -> _Drive:
-        speaks = self._speaking_in(state)
+        speaks = self.speaking_in(state)
         return self._driven(speaks, state, speaks._begun(state, outer), {}, deps, outer)
 
     def _prepared(
@@ -881,7 +881,7 @@ class Agent:
         check_each("answers", answers.values(), (Approve, Refuse, NotAnAnswer), wanted)
         self.check_saved(state)
         check_state(state)
-        speaks = self._speaking_in(state)
+        speaks = self.speaking_in(state)
         if is_tainted_here() or self._is_untrusted(state.messages):
             tally = msgspec.structs.replace(state.tally, tainted=True)
             state = msgspec.structs.replace(state, tally=tally)
@@ -950,6 +950,7 @@ class Agent:
         async def drive(listener: Listener) -> RunResult:
             agent, at, toolbox, given, told = speaks, state, opened, answers, listener
             tally: RunTally | None = None
+            offered: dict[str, tuple[str, ...]] = {}  # what a provider has read stays in its place
             while True:
                 runner = runners[agent.name]
                 run = Run(
@@ -966,7 +967,8 @@ class Agent:
                 if run.heir is None:
                     return result
                 by, agent, tally = agent, self._team[run.heir], run.tally
-                at, given = agent._taking_over(result.state), {}
+                offered[by.name] = result.state.offered
+                at, given = agent._taking_over(result.state, offered.get(agent.name, ())), {}
                 toolbox, told = agent._begun(at, outer), going_on(listener)
                 listener.emit(HandedOver(agent.name, by.name, agent.version))
 
@@ -1017,8 +1019,8 @@ class Agent:
         return {name: self if each is self else each._lent(self) for name, each in found.items()}
 
     def _lent(self, first: Agent) -> Agent:
-        """Return the agent for the runs of another one: with its approver and its sinks, where this one
-        has none, and its log of calls."""
+        """Return the agent for runs of another one: with its sinks, its key, and its approver, where
+        this one has none."""
         lent = self.replace(tools=self.runner.completed_by(first.runner))
         lent._state_key, lent._durability = first._state_key, first._durability
         return lent
@@ -1033,6 +1035,12 @@ class Agent:
             )
         return self._team[name]
 
+    def definition(self, name: str) -> ToolDefinition | None:
+        """Return the definition of a tool of this agent, or else of one that it hands over to."""
+        team = self._team.values() if self.handovers else (self,)
+        named = (each.runner.catalog.by_name.get(name) for each in team)
+        return next((entry.tool.definition for entry in named if entry is not None), None)
+
     def handover(self, record: ToolInvocationRecord) -> HandedOver | None:
         """Return who speaks next, where a call of a run of this agent has handed it over."""
         by = record.origin.agent if record.origin is not None else self.name
@@ -1041,7 +1049,7 @@ class Agent:
         heir = heirs_of(self._team[by]).get(record.name)
         return None if heir is None else HandedOver(heir, by, self._team[heir].version)
 
-    def _speaking_in(self, state: RunState) -> Agent:
+    def speaking_in(self, state: RunState) -> Agent:
         """Return the agent that goes on with a run. Raises SourceError for one that is not here, and
         where the records of the run say otherwise."""
         if not state.speakers and not self.handovers:
@@ -1054,11 +1062,12 @@ class Agent:
         own = {handover_name(self.name): self.name} if len(state.speakers) > 1 else {}
         return handed_to(state.messages, own) is not None
 
-    def _taking_over(self, state: RunState) -> RunState:
-        """Return the state of a run as this agent begins to speak in it: with its instructions."""
+    def _taking_over(self, state: RunState, before: tuple[str, ...] = ()) -> RunState:
+        """Return the state of a run as this agent begins to speak in it: with its instructions, and
+        what it offered `before`, if it has spoken in this process."""
         said = state.messages[1:] if state.messages[0].role == "system" else state.messages
         return msgspec.structs.replace(
-            state, messages=(*self._system(), *said), offered=(), origin=None, choice=None
+            state, messages=(*self._system(), *said), offered=before, origin=None, choice=None
         )
 
     def _bound(self, deps: Deps | None) -> ToolRunner:

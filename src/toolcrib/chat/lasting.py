@@ -121,10 +121,10 @@ class LastingRun:
 
     def _asked(self, event: ApprovalRequested) -> ApprovalRequested:
         request = event.request
-        entry = self._session.agent.runner.catalog.by_name.get(request.tool)
-        if entry is None or request.within:
+        definition = self._session.agent.definition(request.tool)
+        if definition is None or request.within:
             return event
-        return ApprovalRequested(request, entry.tool.definition.input_schema)
+        return ApprovalRequested(request, definition.input_schema)
 
     async def _ended(self, result: RunResult) -> AsyncIterator[Event]:
         """Keep the run in the conversation, unless it came to nothing; say what it used, and why it

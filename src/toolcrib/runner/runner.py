@@ -162,11 +162,11 @@ class ToolRunner:
         return self if self._sinks else self.with_sinks(*sinks)
 
     def completed_by(self, other: ToolRunner) -> ToolRunner:
-        """Return a runner with the approver and the sinks of another one where this one has none, and
-        with its ledger."""
-        made = self.or_sinks(other._sinks)
-        if made.ledger is None and other.ledger is not None:
-            made = made.with_sinks(other.ledger)
+        """Return a runner that writes to the sinks of another one, too, and asks whom that asks where
+        it has nobody to ask; of two ledgers its own is left."""
+        known = [*self._sinks, *([] if self.ledger is None else [other.ledger])]
+        more = [each for each in other._sinks if not any(each is one for one in known)]
+        made = self.with_sinks(*more) if more else self
         if made.approver is None and other.approver is not None:
             made = made.with_approver(other.approver)
         return made
