@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import children
 import pytest
 
 pytest.importorskip("dbos", reason="the extra durable is not installed")
@@ -94,6 +97,35 @@ async def test_a_worker_that_stops_after_the_handover_leaves_the_rest_to_another
     asked.clear()
     async with DurableAgents(file, {"shop": team(asked.append)}) as second:
         waits = await second.result(run_id)
+    assert (waits.status, waits.agent, asked) == ("waiting", "billing", ["billing"])
+    assert [record.name for record in waits.records] == ["hand_over_to_billing"]
+
+
+async def test_a_worker_that_is_killed_after_the_handover_leaves_the_rest_to_another(
+    file: str,
+) -> None:
+    program = f"""
+import asyncio, os, signal
+from durable.test_handed_over import team
+from toolcrib.durable import DurableAgents
+
+def die(who):
+    if who == "billing":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+async def work():
+    async with DurableAgents({file!r}, {{"shop": team(die)}}) as durable:
+        await durable.result(await durable.start("shop", "Hello", run_id="one"))
+
+asyncio.run(work())
+"""
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, env=dict(children.ENVIRONMENT)
+    )
+    assert await worker.wait() == -signal.SIGKILL
+    asked: list[str] = []
+    async with DurableAgents(file, {"shop": team(asked.append)}) as durable:
+        waits = await durable.result("one")
     assert (waits.status, waits.agent, asked) == ("waiting", "billing", ["billing"])
     assert [record.name for record in waits.records] == ["hand_over_to_billing"]
 
