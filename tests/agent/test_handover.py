@@ -354,6 +354,10 @@ def test_names_that_cannot_work_are_errors_when_the_agent_is_made() -> None:
         Agent(ScriptedClient([]), handovers=[one])
     with pytest.raises(TypeError, match="an Agent, or the name of one"):
         Agent(ScriptedClient([]), name="front", handovers=[look_up])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="handovers= is a list"):
+        Agent(ScriptedClient([]), name="front", handovers="billing")
+    with pytest.raises(TypeError, match="handovers= is a list"):
+        Agent(ScriptedClient([]), name="front", handovers=one)  # type: ignore[arg-type]
 
     @tool(visible=ALL)
     async def hand_over_to_front(reason: str) -> str:

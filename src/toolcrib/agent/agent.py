@@ -20,6 +20,7 @@ from toolcrib.agent.handover import (
     check_own_names,
     check_resolved,
     check_speakers,
+    checked_handovers,
     handed_to,
     handover_name,
     handover_tools,
@@ -495,7 +496,7 @@ class Agent:
         self._label = AgentLabel(name, version, record_prompts)
         check_type("description", description, str, "a str: what the agent is for")
         self.description = description
-        self.handovers = tuple(handovers)
+        self.handovers = checked_handovers(handovers)
         hands = Catalog()
         if self.handovers:
             check_handovers(self)

@@ -85,14 +85,16 @@ def _tool(agent: str, purpose: str) -> Tool[..., Any]:
     return hand_over
 
 
+def checked_handovers(given: object) -> tuple[Any, ...]:
+    """Return agents and names of agents. Raises TypeError for what are none."""
+    listed = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else None
+    if listed is None or not all(isinstance(e, str) or hasattr(e, "handovers") for e in listed):
+        raise TypeError("handovers= is a list, each of it an Agent, or the name of one")
+    return listed
+
+
 def check_handovers(agent: HandsOver) -> None:
-    """Raise TypeError and ToolcribError for handovers that can be no agent's."""
-    for each in agent.handovers:
-        wanted = "an Agent, or the name of one"
-        if not isinstance(each, str) and not hasattr(each, "handovers"):
-            raise TypeError(
-                f"handovers= is a list, each of it {wanted}; {type(each).__name__} came"
-            )
+    """Raise ToolcribError for handovers that can be no agent's."""
     own = handover_name(agent.name)
     targets = [handover_name(e if isinstance(e, str) else e.name) for e in agent.handovers]
     if own in targets:
