@@ -41,6 +41,7 @@ from toolcrib.agent.history import (
 from toolcrib.agent.inner import OuterRun, Runs, agent_tool, inner_run_id
 from toolcrib.agent.loop import AgentLabel, Listener, OutputType, Run, RunTerms
 from toolcrib.agent.picking import AgentPicking, OpenToolbox, Toolbox
+from toolcrib.agent.prompt import asked_message
 from toolcrib.agent.stream import RunStream
 from toolcrib.clients import client_for
 from toolcrib.errors import (
@@ -55,6 +56,7 @@ from toolcrib.pick import PickOptions
 from toolcrib.runner import ToolRunner, is_tainted_here
 from toolcrib.runner.approval import NotAnAnswer
 from toolcrib.tools import Catalog, Tool, Tools
+from toolcrib.values.content import Prompt
 from toolcrib.values.context import PolicyContext, RunTally, StepRunner
 from toolcrib.values.decision import ANONYMOUS, Answer, Approve, Caller, Refuse
 from toolcrib.values.definition import All, AnnotationOptions, ToolDefinition
@@ -156,7 +158,7 @@ class Session:
 
     async def send(
         self,
-        text: str,
+        prompt: Prompt,
         *,
         caller: Caller = ANONYMOUS,
         deps: Deps | None = None,
@@ -169,7 +171,7 @@ class Session:
         return await self._run(
             self._next_turn(),
             lambda heard: self.agent.start(
-                text,
+                prompt,
                 heard,
                 history=self.messages,
                 caller=caller,
@@ -217,7 +219,7 @@ class Session:
 
     def stream(
         self,
-        text: str,
+        prompt: Prompt,
         *,
         caller: Caller = ANONYMOUS,
         deps: Deps | None = None,
@@ -227,7 +229,7 @@ class Session:
         return self._streamed(
             self._next_turn(),
             lambda: self.agent.stream(
-                text,
+                prompt,
                 history=self.messages,
                 caller=caller,
                 offered=self.offered,
@@ -534,7 +536,7 @@ class Agent:
 
     async def run(
         self,
-        prompt: str,
+        prompt: Prompt,
         *,
         history: Sequence[Message] = (),
         caller: Caller = ANONYMOUS,
@@ -543,7 +545,8 @@ class Agent:
         speaker: str = "",
         **options: Unpack[RunOptions],
     ) -> RunResult:
-        """Run to the end. Raises ClientError if the provider fails, AnswerError if the code of `output`
+        """Run to the end. Raises ClientError if the provider fails (RequestError, before anything is
+        sent, for a part of the prompt that it cannot be given), AnswerError if the code of `output`
         does (both have `.state`), PickError if the scorer does, what a function of `instructions`
         raises, and, before anything runs, BindingError for `deps` that do not fit or are missing.
 
@@ -560,7 +563,7 @@ class Agent:
 
     def stream(
         self,
-        prompt: str,
+        prompt: Prompt,
         *,
         history: Sequence[Message] = (),
         caller: Caller = ANONYMOUS,
@@ -575,7 +578,7 @@ class Agent:
 
     def start(
         self,
-        prompt: str,
+        prompt: Prompt,
         emit: Callable[[Event], None],
         *,
         history: Sequence[Message],
@@ -631,7 +634,7 @@ class Agent:
 
     def prepare(
         self,
-        prompt: str,
+        prompt: Prompt,
         *,
         history: Sequence[Message] = (),
         caller: Caller = ANONYMOUS,
@@ -779,7 +782,7 @@ class Agent:
 
     def _prepared(
         self,
-        prompt: str,
+        prompt: Prompt,
         history: Sequence[Message],
         caller: Caller,
         offered: Sequence[str],
@@ -789,19 +792,18 @@ class Agent:
         speaker: str = "",
     ) -> RunState:
         speaks = self.speaking(speaker) if speaker or self.handovers else self
-        check_type("prompt", prompt, str, "a str: what the user says")
         check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
         wanted = (
             "a list of Message: result.messages, or of OpenAI's form toolcrib.wire.decode_messages"
         )
         history = check_each("history", history, Message, wanted)
-        prompt = encodable(prompt)
+        said = asked_message(prompt)
         past = [m for i, m in enumerate(history) if i or m.role != "system"]
         system = speaks._system()
         run_id = run_id or f"run_{os.urandom(8).hex()}"
         within = is_tainted_here()  # a tool that has read untrusted content may quote it
         tainted = within or self._is_untrusted(past)
-        asked = msgspec.structs.replace(Message.user(prompt), untrusted=within)
+        asked = msgspec.structs.replace(said, untrusted=within)
         return RunState(
             run_id,
             0,

@@ -52,6 +52,7 @@ from toolcrib.durable.store import (
 from toolcrib.errors import BindingError, ErrorCode, SourceError, ToolcribError
 from toolcrib.processes import has_ended, this_process
 from toolcrib.storage import UnreachableError
+from toolcrib.values.content import Prompt
 from toolcrib.values.decision import ANONYMOUS, Answer, ApprovalRequest, Caller
 from toolcrib.values.message import Message
 from toolcrib.values.record import Attachment, CallError, Ledger, ToolInvocationRecord
@@ -142,7 +143,7 @@ class DurableAgents(Closing):
     async def start(
         self,
         agent: str,
-        prompt: str,
+        prompt: Prompt,
         *,
         caller: Caller = ANONYMOUS,
         history: Sequence[Message] = (),

@@ -201,7 +201,7 @@ class RunInfo(Checked, Veiled, msgspec.Struct, frozen=True):
     def prompt(self) -> str:
         """Return the text that the user says to the agent: the last message, unless another agent has
         spoken since, and hands over."""
-        said = (message.content for message in reversed(self.messages) if message.role == "user")
+        said = (message.text for message in reversed(self.messages) if message.role == "user")
         return next(said)
 
 
