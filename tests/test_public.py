@@ -43,6 +43,7 @@ PUBLIC = [
     "Link",
     "Message",
     "Offer",
+    "PartialOutput",
     "PickOptions",
     "PickResult",
     "Policy",

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         Event,
         HandedOver,
         Limits,
+        PartialOutput,
         ReasoningDelta,
         ReplyFinished,
         RunError,
@@ -96,6 +97,7 @@ __all__ = [
     "Link",
     "Message",
     "Offer",
+    "PartialOutput",
     "PickOptions",
     "PickResult",
     "Policy",
@@ -167,9 +169,9 @@ _NAMES = {
     "values.message": "Message Offer Reply Usage",
     "values.record": "Completed Failed ToolInvocationRecord Waiting",
     "values.run": (
-        "ApprovalRequested Done Event HandedOver Limits ReasoningDelta ReplyFinished RunError RunInfo "
-        "RunResult RunStarted RunState TextDelta ToolArgumentsDelta ToolCallFinished ToolCallProgress "
-        "ToolCallStarted ToolsOffered UsageReported"
+        "ApprovalRequested Done Event HandedOver Limits PartialOutput ReasoningDelta ReplyFinished "
+        "RunError RunInfo RunResult RunStarted RunState TextDelta ToolArgumentsDelta ToolCallFinished "
+        "ToolCallProgress ToolCallStarted ToolsOffered UsageReported"
     ),
 }
 _HOMES = {name: f"toolcrib.{home}" for home, names in _NAMES.items() for name in names.split()}

@@ -27,6 +27,7 @@ from toolcrib.agent.history import (
     check_as_asked,
 )
 from toolcrib.agent.inner import OuterRun
+from toolcrib.agent.partial import PartialValue
 from toolcrib.agent.picking import OpenToolbox, Toolbox
 from toolcrib.agent.progress import MadeCalls
 from toolcrib.agent.spending import Spending
@@ -636,11 +637,12 @@ class Run:
 
     async def _streamed(self, request: ChatRequest) -> Reply:
         reply: Reply | None = None
+        partial = PartialValue.of(self._client, request)
         async for part in self._client.stream(request):  # to its end, so that it is closed by then
             check_type("what the client streams", part, _PARTS, _PART_KINDS)
             match part:
                 case TextPart():
-                    self._watch.text(part.text)
+                    self._watch.text(part.text, partial)
                 case ReasoningPart():
                     self._watch.reasoning(part.text)
                 case ArgumentsPart():
@@ -648,6 +650,7 @@ class Run:
                     self._watch.arguments(call_id, part, self._toolbox)
                 case Reply():
                     reply = part
+                    self._watch.partial([] if partial is None else partial.end())
                 case _:
                     assert_never(part)
         if reply is None:

@@ -31,6 +31,7 @@ from toolcrib.values.run import (
     Done,
     Event,
     HandedOver,
+    PartialOutput,
     ReasoningDelta,
     ReplyFinished,
     RunError,
@@ -240,6 +241,7 @@ class Screen:
                 self._ending(result)
             case (
                 ToolArgumentsDelta()
+                | PartialOutput()
                 | ToolsOffered()
                 | HandedOver()
                 | UsageReported()

@@ -498,6 +498,14 @@ class TextDelta(Veiled, msgspec.Struct, frozen=True, tag="text_delta"):
     text: str
 
 
+class PartialOutput(Veiled, msgspec.Struct, frozen=True, tag="partial_output"):
+    """What the typed answer says so far, as JSON data that nothing has judged: for display. The answer
+    is `RunResult.output`; with each reply a new one begins."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("value",)
+    value: JsonValue
+
+
 class ReasoningDelta(Veiled, msgspec.Struct, frozen=True, tag="reasoning_delta"):
     """A piece of what the model lets us read of its reasoning: for display, never an answer."""
 
@@ -574,6 +582,7 @@ Event: TypeAlias = (
     | HandedOver
     | ToolsOffered
     | TextDelta
+    | PartialOutput
     | ReasoningDelta
     | ReplyFinished
     | ToolCallStarted
