@@ -58,7 +58,7 @@ from toolcrib.pick.scorer import CatalogCache, numpy
 from toolcrib.pick.words import spaced_name
 from toolcrib.tools import as_tools
 from toolcrib.values.call import ToolCall
-from toolcrib.values.content import text_in, told_in_text
+from toolcrib.values.content import File, Image, brief_of, text_in, told_in_text
 from toolcrib.values.definition import Example, HasDefinition, ToolDefinition, stated
 from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.message import (
@@ -815,11 +815,13 @@ def _last_results(messages: Sequence[Message]) -> list[Message]:
 
 def _refuse_pictures(messages: Sequence[Message]) -> None:
     """Raise RequestError for an image or a file in what a user said: the model reads texts."""
-    for message in messages if any(m.images or m.parts for m in messages) else ():
+    for message in messages:
         parts = message.parts if message.role == "user" else ()
-        unread = [part for part in (*message.images, *parts) if text_in(part) is None]
-        if unread:
-            raise RequestError(f"the embedded model takes no {told_in_text(unread)[0]}: only texts")
+        for part in (*message.images, *parts):
+            if isinstance(part, Image | File) and text_in(part) is None:
+                raise RequestError(
+                    f"the embedded model takes no {brief_of(part).kind} ({brief_of(part)}): only texts"
+                )
 
 
 def _last_request(messages: Sequence[Message]) -> str:
