@@ -81,7 +81,7 @@ WRONG: tuple[tuple[Any, type[Exception], str], ...] = (
         ToolcribError,
         "first bytes are those of image/png",
     ),
-    ([File("application/pdf", "aGk=")], ToolcribError, "those of something else, and not of app"),
+    ([Image("image/png", "aGk=")], ToolcribError, "those of something else, and not of image/png"),
     ([Image("image/png", "no base64")], ToolcribError, r"prompt\[0\] cannot be sent"),
 )
 

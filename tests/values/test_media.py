@@ -21,6 +21,9 @@ HEADS = (
     (b"\0\0\0\x14ftypqt  ", "video/quicktime"),
     (b"%PDF-1.7", "application/pdf"),
     (b"ID3\4", "audio/mpeg"),
+    (b"BM\1\2\3\4\0\0\0\0", "image/bmp"),
+    (b"BMW and others", ""),
+    (b"ID3 is a tag", ""),
     (b"OggS", "audio/ogg"),
     (b"fLaC", "audio/flac"),
     (b"\x1aE\xdf\xa3", "video/webm"),
@@ -46,6 +49,8 @@ def test_the_type_is_shown(head: bytes, media_type: str) -> None:
         ("audio/mp4", b"\0\0\0\x18ftypisom", ""),
         ("application/zip", b"\xff\xd8\xff", ""),
         ("text/plain", b"%PDF-", ""),
+        ("application/pdf", b"\n%PDF-", ""),
+        ("audio/mpeg", b"\0\0\xff\xfb", ""),
     ],
 )
 def test_what_contradicts_is_said(media_type: str, head: bytes, said: str) -> None:

@@ -22,11 +22,12 @@ _SIGNS = (
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF87a", "image/gif"),
     (b"GIF89a", "image/gif"),
-    (b"BM", "image/bmp"),
     (b"II*\0", "image/tiff"),
     (b"MM\0*", "image/tiff"),
     (b"%PDF-", "application/pdf"),
-    (b"ID3", "audio/mpeg"),
+    (b"ID3\2", "audio/mpeg"),
+    (b"ID3\3", "audio/mpeg"),
+    (b"ID3\4", "audio/mpeg"),
     (b"\xff\xfb", "audio/mpeg"),
     (b"\xff\xf3", "audio/mpeg"),
     (b"\xff\xf2", "audio/mpeg"),
@@ -51,6 +52,8 @@ _BRANDS = {  # of ISO media files
     b"M4A ": "audio/mp4",
 }
 _SHOWN = frozenset([kind for _, kind in _SIGNS] + [*_FORMS.values(), *_BRANDS.values()])
+_ALWAYS = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+"""Of these every file begins as said above; a PDF, or a recording, may have something before that."""
 _ALIKE = (  # what no first bytes tell from one another
     frozenset(("image/heic", "image/heif")),
     frozenset(("video/mp4", "video/quicktime", "audio/mp4")),
@@ -62,6 +65,8 @@ def shown_type(data: bytes) -> str:
     for sign, media_type in _SIGNS:
         if data.startswith(sign):
             return media_type
+    if data.startswith(b"BM") and data[6:10] == b"\0\0\0\0":
+        return "image/bmp"
     if data[4:8] == b"ftyp":
         return _BRANDS.get(data[8:12], "video/mp4")
     return _FORMS.get((data[:4], data[8:12]), "")
@@ -70,11 +75,13 @@ def shown_type(data: bytes) -> str:
 def contradiction(media_type: str, data: str) -> str:
     """Return in words how base64 text is not what its media type says; empty if it may be that.
 
-    A type whose files begin with no mark of their own is believed.
+    A type of which not every file begins with a mark of its own is believed, unless another one shows.
     """
     if media_type not in _SHOWN:
         return ""
     found = shown_type(b64decode(data[: _HEAD * 2]))
+    if not found and media_type not in _ALWAYS:
+        return ""
     if found == media_type or any({found, media_type} <= alike for alike in _ALIKE):
         return ""
     return f"its first bytes are those of {found or 'something else'}, and not of {media_type}"
@@ -93,7 +100,8 @@ def read_file(path: str | Path, *, max_bytes: int) -> bytes:
         with place.open("rb") as file:
             data = file.read(max_bytes + 1)
     except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
-        raise SourceError(f"{place} cannot be read: {getattr(error, 'strerror', error)}") from None
+        why = getattr(error, "strerror", None) or error
+        raise SourceError(f"{place} cannot be read: {why}") from None
     if len(data) > max_bytes:
         raise SourceError(f"{place} is larger than max_bytes={max_bytes:,} allows")
     if not data:
