@@ -215,13 +215,17 @@ def _why(deny: Deny) -> str:
 class AgentPicking:
     """Picks for the runs of one agent.
 
-    `runner` runs their calls: the one given, with `search_tools` if that is wanted. Raises CatalogError
-    if a tool of the catalog is called so, or nearly so. `own` are tools that each run offers, whatever
-    is picked.
+    `runner` runs their calls: the one given, with `search_tools` if that is wanted, and with the tools
+    that are offered `always`. Raises CatalogError if a tool of the catalog is called so, or nearly so.
     """
 
     def __init__(
-        self, runner: ToolRunner, options: PickOptions, *, search: bool, own: Catalog | None = None
+        self,
+        runner: ToolRunner,
+        options: PickOptions,
+        *,
+        search: bool,
+        always: Catalog = Catalog(),  # noqa: B008  frozen
     ) -> None:
         if runner.approver is not None:  # somebody may say yes: picking hides nothing unsafe
             options = msgspec.structs.replace(options, allow_unsafe=True)
@@ -231,19 +235,17 @@ class AgentPicking:
         self._options = options
         self._place = {name: at for at, name in enumerate(runner.catalog.names)}
         self._open: dict[str, list[PickedToolbox]] = {}  # a saved run may go on twice at once
-        self._own = () if own is None else own.names
-        added = [] if own is None else [own]
         if search:
-            found = Catalog([search_tools()], source="search_tools=True")
-            added.append(found.bind({ToolSearch: per_call(self._of_call)}))
-            self._own = (NAME, *self._own)
-        if added:
-            self.runner = runner.with_tools(*added)
+            own = Catalog([search_tools()], source="search_tools=True")
+            self.runner = runner.with_tools(own.bind({ToolSearch: per_call(self._of_call)}))
+        self._always = (*([NAME] if search else []), *always.names)
+        if always:
+            self.runner = self.runner.with_tools(always)
 
     @property
     def most(self) -> int:
-        """How many tools a run may offer, those included that are not picked."""
-        return max(_MOST, self._options.max_candidates + 1)
+        """How many tools a run may offer, those that it always offers included."""
+        return max(_MOST, self._options.max_candidates + max(1, len(self._always)))
 
     async def begin(
         self, messages: Sequence[Message], before: Iterable[str], context: PolicyContext
@@ -257,8 +259,7 @@ class AgentPicking:
         called = [call.name for message in messages for call in message.tool_calls]
         wanted = [*(p.definition.name for p in picked), *reversed(called)]
         names = self._at_first(before, wanted, context)
-        own = [name for name in self._own if self.permits(name, context)]
-        offered = [*own, *names]
+        offered = [*(name for name in self._always if self.permits(name, context)), *names]
         return self.reopen(offered, context, self._choice(best, offered, called))
 
     def reopen(
@@ -318,8 +319,8 @@ class AgentPicking:
         picked = {c.name for c in candidates}
         for name in on_offer:
             if name not in picked:
-                own = _SEARCH if name == NAME else _ALWAYS
-                why = own if name in self._own else _CALLED if name in used else _OFFERED
+                why = _SEARCH if name == NAME else _CALLED if name in used else _OFFERED
+                why = _ALWAYS if name in self._always and name != NAME else why
                 candidates.append(Candidate(name, None, why))
         _, left_out = candidates_of(self._catalog, self._options.filters(), self._options.quota)
         return Choice.of(
@@ -339,7 +340,7 @@ class AgentPicking:
         unless it is more than a run may offer.
         """
         kept, needed = (self._eligible(names, context) for names in (before, wanted))
-        new, room = set(needed).difference(kept), self.most - max(1, len(self._own))
+        new, room = set(needed).difference(kept), self.most - max(1, len(self._always))
         enough = min(room, _CARRIED * self._options.max_candidates) if new else room
         if len(kept) + len(new) > enough:
             kept, new = [], set(needed[:room])
