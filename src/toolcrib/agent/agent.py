@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, Unpack
 
 import msgspec
 
+from toolcrib.agent.fork import ForkPoint, RepeatGuard, fork_of
 from toolcrib.agent.history import (
     RunTurn,
     SaidWithin,
@@ -45,6 +46,7 @@ from toolcrib.values.run import (
     Event,
     Instructions,
     Limits,
+    Repeat,
     RunInfo,
     RunOptions,
     RunResult,
@@ -595,6 +597,41 @@ class Agent:
         state = self._prepared(prompt, history, caller, offered, options, run_id=run_id)
         return state if self._state_key is None else state.signed(self._state_key)
 
+    def fork(
+        self,
+        state: RunState,
+        *,
+        turn: int,
+        prompt: str | None = None,
+        reopen: bool = False,
+        repeat: Repeat = "deny",
+    ) -> RunState:
+        """Return the state of a run of its own that goes on from an earlier turn of another one:
+        `resume` begins it. Its `fork` names the first run, and the effects of that which came later.
+
+        All up to the results of `turn` is kept (0: what was said before the first). The model is asked
+        again from there, with `prompt` as what the user says next, or in place of what they said last;
+        with `reopen`, the calls of that turn are decided, and asked about, anew. No answer of the first
+        run counts, and what it had spent by then does. A call that would repeat an effect is denied, as
+        `repeated_effect`; with `repeat="ask"` somebody is asked, with "allow" the other policies
+        decide. Raises SourceError as `resume` does, and ToolcribError for a turn that there is not.
+        """
+        check_type(
+            "state", state, RunState, "a RunState: result.state, or RunState.from_json(text)"
+        )
+        check_type("prompt", prompt, (str, NoneType), "a str: what the user says")
+        self.check_saved(state)
+        check_state(state)
+        said = None if prompt is None else _asked(prompt)
+        by_name = self._runner.catalog.by_name
+
+        def reads_only(name: str) -> bool:
+            return name in by_name and by_name[name].tool.definition.annotations.read_only
+
+        point = ForkPoint(turn, said, reopen, repeat)
+        made = fork_of(state, point, reads_only=reads_only, reads_others=self._is_untrusted)
+        return made if self._state_key is None else made.signed(self._state_key)
+
     def replace(
         self,
         *,
@@ -722,16 +759,14 @@ class Agent:
             "a list of Message: result.messages, or of OpenAI's form toolcrib.wire.decode_messages"
         )
         history = check_each("history", history, Message, wanted)
-        prompt = encodable(prompt)
         past = [m for i, m in enumerate(history) if i or m.role != "system"]
         system = [_TO_COME]
         if isinstance(self.instructions, str):
             text = self._told(self.instructions)
             system = [Message.system(text)] if text else []
         run_id = run_id or f"run_{os.urandom(8).hex()}"
-        within = is_tainted_here()  # a tool that has read untrusted content may quote it
-        tainted = within or self._is_untrusted(past)
-        asked = msgspec.structs.replace(Message.user(prompt), untrusted=within)
+        asked = _asked(prompt)
+        tainted = asked.untrusted or self._is_untrusted(past)
         return RunState(
             run_id,
             0,
@@ -855,6 +890,8 @@ class Agent:
         outer: OuterRun | None,
     ) -> _Drive:
         runner = self._bound(deps)
+        if state.fork is not None:
+            runner = runner.asking_first(RepeatGuard(state.fork))
 
         async def drive(listener: Listener) -> RunResult:
             run = Run(
@@ -909,6 +946,12 @@ async def _picked(
 
     step = await steps.run("tools", work, ToolsStep)
     return opened[0] if opened else picking.reopen(step.names, context, step.choice)
+
+
+def _asked(prompt: str) -> Message:
+    """Return what a user says; in a tool that has read untrusted content, it may quote that."""
+    asked = Message.user(encodable(prompt))
+    return msgspec.structs.replace(asked, untrusted=is_tainted_here())
 
 
 def _names_in(choice: ToolChoice | None) -> tuple[str, ...]:

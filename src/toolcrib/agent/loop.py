@@ -78,6 +78,7 @@ from toolcrib.values.run import (
     RunState,
     RunStatus,
     ToolsOffered,
+    TurnMark,
 )
 from toolcrib.values.step import ArgumentsStep, ReplyStep, offer_of
 from toolcrib.values.typed import check_type
@@ -211,13 +212,14 @@ class AgentLabel(msgspec.Struct, frozen=True):
 class Origins:
     """Tells of one run, turn by turn, what its records refer to; what is long is made once."""
 
-    def __init__(self, label: AgentLabel, run_id: str, before: Origin | None) -> None:
+    def __init__(self, label: AgentLabel, state: RunState) -> None:
         self._label = label
-        self._run_id = run_id
+        self._run_id = state.run_id
+        self._forked_from = "" if state.fork is None else state.fork.run_id
         self._prompts: tuple[object, ...] = ()
         self._prompt: Attachment | None = None
         self._choices: tuple[Choice, Attachment] | None = None
-        self.last = before
+        self.last = state.origin
 
     def of_reply(self, reply: Reply, model: str, turn: int) -> None:
         """Note the reply that the calls from here on came in."""
@@ -227,6 +229,7 @@ class Origins:
             turn=turn,
             model=reply.model or model,
             provider=reply.provider,
+            forked_from=self._forked_from,
         )
 
     def scope(self, scope: CallScope, messages: Sequence[Message], toolbox: Toolbox) -> CallScope:
@@ -367,8 +370,9 @@ class Run:
         self._run_id = state.run_id
         self._started_at, self._started = time.time(), time.monotonic()
         self._label = terms.label
-        self._origins = Origins(terms.label, state.run_id, state.origin)
+        self._origins = Origins(terms.label, state)
         self._records = list(state.records)
+        self._marks = list(state.marks)
         self._caller = state.caller
         self._tally = state.tally.copied()  # a saved state may be resumed again
         self._tally.started = time.monotonic() - state.elapsed
@@ -467,7 +471,7 @@ class Run:
         self, status: RunStatus | Literal["running"], limit: str | None = None
     ) -> None:
         begins, parent, last = status == "running", CALLING.get(), self._origins.last
-        messages = self._history.messages
+        messages, fork = self._history.messages, self._saved.fork
         record = RunRecord(
             run_id=self._run_id,
             status=status,
@@ -486,6 +490,8 @@ class Run:
             calls=self._tally.calls,
             usage=self._spending.usage,
             limit=limit,
+            forked_from="" if fork is None else fork.run_id,
+            forked_turn=0 if fork is None else fork.turn,
         )
         await self._runner.write_run(record)
 
@@ -499,13 +505,15 @@ class Run:
         self._check_cancelled()
         saved = self._saved
         if saved.pending or self._history.unanswered():  # it goes on with what it waited for
-            await self._call_tools(Offer.of(self._toolbox.tools), saved)
+            anew = saved.fork is not None and not saved.pending  # nobody was asked in its name
+            await self._call_tools(Offer.of(self._toolbox.tools), None if anew else saved)
         else:
             check_answers(saved, self._given)
         while not self._waiting:
             limit = self._spending.begin_turn()
             if limit is not None:
                 raise _LimitReached(limit)
+            self._mark_turn()
             reply = await self._ask()
             self._check_cancelled()
             self._origins.of_reply(reply, self._client.model, self._spending.turn)
@@ -518,6 +526,18 @@ class Run:
                     return
                 continue
             await self._call_tools(reply.offer)
+
+    def _mark_turn(self) -> None:
+        """Note where a turn begins: somebody may go back to it."""
+        mark = TurnMark(
+            turn=self._spending.turn,
+            at=len(self._history.messages),
+            usage=self._spending.usage,
+            elapsed=self._tally.elapsed,
+            corrections=self._corrections,
+            offered=len(self._toolbox.names),
+        )
+        self._marks.append(mark)
 
     def _accepts(self, reply: Reply) -> bool:
         """Read the answer; one that is empty, or not of the output's type, goes back to the model."""
@@ -552,7 +572,8 @@ class Run:
 
     async def _ask(self) -> Reply:
         turn = self._spending.turn
-        self._choice = self._asked.choice(called=bool(self._records))
+        called = bool(self._records or self._tally.inner.calls)  # those before a fork count, too
+        self._choice = self._asked.choice(called=called)
         request = ChatRequest(
             self._history.messages,
             self._toolbox.tools,
@@ -726,6 +747,8 @@ class Run:
             corrections=self._corrections,
             suspended=suspended,
             settings=self._saved.settings,
+            marks=tuple(self._marks),
+            fork=self._saved.fork,
         )
         if self._state_key is not None:
             state = state.signed(self._state_key)

@@ -169,6 +169,13 @@ class ToolRunner:
         made._keeper = _keeper(approver)  # noqa: SLF001  one's own copy
         return made
 
+    def asking_first(self, policy: Policy) -> ToolRunner:
+        """Return a runner that asks this policy, too, before all others, and shares all else: the first
+        of equally strict decisions is the one that is told. It is none that counts or reserves."""
+        made = copy(self)
+        made._setup = replace(self._setup, policies=(policy, *self._setup.policies))  # noqa: SLF001  one's own copy
+        return made
+
     @property
     def on_exception(self) -> ExceptionHook:
         """Gives its hook, if it has one, what an author's code raised, and raises nothing."""

@@ -271,7 +271,8 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=F
 
     `model` and `provider` are those of the reply that the call came in. `prompt_digest` is over what
     people wrote (the system's and the user's messages) and over the definitions on offer;
-    `choice_digest` over the `Choice` of tools, in a run that picks them. `turn` counts from 1.
+    `choice_digest` over the `Choice` of tools, in a run that picks them. `turn` counts from 1; a call
+    with 0 was asked for before its run was forked from the run `forked_from`.
     """
 
     agent: str = ""
@@ -281,6 +282,7 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=F
     provider: str = ""
     prompt_digest: str = ""
     choice_digest: str = ""
+    forked_from: str = ""
 
 
 def prompt_of(
