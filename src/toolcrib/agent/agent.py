@@ -28,6 +28,7 @@ from toolcrib.agent.history import (
 from toolcrib.agent.inner import OuterRun, Runs, agent_tool, inner_run_id
 from toolcrib.agent.loop import AgentLabel, Listener, OutputType, Run, RunTerms
 from toolcrib.agent.picking import AgentPicking, OpenToolbox, Toolbox
+from toolcrib.agent.plan import Planning, RunPlan
 from toolcrib.agent.stream import RunStream
 from toolcrib.clients import client_for
 from toolcrib.errors import AnswerError, BindingError, ErrorCode, SourceError, ToolcribError
@@ -507,6 +508,31 @@ class Agent:
         state = self._prepared(prompt, history, caller, offered, options)
         return await self._begin(state, deps)(_NOBODY)
 
+    async def plan(
+        self,
+        prompt: str,
+        *,
+        history: Sequence[Message] = (),
+        caller: Caller = ANONYMOUS,
+        offered: Sequence[str] = (),
+        deps: Deps | None = None,
+        **options: Unpack[RunOptions],
+    ) -> RunPlan:
+        """Ask the model once, and return what it would do: its calls, hydrated, and what the policies
+        say of each. None of them runs, nobody is asked, nothing is spent of a budget; sinks get a record
+        of each as `planned`, or `rejected`. Takes and raises what `run` does."""
+        state = self._prepared(prompt, history, caller, offered, options)
+        planning = Planning(
+            self.client,
+            self._bound(deps),
+            state,
+            open_toolbox=self._begun(state, keeps=False),
+            terms=self._terms(state, deps)._replace(steps=None),
+            listener=_NOBODY,
+            answers={},
+        )
+        return await planning.plan()
+
     def stream(
         self,
         prompt: str,
@@ -855,11 +881,13 @@ class Agent:
 
         return self._driven(state, opened, answers, deps, outer)
 
-    def _begun(self, state: RunState, outer: OuterRun | None = None) -> OpenToolbox:
+    def _begun(
+        self, state: RunState, outer: OuterRun | None = None, *, keeps: bool = True
+    ) -> OpenToolbox:
         """Return all tools, or those picked for what was said; `state` names
         what was offered before it."""
         catalog, picking = self._runner.catalog, self._picking
-        steps = self._durability if outer is None else None
+        steps = self._durability if keeps and outer is None else None
         before = state.offered
         if picking is not None:
             chosen = _names_in(self._asking(state).tool_choice)
@@ -899,15 +927,7 @@ class Agent:
                 runner if outer is None else runner.or_sinks(outer.around.sinks),
                 state,
                 open_toolbox=opened,
-                terms=RunTerms(
-                    self.limits,
-                    self._output,
-                    self._label,
-                    self._state_key,
-                    self._asking(state),
-                    self._durability,
-                    self._instructing(state, deps or {}),
-                ),
+                terms=self._terms(state, deps),
                 listener=listener,
                 answers=answers,
                 outer=outer,
@@ -915,6 +935,17 @@ class Agent:
             return await run.drive()
 
         return drive
+
+    def _terms(self, state: RunState, deps: Deps | None) -> RunTerms:
+        return RunTerms(
+            self.limits,
+            self._output,
+            self._label,
+            self._state_key,
+            self._asking(state),
+            self._durability,
+            self._instructing(state, deps or {}),
+        )
 
     def _asking(self, state: RunState) -> RunSettings:
         """Return what a run asks of the model: what it says itself, and else what the agent does."""

@@ -286,7 +286,7 @@ _PARTS = (TextPart, ReasoningPart, ArgumentsPart, Reply)
 _PART_KINDS = "a TextPart, ReasoningPart, ArgumentsPart or Reply"
 
 
-def _permitted(offer: Offer, choice: ToolChoice) -> Offer:
+def permitted(offer: Offer, choice: ToolChoice) -> Offer:
     """Return the offer of the tools that the model was let call: some servers do not heed that."""
     if choice.mode in ("auto", "required") and not choice.allowed:
         return offer
@@ -657,7 +657,7 @@ class Run:
         asked = self._history.unanswered()
         offer = self._toolbox.offer(offer, asked)
         if saved is None:
-            offer = _permitted(offer, self._choice)
+            offer = permitted(offer, self._choice)
         calls = await self._hydrated(asked, offer)
         self._check_cancelled()
         if saved is not None:

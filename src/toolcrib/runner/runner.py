@@ -29,6 +29,7 @@ from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import (
     Policy,
     counting,
+    decide,
     has_spent_within,
     never_allowed,
     reserving,
@@ -50,7 +51,15 @@ from toolcrib.threads import cancel_requests
 from toolcrib.tools import Catalog, ToolLike, Tools
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.context import CallScope, PolicyContext, RunTally
-from toolcrib.values.decision import ANONYMOUS, Approver, Caller, Deny, KeepingApprover, OuterCall
+from toolcrib.values.decision import (
+    ANONYMOUS,
+    Approver,
+    Caller,
+    Decision,
+    Deny,
+    KeepingApprover,
+    OuterCall,
+)
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.message import Offer, Plan
 from toolcrib.values.record import CallError, Ledger, Origin, Outcome, Sink, prompt_of
@@ -227,6 +236,22 @@ class ToolRunner:
         of a run; without calls, its next reply."""
         own = self.catalog[tool].get_definition()
         return has_spent_within(self._setup.policies, own, calls, context)
+
+    def foreseen(
+        self, calls: Iterable[HydrationResult], context: PolicyContext
+    ) -> list[Decision | None]:
+        """Return what the policies say now of calls that nobody runs, each as if those before it had
+        been made, None of those that were rejected. Nothing is counted, and nobody is asked."""
+        ahead, decided = context.run.copied(), list[Decision | None]()
+        for call in calls:
+            decision = None
+            if isinstance(call, Hydrated):
+                known = PolicyContext(context.caller, ahead)
+                decision = decide(self._setup.policies, call, known)
+            if isinstance(call, Hydrated) and not isinstance(decision, Deny):
+                ahead.count(call.definition.name, call.definition.annotations.cost)
+            decided.append(decision)
+        return decided
 
     async def hydrate(
         self,
