@@ -519,7 +519,7 @@ class Agent:
         **options: Unpack[RunOptions],
     ) -> RunPlan:
         """Ask the model once, and return what it would do: its calls, hydrated, and what the policies
-        say of each. None of them runs, nobody is asked, nothing is spent of a budget; sinks get a record
+        say of each. None of them runs, nobody is asked, no budget is spent; the sinks get a record
         of each as `planned`, or `rejected`. Takes and raises what `run` does."""
         state = self._prepared(prompt, history, caller, offered, options)
         planning = Planning(
