@@ -190,7 +190,7 @@ def _spent(state: RunState, closed: Sequence[ToolInvocationRecord], turns: int) 
     spent = state.tally.inner.beyond(within).plus(Expense(turns=turns))
     for record in closed:
         spent = spent.plus(_within(record))
-        if has_begun(record):
+        if has_begun(record) or record.emulated:
             spent = spent.plus(_of_call(state, record.name))
     return spent
 

@@ -133,7 +133,7 @@ class OutputType:
         `restorer` is from the view of the schema that the provider was held to. Raises AnswerError
         where the author's own code fails; `hook` is given what it raised.
         """
-        bare = _unfenced(text)
+        bare = unfenced(text)
         found = parse_json(bare)
         if isinstance(found, ParseFailure):
             return None, _complaint([found.message])
@@ -161,7 +161,7 @@ class OutputType:
     @staticmethod
     def told(text: str, restorer: OutputRestorer | None) -> str:
         """Return the text of an answer that was read, in the terms of its type."""
-        found = None if restorer is None else parse_json(_unfenced(text))
+        found = None if restorer is None else parse_json(unfenced(text))
         if restorer is None or found is None or isinstance(found, ParseFailure):
             return text
         restored = restorer.restore(found[0])
@@ -180,7 +180,7 @@ def _complaint(faults: list[str]) -> str:
     return f"That is not the JSON value that was asked for{said}. Write it again."
 
 
-def _unfenced(text: str) -> str:
+def unfenced(text: str) -> str:
     """Return a text without the fences that models put around JSON; they are not part of the value."""
     bare = text.strip()
     for fence in _FENCES:

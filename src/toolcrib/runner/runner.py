@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import math
 import time
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from typing import Any
@@ -22,6 +22,7 @@ from toolcrib.hydration import Repairer, check_repairer, hydrate, repair
 from toolcrib.runner.account import keep_place
 from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
 from toolcrib.runner.call import Call
+from toolcrib.runner.emulated import EmulatingExecutor, StandIn
 from toolcrib.runner.execute import left_running
 from toolcrib.runner.executor import Executor
 from toolcrib.runner.idempotency import IdempotencyCache, WriteAhead
@@ -48,7 +49,7 @@ from toolcrib.runner.stopped import (
 )
 from toolcrib.schema.derive.factories import Pinned
 from toolcrib.threads import cancel_requests
-from toolcrib.tools import Catalog, ToolLike, Tools
+from toolcrib.tools import Catalog, Tool, ToolLike, Tools
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.context import CallScope, PolicyContext, RunTally
 from toolcrib.values.decision import (
@@ -121,6 +122,7 @@ class ToolRunner:
         self._repairer = repairer
         self._keeper = _keeper(approver)
         self._sinks = tuple(sinks)
+        self._keeps_ledger = True
         write_ahead = WriteAhead(sinks)
         self._recorder = Recorder(sinks, write_ahead.ledger)
         policies = with_standard(policy)
@@ -160,7 +162,7 @@ class ToolRunner:
         """Return a runner whose calls are written to these sinks, too, and which shares all else.
         Raises what a runner with all of them would."""
         every = (*self._sinks, *checked_sinks(sinks))
-        write_ahead = WriteAhead(every)
+        write_ahead = WriteAhead(every if self._keeps_ledger else ())
         made = copy(self)
         made._sinks, made._recorder = every, Recorder(every, write_ahead.ledger)  # noqa: SLF001  one's own copy
         made._setup = replace(self._setup, write_ahead=write_ahead, recorder=made._recorder)  # noqa: SLF001  one's own copy
@@ -177,6 +179,27 @@ class ToolRunner:
         made._setup = replace(self._setup, approver=approver)  # noqa: SLF001  one's own copy
         made._keeper = _keeper(approver)  # noqa: SLF001  one's own copy
         return made
+
+    def emulated(
+        self, stand_in: StandIn, *, spares: Callable[[Tool[..., Any]], bool]
+    ) -> ToolRunner:
+        """Return a runner that starts no tool's code, but `stand_in` in its place, also for tools that
+        it is given later; those that it `spares` are the library's own, without effects. It shares
+        policies, approver and sinks, no outcomes, and takes nothing from budgets in a store."""
+        made, setup = copy(self), self._setup
+        executor = EmulatingExecutor(
+            setup.catalog,
+            setup.executor.timeout,
+            setup.reporter,
+            max_result_bytes=setup.max_result_bytes,
+            stand_in=stand_in,
+            spares=spares,
+        )
+        made._keeps_ledger = False  # noqa: SLF001  one's own copy
+        made._setup = replace(  # noqa: SLF001
+            setup, executor=executor, reserving=(), cache=IdempotencyCache(REMEMBERED)
+        )
+        return made.with_sinks()
 
     def asking_first(self, policy: Policy) -> ToolRunner:
         """Return a runner that asks this policy, too, before all others, and shares all else: the first
