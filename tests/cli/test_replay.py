@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -36,7 +37,7 @@ TURNS = (
 )
 
 
-async def ran(*turns: object) -> RunResult:
+async def ran(*turns: Any) -> RunResult:
     runner = ToolRunner([look, refund], approver=answer_later)
     return await Agent(ScriptedClient(turns), runner).run("Look up order 7.")
 

@@ -27,6 +27,7 @@ from toolcrib import (
     tool,
 )
 from toolcrib.audit import AuditFilter, AuditLog
+from toolcrib.cli.audit import CallStory
 from toolcrib.errors import CatalogError
 from toolcrib.policies import budget, deny_by_default
 from toolcrib.testing import MemorySink, ScriptedClient, ToolEmulator, call
@@ -258,6 +259,9 @@ async def test_a_log_holds_back_no_real_call_because_of_an_emulated_one() -> Non
     assert [r.records[0].result for r in (first, second)] == ["as if", "really so"]
     entries = await log.entries(AuditFilter(status="completed"))
     assert [entry.record.emulated for entry in entries] == [True, False]
+    why = [CallStory([entry]).why() for entry in entries]
+    assert why[0].startswith("It did not run, and something stood in")
+    assert why[1].startswith("It ran because")
     await log.aclose()
 
 

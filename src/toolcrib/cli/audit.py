@@ -212,6 +212,8 @@ class CallStory:
         if record.approved_by is not None:
             changed = " and changed its arguments" if record.edited else ""
             because = f"{record.approved_by} approved it{changed}, after {because}"
+        if record.emulated:
+            return f"It did not run, and something stood in for its tool, because {because}."
         unknown = "" if is_final(record) else ", and the log does not say how it ended"
         return f"It ran because {because}{unknown}."
 

@@ -60,9 +60,11 @@ class ToolEmulator:
         check_type("what is emulated", thing, (Agent, ToolRunner), "an Agent or a ToolRunner")
         runner = thing.runner if isinstance(thing, Agent) else thing
         runner.catalog.only(*self._answers)
-        over: Any = runner.emulated(self._value, spares=_is_ours)
-        made: T = thing.replace(tools=over) if isinstance(thing, Agent) else over
-        return made
+        made: Any = runner.emulated(self._value, spares=_is_ours)
+        if isinstance(thing, Agent):
+            made = thing.replace(tools=made)
+        over: T = made
+        return over
 
     def _value(self, definition: ToolDefinition, arguments: JsonObject) -> Any:
         """Return the value of a call, or what gives it."""
