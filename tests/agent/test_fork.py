@@ -264,6 +264,8 @@ async def test_a_fork_of_a_fork_has_spent_what_both_have() -> None:
     assert (start.tally.calls, start.tally.inner.turns, start.usage.requests) == (2, 2, 2)
     assert start.fork is not None
     assert (start.fork.run_id, start.fork.turn) == (forked.state.run_id, 1)
+    took = (done.records[0].seconds or 0.0) + (forked.records[0].seconds or 0.0)
+    assert start.tally.seconds_per_tool["look"] == pytest.approx(took)
 
 
 async def test_state_record_and_log_name_the_run_it_was_forked_from() -> None:

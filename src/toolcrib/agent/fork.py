@@ -79,7 +79,7 @@ def fork_of(
         cost=spent.cost,
         tokens=after.usage.input_tokens + after.usage.output_tokens,
         tainted=reads_others(messages),
-        seconds_per_tool=_seconds(closed),
+        seconds_per_tool=_seconds(state, closed, spent),
         inner=spent,
     )
     return RunState(
@@ -206,11 +206,17 @@ def _of_call(state: RunState, tool: str) -> Expense:
     return Expense(0, 1, cost, {tool: 1}, {tool: cost} if cost else {})
 
 
-def _seconds(closed: Iterable[ToolInvocationRecord]) -> dict[str, float]:
-    seconds: dict[str, float] = {}
-    for record in filter(has_begun, closed):
-        seconds[record.name] = seconds.get(record.name, 0.0) + (record.seconds or 0.0)
-    return seconds
+def _seconds(
+    state: RunState, closed: Sequence[ToolInvocationRecord], spent: Expense
+) -> dict[str, float]:
+    """Return how long each tool had run, in the run that this one was forked from, too: all that it has
+    by now, without the calls that are not `closed`."""
+    kept = {id(record) for record in closed}
+    seconds = dict(state.tally.seconds_per_tool)
+    for record in state.records:
+        if id(record) not in kept and record.name in seconds and has_begun(record):
+            seconds[record.name] -= record.seconds or 0.0
+    return {tool: max(0.0, took) for tool, took in seconds.items() if tool in spent.per_tool}
 
 
 def _effects(state: RunState, closed: Collection[str], reads_only: IsReadOnly) -> Iterator[Effect]:
