@@ -97,11 +97,16 @@ def fork_of(
         corrections=after.corrections,
         origin=_origin(state, at.turn) if opened else None,
         settings=state.settings,
+        speakers=state.speakers,
         fork=Fork(state.run_id, at.turn, (*before, *effects), at.repeat),
     )
 
 
 def _check_marks(state: RunState, turn: int) -> None:
+    if len(state.speakers) > 1:
+        raise ToolcribError(
+            f"run {state.run_id} was handed over to '{state.speakers[-1]}': it cannot be forked"
+        )
     if state.turn and not state.marks:
         raise SourceError(
             "the saved state does not say where its turns began: it was saved by an earlier version"
