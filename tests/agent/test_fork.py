@@ -462,3 +462,17 @@ async def test_a_run_whose_client_failed_forks_too() -> None:
     start = other.fork(state, turn=1)
     assert (start.tally.inner.turns, start.usage.requests) == (1, 1)
     assert (await other.resume(start)).text == "It is there."
+
+
+async def test_a_run_that_was_handed_over_is_not_forked() -> None:
+    billing = Agent(ScriptedClient(["Done."]), [look], name="billing")
+    desk = Agent(
+        ScriptedClient([call("hand_over_to_billing", reason="Money.")]),
+        [look],
+        name="desk",
+        handovers=[billing],
+    )
+    done = await desk.run("Hello.")
+    assert done.state.speakers == ("desk", "billing")
+    with pytest.raises(ToolcribError, match="handed over to 'billing'"):
+        desk.fork(done.state, turn=1)
