@@ -51,6 +51,7 @@ CODES = [
     "denied",
     "budget_exceeded",
     "rate_limited",
+    "repeated_effect",
     "approval_required",
     "approval_refused",
     "approval_expired",

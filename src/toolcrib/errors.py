@@ -74,6 +74,7 @@ class ErrorCode(StrEnum):
     DENIED = "denied"
     BUDGET_EXCEEDED = "budget_exceeded"
     RATE_LIMITED = "rate_limited"
+    REPEATED_EFFECT = "repeated_effect"
     APPROVAL_REQUIRED = "approval_required"
     APPROVAL_REFUSED = "approval_refused"
     APPROVAL_EXPIRED = "approval_expired"
@@ -147,6 +148,12 @@ _CODES: dict[ErrorCode, CodeInfo] = {
     ),
     ErrorCode.RATE_LIMITED: CodeInfo(
         Stage.POLICY, True, "Too many calls in a short time. Try again later."
+    ),
+    ErrorCode.REPEATED_EFFECT: CodeInfo(
+        Stage.POLICY,
+        False,
+        "The run that this one was forked from has made this call already, and what it did stands. It"
+        " was not made again.",
     ),
     ErrorCode.APPROVAL_REQUIRED: CodeInfo(
         Stage.APPROVAL, False, "The call needs an approval and nobody is there to give it."

@@ -233,7 +233,7 @@ def recorded(**fields: Any) -> Callable[[dict[str, Any]], None]:
 
 def not_begun(state: dict[str, Any]) -> None:
     """No turn, and so nothing that was asked about; but a call."""
-    state.update(turn=0, pending=[], records=[], origin=None)
+    state.update(turn=0, pending=[], records=[], origin=None, marks=[])
     state["tally"] = {**state["tally"], "calls": 0, "cost": 0.0}
     state["tally"].update(per_tool={}, cost_per_tool={}, seconds_per_tool={})
 
@@ -241,6 +241,7 @@ def not_begun(state: dict[str, Any]) -> None:
 def nothing_said(state: dict[str, Any]) -> None:
     state["messages"] = []
     state["records"] = []
+    state["marks"] = []
     state["tally"].update(calls=0, cost=0.0, per_tool={}, cost_per_tool={}, seconds_per_tool={})
 
 
@@ -324,6 +325,9 @@ def nobody_asked(state: dict[str, Any]) -> None:
         (result_removed, "records[0].id"),
         (whole(usage={"requests": -1}), "usage.requests"),
         (not_begun, "pending"),
+        (whole(marks=[{"turn": 3, "at": 1}]), "marks"),
+        (whole(marks=[{"turn": 1, "at": 9}]), "marks"),
+        (whole(marks=[{"turn": 2, "at": 3}, {"turn": 1, "at": 1}]), "marks"),
         (nothing_said, "pending[0].call_id"),
         (answered, "pending[0].call_id"),
     ],
@@ -366,6 +370,8 @@ def earlier_arguments(state: dict[str, Any]) -> None:
         whole(elapsed=60.0),
         whole(corrections=1),
         tally(inner={"turns": 9, "calls": 0, "cost": 0.0}),
+        whole(marks=[]),
+        whole(fork={"run_id": "run_other", "turn": 1}),
     ],
 )
 async def test_what_one_place_says_is_found_by_the_signature_alone(

@@ -255,6 +255,29 @@ async def test_what_ran_before_a_turn_failed_stays_in_the_conversation(
     assert (said[1]["tool_calls"][0]["function"]["name"], said[2]["content"]) == ("pay", "paid")
 
 
+async def test_a_turn_that_failed_is_resumed_and_what_ran_is_not_run_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tools.py").write_text(PAY, encoding="utf-8")
+    said = "/resume\npay 7\n/resume\n/resume\nwell?\n/resume\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO(said))
+    turns: list[ServerTurn] = ["What?", call("pay", order=7)]
+    turns += [http_error(400), http_error(400), "All is paid.", "Yes.", "What?"]
+    async with openai_server(turns) as server:
+        command = ["chat", "--tools", "tools.py", "--model", f"{server.url}#model"]
+        assert await asyncio.to_thread(run, command) == 1
+    shown = capsys.readouterr()
+    assert "All is paid." in shown.out
+    assert shown.err.count("/resume goes on from there: what ran is not run again.") == 2
+    assert (tmp_path / "ledger").read_text(encoding="utf-8") == "7\n"
+    roles = [m["role"] for m in server.requests[-1]["messages"]]
+    assert roles == [  # where nothing has failed, it is a text like any other
+        *("user", "assistant", "user", "assistant", "tool", "assistant"),
+        *("user", "assistant", "user"),
+    ]
+
+
 async def test_a_cassette_is_recorded_and_replayed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -86,6 +86,7 @@ def test_a_run_is_begun_worked_on_and_answered_by_commands(runs: Commands) -> No
     said = runs("start", "desk", "My tea was cold.", "--agents", "shop.py:agents", "--run", "tea")
     assert said == "tea\n"
     assert runs.json("list", "--status", "queued")[0]["id"] == "tea"
+    assert "no turn of it is kept yet" in runs("replay", "tea")
     with working("--slots", "2") as worker:
         (asked,) = runs.until("tea", "waiting")["pending"]
         assert "tea\twaiting\tdesk\tcli" in runs("list")
@@ -95,6 +96,10 @@ def test_a_run_is_begun_worked_on_and_answered_by_commands(runs: Commands) -> No
         found = runs.until("tea", "completed")
         assert (found["text"], len(found["calls"])) == ("All done.", 9)
         assert "All done." in runs("show", "tea")
+        (told,) = [line for line in runs("replay", "tea").splitlines() if "approved by" in line]
+        assert "✓ refund " in told
+        turns = runs.json("replay", "tea")["turns"]
+        assert sum(len(turn["calls"]) for turn in turns) == 9
         worker.process.terminate()
         assert worker.wait() == 0
 
@@ -142,6 +147,7 @@ def test_runs_are_cancelled_and_resumed_by_commands(runs: Commands) -> None:
         (("start", "desk", "Go.", "--agents", "shop.py:nothing"), 2, "is no dict of agents"),
         (("start", "desk", "Go.", "--agents", "none.py"), 2, "there is no such file"),
         (("start", "desk", "Go.", "--agents", "no_such_module"), 1, "no_such_module"),
+        (("replay", "none.json"), 2, "none.json: No such file"),
         (("answer", "apr_1", "--no", "--arguments", "{}"), 2, "--arguments goes with --yes"),
     ],
 )

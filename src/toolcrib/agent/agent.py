@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, Unpack
 import msgspec
 
 from toolcrib.agent.context import SPILLED_BYTES, ContextKeeper, ContextOptions
+from toolcrib.agent.fork import ForkPoint, RepeatGuard, fork_of
 from toolcrib.agent.handover import (
     check_handovers,
     check_own_names,
@@ -42,6 +43,7 @@ from toolcrib.agent.history import (
 from toolcrib.agent.inner import OuterRun, Runs, agent_tool, inner_run_id
 from toolcrib.agent.loop import AgentLabel, Listener, OutputType, Run, RunTerms
 from toolcrib.agent.picking import AgentPicking, OpenToolbox, Toolbox
+from toolcrib.agent.plan import Planning, RunPlan
 from toolcrib.agent.prompt import asked_message
 from toolcrib.agent.stream import RunStream
 from toolcrib.clients import client_for
@@ -71,6 +73,7 @@ from toolcrib.values.run import (
     HandedOver,
     Instructions,
     Limits,
+    Repeat,
     RunInfo,
     RunOptions,
     RunResult,
@@ -576,6 +579,32 @@ class Agent:
         state = self._prepared(prompt, history, caller, offered, options, speaker=speaker)
         return await self._begin(state, deps)(_NOBODY)
 
+    async def plan(
+        self,
+        prompt: Prompt,
+        *,
+        history: Sequence[Message] = (),
+        caller: Caller = ANONYMOUS,
+        offered: Sequence[str] = (),
+        deps: Deps | None = None,
+        **options: Unpack[RunOptions],
+    ) -> RunPlan:
+        """Ask the model once, and return what it would do: its calls, hydrated, and what the policies
+        say of each. None of them runs, nobody is asked, no budget is spent; the sinks get a record
+        of each as `planned`, or `rejected`. Takes and raises what `run` does."""
+        state = self._prepared(prompt, history, caller, offered, options)
+        speaks = self.speaking_in(state)
+        planning = Planning(
+            speaks.client,
+            speaks._bound(deps),
+            state,
+            open_toolbox=speaks._begun(state, keeps=False),
+            terms=self._terms(speaks, state, deps or {}, None)._replace(steps=None),
+            listener=_NOBODY,
+            answers={},
+        )
+        return await planning.plan()
+
     def stream(
         self,
         prompt: Prompt,
@@ -670,6 +699,42 @@ class Agent:
             prompt, history, caller, offered, options, run_id=run_id, speaker=speaker
         )
         return state if self._state_key is None else state.signed(self._state_key)
+
+    def fork(
+        self,
+        state: RunState,
+        *,
+        turn: int,
+        prompt: Prompt | None = None,
+        reopen: bool = False,
+        repeat: Repeat = "deny",
+    ) -> RunState:
+        """Return the state of a run of its own that goes on from an earlier turn of another one:
+        `resume` begins it. Its `fork` names the first run, and the effects of that which came later.
+
+        All up to the results of `turn` is kept (0: what was said before the first). The model is asked
+        again from there, with `prompt` as what the user says next, or in place of what they said last;
+        with `reopen`, the calls of that turn are decided, and asked about, anew. No answer of the first
+        run counts, and what it had spent by then does. A call that would repeat an effect is denied, as
+        `repeated_effect`; with `repeat="ask"` somebody is asked, with "allow" the other policies
+        decide. Raises SourceError as `resume` does, and ToolcribError for a turn that there is not.
+        """
+        check_type(
+            "state", state, RunState, "a RunState: result.state, or RunState.from_json(text)"
+        )
+        self.check_saved(state)
+        check_state(state)
+        said = None if prompt is None else asked_message(prompt)
+        if said is not None:  # in a tool that has read untrusted content, it may quote that
+            said = msgspec.structs.replace(said, untrusted=is_tainted_here())
+        by_name = self._runner.catalog.by_name
+
+        def reads_only(name: str) -> bool:
+            return name in by_name and by_name[name].tool.definition.annotations.read_only
+
+        point = ForkPoint(turn, said, reopen, repeat)
+        made = fork_of(state, point, reads_only=reads_only, reads_others=self._is_untrusted)
+        return made if self._state_key is None else made.signed(self._state_key)
 
     def replace(
         self,
@@ -926,11 +991,13 @@ class Agent:
 
         return opened
 
-    def _begun(self, state: RunState, outer: OuterRun | None = None) -> OpenToolbox:
+    def _begun(
+        self, state: RunState, outer: OuterRun | None = None, *, keeps: bool = True
+    ) -> OpenToolbox:
         """Return all tools, or those picked for what was said; `state` names
         what was offered before it."""
         catalog, picking = self._runner.catalog, self._picking
-        steps = self._durability if outer is None else None
+        steps = self._durability if keeps and outer is None else None
         before = state.offered
         if picking is not None:
             chosen = _names_in(self._asking(state).tool_choice)
@@ -965,6 +1032,9 @@ class Agent:
         over to. Raises BindingError."""
         team = self._team.items() if self.handovers else [(self.name, self)]
         runners = {name: each._bound(deps) for name, each in team}
+        if state.fork is not None:
+            guard = RepeatGuard(state.fork)
+            runners = {name: each.asking_first(guard) for name, each in runners.items()}
 
         async def drive(listener: Listener) -> RunResult:
             agent, at, toolbox, given, told = speaks, state, opened, answers, listener

@@ -522,8 +522,12 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
     yield "tally.calls", "it is not the number of the calls that were made", miscounted
     miscounted = any(tally.per_tool.get(name, 0) < number for name, number in completed.items())
     yield "tally.per_tool", "a tool completed more often", miscounted
-    for field in ("cost_per_tool", "seconds_per_tool"):
-        uncalled = not getattr(tally, field).keys() <= tally.per_tool.keys()
+    called = tally.per_tool.keys()
+    for field, known in (
+        ("cost_per_tool", called),
+        ("seconds_per_tool", called | inner.per_tool.keys()),  # of a run that was forked
+    ):
+        uncalled = not getattr(tally, field).keys() <= known
         yield f"tally.{field}", "it names a tool that was not called", uncalled
     costs = sum(tally.cost_per_tool.values(), tally.inner.cost)
     spent = math.isclose(tally.cost, costs, abs_tol=_ROUNDED)
@@ -536,6 +540,10 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
         unknown = told_by is None or given != _approval_in(told_by, given, tally)
         unknown = unknown or given.caller != caller.id
         yield f"tally.approved[{at}]", "no call of this run has a record of that answer", unknown
+    places = [(mark.turn, mark.at) for mark in state.marks]
+    beyond = any(mark.turn > state.turn or mark.at > len(state.messages) for mark in state.marks)
+    is_wrong = beyond or places != sorted(places) or any(min(place) < 0 for place in places)
+    yield "marks", "no turn begins there", is_wrong
 
 
 def _is_other(one: object, other: object) -> bool:

@@ -83,6 +83,7 @@ from toolcrib.values.run import (
     RunState,
     RunStatus,
     ToolsOffered,
+    TurnMark,
 )
 from toolcrib.values.step import ArgumentsStep, ReplyStep, offer_of
 from toolcrib.values.typed import check_type
@@ -137,7 +138,7 @@ class OutputType:
         `restorer` is from the view of the schema that the provider was held to. Raises AnswerError
         where the author's own code fails; `hook` is given what it raised.
         """
-        bare = _unfenced(text)
+        bare = unfenced(text)
         found = parse_json(bare)
         if isinstance(found, ParseFailure):
             return None, _complaint([found.message])
@@ -165,7 +166,7 @@ class OutputType:
     @staticmethod
     def told(text: str, restorer: OutputRestorer | None) -> str:
         """Return the text of an answer that was read, in the terms of its type."""
-        found = None if restorer is None else parse_json(_unfenced(text))
+        found = None if restorer is None else parse_json(unfenced(text))
         if restorer is None or found is None or isinstance(found, ParseFailure):
             return text
         restored = restorer.restore(found[0])
@@ -184,7 +185,7 @@ def _complaint(faults: list[str]) -> str:
     return f"That is not the JSON value that was asked for{said}. Write it again."
 
 
-def _unfenced(text: str) -> str:
+def unfenced(text: str) -> str:
     """Return a text without the fences that models put around JSON; they are not part of the value."""
     bare = text.strip()
     for fence in _FENCES:
@@ -216,13 +217,14 @@ class AgentLabel(msgspec.Struct, frozen=True):
 class Origins:
     """Tells of one run, turn by turn, what its records refer to; what is long is made once."""
 
-    def __init__(self, label: AgentLabel, run_id: str, before: Origin | None) -> None:
+    def __init__(self, label: AgentLabel, state: RunState) -> None:
         self._label = label
-        self._run_id = run_id
+        self._run_id = state.run_id
+        self._forked_from = "" if state.fork is None else state.fork.run_id
         self._prompts: tuple[object, ...] = ()
         self._prompt: Attachment | None = None
         self._choices: tuple[Choice, Attachment] | None = None
-        self.last = before
+        self.last = state.origin
 
     def of_reply(self, reply: Reply, model: str, turn: int) -> None:
         """Note the reply that the calls from here on came in."""
@@ -232,6 +234,7 @@ class Origins:
             turn=turn,
             model=reply.model or model,
             provider=reply.provider,
+            forked_from=self._forked_from,
         )
 
     def scope(self, scope: CallScope, messages: Sequence[Message], toolbox: Toolbox) -> CallScope:
@@ -288,7 +291,7 @@ _PARTS = (TextPart, ReasoningPart, ArgumentsPart, Reply)
 _PART_KINDS = "a TextPart, ReasoningPart, ArgumentsPart or Reply"
 
 
-def _permitted(offer: Offer, choice: ToolChoice) -> Offer:
+def permitted(offer: Offer, choice: ToolChoice) -> Offer:
     """Return the offer of the tools that the model was let call: some servers do not heed that."""
     if choice.mode in ("auto", "required") and not choice.allowed:
         return offer
@@ -381,8 +384,9 @@ class Run:
         self._run_id = state.run_id
         self._started_at, self._started = time.time(), time.monotonic()
         self._label = terms.label
-        self._origins = Origins(terms.label, state.run_id, state.origin)
+        self._origins = Origins(terms.label, state)
         self._records = list(state.records)
+        self._marks = list(state.marks)
         self._caller = state.caller
         self._tally = terms.tally or state.tally.copied()  # a saved state may be resumed again
         self._tally.started = time.monotonic() - state.elapsed
@@ -495,7 +499,7 @@ class Run:
         self, status: RunStatus | Literal["running", "handed_over"], limit: str | None = None
     ) -> None:
         begins, parent, last = status == "running", CALLING.get(), self._origins.last
-        messages = self._history.messages
+        messages, fork = self._history.messages, self._saved.fork
         record = RunRecord(
             run_id=self._run_id,
             status=status,
@@ -514,6 +518,8 @@ class Run:
             calls=self._tally.calls,
             usage=self._spending.usage,
             limit=limit,
+            forked_from="" if fork is None else fork.run_id,
+            forked_turn=0 if fork is None else fork.turn,
         )
         await self._runner.write_run(record)
 
@@ -529,13 +535,15 @@ class Run:
         if saved.pending or self._history.unanswered():  # it goes on with what it waited for
             if self._view is not None:
                 await self._view.open(self._request())
-            await self._call_tools(Offer.of(self._toolbox.tools), saved)
+            anew = saved.fork is not None and not saved.pending  # nobody was asked in its name
+            await self._call_tools(Offer.of(self._toolbox.tools), None if anew else saved)
         else:
             check_answers(saved, self._given)
         while not (self._waiting or self._hands_over()):
             limit = self._spending.begin_turn()
             if limit is not None:
                 raise _LimitReached(limit)
+            self._mark_turn()
             reply = await self._ask()
             self._check_cancelled()
             self._origins.of_reply(reply, self._client.model, self._spending.turn)
@@ -548,6 +556,18 @@ class Run:
                     return
                 continue
             await self._call_tools(reply.offer)
+
+    def _mark_turn(self) -> None:
+        """Note where a turn begins: somebody may go back to it."""
+        mark = TurnMark(
+            turn=self._spending.turn,
+            at=len(self._history.messages),
+            usage=self._spending.usage,
+            elapsed=self._tally.elapsed,
+            corrections=self._corrections,
+            offered=len(self._toolbox.names),
+        )
+        self._marks.append(mark)
 
     def _hands_over(self) -> bool:
         """Return whether another agent goes on from here, and note which."""
@@ -590,7 +610,8 @@ class Run:
 
     async def _ask(self) -> Reply:
         turn = self._spending.turn
-        self._choice = self._asked.choice(called=bool(self._records))
+        called = bool(self._records or self._tally.inner.calls)  # those before a fork count, too
+        self._choice = self._asked.choice(called=called)
         request = self._request()
         if self._view is not None:
             fitting = await self._view.fit(request)
@@ -683,7 +704,7 @@ class Run:
         asked = self._history.unanswered()
         offer = self._toolbox.offer(offer, asked)
         if saved is None:
-            offer = _permitted(offer, self._choice)
+            offer = permitted(offer, self._choice)
         calls = await self._hydrated(asked, offer)
         self._check_cancelled()
         if saved is not None:
@@ -777,6 +798,8 @@ class Run:
             corrections=self._corrections,
             suspended=suspended,
             settings=self._saved.settings,
+            marks=tuple(self._marks),
+            fork=self._saved.fork,
             speakers=(*self._saved.speakers, *([] if heir is None else [heir])),
         )
         if self._state_key is not None:

@@ -484,6 +484,7 @@ _STATES: Final[Mapping[str, str]] = {
     "approval_required": "denied",
     "budget_exceeded": "denied",
     "rate_limited": "denied",
+    "repeated_effect": "denied",
     "cancelled": "cancelled",
     "outcome_unknown": "unknown",
 }

@@ -212,6 +212,8 @@ class CallStory:
         if record.approved_by is not None:
             changed = " and changed its arguments" if record.edited else ""
             because = f"{record.approved_by} approved it{changed}, after {because}"
+        if record.emulated:
+            return f"It did not run, and something stood in for its tool, because {because}."
         unknown = "" if is_final(record) else ", and the log does not say how it ended"
         return f"It ran because {because}{unknown}."
 
@@ -321,8 +323,11 @@ def run_line(run: RunRecord) -> str:
     ended = f"{run.status} ({run.limit})" if run.limit else run.status
     tokens = f"{run.usage.input_tokens}+{run.usage.output_tokens} tokens"
     took = "" if run.seconds is None else f", {run.seconds:.1f} s"
+    forked = (
+        f", forked from {run.forked_from} after turn {run.forked_turn}" if run.forked_from else ""
+    )
     return (
-        f"run {run.run_id}{f' by {agent}' if agent else ''}, for {run.caller}: {ended}, "
+        f"run {run.run_id}{f' by {agent}' if agent else ''}{forked}, for {run.caller}: {ended}, "
         f"turns: {run.turns}, calls: {run.calls}, {tokens}{took}"
     )
 
@@ -443,7 +448,8 @@ def _background(
     if origin is None:
         return
     turn = f"turn {origin.turn}" if origin.turn else ""
-    yield "agent", ", ".join(text for text in (_agent(origin), turn) if text)
+    forked = f"forked from run {origin.forked_from}" if origin.forked_from else ""
+    yield "agent", ", ".join(text for text in (_agent(origin), turn, forked) if text)
     at = f" ({origin.provider})" if origin.provider else ""
     yield "model", f"{origin.model}{at}"
     if record.payload is not None:

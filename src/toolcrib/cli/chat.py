@@ -47,7 +47,14 @@ from toolcrib.cli.render import Screen, err, print_json, printable
 from toolcrib.clients import Transport, client_for
 from toolcrib.clients.local import NEEDLE, is_installed
 from toolcrib.clients.providers import PROVIDERS
-from toolcrib.errors import AuthenticationError, PickError, RequestError, SourceError, ToolcribError
+from toolcrib.errors import (
+    AuthenticationError,
+    ClientError,
+    PickError,
+    RequestError,
+    SourceError,
+    ToolcribError,
+)
 from toolcrib.pick import SCORERS, PickOptions
 from toolcrib.runner import ToolRunner
 from toolcrib.testing import cassette
@@ -55,10 +62,11 @@ from toolcrib.urls import without_password
 from toolcrib.values.decision import Answer, ApprovalRequest, Approver
 from toolcrib.values.json import canonical_json, to_plain
 from toolcrib.values.message import LLMClient
-from toolcrib.values.run import Event, RunResult
+from toolcrib.values.run import Event, RunResult, RunState
 
 _MOST_OFFERED = 3  # models in one line
 _GRACE = 5.0  # seconds for calls of durable runs to end in
+_RESUME = "/resume"  # what somebody types to go on with a turn that failed
 
 
 _Prompt: TypeAlias = Annotated[
@@ -301,9 +309,10 @@ def _converse(terminal: _Terminal, left: list[Turn]) -> int:
     names = ", ".join(terminal.session.agent.runner.catalog.names)
     err.print(f"{printable(terminal.model)}, with {names}. Ctrl-D ends.")
     typed, worst = sys.stdin.isatty(), 0
+    failed: RunState | None = None
     while True:
         try:
-            turn = left.pop(0) if left else _asked(terminal, typed=typed)
+            turn = left.pop(0) if left else _asked(terminal, failed, typed=typed)
         except EOFError:
             if typed:
                 print()  # noqa: T201  what the shell says next has a line of its own
@@ -315,19 +324,27 @@ def _converse(terminal: _Terminal, left: list[Turn]) -> int:
         except ToolcribError as error:
             err.print(f"toolcrib: {printable(str(error))}")
             worst = 1
+            known = error.state if isinstance(error, ClientError) else None
+            failed = known if isinstance(known, RunState) else None
+            if failed is not None:
+                err.print(f"{_RESUME} goes on from there: what ran is not run again.")
             continue
+        failed = None
         if status == "waiting":
             return 1
         worst = max(worst, 0 if status == "completed" else 1)
 
 
-def _asked(terminal: _Terminal, *, typed: bool) -> Turn:
-    """Return the turn of the next text on stdin. Raises EOFError where it has ended."""
+def _asked(terminal: _Terminal, failed: RunState | None, *, typed: bool) -> Turn:
+    """Return the turn of the next text on stdin, or one that goes on with what has `failed`. Raises
+    EOFError where it has ended."""
     while True:
         try:
             text = input("> " if typed else "").strip()
         except UnicodeDecodeError:
             raise SourceError("stdin is not UTF-8") from None
+        if text == _RESUME and failed is not None:
+            return _Turn(terminal.session, text, failed)
         if text:
             return terminal.turn(text)
 
@@ -376,13 +393,19 @@ def _answer(terminal: _Terminal, turn: Turn) -> RunResult:
 class _Turn:
     """Holds one run, whose result can still be read after Ctrl-C cancelled it and its tools."""
 
-    def __init__(self, session: Session, text: str) -> None:
+    def __init__(self, session: Session, text: str, failed: RunState | None = None) -> None:
         self._session = session
         self._text = text
+        self._failed = failed
         self._stream: RunStream | None = None
 
+    def _begun(self) -> RunStream:
+        if self._failed is not None:
+            return self._session.resume_stream(self._failed)
+        return self._session.stream(self._text, caller=CALLER)
+
     async def run(self, show: Callable[[Event], None]) -> RunResult:
-        async with self._session.stream(self._text, caller=CALLER) as self._stream:
+        async with self._begun() as self._stream:
             async for event in self._stream:
                 show(event)
             return await self._stream.result()

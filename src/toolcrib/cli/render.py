@@ -127,7 +127,8 @@ def call_line(record: ToolInvocationRecord) -> Text:
     if record.arguments is not None:
         line.append(f" {short_json(record.arguments)}", style="cyan")
     seconds = f" · {milliseconds(record)}" if record.seconds is not None else ""
-    line.append(f"  {_decision(record)}{seconds}", style="dim")
+    emulated = " · emulated" if record.emulated else ""
+    line.append(f"  {_decision(record)}{seconds}{emulated}", style="dim")
     if record.error is not None:
         cancelled = record.error.code is ErrorCode.CANCELLED
         ran = " It did not run." if cancelled and not is_cut_short(record) else ""

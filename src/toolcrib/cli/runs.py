@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 import typer
 
 from toolcrib.agent import Agent
+from toolcrib.agent.replay import ReplayedTurn, replayed
 from toolcrib.cli.approvals import ByOption, check_name, edited_arguments, show_request
 from toolcrib.cli.listening import ended_by_signals, leave, stop_work
 from toolcrib.cli.options import (
@@ -29,12 +30,22 @@ from toolcrib.cli.options import (
     check_url,
     search_beside,
 )
-from toolcrib.cli.render import call_line, err, out, print_json, printable, when
+from toolcrib.cli.render import (
+    call_line,
+    err,
+    one_line,
+    out,
+    print_json,
+    printable,
+    spoken,
+    when,
+)
 from toolcrib.errors import SourceError
 from toolcrib.tools.sources import module_at
 from toolcrib.values.decision import Answer, Approve, Caller, Refuse
 from toolcrib.values.json import to_plain
 from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.run import RunState
 
 if TYPE_CHECKING:
     from toolcrib.durable import DurableAgents, StoredRun
@@ -132,6 +143,41 @@ def show(run: RunArgument, *, store: StoreOption = RUNS, as_json: JsonOption = F
         show_request(request)
     if found.text:
         out.print(printable(found.text), highlight=False)
+
+
+@app.command("replay")
+def replay(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN|STATE.json", help="The run's id, or its saved state.")
+    ],
+    *,
+    store: StoreOption = RUNS,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a recorded run turn by turn. No model is asked, and no tool is run or even looked for.
+
+    What is shown is the last state that was saved, whoever signed it. A run under way has saved one
+    when it last waited or stopped.
+    """
+    state = _saved(Path(run)) if run.endswith(".json") else _stored(store, _last(run))
+    turns = replayed(state)
+    pending = state.pending
+    if as_json:
+        fork = None if state.fork is None else {"run": state.fork.run_id, "turn": state.fork.turn}
+        told = {"run": state.run_id, "caller": state.caller.id, "forked_from": fork}
+        print_json({**told, **to_plain({"turns": turns, "pending": pending})})
+        return
+    head = f"{state.run_id}, for {state.caller.id}"
+    if state.fork is not None:
+        head += f", forked from {state.fork.run_id} after turn {state.fork.turn}"
+    out.print(printable(head), style="bold")
+    for turn in turns:
+        _show_turn(turn)
+    if not turns:
+        said = next((m.content for m in reversed(state.messages) if m.role == "user"), "")
+        out.print(f"user: {spoken(said)}\nno turn of it is kept yet")
+    for request in pending:
+        show_request(request)
 
 
 @app.command("answer")
@@ -254,6 +300,37 @@ def _several(count: int, options: tuple[str, ...]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
     return max(process.wait() for process in running)
+
+
+def _saved(path: Path) -> RunState:
+    """Return the state in a file. Raises UnusableError, and SourceError for what is none."""
+    try:
+        return RunState.from_json(path.read_bytes())
+    except OSError as error:
+        raise UnusableError(f"{path}: {error.strerror}") from None
+
+
+def _last(run: str) -> Callable[[DurableAgents], Awaitable[RunState]]:
+    async def last(durable: DurableAgents) -> RunState:
+        return (await durable.show(run)).last
+
+    return last
+
+
+def _show_turn(turn: ReplayedTurn) -> None:
+    """Show what was said before a turn, and what came of it."""
+    for said in turn.before:
+        out.print(f"user: {spoken(said)}")
+    took = "" if turn.seconds is None else f" · {turn.seconds:.1f} s"
+    used = turn.usage
+    tokens = "" if used is None else f" · {used.input_tokens}+{used.output_tokens} tokens"
+    out.print(f"turn {turn.turn}{took}{tokens}", style="dim")
+    if turn.text:
+        out.print(spoken(turn.text))
+    for record in turn.calls:
+        out.print(call_line(record))
+    for call in turn.unrecorded:
+        out.print(f"… {one_line(call.name)}  {one_line(call.code)}")
 
 
 def _resolved(

@@ -86,6 +86,7 @@ from toolcrib.values.decision import Allow, Ask, Decision, Deny, OuterCall
 from toolcrib.values.definition import ALL
 from toolcrib.values.json import Veiled, key_of
 from toolcrib.values.record import (
+    EMULATED,
     PART_WAITED,
     READ_UNTRUSTED,
     SUSPENDED,
@@ -287,7 +288,7 @@ class Call(Veiled, msgspec.Struct):
                 earlier = await setup.write_ahead.begin(self.key, facts, hydrated, setup.recorder)
                 if earlier is not None:
                     return earlier
-            facts.key = self.key
+            facts.key = "" if plan.emulated else self.key  # of such a call nothing has begun
             self.state = NEXT[self.state]["begin"]
             began, left = time.monotonic(), LeftWork()
             value = await setup.executor.run(
@@ -435,7 +436,9 @@ class Call(Veiled, msgspec.Struct):
             raise self._rejected(hydrated)
         definition, parent, setup = hydrated.definition, self.facts.parent, self.setup
         plan = setup.executor.plans.get(definition.name)
-        if parent is not None and parent.limiter is setup.limiter and parent.agent is None:
+        if plan is not None and plan.emulated:
+            self.facts.notes += (EMULATED,)
+        elif parent is not None and parent.limiter is setup.limiter and parent.agent is None:
             around = parent.executor()  # of the run that the call is made in
             bound = None if around is None else around.plans.get(definition.name)
             if plan is not None and bound is not None and bound.tool is plan.tool:

@@ -79,7 +79,7 @@ class ToolPlan(msgspec.Struct, frozen=True, eq=False):
 
     `limit` are the seconds that a call may take, `fixed` is injected at each call as it is, and `made`
     holds the needs that each factory fills. `plain` is True where that is all: no context, nothing
-    made, no parts, no process.
+    made, no parts, no process. Of one that is `emulated` the tool's code is never started.
     """
 
     tool: Tool[..., Any]
@@ -87,6 +87,7 @@ class ToolPlan(msgspec.Struct, frozen=True, eq=False):
     fixed: Mapping[str, object]
     made: tuple[Made, ...]
     plain: bool
+    emulated: bool = False
 
 
 def plan_of(entry: Entry, timeout: float | None) -> ToolPlan:
@@ -123,7 +124,7 @@ class Executor:
         *,
         max_result_bytes: int = MAX_RESULT_BYTES,
     ) -> None:
-        self._timeout = timeout
+        self.timeout = timeout
         self._reporter = reporter
         self._max_bytes = max_result_bytes
         runnable = [entry for entry in catalog.entries if entry.tool.runnable]
@@ -131,7 +132,7 @@ class Executor:
 
     def over(self, catalog: Catalog) -> Executor:
         """Return an executor of another catalog with the same settings."""
-        return Executor(catalog, self._timeout, self._reporter, max_result_bytes=self._max_bytes)
+        return Executor(catalog, self.timeout, self._reporter, max_result_bytes=self._max_bytes)
 
     async def run(
         self,

@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import math
 import time
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from typing import Any
@@ -22,6 +22,7 @@ from toolcrib.hydration import Repairer, check_repairer, hydrate, repair
 from toolcrib.runner.account import keep_place
 from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
 from toolcrib.runner.call import Call
+from toolcrib.runner.emulated import EmulatingExecutor, StandIn
 from toolcrib.runner.execute import left_running
 from toolcrib.runner.executor import Executor
 from toolcrib.runner.idempotency import IdempotencyCache, WriteAhead
@@ -29,6 +30,7 @@ from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import (
     Policy,
     counting,
+    decide,
     has_spent_within,
     never_allowed,
     reserving,
@@ -47,10 +49,18 @@ from toolcrib.runner.stopped import (
 )
 from toolcrib.schema.derive.factories import Pinned
 from toolcrib.threads import cancel_requests
-from toolcrib.tools import Catalog, ToolLike, Tools
+from toolcrib.tools import Catalog, Tool, ToolLike, Tools
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.context import CallScope, PolicyContext, RunTally
-from toolcrib.values.decision import ANONYMOUS, Approver, Caller, Deny, KeepingApprover, OuterCall
+from toolcrib.values.decision import (
+    ANONYMOUS,
+    Approver,
+    Caller,
+    Decision,
+    Deny,
+    KeepingApprover,
+    OuterCall,
+)
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.message import Offer, Plan
 from toolcrib.values.record import CallError, Ledger, Origin, Outcome, Sink, prompt_of
@@ -112,6 +122,7 @@ class ToolRunner:
         self._repairer = repairer
         self._keeper = _keeper(approver)
         self._sinks = tuple(sinks)
+        self._keeps_ledger = True
         write_ahead = WriteAhead(sinks)
         self._recorder = Recorder(sinks, write_ahead.ledger)
         policies = with_standard(policy)
@@ -151,7 +162,7 @@ class ToolRunner:
         """Return a runner whose calls are written to these sinks, too, and which shares all else.
         Raises what a runner with all of them would."""
         every = (*self._sinks, *checked_sinks(sinks))
-        write_ahead = WriteAhead(every)
+        write_ahead = WriteAhead(every if self._keeps_ledger else ())
         made = copy(self)
         made._sinks, made._recorder = every, Recorder(every, write_ahead.ledger)  # noqa: SLF001  one's own copy
         made._setup = replace(self._setup, write_ahead=write_ahead, recorder=made._recorder)  # noqa: SLF001  one's own copy
@@ -177,6 +188,34 @@ class ToolRunner:
         made = copy(self)
         made._setup = replace(self._setup, approver=approver)  # noqa: SLF001  one's own copy
         made._keeper = _keeper(approver)  # noqa: SLF001  one's own copy
+        return made
+
+    def emulated(
+        self, stand_in: StandIn, *, spares: Callable[[Tool[..., Any]], bool]
+    ) -> ToolRunner:
+        """Return a runner that starts no tool's code, but `stand_in` in its place, also for tools that
+        it is given later; those that it `spares` are the library's own, without effects. It shares
+        policies, approver and sinks, no outcomes, and takes nothing from budgets in a store."""
+        made, setup = copy(self), self._setup
+        executor = EmulatingExecutor(
+            setup.catalog,
+            setup.executor.timeout,
+            setup.reporter,
+            max_result_bytes=setup.max_result_bytes,
+            stand_in=stand_in,
+            spares=spares,
+        )
+        made._keeps_ledger = False  # noqa: SLF001  one's own copy
+        made._setup = replace(  # noqa: SLF001
+            setup, executor=executor, reserving=(), cache=IdempotencyCache(REMEMBERED)
+        )
+        return made.with_sinks()
+
+    def asking_first(self, policy: Policy) -> ToolRunner:
+        """Return a runner that asks this policy, too, before all others, and shares all else: the first
+        of equally strict decisions is the one that is told. It is none that counts or reserves."""
+        made = copy(self)
+        made._setup = replace(self._setup, policies=(policy, *self._setup.policies))  # noqa: SLF001  one's own copy
         return made
 
     @property
@@ -230,6 +269,22 @@ class ToolRunner:
         of a run; without calls, its next reply."""
         own = self.catalog[tool].get_definition()
         return has_spent_within(self._setup.policies, own, calls, context)
+
+    def foreseen(
+        self, calls: Iterable[HydrationResult], context: PolicyContext
+    ) -> list[Decision | None]:
+        """Return what the policies say now of calls that nobody runs, each as if those before it had
+        been made, None of those that were rejected. Nothing is counted, and nobody is asked."""
+        ahead, decided = context.run.copied(), list[Decision | None]()
+        for call in calls:
+            decision = None
+            if isinstance(call, Hydrated):
+                known = PolicyContext(context.caller, ahead)
+                decision = decide(self._setup.policies, call, known)
+            if isinstance(call, Hydrated) and not isinstance(decision, Deny):
+                ahead.count(call.definition.name, call.definition.annotations.cost)
+            decided.append(decision)
+        return decided
 
     async def hydrate(
         self,

@@ -1,6 +1,7 @@
 """For tests of what is built with toolcrib: a scripted model, a loopback server, cassettes."""
 
 from toolcrib.testing.cassettes import Cassette, cassette
+from toolcrib.testing.emulator import ToolEmulator
 from toolcrib.testing.scripted import (
     MemorySink,
     OpenAIServer,
@@ -21,6 +22,7 @@ __all__ = [
     "OpenAIServer",
     "ScriptedCall",
     "ScriptedClient",
+    "ToolEmulator",
     "call",
     "cassette",
     "cut",

@@ -37,7 +37,8 @@ class Allow(Checked, msgspec.Struct, frozen=True, tag="allow", gc=False):
 
 
 class Deny(Checked, msgspec.Struct, frozen=True, tag="deny", gc=False):
-    """The call may not run; `code` is `denied`, `budget_exceeded` or `rate_limited`."""
+    """The call may not run; `code` is `denied`, `budget_exceeded`, `rate_limited` or, of a run that was
+    forked, `repeated_effect`."""
 
     reason: str
     policy: str = ""

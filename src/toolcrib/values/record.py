@@ -97,6 +97,10 @@ PART_WAITED = (
 """What is said of a suspended call that does not go on."""
 
 
+EMULATED = "emulated"
+"""The note on a call for whose tool something else stood in: nothing began, and nothing happened."""
+
+
 READ_UNTRUSTED = "read_untrusted"
 """The note on a call in whose tool a run was tainted: whoever is given its outcome again is, too."""
 
@@ -271,7 +275,8 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=F
 
     `model` and `provider` are those of the reply that the call came in. `prompt_digest` is over what
     people wrote (the system's and the user's messages) and over the definitions on offer;
-    `choice_digest` over the `Choice` of tools, in a run that picks them. `turn` counts from 1.
+    `choice_digest` over the `Choice` of tools, in a run that picks them. `turn` counts from 1; a call
+    with 0 was asked for before its run was forked from the run `forked_from`.
     """
 
     agent: str = ""
@@ -281,6 +286,7 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=F
     provider: str = ""
     prompt_digest: str = ""
     choice_digest: str = ""
+    forked_from: str = ""
 
 
 def prompt_of(
@@ -342,7 +348,8 @@ class ToolInvocationRecord(
     `defaulted` points (JSON Pointers) to the arguments that were not sent and are the author's
     defaults. `notes` names the liberties that were taken in reading them, `over_time_limit` says
     that the tool completed past its limit, `left_behind` that it went on after its outcome was told,
-    `suspended` that it has begun and waits, `read_untrusted` that a run was tainted in it,
+    `suspended` that it has begun and waits, `read_untrusted` that a run was tainted in it, `emulated`
+    that something stood in for its tool, and nothing happened (it has no key then),
     `undeclared:2` that it got two arguments which its schema does not name and no record shows, and
     `approved_for_run` that the yes was to the tool for the whole run, `approved_exactly_for_run` that
     it was to these arguments for the whole run; `repaired_by` says who repaired them, `edited` that
@@ -405,6 +412,11 @@ class ToolInvocationRecord(
     @property
     def result(self) -> JsonValue:
         return fresh(bytes(self.result_json))
+
+    @property
+    def emulated(self) -> bool:
+        """Whether something stood in for the tool, and nothing happened."""
+        return EMULATED in self.notes
 
     def __repr__(self) -> str:
         """Name the call and how it ended; `arguments` and `result` are for whoever asks for them."""

@@ -218,7 +218,54 @@ class RepairedText(Veiled, msgspec.Struct, frozen=True):
     by: str
 
 
-_SAYS_NOTHING: tuple[Any, ...] = ({}, [], msgspec.to_builtins(Expense()))
+class TurnMark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Says where a turn of a run begins: how many messages there are `at` that time, and how many tools
+    are `offered`, and what the run has used and taken (seconds) by then."""
+
+    turn: int
+    at: int
+    usage: Usage = Usage()
+    elapsed: float = 0.0
+    corrections: int = 0
+    offered: int = 0
+
+
+Repeat: TypeAlias = Literal["deny", "ask", "allow"]
+"""What becomes of a call that would do again what the run that was forked has done."""
+
+
+class Effect(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call that began in a run after the turn at which that was forked, of a tool that does more than
+    read: what it did is not undone.
+
+    `arguments` are those that its record shows, `defaulted` those of them that were not sent. `ended`
+    is how, as `state_of` says it. With `any_arguments` the tool is an agent: its words may differ, and
+    do the same.
+    """
+
+    veiled: ClassVar[tuple[str, ...]] = ("arguments",)
+
+    run_id: str
+    call_id: str
+    turn: int
+    tool: str
+    ended: str
+    arguments: JsonObject = {}
+    defaulted: tuple[str, ...] = ()
+    any_arguments: bool = False
+
+
+class Fork(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Says which run another one was forked from, after which of its turns, and which effects had
+    happened by then that this one does not know of; `repeat` is what becomes of their repetition."""
+
+    run_id: str
+    turn: int
+    effects: tuple[Effect, ...] = ()
+    repeat: Repeat = "deny"
+
+
+_SAYS_NOTHING: tuple[Any, ...] = ({}, [], None, msgspec.to_builtins(Expense()))
 
 
 class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
@@ -234,9 +281,10 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     turn that made the waiting calls, and `choice` why the tools on offer were chosen, in a run that
     picks. `corrections` is how often an answer went back to the model. `suspended` has, by call id, the
     runs of agents that are tools, and wait themselves. `settings` are what this run, not its agent,
-    asks of the model. `speakers` names the agents that have spoken in the run, in order, where one may
-    hand over to another: the last one goes on. `signature` is that of an agent with a `state_key`, over
-    all the rest.
+    asks of the model. `marks` say where each turn began, and `fork` which run this one was forked from.
+    `speakers` names the agents that have spoken in the run, in order, where one may hand over to
+    another: the last one goes on. `signature` is that of an agent with a `state_key`, over all the
+    rest.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("restored", "pinned")
@@ -259,6 +307,8 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     corrections: int = 0
     suspended: dict[str, SuspendedCall] = {}
     settings: RunSettings = _OPEN
+    marks: tuple[TurnMark, ...] = ()
+    fork: Fork | None = None
     speakers: tuple[str, ...] = ()
     version: int = 1
     signature: str = ""
@@ -280,7 +330,7 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
         What 0.2 did not have is left out where it says nothing: a state that it signed goes on.
         """
         saved = msgspec.json.decode(msgspec.structs.replace(self, signature="").to_json())
-        newer = [(saved, name) for name in ("suspended", "settings", "speakers")]
+        newer = [(saved, name) for name in ("suspended", "settings", "speakers", "marks", "fork")]
         newer += [(saved["tally"], name) for name in ("inner", "begun")]
         newer += [(each, "within") for each in saved["pending"]]
         for place, name in newer:
@@ -372,7 +422,9 @@ class RunRecord(
     `started_at` (seconds since the epoch) is then the same, and `seconds` how long it took. `provider`
     and `prompt_digest` are those of its last turn, as in the `Origin` of a call; `turns`, `calls` and
     `usage` are those of the run up to now, what was before it waited included. What agents that are its
-    tools have spent is in `calls` and `usage`; they have records of their own.
+    tools have spent is in `calls` and `usage`; they have records of their own. A run that was forked
+    says which run it was forked from, after which turn; what that had spent by then is in `calls` and
+    `usage`.
     """
 
     run_id: str
@@ -392,6 +444,8 @@ class RunRecord(
     calls: int = 0
     usage: Usage = Usage()
     limit: str | None = None
+    forked_from: str = ""
+    forked_turn: int = 0
 
 
 @runtime_checkable

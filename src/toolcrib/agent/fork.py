@@ -1,0 +1,296 @@
+"""Going back: a run that goes on from an earlier turn of another one, as a run of its own.
+
+Rule: a fork takes what was said and what was spent up to its turn, and nothing else. No answer that
+somebody gave in the first run speaks for it. What that run did later is known, and is no part of it: of
+such a call, made again, `RepeatGuard` says what becomes of it, before all other policies. So no effect
+is silently repeated, as far as the state knows what has happened.
+
+What was spent stands in the tally as what agents within the run have spent does (`RunTally.inner`): it
+counts against limits and budgets, and no record of the fork has to show it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias, get_args
+
+import msgspec
+
+from toolcrib.agent.history import ConversationHistory
+from toolcrib.errors import ErrorCode, SourceError, ToolcribError
+from toolcrib.runner.output import public_view
+from toolcrib.values.call import Hydrated
+from toolcrib.values.context import PolicyContext, RunTally
+from toolcrib.values.decision import Allow, Ask, Decision, Deny
+from toolcrib.values.json import JsonObject, canonical_json, json_copy
+from toolcrib.values.message import Message
+from toolcrib.values.record import Expense, Origin, ToolInvocationRecord, has_begun, state_of
+from toolcrib.values.run import Effect, Fork, Repeat, RunState, TurnMark, saved_run, spent_in
+
+_ALLOWED = Allow("nothing that happened after the fork is repeated", "fork")
+_TO_BE_ASKED = "fork it at an earlier turn, where the model is asked again"
+IsReadOnly: TypeAlias = Callable[[str], bool]
+"""Says of a tool, by name, whether it only reads; one that nobody knows may do more."""
+
+
+class ForkPoint(msgspec.Struct, frozen=True):
+    """Where to go back to, and with what. Raises ToolcribError for what cannot be meant."""
+
+    turn: int
+    prompt: Message | None = None
+    reopen: bool = False
+    repeat: Repeat = "deny"
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.turn, int) and not isinstance(self.turn, bool)
+        if not whole or self.turn < 0:
+            raise ToolcribError("turn= is a turn of the run, from 1; or 0, where it began")
+        if self.repeat not in get_args(Repeat):
+            raise ToolcribError("repeat= is 'deny', 'ask' or 'allow'")
+        if self.reopen and self.prompt is not None:
+            raise ToolcribError("reopen=True goes on with calls, and prompt= with what a user says")
+
+
+def fork_of(
+    state: RunState,
+    at: ForkPoint,
+    *,
+    reads_only: IsReadOnly,
+    reads_others: Callable[[Iterable[Message]], bool],
+) -> RunState:
+    """Return the state in which a fork begins. Raises ToolcribError for a turn that there is not, or
+    that cannot be gone on from so, SourceError for a state that does not say where its turns began.
+
+    `reads_others` says whether messages have untrusted content.
+    """
+    _check_marks(state, at.turn)
+    after = next((mark for mark in state.marks if mark.turn > at.turn), None) or _end_of(state)
+    messages, opened = _kept_messages(state, at, after)
+    run_id = f"run_{os.urandom(8).hex()}"
+    closed = [r for r in state.records if _turn_of(r) <= at.turn and r.id not in opened]
+    spent = _spent(state, closed, after.turn - 1)
+    effects = _effects(state, {record.id for record in closed}, reads_only)
+    before = () if state.fork is None else state.fork.effects
+    tally = RunTally(
+        run_id,
+        os.urandom(16).hex(),
+        calls=spent.calls,
+        cost=spent.cost,
+        tokens=after.usage.input_tokens + after.usage.output_tokens,
+        tainted=reads_others(messages),
+        seconds_per_tool=_seconds(state, closed, spent),
+        inner=spent,
+    )
+    return RunState(
+        run_id=run_id,
+        turn=0,
+        messages=messages,
+        usage=after.usage,
+        tally=tally,
+        caller=state.caller,
+        offered=state.offered[: after.offered],
+        elapsed=after.elapsed,
+        restored={id_: made for id_, made in state.restored.items() if id_ in opened},
+        repaired={id_: made for id_, made in state.repaired.items() if id_ in opened},
+        pinned={id_: made for id_, made in state.pinned.items() if id_ in opened},
+        corrections=after.corrections,
+        origin=_origin(state, at.turn) if opened else None,
+        settings=state.settings,
+        speakers=state.speakers,
+        fork=Fork(state.run_id, at.turn, (*before, *effects), at.repeat),
+    )
+
+
+def _check_marks(state: RunState, turn: int) -> None:
+    if len(state.speakers) > 1:
+        raise ToolcribError(
+            f"run {state.run_id} was handed over to '{state.speakers[-1]}': it cannot be forked"
+        )
+    if state.turn and not state.marks:
+        raise SourceError(
+            "the saved state does not say where its turns began: it was saved by an earlier version"
+        )
+    if turn > state.turn:
+        raise ToolcribError(f"run {state.run_id} has no turn {turn}: it has {state.turn}")
+
+
+def _end_of(state: RunState) -> TurnMark:
+    """Return where the turn after the last one would begin."""
+    return TurnMark(
+        turn=state.turn + 1,
+        at=len(state.messages),
+        usage=state.usage,
+        elapsed=state.elapsed,
+        corrections=state.corrections,
+        offered=len(state.offered),
+    )
+
+
+def _kept_messages(
+    state: RunState, at: ForkPoint, after: TurnMark
+) -> tuple[tuple[Message, ...], frozenset[str]]:
+    """Return what was said up to the turn, and the ids of the calls that are to be decided anew."""
+    kept = state.messages[: after.at]
+    history = ConversationHistory(kept, lambda call: call.arguments)
+    opened = frozenset(call.id for call in history.unanswered())
+    if at.reopen:
+        opened |= _reopened(state, at.turn, kept)
+        kept = tuple(m for m in kept if m.role != "tool" or m.call_id not in opened)
+    if at.prompt is not None:
+        if opened:
+            raise ToolcribError(f"calls of turn {at.turn} wait: prompt= goes with an earlier turn")
+        said = kept[:-1] if kept and kept[-1].role == "user" else kept
+        return (*said, at.prompt), opened
+    if kept and kept[-1].role == "assistant" and not opened:
+        raise ToolcribError(f"turn {at.turn} is an answer: say with prompt= what follows it")
+    return kept, opened
+
+
+def _reopened(state: RunState, turn: int, kept: Sequence[Message]) -> frozenset[str]:
+    """Return the calls of a turn that were decided: the others could not have run, and keep what was
+    said of them. Raises ToolcribError for one that the state does not have as it came."""
+    said = {message.call_id for message in kept if message.role == "tool"}
+    decided = [
+        record
+        for record in state.records
+        if _turn_of(record) == turn and record.decision is not None and record.id in said
+    ]
+    for record in decided:
+        if record.repaired or "restored" in record.notes:
+            why = "its arguments were repaired, or made for a view of its schema"
+            raise ToolcribError(f"call '{record.id}' cannot be reopened: {why}; {_TO_BE_ASKED}")
+    waiting = frozenset() if turn != state.turn else _waiting(state)
+    opened = frozenset(record.id for record in decided) | waiting
+    if not opened or not turn:
+        raise ToolcribError(f"turn {turn} has no call that was decided: {_TO_BE_ASKED}")
+    return opened
+
+
+def _waiting(state: RunState) -> frozenset[str]:
+    return frozenset(each.call_in(state.run_id) for each in state.pending)
+
+
+def _turn_of(record: ToolInvocationRecord) -> int:
+    return 0 if record.origin is None else record.origin.turn
+
+
+def _origin(state: RunState, turn: int) -> Origin:
+    """Return where the calls come from that a fork begins with: the reply that the first run got."""
+    of_turn = (r.origin for r in state.records if r.origin is not None and r.origin.turn == turn)
+    said = next(of_turn, None) or state.origin or Origin()
+    return msgspec.structs.replace(
+        said, turn=0, prompt_digest="", choice_digest="", forked_from=state.run_id
+    )
+
+
+def _spent(state: RunState, closed: Sequence[ToolInvocationRecord], turns: int) -> Expense:
+    """Return what a run had spent in its first turns, whose calls are `closed`: on their calls, within
+    them, and in the run that it was forked from itself."""
+    within = Expense()
+    for suspended in state.suspended.values():
+        within = within.plus(spent_in(saved_run(suspended)).expense)
+    for record in state.records:
+        within = within.plus(_within(record))
+    spent = state.tally.inner.beyond(within).plus(Expense(turns=turns))
+    for record in closed:
+        spent = spent.plus(_within(record))
+        if has_begun(record) or record.emulated:
+            spent = spent.plus(_of_call(state, record.name))
+    return spent
+
+
+def _within(record: ToolInvocationRecord) -> Expense:
+    return Expense() if record.spent is None else record.spent.expense
+
+
+def _of_call(state: RunState, tool: str) -> Expense:
+    """Return what one call of a tool was and cost: the same for each in a run."""
+    tally = state.tally
+    cost = tally.cost_per_tool.get(tool, 0.0) / max(1, tally.per_tool.get(tool, 0))
+    return Expense(0, 1, cost, {tool: 1}, {tool: cost} if cost else {})
+
+
+def _seconds(
+    state: RunState, closed: Sequence[ToolInvocationRecord], spent: Expense
+) -> dict[str, float]:
+    """Return how long each tool had run, in the run that this one was forked from, too: all that it has
+    by now, without the calls that are not `closed`."""
+    kept = {id(record) for record in closed}
+    seconds = dict(state.tally.seconds_per_tool)
+    for record in state.records:
+        if id(record) not in kept and record.name in seconds and has_begun(record):
+            seconds[record.name] -= record.seconds or 0.0
+    return {tool: max(0.0, took) for tool, took in seconds.items() if tool in spent.per_tool}
+
+
+def _effects(state: RunState, closed: Collection[str], reads_only: IsReadOnly) -> Iterator[Effect]:
+    """Yield the calls that began and are not `closed`, of tools that do more than read."""
+    for record in state.records:
+        if record.id in closed or not has_begun(record) or reads_only(record.name):
+            continue
+        yield Effect(
+            record.run_id,
+            record.id,
+            _turn_of(record),
+            record.name,
+            state_of(record),
+            record.arguments or {},
+            record.defaulted,
+            any_arguments=record.spent is not None,
+        )
+    for call_id, each in state.suspended.items():
+        if not reads_only(each.call.tool):
+            ended, tool = "waiting", each.call.tool
+            yield Effect(state.run_id, call_id, state.turn, tool, ended, any_arguments=True)
+
+
+class RepeatGuard:
+    """The policy of a fork on calls that would repeat an effect: as the fork says, or nothing.
+
+    Two calls of a tool are the same if what a record may show of their arguments is, without what was
+    sent in neither: where only a secret differs, nobody can say that they are not.
+    """
+
+    def __init__(self, fork: Fork) -> None:
+        self._repeat = fork.repeat
+        self._effects: dict[str, list[Effect]] = {}
+        for effect in fork.effects:
+            self._effects.setdefault(effect.tool, []).append(effect)
+
+    def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
+        del context
+        known = self._effects.get(hydrated.definition.name)
+        if known is None or self._repeat == "allow":
+            return _ALLOWED
+        shown, defaulted = public_view(hydrated)
+        arguments = msgspec.json.decode(shown)
+        same = (e for e in known if e.any_arguments or _is_same(e, arguments, defaulted))
+        effect = next(same, None)
+        if effect is None:
+            return _ALLOWED
+        reason = (
+            f"this run was forked, and its first run has made this call: {effect.call_id} in turn"
+            f" {effect.turn} of {effect.run_id}, {effect.ended}"
+        )
+        if self._repeat == "ask":
+            return Ask(reason, "fork")
+        return Deny(reason, "fork", ErrorCode.REPEATED_EFFECT)
+
+
+def _is_same(effect: Effect, arguments: JsonObject, defaulted: Collection[str]) -> bool:
+    unsent = set(effect.defaulted).intersection(defaulted)
+    one, other = (_without(each, unsent) for each in (effect.arguments, arguments))
+    return canonical_json(one) == canonical_json(other)
+
+
+def _without(arguments: JsonObject, pointers: Iterable[str]) -> JsonObject:
+    """Return arguments without the members that these JSON Pointers lead to."""
+    left = json_copy(canonical_json(arguments))
+    for pointer in pointers:
+        *steps, last = (s.replace("~1", "/").replace("~0", "~") for s in pointer[1:].split("/"))
+        node: Any = left
+        for step in steps:
+            node = node[int(step)] if isinstance(node, list) else node[step]
+        del node[last]
+    return left

@@ -1,0 +1,80 @@
+"""What an agent would do next: one reply of its model, its calls hydrated and decided, and none run.
+
+Rule: nothing happens but that the model is asked (and what may repair a call). Nobody is asked for an
+approval, no budget is spent, and the sinks are told of calls that were planned, or rejected.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from toolcrib.agent.loop import Run, permitted
+from toolcrib.values.call import HydrationResult
+from toolcrib.values.context import PolicyContext
+from toolcrib.values.decision import Decision
+from toolcrib.values.json import JsonObject, Veiled
+from toolcrib.values.message import ChatRequest, FinishReason, Plan, Reply, Usage
+
+
+class PlannedCall(Veiled, msgspec.Struct, frozen=True):
+    """A call that the model wants to make, and what the policies say of it: None of one that could not
+    run whoever allowed it, which `call.errors` tells why."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("call",)
+
+    call: HydrationResult
+    decision: Decision | None
+
+    @property
+    def name(self) -> str:
+        return self.call.call.name
+
+    @property
+    def arguments(self) -> JsonObject | None:
+        """The effective arguments, as the tool would get them; None if the call was rejected."""
+        return self.call.arguments if self.call.success else None
+
+
+class RunPlan(Veiled, msgspec.Struct, frozen=True):
+    """What an agent would do next: the model's `text`, and its `calls`, of which none has run.
+
+    `limit` names the limit of the agent that would keep all of them from running.
+    """
+
+    veiled: ClassVar[tuple[str, ...]] = ("text",)
+
+    text: str
+    calls: tuple[PlannedCall, ...]
+    usage: Usage
+    finish: FinishReason
+    limit: str | None = None
+
+
+class Planning(Run):
+    """A run that takes the first half of its first turn: it never drives a call."""
+
+    _sent: ChatRequest
+
+    async def plan(self) -> RunPlan:
+        """Return what the model wants. Raises ClientError, and what a sink raises."""
+        await self._take_instructions()
+        context = PolicyContext(self._caller, self._tally)
+        self._toolbox = await self._open_toolbox(context)
+        try:
+            limit = self._spending.begin_turn()
+            reply = await self._ask()
+            offer = permitted(self._toolbox.offer(reply.offer, reply.tool_calls), self._choice)
+            calls = await self._hydrated(reply.tool_calls, offer)
+        finally:
+            self._toolbox.close()
+        limit = limit or self._spending.begin_calls(calls)
+        decided = self._runner.foreseen(calls, context)
+        await self._runner.record_plan(Plan(calls, reply, self._sent), caller=self._caller)
+        planned = tuple(map(PlannedCall, calls, decided))
+        return RunPlan(reply.text, planned, self._spending.usage, reply.finish, limit)
+
+    async def _replied(self, request: ChatRequest) -> Reply:
+        self._sent = request
+        return await super()._replied(request)

@@ -1,0 +1,114 @@
+"""A recorded run, turn by turn, out of its saved state alone: no model is asked, no tool looked for.
+
+Rule: of calls and results only what records hold is told, which is what everybody may see of them.
+Texts of people and of the model are told as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from toolcrib.agent.history import told_error
+from toolcrib.values.json import Veiled
+from toolcrib.values.message import Message, Usage
+from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.run import RunState, TurnMark
+
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+
+
+class UnrecordedCall(msgspec.Struct, frozen=True):
+    """A call without a record of its end: it waits, or was not made; `code` is what its model read.
+    Of a name that a model made up, nothing shows that does not look like a name."""
+
+    id: str
+    name: str
+    code: str = "waiting"
+
+
+class ReplayedTurn(Veiled, msgspec.Struct, frozen=True):
+    """One turn of a run: what was said `before` it by the user or the loop, the model's `text`, what
+    became of its calls. `seconds` and `usage` are those of the turn with its calls, None where the
+    state does not say."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("before", "text")
+
+    turn: int
+    before: tuple[str, ...]
+    text: str
+    calls: tuple[ToolInvocationRecord, ...] = ()
+    unrecorded: tuple[UnrecordedCall, ...] = ()
+    seconds: float | None = None
+    usage: Usage | None = None
+
+
+def replayed(state: RunState) -> tuple[ReplayedTurn, ...]:
+    """Return the turns of a run that have a reply, in their order. A state of an earlier version does
+    not say where they began: they are told from the first call on, without seconds and tokens."""
+    known, messages = bool(state.marks), state.messages
+    last = {mark.at: mark for mark in state.marks or _derived(state)}  # what failed was asked again
+    marks = [m for at, m in last.items() if at < len(messages) and messages[at].role == "assistant"]
+    begin = marks[0].at if marks else len(messages)
+    while begin and messages[begin - 1].role == "user":
+        begin -= 1
+    turns: list[ReplayedTurn] = []
+    for at, mark in enumerate(marks):
+        later = marks[at + 1] if at + 1 < len(marks) else None
+        end = len(messages) if later is None else later.at
+        elapsed, usage = (
+            (state.elapsed, state.usage) if later is None else (later.elapsed, later.usage)
+        )
+        called, unrecorded = _calls(state, messages[mark.at : end])
+        turn = ReplayedTurn(
+            turn=mark.turn,
+            before=tuple(m.content for m in messages[begin : mark.at] if m.role == "user"),
+            text=messages[mark.at].content,
+            calls=called,
+            unrecorded=unrecorded,
+            seconds=max(0.0, elapsed - mark.elapsed) if known else None,
+            usage=_beyond(usage, mark.usage) if known else None,
+        )
+        turns.append(turn)
+        begin = mark.at
+    return tuple(turns)
+
+
+def _calls(
+    state: RunState, said: Sequence[Message]
+) -> tuple[tuple[ToolInvocationRecord, ...], tuple[UnrecordedCall, ...]]:
+    """Return what is known of the calls of a reply, in their order."""
+    records = {record.id: record for record in state.records}
+    recorded: list[ToolInvocationRecord] = []
+    others: list[UnrecordedCall] = []
+    for call in said[0].tool_calls:
+        if call.id in records:
+            recorded.append(records[call.id])
+            continue
+        code, _ = told_error(said, call.id) or ("waiting", "")
+        name = call.name if _NAME.fullmatch(call.name) else "*"
+        others.append(UnrecordedCall(call.id, name, code))
+    return tuple(recorded), tuple(others)
+
+
+def _derived(state: RunState) -> Iterator[TurnMark]:
+    """Yield where turns began, as the records and messages of a run show it."""
+    records = {record.id: record for record in state.records}
+    turn = 0
+    for at, message in enumerate(state.messages):
+        if message.role != "assistant":
+            continue
+        origins = [records[c.id].origin for c in message.tool_calls if c.id in records]
+        known = [origin.turn for origin in origins if origin is not None]
+        is_last = at == len(state.messages) - 1
+        if known or turn or is_last:
+            turn = known[0] if known else turn + 1
+            yield TurnMark(turn, at)
+
+
+def _beyond(usage: Usage, before: Usage) -> Usage:
+    names = Usage.__struct_fields__
+    return Usage(*(max(0, getattr(usage, n) - getattr(before, n)) for n in names))

@@ -1,0 +1,96 @@
+"""Running a stand-in in place of each tool: the one executor that starts no tool's code.
+
+Rule: all that surrounds a tool stays as it is (policies, approvals, time limits, the check and the
+views of its result), and what belongs to the world outside is left alone: no capability is opened, no
+ledger is asked, and nothing is taken from a store of budgets. Such a call has never begun: its record
+has no idempotency key, and the note `emulated`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from toolcrib.runner.execute import awaited, called, limited
+from toolcrib.runner.executor import Executor, Parts, ToolPlan, plan_of
+from toolcrib.runner.stopped import Reporter
+from toolcrib.tools import Catalog, Tool
+from toolcrib.values.call import Hydrated
+from toolcrib.values.context import CallContext
+from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.json import JsonObject
+
+StandIn: TypeAlias = Callable[[ToolDefinition, JsonObject], Any]
+"""Gives the value of a call of this tool with these effective arguments, or what gives it: something to
+await, or a generator of parts of which the last is the value."""
+
+
+class EmulatingExecutor(Executor):
+    """Runs `stand_in` for the tools of a catalog, but for those of the library that `spares` names."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        timeout: float | None,
+        reporter: Reporter,
+        *,
+        max_result_bytes: int,
+        stand_in: StandIn,
+        spares: Callable[[Tool[..., Any]], bool],
+    ) -> None:
+        super().__init__(catalog, timeout, reporter, max_result_bytes=max_result_bytes)
+        self._stand_in = stand_in
+        self._spares = spares
+        plans = [plan_of(entry, timeout) for entry in catalog.entries]
+        self.plans = {
+            plan.tool.definition.name: plan
+            if spares(plan.tool)
+            else msgspec.structs.replace(plan, plain=False, emulated=True)
+            for plan in plans
+        }
+
+    def over(self, catalog: Catalog) -> Executor:
+        return EmulatingExecutor(
+            catalog,
+            self.timeout,
+            self._reporter,
+            max_result_bytes=self._max_bytes,
+            stand_in=self._stand_in,
+            spares=self._spares,
+        )
+
+    async def _with(
+        self, context: CallContext, plan: ToolPlan, hydrated: Hydrated, instance: Any
+    ) -> Any:
+        if self._spares(plan.tool):
+            return await super()._with(context, plan, hydrated, instance)
+        definition = hydrated.definition
+        parts = Parts(context.call_id, definition.visible, context.observer, self._max_bytes)
+        return await limited(self._value(plan, hydrated, parts), plan.limit)
+
+    async def _value(self, plan: ToolPlan, hydrated: Hydrated, parts: Parts) -> Any:
+        made = called(lambda: self._stand_in(hydrated.definition, hydrated.arguments))
+        made = await awaited(made)
+        if inspect.isgenerator(made) or isinstance(made, AsyncIterator):
+            return await parts.last(_each(made)) if plan.tool.streaming else await _last(made)
+        return await parts.last(_each(iter([made]))) if plan.tool.streaming else made
+
+
+async def _each(made: Any) -> AsyncGenerator[Any, None]:
+    if isinstance(made, AsyncIterator):
+        async for part in made:
+            yield part
+    else:
+        for part in made:
+            yield part
+
+
+async def _last(made: Any) -> Any:
+    """Return the last of the parts that were given for a tool which tells none."""
+    last = None
+    async for last in _each(made):  # noqa: B007
+        pass
+    return last

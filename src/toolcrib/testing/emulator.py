@@ -1,0 +1,99 @@
+"""`ToolEmulator`: stands in for an agent's tools, so that the agent can be tried without effects.
+
+Rule: no code of a tool runs, nor of a capability; the rest of the way of a call is as ever. What it
+gives is the test's own (a script), or what a model makes up, and every record says so
+(`record.emulated`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from toolcrib.agent import Agent
+from toolcrib.agent.loop import unfenced
+from toolcrib.agent.picking import search_tools
+from toolcrib.clients import client_for
+from toolcrib.errors import ToolError
+from toolcrib.hydration import ParseFailure, parse_json
+from toolcrib.runner import ToolRunner
+from toolcrib.runner.output import public_arguments
+from toolcrib.tools import Tool
+from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.json import JsonObject, canonical_json
+from toolcrib.values.message import ChatRequest, LLMClient, Message, OutputFormat
+from toolcrib.values.typed import check_type
+
+T = TypeVar("T", Agent, ToolRunner)
+_NOTHING: Mapping[str, object] = MappingProxyType({})
+_TOLD = (
+    "You stand in for a tool, so that an agent that calls it can be tried: nothing really happens."
+    " Answer with what the tool '{name}' would plausibly give for these arguments, and with nothing"
+    " else. What it is for: {description}"
+)
+_AS_JSON = " Its result is one JSON value, valid by this JSON Schema: {schema}"
+
+
+class ToolEmulator:
+    """Stands in for tools: `ToolEmulator({"refund": "done"}).over(agent)` is that agent, without
+    effects.
+
+    `answers` has, by tool, a value; an exception, which is raised; or a function of the arguments (a
+    dictionary, as the tool's schema has them), async or not, or a generator of the parts of a streaming
+    tool. What has no answer is made up by `model`, a client or a name: it is told what the tool is for,
+    the arguments but for secret ones, and the schema of the result. Without a model such a call fails
+    as `tool_error`. What is given is checked by the tool's output schema, as what the tool gives is.
+    """
+
+    def __init__(
+        self, answers: Mapping[str, object] = _NOTHING, *, model: LLMClient | str | None = None
+    ) -> None:
+        check_type("answers", answers, Mapping, "a dict of answers by the names of tools")
+        self._answers = dict(answers)
+        self._model = client_for(model) if isinstance(model, str) else model
+
+    def over(self, thing: T) -> T:
+        """Return an agent, or a runner, like this one, whose tools are all stood in for, also those
+        that it is given later. Raises CatalogError for an answer of a tool that there is not."""
+        check_type("what is emulated", thing, (Agent, ToolRunner), "an Agent or a ToolRunner")
+        runner = thing.runner if isinstance(thing, Agent) else thing
+        runner.catalog.only(*self._answers)
+        made: Any = runner.emulated(self._value, spares=_is_ours)
+        if isinstance(thing, Agent):
+            made = thing.replace(tools=made)
+        over: T = made
+        return over
+
+    def _value(self, definition: ToolDefinition, arguments: JsonObject) -> Any:
+        """Return the value of a call, or what gives it."""
+        if definition.name not in self._answers:
+            return self._made_up(definition, arguments)
+        answer = self._answers[definition.name]
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer(arguments) if callable(answer) else copy.deepcopy(answer)
+
+    async def _made_up(self, definition: ToolDefinition, arguments: JsonObject) -> Any:
+        if self._model is None:
+            raise ToolError("Nothing stands in for this tool here.", retryable=False)
+        schema = definition.output_schema_json
+        told = _TOLD.format(name=definition.name, description=definition.description)
+        told += "" if schema is None else _AS_JSON.format(schema=schema)
+        shown = canonical_json(public_arguments(definition, arguments))
+        output = None if schema is None else OutputFormat(definition.name, schema)
+        request = ChatRequest((Message.system(told), Message.user(shown)), output=output)
+        reply = await self._model.chat(request)
+        if schema is None:
+            return reply.text
+        found = parse_json(unfenced(reply.text))
+        if isinstance(found, ParseFailure):
+            raise ToolError("What stands in for this tool gave no JSON.", retryable=True)
+        restorer = reply.offer.output
+        return found[0] if restorer is None else restorer.restore(found[0])
+
+
+def _is_ours(tool: Tool[..., Any]) -> bool:
+    """Return whether a tool is the library's own, without effects: the search for tools."""
+    return tool is search_tools()

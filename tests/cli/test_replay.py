@@ -1,0 +1,148 @@
+"""`toolcrib runs replay`: a saved run turn by turn, out of its state alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from toolcrib import ALL, Agent, Limits, RunResult, ToolRunner, tool
+from toolcrib.agent.replay import replayed
+from toolcrib.approvals import answer_later
+from toolcrib.cli import run
+from toolcrib.errors import ConnectionFailed
+from toolcrib.testing import ScriptedClient, ToolEmulator, call, raw_call
+from toolcrib.values.run import RunState
+
+
+@tool(visible=["n"])
+async def look(order: int, key: SecretStr | None = None) -> dict[str, str]:
+    """Look an order up."""
+    return {"n": "one", "hidden": "result canary"}
+
+
+@tool(visible=ALL, safe=False)
+async def refund(order: int) -> str:
+    """Refund an order."""
+    return "done"
+
+
+TURNS = (
+    ["Let me see.", call("look", order=7, key="argument canary")],
+    [raw_call("look", '{"order": "seven"}'), call("\x1b[2Jcanary", a=1)],
+    "It is there.",
+)
+
+
+async def ran(*turns: Any) -> RunResult:
+    runner = ToolRunner([look, refund], approver=answer_later)
+    return await Agent(ScriptedClient(turns), runner).run("Look up order 7.")
+
+
+def shown(result: RunResult, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    return shown_state(result.state, capsys, *options)
+
+
+def shown_state(state: RunState, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    Path("state.json").write_text(state.to_json(), encoding="utf-8")
+    assert run(["runs", "replay", "state.json", *options]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+async def test_each_turn_has_what_was_said_and_what_a_viewer_may_see(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    done = await ran(*TURNS)
+    said = shown(done, capsys)
+    lines = said.splitlines()
+    assert lines[0] == f"{done.state.run_id}, for anonymous"
+    assert lines[1] == "user: Look up order 7."
+    assert [line.split(" · ")[0] for line in lines if line.startswith("turn ")] == [
+        "turn 1",
+        "turn 2",
+        "turn 3",
+    ]
+    assert lines[3] == "Let me see."
+    assert lines[4].startswith('✓ look {"key":"***","order":7}  allowed · ')
+    assert lines[4].endswith('→ {"n":"one"}')
+    assert lines[-1] == "It is there."
+    assert "canary" not in said
+    told = shown(done, capsys, "--json")
+    assert "canary" not in told
+    turns = json.loads(told)["turns"]
+    assert [turn["turn"] for turn in turns] == [1, 2, 3]
+    assert turns[0]["calls"][0]["decision"]["type"] == "allow"
+    assert turns[0]["usage"]["requests"] == 1
+    assert sum(turn["seconds"] for turn in turns) <= done.state.elapsed
+
+
+async def test_what_waits_and_what_was_not_made(capsys: pytest.CaptureFixture[str]) -> None:
+    waits = await ran([call("look", order=7), call("refund", order=7)])
+    said = shown(waits, capsys)
+    assert "… refund  waiting" in said
+    assert waits.pending[0].id in said
+    runner = ToolRunner([look])
+    cut = await Agent(
+        ScriptedClient([[call("look", order=1), call("look", order=2)]]),
+        runner,
+        limits=Limits(calls=1),
+    ).run("Look.")
+    assert said != shown(cut, capsys)
+    assert capsys.readouterr().out == ""
+
+
+async def test_a_fork_an_emulated_call_and_a_turn_whose_model_failed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    agent = Agent(
+        ScriptedClient([call("look", order=7), ConnectionFailed("down"), "There."]), [look]
+    )
+    trial = ToolEmulator({"look": {"n": "1"}}).over(agent)
+    with pytest.raises(ConnectionFailed) as raised:
+        await trial.run("Look.")
+    state = raised.value.state
+    assert isinstance(state, RunState)
+    done = await trial.resume(state)
+    assert [turn.turn for turn in replayed(done.state)] == [1, 3]
+    assert " · emulated → " in shown(done, capsys)
+    other = agent.replace(model=ScriptedClient(["So?"]))
+    forked = await other.resume(other.fork(done.state, turn=1, prompt="And now?"))
+    lines = shown(forked, capsys).splitlines()
+    assert lines[0].endswith(f", forked from {done.state.run_id} after turn 1")
+    assert (lines[1], lines[-1]) == ("user: And now?", "So?")
+
+
+async def test_a_state_of_an_earlier_version_and_one_that_has_not_begun(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    done = await ran(*TURNS)
+    saved = json.loads(done.state.to_json())
+    del saved["marks"]
+    turns = replayed(RunState.from_json(json.dumps(saved)))
+    assert [(turn.turn, turn.text, turn.seconds) for turn in turns] == [
+        (1, "Let me see.", None),
+        (2, "", None),
+        (3, "It is there.", None),
+    ]
+    state = Agent(ScriptedClient([]), [look]).prepare("Look.")
+    assert shown_state(state, capsys).endswith("user: Look.\nno turn of it is kept yet\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [(None, "No such file"), ("{}", "not a saved run"), ("[", "not a saved run")]
+)
+def test_what_is_no_saved_run(
+    text: str | None, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text is not None:
+        Path("state.json").write_text(text, encoding="utf-8")
+    assert run(["runs", "replay", "state.json"]) != 0
+    assert said in capsys.readouterr().err

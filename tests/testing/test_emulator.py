@@ -1,0 +1,298 @@
+"""A stand-in for tools: the way of a call is as ever, no tool's code runs, and every record says so."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+import pytest
+from pydantic import SecretStr
+from rows import each_row
+
+from toolcrib import (
+    ALL,
+    Agent,
+    Approve,
+    Catalog,
+    Completed,
+    Failed,
+    PickOptions,
+    ToolCall,
+    ToolCallProgress,
+    ToolDefinition,
+    ToolError,
+    ToolRunner,
+    capability,
+    per_call,
+    tool,
+)
+from toolcrib.audit import AuditFilter, AuditLog
+from toolcrib.cli.audit import CallStory
+from toolcrib.errors import CatalogError
+from toolcrib.policies import budget, deny_by_default
+from toolcrib.testing import MemorySink, ScriptedClient, ToolEmulator, call
+
+REAL: list[Any] = []
+
+
+@capability
+class Till(Protocol):
+    async def pay(self, amount: int) -> None: ...
+
+
+def opened(_context: Any) -> Any:
+    REAL.append("till")
+
+
+@tool(visible=ALL, idempotent=True)
+async def count(word: str) -> int:
+    """Count letters."""
+    REAL.append("count")
+    return len(word)
+
+
+@tool(visible=ALL)
+def blocks(word: str) -> int:
+    """Count letters, slowly."""
+    REAL.append("blocks")
+    return len(word)
+
+
+@tool(visible=ALL)
+async def streams(word: str) -> AsyncIterator[int]:
+    """Count letters, one by one."""
+    REAL.append("streams")
+    for at, _ in enumerate(word):
+        yield at
+
+
+@tool(visible=ALL, name="class_tool")
+class ClassTool:
+    """Count letters, as a class."""
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    async def run(self, till: Till) -> int:
+        REAL.append("class")
+        return len(self.word)
+
+
+@tool(visible=ALL, subprocess=True)
+def apart(word: str) -> int:
+    """Count letters, in a process."""
+    raise AssertionError
+
+
+@tool(visible=ALL, safe=False)
+async def wipe(disk: str, key: SecretStr) -> dict[str, int]:
+    """Wipe a disk."""
+    REAL.append("wipe")
+    return {}
+
+
+KINDS = (count, blocks, streams, ClassTool, apart)
+ALL_KINDS = ("count", "blocks", "streams", "class_tool", "apart")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_real() -> Any:
+    REAL.clear()
+    yield
+    assert REAL == []
+
+
+def runner(**options: Any) -> ToolRunner:
+    return ToolRunner(Catalog([*KINDS, wipe]).bind({Till: per_call(opened)}), **options)
+
+
+def asked(name: str, arguments: str = '{"word": "tea"}') -> ToolCall:
+    return ToolCall("call_1", name, arguments)
+
+
+async def _later(arguments: Any) -> int:
+    return len(arguments["word"]) + 4
+
+
+@each_row(
+    ("name", "answer"),
+    [
+        (name, answer)
+        for name in ALL_KINDS
+        for answer in (7, lambda arguments: len(arguments["word"]) + 4, _later)
+    ],
+)
+async def test_every_kind_of_tool_is_stood_in_for(name: str, answer: Any) -> None:
+    sink = MemorySink()
+    emulated = ToolEmulator({name: answer}).over(runner(sinks=[sink]))
+    outcome = await emulated.exec(asked(name))
+    assert isinstance(outcome, Completed)
+    assert (outcome.value, outcome.record.emulated) == (7, True)
+    [record] = sink.finished()
+    assert (record.notes, record.idempotency_key) == (("emulated",), "")
+
+
+async def test_a_streaming_tool_tells_its_parts() -> None:
+    async def parts(_arguments: Any) -> AsyncIterator[int]:
+        yield 1
+        yield 2
+
+    emulator = ToolEmulator({"streams": parts, "count": parts})
+    agent = Agent(ScriptedClient([call("streams", word="ab"), "Done."]), runner())
+    async with emulator.over(agent).stream("Go.") as stream:
+        told = [event.part async for event in stream if isinstance(event, ToolCallProgress)]
+    assert told == [1, 2]
+    assert (await stream.result()).records[0].result == 2
+    last = await emulator.over(runner()).exec(asked("count"))
+    assert isinstance(last, Completed)
+    assert last.value == 2
+
+
+@each_row(
+    ("answer", "code", "said"),
+    [
+        ("seven", "invalid_output", "expected integer"),
+        (object(), "invalid_output", "not JSON"),
+        (ToolError("The shop is closed."), "tool_error", "The shop is closed."),
+        (ValueError("secret words"), "tool_error", "The tool failed."),
+    ],
+)
+async def test_what_it_gives_is_judged_as_what_the_tool_gives(
+    answer: Any, code: str, said: str
+) -> None:
+    outcome = (
+        await ToolEmulator({"count": lambda _: _raised(answer)}).over(runner()).exec(asked("count"))
+    )
+    assert isinstance(outcome, Failed)
+    assert (str(outcome.error.code), outcome.record.emulated) == (code, True)
+    assert said in outcome.error.message
+
+
+def _raised(answer: Any) -> Any:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+async def test_arguments_permissions_and_approvals_are_as_ever() -> None:
+    emulator = ToolEmulator({"count": 7, "wipe": {"n": 1}})
+    invalid = await emulator.over(runner()).exec(asked("count", "{}"))
+    assert str(invalid.record.error and invalid.record.error.code) == "invalid_arguments"
+    denied = await emulator.over(runner(policy=deny_by_default(allow=["blocks"]))).exec(
+        asked("count")
+    )
+    assert str(denied.record.error and denied.record.error.code) == "denied"
+    arguments = '{"disk": "a", "key": "k"}'
+    nobody = await emulator.over(runner()).exec(asked("wipe", arguments))
+    assert str(nobody.record.error and nobody.record.error.code) == "approval_required"
+    assert nobody.record.emulated
+    requests: list[Any] = []
+
+    async def approver(request: Any) -> Approve:
+        requests.append(request)
+        return Approve("grace")
+
+    yes = await emulator.over(runner(approver=approver)).exec(asked("wipe", arguments))
+    assert (yes.record.status, yes.record.approved_by, len(requests)) == ("completed", "grace", 1)
+    few = emulator.over(runner(policy=budget(calls=1)))
+    result = await Agent(ScriptedClient([[call("count", word="a")] * 2, "Done."]), few).run("Go.")
+    assert sorted(record.status for record in result.records) == ["completed", "failed"]
+
+
+async def test_a_model_makes_up_what_has_no_answer_and_is_told_no_secret() -> None:
+    model = ScriptedClient(['```json\n{"n": 3}\n```', "no JSON"])
+
+    async def approver(_request: Any) -> Approve:
+        return Approve("grace")
+
+    emulated = ToolEmulator(model=model).over(runner(approver=approver))
+    made = await emulated.exec(asked("wipe", '{"disk": "a", "key": "hidden canary"}'))
+    assert isinstance(made, Completed)
+    assert made.value == {"n": 3}
+    [request] = model.requests
+    assert request.output is not None
+    assert "Wipe a disk." in request.messages[0].content
+    assert request.messages[1].content == '{"disk":"a","key":"***"}'
+    no = await emulated.exec(ToolCall("call_2", "count", '{"word": "tea"}'))
+    assert no.record.error is not None
+    assert no.record.error.message == "What stands in for this tool gave no JSON."
+
+
+async def test_without_an_answer_or_a_model_a_call_fails_and_never_runs() -> None:
+    outcome = await ToolEmulator().over(runner()).exec(asked("count"))
+    assert isinstance(outcome, Failed)
+    assert outcome.error.message == "Nothing stands in for this tool here."
+
+
+async def test_tools_that_come_later_and_sinks_that_come_later_are_held_to_it() -> None:
+    log = AuditLog("sqlite://")
+    agent = ToolEmulator({"count": 7}).over(Agent(ScriptedClient([]), runner()))
+    later = agent.replace(
+        tools=[blocks, count], model=ScriptedClient([call("blocks", word="a"), "Well."])
+    )
+    result = await later.run("Go.")
+    assert result.records[0].error is not None
+    assert result.records[0].error.message == "Nothing stands in for this tool here."
+    for made in (later.runner.with_sinks(log), later.runner.with_tools(wipe).or_sinks([log])):
+        assert made.ledger is None
+        assert (await made.exec(asked("count"))).record.emulated
+    await log.aclose()
+
+
+async def test_a_log_holds_back_no_real_call_because_of_an_emulated_one() -> None:
+    log = AuditLog("sqlite://")
+
+    @tool(visible=ALL)
+    async def real(word: str) -> str:
+        """Do it."""
+        return f"really {word}"
+
+    agent = Agent(
+        ScriptedClient([call("real", word="so"), "Done."]), ToolRunner([real], sinks=[log])
+    )
+    state = agent.prepare("Go.", run_id="run_1")
+    trial = ToolEmulator({"real": "as if"}).over(agent)
+    first = await trial.resume(state)
+    second = await agent.replace(model=ScriptedClient([call("real", word="so"), "Done."])).resume(
+        state
+    )
+    assert [r.records[0].result for r in (first, second)] == ["as if", "really so"]
+    entries = await log.entries(AuditFilter(status="completed"))
+    assert [entry.record.emulated for entry in entries] == [True, False]
+    why = [CallStory([entry]).why() for entry in entries]
+    assert why[0].startswith("It did not run, and something stood in")
+    assert why[1].startswith("It ran because")
+    await log.aclose()
+
+
+async def test_an_emulated_call_is_no_effect_of_a_run_that_is_forked() -> None:
+    agent = Agent(ScriptedClient([call("count", word="a"), "Done."]), runner())
+    done = await ToolEmulator({"count": 7}).over(agent).run("Go.")
+    start = agent.fork(done.state, turn=0)
+    assert start.fork is not None
+    assert start.fork.effects == ()
+    assert agent.fork(done.state, turn=1).tally.calls == 1
+
+
+async def test_the_search_of_an_agent_that_picks_is_the_librarys_own() -> None:
+    model = ScriptedClient([call("search_tools", query="wipe a disk"), "Found."])
+    pick = PickOptions(max_candidates=1, scorer="keyword")
+    agent = ToolEmulator().over(Agent(model, runner(), pick=pick, search_tools=True))
+    [record] = (await agent.run("Count letters.")).records
+    assert (record.status, record.emulated) == ("completed", False)
+
+
+async def test_a_tool_of_which_only_the_definition_is_known() -> None:
+    known = ToolDefinition(name="far", description="Far.", input_schema_json='{"type":"object"}')
+    outcome = (
+        await ToolEmulator({"far": [1]}).over(ToolRunner(Catalog([known]))).exec(asked("far", "{}"))
+    )
+    assert isinstance(outcome, Completed)
+    assert outcome.value == [1]
+
+
+def test_an_answer_of_a_tool_that_there_is_not() -> None:
+    with pytest.raises(CatalogError, match="coutn"):
+        ToolEmulator({"coutn": 7}).over(runner())
+    with pytest.raises(TypeError, match="an Agent or a ToolRunner"):
+        ToolEmulator().over(Catalog([count]))  # type: ignore[type-var]
