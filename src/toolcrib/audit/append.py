@@ -25,13 +25,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import takewhile
 from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import uuid4
 
 import msgspec
 
-from toolcrib.audit import tree
+from toolcrib.audit import index, tree
 from toolcrib.audit.checkpoint import Checkpoint
 from toolcrib.audit.entry import (
     ATTACHMENTS,
@@ -65,7 +66,6 @@ from toolcrib.audit.entry import (
     summary_of,
     summed_up,
 )
-from toolcrib.audit.index import Index
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import Transaction
 from toolcrib.threads import renewed_in_children
@@ -211,12 +211,15 @@ class StoredState(NamedTuple):
         return self.log_id, self.oldest
 
 
-def stored_state(transaction: Transaction, *, lock: bool = False) -> StoredState | None:
+def stored_state(transaction: Transaction) -> StoredState | None:
     """Return what the database says of the log; None if the log was never begun.
 
     Of a log of format 1 only the head is sealed, so nothing else in its row is read.
     """
-    found = transaction.tuples(_STATE + (transaction.for_update if lock else ""))
+    return _stored(transaction.tuples(_STATE))
+
+
+def _stored(found: Sequence[tuple[Any, ...]]) -> StoredState | None:
     if not found:
         return None
     seq, own, version, log, first, keys, root, sealed, oldest = found[0]
@@ -240,12 +243,12 @@ def state_of(transaction: Transaction, seal: Seal) -> State | None:
         _check_untouched(transaction)
         return None
     state = _checked_state(seal, found.state, found.sealed)
-    _check_follows(transaction, newest, state)
+    _check_follows(newest, state, partial(tree.tiles, transaction))
     seal.note(state)
     return state
 
 
-def _check_follows(transaction: Transaction, known: Mapping[str, State], state: State) -> None:
+def _check_follows(known: Mapping[str, State], state: State, read: tree.Read) -> None:
     """Raise SourceError unless a state is the newest one that is known, or came after it.
 
     What others wrote since then is cheap to check: the tree says which root it had before. A log that
@@ -260,7 +263,7 @@ def _check_follows(transaction: Transaction, known: Mapping[str, State], state: 
     if newest.format > 1:
         follows = follows and state.format == newest.format
         follows = follows and (
-            tree.stored(transaction, state.size).root_at(newest.size).hex() == newest.root
+            tree.Tree(state.size, read).root_at(newest.size).hex() == newest.root
         )
     if not follows:
         raise SourceError(_PUT_BACK)
@@ -279,20 +282,43 @@ def _check_untouched(transaction: Transaction) -> None:
         raise SourceError("the audit log has entries and no head: verify the log")
 
 
+class Ahead(NamedTuple):
+    """Reads what leads up to a state, and was asked for before the state was known."""
+
+    tiles: tree.Read
+    nodes: index.Ahead = tuple
+
+    @staticmethod
+    def of(transaction: Transaction, seal: Seal, asked: Iterable[CallKeys]) -> Ahead:
+        """Ask where others wrote to the log last: what is remembered of it is not the newest then."""
+        if not seal.others:
+            return Ahead(partial(tree.tiles, transaction))
+        size = max(state.size for state in seal.newest.values())
+        keys = _keys_of(asked)
+        return Ahead(tree.read_ahead(transaction, size), index.read_ahead(transaction, keys))
+
+
+def _keys_of(asked: Iterable[CallKeys]) -> set[str]:
+    return {key for one in asked for key in (one.key, one.earlier) if key}
+
+
 class CheckedLog:
     """Reads entries of a log, and raises for any that does not lead up to the seal of its state."""
 
-    def __init__(self, transaction: Transaction, seal: Seal, state: State) -> None:
+    def __init__(
+        self, transaction: Transaction, seal: Seal, state: State, ahead: Ahead | None = None
+    ) -> None:
+        ahead = ahead or Ahead(partial(tree.tiles, transaction))
         self._transaction = transaction
         self._seal = seal
         self.state = state
-        self._index = Index(transaction, seal, state.keys)
-        self._tree = tree.stored(transaction, state.size)
+        self._index = index.Index(transaction, seal, state.keys, ahead.nodes)
+        self._tree = tree.Tree(state.size, ahead.tiles)
 
     def know(self, asked: Iterable[CallKeys]) -> None:
         """Load the index rows of these keys."""
         if self.state.format > 1:
-            self._index.load({key for one in asked for key in (one.key, one.earlier) if key})
+            self._index.load(_keys_of(asked))
 
     def kinds(self, asked: CallKeys) -> list[int]:
         """Return the kind (`kind_of`) of each entry about this call.
@@ -355,9 +381,13 @@ class CheckedLog:
 class Tail(CheckedLog):
     """The end of a log, which nobody else may move on before this transaction ends."""
 
-    def __init__(self, transaction: Transaction, seal: Seal) -> None:
+    def __init__(
+        self, transaction: Transaction, seal: Seal, asked: Iterable[CallKeys] = ()
+    ) -> None:
         self.generation: tuple[str, int | None] | None = None
-        found = stored_state(transaction, lock=True)
+        under_lock = transaction.ahead(_STATE + transaction.for_update)
+        ahead = Ahead.of(transaction, seal, asked)
+        found = _stored(under_lock())
         if found is None and transaction.execute(_BEGIN, format=FORMAT) == 1:
             _check_untouched(transaction)
             self._use(transaction, seal, State(head=NOTHING, log=uuid4().hex, root=_EMPTY))
@@ -365,15 +395,15 @@ class Tail(CheckedLog):
             self.generation = self.state.log, 0
             return
         # another writer may have begun the log while this one waited
-        found = found or stored_state(transaction, lock=True)
+        found = found or _stored(transaction.tuples(_STATE + transaction.for_update))
         if found is None:
             raise SourceError("the head of the audit log is gone: verify the log")
         self.generation = found.generation
         state = _checked_state(seal, found.state, found.sealed)
-        _check_follows(
-            transaction, dict(seal.newest), state
-        )  # under the lock nobody is ahead of it
-        self._use(transaction, seal, state)
+        newest = dict(seal.newest)  # under the lock nobody is ahead of it
+        _check_follows(newest, state, ahead.tiles)
+        seal.others = newest.get(state.log, state) != state
+        self._use(transaction, seal, state, ahead)
 
     def add(self, drafts: Sequence[NewEntry]) -> None:
         """Write entries, whose keys are known, and the state that they make."""
@@ -479,8 +509,10 @@ class Tail(CheckedLog):
         edge = self._tree.edge() if state.format > 1 else {}
         self._transaction.when_committed = lambda: self._seal.note(state, edge)
 
-    def _use(self, transaction: Transaction, seal: Seal, state: State) -> None:
-        super().__init__(transaction, seal, state)
+    def _use(
+        self, transaction: Transaction, seal: Seal, state: State, ahead: Ahead | None = None
+    ) -> None:
+        super().__init__(transaction, seal, state, ahead)
         if state.format == 1:
             return
         known = seal.edge_of(state)
@@ -499,10 +531,11 @@ def append(
     A claim that comes too late is not written, nor that somebody did not know of a final outcome, nor
     the very outcome that is there: whoever wrote it lost the answer, and writes again.
     """
-    tail = Tail(transaction, seal)
     # of what is only written, the key alone has to be known
     own = [d.asked if d.settles else CallKeys.under(d.told.idempotency_key) for d in drafts]
-    tail.know([*own, *(d.going_on for d in drafts)])
+    asked = [*own, *(d.going_on for d in drafts)]
+    tail = Tail(transaction, seal, asked)
+    tail.know(asked)
     there = _there(transaction, tail, drafts)
     settled: dict[int, CallKeys] = {}
     written: list[NewEntry] = []

@@ -182,6 +182,7 @@ class Seal:
         self.newest: dict[
             str, State
         ] = {}  # by log, of all that were read or written, and committed
+        self.others = False  # whether others have written since this one did
         self._edge: tuple[State | None, Mapping[Any, bytes] | None] = (None, None)
         self.renew()
         renewed_in_children(self)
@@ -190,8 +191,8 @@ class Seal:
         """Make a new lock in a forked child, where another thread's lock would be held for good."""
         self._noting = threading.Lock()
 
-    def __call__(self, text: str) -> str:
-        data = text.encode("utf-8", "surrogatepass")
+    def __call__(self, text: str | bytes) -> str:
+        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
         if self._key is None:
             return hashlib.sha256(data).hexdigest()
         return hmac.digest(self._key, data, "sha256").hex()
@@ -245,7 +246,7 @@ class Seal:
         """
         told = state.told()
         if all(value.__class__ in (int, str) for value in told.values()):  # as it is, mostly
-            return self(canonical_bytes(told).decode())
+            return self(_sorted(told))
         return self(canonical_json(told))
 
 

@@ -11,9 +11,9 @@ a key is, or would be.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -29,6 +29,7 @@ _AHEAD, _FEW = 5, 16  # levels that are read together, for that many keys at mos
 _LENGTH = 32  # hexadecimal digits of a node's hash: 128 bits of HMAC-SHA256
 Inner: TypeAlias = list[str]
 Last: TypeAlias = dict[str, tuple[int, ...]]  # not lists: the garbage collector passes tuples by
+Ahead: TypeAlias = Callable[[], Iterable[tuple[Any, ...]]]
 _content = msgspec.json.Decoder(Inner | Last)
 _write = msgspec.json.Encoder(order="sorted").encode
 _NODES = "SELECT prefix, content FROM audit_keys WHERE prefix IN :prefixes"
@@ -53,7 +54,9 @@ def digest_of(key: str) -> str:
 class Index:
     """The nodes that lead to some keys, checked; `root` is the hash that the log's seal is over."""
 
-    def __init__(self, transaction: Transaction, seal: Seal, root: str) -> None:
+    def __init__(
+        self, transaction: Transaction, seal: Seal, root: str, ahead: Ahead = tuple
+    ) -> None:
         self._transaction = transaction
         self._seal = seal
         self._root = root
@@ -61,6 +64,7 @@ class Index:
         self._changed: set[str] = set()
         self._places: dict[str, str] = {}  # of each digest, the prefix of the last node on its way
         self._ahead: dict[str, object] = {}  # contents of nodes that nobody has checked yet
+        self._asked = ahead
 
     def load(self, keys: Iterable[str]) -> None:
         """Read what leads to these keys at once; raises SourceError if it was changed."""
@@ -175,6 +179,9 @@ class Index:
                 missing[place] = own
             else:
                 self._nodes[place] = node
+        if missing:
+            self._ahead.update(self._asked())
+            self._asked = tuple
         if any(place not in self._ahead for place in missing):
             ways = [digest for digest in digests if digest[:depth] in missing]
             levels = _AHEAD if len(ways) <= _FEW else 1
@@ -193,6 +200,14 @@ class Index:
         if len(known) >= _REMEMBERED:
             known.clear()
         known[own] = node
+
+
+def read_ahead(transaction: Transaction, keys: Collection[str]) -> Ahead:
+    """Ask for the nodes that may lead to a few keys, and return what gives them."""
+    if len(keys) > _FEW:
+        return tuple
+    ahead = {digest_of(key)[:depth] for key in keys for depth in range(_AHEAD)}
+    return transaction.ahead(_NODES, prefixes=sorted(ahead))
 
 
 def pairs(transaction: Transaction, seal: Seal, root: str) -> Iterator[tuple[str, int]]:

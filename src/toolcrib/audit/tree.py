@@ -16,9 +16,9 @@ import base64
 import binascii
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import sha256
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from toolcrib.audit.entry import leaf
 from toolcrib.errors import SourceError
@@ -31,6 +31,7 @@ WIDTH = 16
 _HEIGHT = 4  # of a tile: 2 ** 4 hashes
 _BYTES = 32
 EMPTY = sha256(b"").digest()
+_CHANGED = "the tree of the audit log was changed: verify the log"
 _TILES = "SELECT place, hashes FROM audit_tiles WHERE place IN :places"
 _SAVE = """INSERT INTO audit_tiles (place, hashes) VALUES (:place, :hashes)
     ON CONFLICT (place) DO UPDATE SET hashes = excluded.hashes"""
@@ -54,8 +55,20 @@ class Tree:
         self._changed: set[Place] = set()
 
     def root(self) -> bytes:
-        self.need(_edge(self.size))
-        return self._range(0, self.size) if self.size else EMPTY
+        """Return the root: whole subtrees, of which those at the right are the smallest, from there on."""
+        edge = _edge(self.size)
+        self.need(edge)
+        root = b""
+        for level, number in edge:
+            count = (self.size >> _HEIGHT * level) % WIDTH
+            hashes = self._tile(level, number)
+            if len(hashes) < count * _BYTES:
+                raise SourceError(_CHANGED)
+            while count:
+                low = count & (count - 1)  # without the smallest subtree
+                peak = _folded(hashes[low * _BYTES : count * _BYTES])
+                root, count = node_hash(peak, root) if root else peak, low
+        return root or EMPTY
 
     def root_at(self, size: int) -> bytes:
         """Return the root that the tree had when it was smaller."""
@@ -129,7 +142,7 @@ class Tree:
         number, at = divmod(index << rest, WIDTH)
         hashes = self._tile(level, number)[at * _BYTES : (at + (1 << rest)) * _BYTES]
         if len(hashes) != _BYTES << rest:
-            raise SourceError("the tree of the audit log was changed: verify the log")
+            raise SourceError(_CHANGED)
         return _folded(hashes)
 
     def _tile(self, level: int, number: int) -> bytes:
@@ -142,13 +155,40 @@ def stored(transaction: Transaction, size: int) -> Tree:
     return Tree(size, lambda places: tiles(transaction, places))
 
 
+def read_ahead(transaction: Transaction, size: int) -> Read:
+    """Return what reads tiles, of which the last ones of a tree of that size, and those that come after
+    them, are asked for now: the tree may have grown a little."""
+    edge = {(level, number + more) for level, number in _above(size, size) for more in (0, 1)}
+    edge.add((len(edge) // 2, 0))
+    asked = cache(_asked(transaction, edge))
+
+    def read(places: Iterable[Place]) -> Mapping[Place, bytes]:
+        wanted = set(places)
+        if not wanted <= edge:
+            return tiles(transaction, wanted)
+        return {place: tile for place, tile in asked().items() if place in wanted}
+
+    return read
+
+
 def tiles(transaction: Transaction, places: Iterable[Place]) -> dict[Place, bytes]:
     """Return those that are there, and can be read."""
+    return _asked(transaction, places)()
+
+
+def _asked(
+    transaction: Transaction, places: Iterable[Place]
+) -> Callable[[], dict[Place, bytes]]:
     names = {f"{level}/{number}": (level, number) for level, number in places}
     if not names:
-        return {}
+        return dict
+    rows = transaction.ahead(_TILES, places=list(names))
+    return lambda: _decoded(rows(), names)
+
+
+def _decoded(rows: Iterable[tuple[Any, ...]], names: Mapping[str, Place]) -> dict[Place, bytes]:
     found = {}
-    for name, text in transaction.tuples(_TILES, places=list(names)):
+    for name, text in rows:
         with suppress(binascii.Error, TypeError, ValueError):
             hashes = base64.b64decode(text, validate=True)
             if base64.b64encode(hashes).decode() == text:  # as it was written

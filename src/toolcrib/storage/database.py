@@ -88,7 +88,9 @@ def open_engine(url: str, mode: int = OWNERS, folder: str = "") -> Engine:
         parsed = sa.engine.make_url(url)
     except ValueError:
         raise sa.exc.ArgumentError("a port is a number") from None
+    # what is left open by a transaction is rolled back where it began: see `_begun`
     options: dict[str, Any] = {"hide_parameters": True, "logging_name": "toolcrib"}
+    options["pool_reset_on_return"] = None
     logging.getLogger("sqlalchemy.engine.Engine.toolcrib").addFilter(_is_no_row)
     is_sqlite = parsed.get_backend_name() == "sqlite"
     if is_sqlite and parsed.database in _IN_MEMORY:
@@ -514,6 +516,7 @@ class Transaction:
         self._unread: Any = None  # of statements whose results nobody waits for
         self._pipeline = ExitStack()
         self._sync: Callable[[], object] = _nothing
+        self._ahead = False  # whether statements are sent before the answers of those before them
         self.when_committed: Callable[[], None] = lambda: None  # called once, after the commit
         self.failed = False  # then it cannot be committed, whoever caught the error
 
@@ -526,6 +529,14 @@ class Transaction:
     def tuples(self, sql: str, /, **values: object) -> list[tuple[Any, ...]]:
         """Return the rows as plain tuples, which is faster than `rows` where there are many."""
         return self._run(sql, values, lambda: list(self._cursor.fetchall()))
+
+    def ahead(self, sql: str, /, **values: object) -> Callable[[], list[tuple[Any, ...]]]:
+        """Return what gives the rows of a SELECT; a server is asked now, and nobody waits for it yet."""
+        if not self._ahead:
+            return lambda: self.tuples(sql, **values)
+        cursor = self._connection.cursor()
+        self._run(sql, values, _nothing, cursor=cursor)
+        return lambda: self._checked(lambda: list(cursor.fetchall()))
 
     def execute(self, sql: str, /, **values: object) -> int:
         """Run a statement and return how many rows it changed."""
@@ -583,6 +594,7 @@ class Transaction:
         self._run(f"BEGIN ISOLATION LEVEL {mode}", {}, _nothing)
         if getattr(self._dialect.loaded_dbapi.capabilities, "has_pipeline", bool)():
             self._sync = self._pipeline.enter_context(driver.pipeline()).sync
+            self._ahead = True
 
     def commit(self) -> None:
         self._run("COMMIT", {}, self._pipeline.close)
@@ -629,12 +641,19 @@ class Transaction:
         _log.debug("%s", sql)
         text, named = _statement(sql, values, self._dialect.name)
         cursor = self._cursor if cursor is None else cursor
-        try:
+
+        def run() -> T:
             if more:
                 cursor.executemany(text, [named, *more])
             else:
                 cursor.execute(text, named)
             return take()
+
+        return self._checked(run)
+
+    def _checked(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
         except self._error as error:
             driver = self._connection.driver_connection
             if self._dialect.is_disconnect(error, driver, self._cursor):  # type: ignore[arg-type]
@@ -816,8 +835,9 @@ _NAMED = re.compile(r"(?<![:\w]):(\w+)")
 
 def _statement(sql: str, values: Row, kind: str) -> tuple[str, Row]:
     """Return a statement as the driver takes it, with a name for each item of a list."""
-    lists = tuple((n, len(v)) for n, v in values.items() if v.__class__ is list)
-    if lists:
+    lists: tuple[tuple[str, int], ...] = ()
+    if list in map(type, values.values()):
+        lists = tuple((n, len(v)) for n, v in values.items() if v.__class__ is list)
         items = {n: v for n, v in values.items() if v.__class__ is not list}
         for name, _ in lists:
             items.update((f"{name}_{at}", item) for at, item in enumerate(values[name]))
