@@ -55,7 +55,7 @@ class Tree:
         self._changed: set[Place] = set()
 
     def root(self) -> bytes:
-        """Return the root: whole subtrees, of which those at the right are the smallest, from there on."""
+        """Return the root: whole subtrees, joined from the right, where the smallest are."""
         edge = _edge(self.size)
         self.need(edge)
         root = b""
@@ -176,9 +176,7 @@ def tiles(transaction: Transaction, places: Iterable[Place]) -> dict[Place, byte
     return _asked(transaction, places)()
 
 
-def _asked(
-    transaction: Transaction, places: Iterable[Place]
-) -> Callable[[], dict[Place, bytes]]:
+def _asked(transaction: Transaction, places: Iterable[Place]) -> Callable[[], dict[Place, bytes]]:
     names = {f"{level}/{number}": (level, number) for level, number in places}
     if not names:
         return dict

@@ -531,7 +531,7 @@ class Transaction:
         return self._run(sql, values, lambda: list(self._cursor.fetchall()))
 
     def ahead(self, sql: str, /, **values: object) -> Callable[[], list[tuple[Any, ...]]]:
-        """Return what gives the rows of a SELECT; a server is asked now, and nobody waits for it yet."""
+        """Return what gives the rows of a SELECT; a server is asked now, and nobody waits yet."""
         if not self._ahead:
             return lambda: self.tuples(sql, **values)
         cursor = self._connection.cursor()
