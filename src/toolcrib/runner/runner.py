@@ -27,6 +27,7 @@ from toolcrib.runner.idempotency import IdempotencyCache, WriteAhead
 from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import (
     Policy,
+    apart,
     counting,
     has_spent_within,
     never_allowed,
@@ -56,6 +57,7 @@ from toolcrib.values.run import RunRecord
 from toolcrib.values.typed import check_each, check_type
 
 DEFAULT_TIMEOUT = 60.0
+POLICY_SECONDS = 10.0
 REMEMBERED = 1_000
 _CALLS = (ToolCall, Hydrated, Rejected)
 _PLANS = "a Plan (await client.tool_call(…)), or a list of what hydrate gives"
@@ -64,12 +66,12 @@ _PLANS = "a Plan (await client.tool_call(…)), or a list of what hydrate gives"
 class ToolRunner:
     """Holds policy, approver and sinks: one object that agent, chat and bridges share.
 
-    `policy` is added to the standard one, and the strictest wins. `timeout` (seconds) holds for
-    tools that name none; `concurrency` bounds how many run together. A request for approval lapses
-    after `approval_seconds`. With a `repairer`, a call that does not parse or validate is repaired
-    once. The outcomes of the last `remember` calls are kept, up to 64 MB of results: a call of the
-    same id (in the same run) is not run again, it has the same outcome; a sink that is a `Ledger`
-    remembers all of them.
+    `policy` is added to the standard one, and the strictest wins; async ones decide within
+    `policy_seconds`, or deny. `timeout` (seconds) holds for tools that name none; `concurrency` bounds
+    how many run together. A request for approval lapses after `approval_seconds`. With a `repairer`, a
+    call that does not parse or validate is repaired once. The outcomes of the last `remember` calls are
+    kept, up to 64 MB of results: a call of the same id (in the same run) is not run again, it has the
+    same outcome; a sink that is a `Ledger` remembers all of them.
     `on_exception` is for debugging: it is given what a tool, a capability or the approver raised,
     which no record ever holds; the logger `toolcrib.tools` is told where it was raised. Raises
     BindingError if a tool's capability is not bound, ApprovalError for what is no approver,
@@ -89,6 +91,7 @@ class ToolRunner:
         repairer: Repairer | None = None,
         remember: int = REMEMBERED,
         approval_seconds: float = DEFAULT_SECONDS,
+        policy_seconds: float = POLICY_SECONDS,
         max_result_bytes: int = MAX_RESULT_BYTES,
         on_exception: ExceptionHook | None = None,
     ) -> None:
@@ -97,6 +100,7 @@ class ToolRunner:
             concurrency=concurrency,
             remember=remember,
             approval_seconds=approval_seconds,
+            policy_seconds=policy_seconds,
             max_result_bytes=max_result_bytes,
         )
         check_hook(on_exception)
@@ -113,10 +117,14 @@ class ToolRunner:
         write_ahead = WriteAhead(sinks)
         self._recorder = Recorder(sinks, write_ahead.ledger)
         policies = with_standard(policy)
+        at_once, looking = apart(policies)
         reporter = Reporter(on_exception)
         self._setup = Setup(
             catalog=catalog,
             policies=policies,
+            at_once=at_once,
+            looking=looking,
+            policy_seconds=policy_seconds,
             counting=counting(policies),
             reserving=reserving(policies),
             approver=approver,
@@ -414,12 +422,14 @@ def check_numbers(
     concurrency: object,
     remember: object,
     approval_seconds: object,
+    policy_seconds: object,
     max_result_bytes: object,
 ) -> None:
     """Raises ToolcribError, naming what cannot be meant."""
     if timeout is not None:
         _check_seconds("timeout", timeout)
     _check_seconds("approval_seconds", approval_seconds)
+    _check_seconds("policy_seconds", policy_seconds)
     _check_whole("concurrency", concurrency, 1)
     _check_whole("remember", remember, 0)
     _check_whole("max_result_bytes", max_result_bytes, 1)
