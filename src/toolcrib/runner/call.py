@@ -42,6 +42,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -54,9 +55,12 @@ from toolcrib.runner.approval import (
     answer_to,
     approval_request,
     approved_call,
+    asked_call,
     edit_of,
     explained,
     keeping,
+    kept_rule,
+    rule_for,
 )
 from toolcrib.runner.execute import TimeLimitExceeded, left_running
 from toolcrib.runner.executor import Executor, ToolPlan
@@ -112,6 +116,7 @@ from toolcrib.values.context import (
 )
 from toolcrib.values.decision import (
     Allow,
+    Answer,
     ApprovalRequest,
     Approve,
     Approver,
@@ -124,11 +129,13 @@ from toolcrib.values.decision import (
 from toolcrib.values.definition import ALL
 from toolcrib.values.json import Veiled, key_of
 from toolcrib.values.record import (
+    ALWAYS,
     FOR_RUN,
     FOR_RUN_EXACTLY,
     PART_WAITED,
     READ_UNTRUSTED,
     SUSPENDED,
+    AppliedRule,
     CallError,
     Completed,
     Failed,
@@ -141,6 +148,7 @@ from toolcrib.values.record import (
     has_begun,
     is_final,
 )
+from toolcrib.values.rule import KeepsRules
 from toolcrib.values.run import saved_run, spent_in
 from toolcrib.values.step import CallEnd, CallStep
 
@@ -212,6 +220,7 @@ class Setup(msgspec.Struct, frozen=True, eq=False):
     counting: tuple[CountingPolicy, ...]
     reserving: tuple[ReservingPolicy, ...]
     approver: Approver | None
+    rules: KeepsRules | None
     approval_seconds: float
     limiter: Limiter
     write_ahead: WriteAhead
@@ -252,6 +261,7 @@ class Call(Veiled, msgspec.Struct):
     left: tuple[Work, bool] | None = None  # its tool that was left behind; was it out of time
     late: Completed | Failed | None = None  # how that tool ended
     ended_late: bool = False
+    asking: tuple[str, ...] = ()  # the policies that asked about it
     reserved: Sequence[Release] = ()  # in stores; given back if its tool does not begin
 
     async def run(
@@ -587,7 +597,9 @@ class Call(Veiled, msgspec.Struct):
         context = self.context
         if hydrated.call.id in self.scope.tally.begun:
             context = self._going_on(hydrated)
-        decision = decide(self.setup.at_once, hydrated, context, looked_up)
+        asking: list[str] = []
+        decision = decide(self.setup.at_once, hydrated, context, looked_up, asking)
+        self.asking = tuple(asking)
         begun = self.scope.suspended.get(hydrated.call.id) if self.scope.suspended else None
         if begun is not None and begun.approval is None and isinstance(decision, Ask):
             decision = _GOES_ON
@@ -930,7 +942,8 @@ class Call(Veiled, msgspec.Struct):
                 request,
                 self.scope,
                 keeping(self.scope.approver or setup.approver, hydrated.building.pinned),
-                lambda raised: self._unanswered(hydrated, raised),
+                partial(self._unanswered, hydrated),
+                partial(self._by_rule, hydrated, request),
             )
         except Stopped as stopped:
             if stopped.edited_by:
@@ -949,6 +962,7 @@ class Call(Veiled, msgspec.Struct):
         if isinstance(approved, Rejected):
             error = rejection(approved)  # a person wrote it: no call of the model's can mend it
             raise Stopped(msgspec.structs.replace(error, retryable=False))
+        await self._keep_rule(approved, answer, request)
         # once more: the run may have spent more meanwhile
         again = await self._look_up(approved) if setup.looking else self._decide(approved)
         if isinstance(again, Deny):
@@ -956,6 +970,34 @@ class Call(Veiled, msgspec.Struct):
         if isinstance(answer, Approve):
             self._take_yes(approved, answer, request)
         return approved
+
+    async def _by_rule(self, hydrated: Hydrated, request: ApprovalRequest) -> Approve | None:
+        """Return the yes of a rule that speaks for the call. Raises Stopped where one was changed.
+
+        Who was asked about the call before is to answer. Where rules cannot be read, somebody is asked.
+        """
+        rules, call_id = self.setup.rules, request.call_id
+        if rules is None or not request.always or any(self.scope.asked_about(call_id)):
+            return None
+        asked = asked_call(hydrated, request, self.scope.tally, self.asking)
+        rule = await rule_for(rules, asked, partial(self._unanswered, hydrated))
+        if rule is None:
+            return None
+        self.facts.approval_id = rule.approval_id
+        self.facts.rule = AppliedRule(rule.id, rule.by, rule.given_at)
+        return Approve(rule.by)
+
+    async def _keep_rule(
+        self, approved: Hydrated, answer: Answer, request: ApprovalRequest
+    ) -> None:
+        """Keep the rule that an answer gives, if it gives one. Raises Stopped where that cannot be."""
+        if not isinstance(answer, Approve) or answer.always is None:
+            return
+        asked = asked_call(approved, request, self.scope.tally, self.asking)
+        failed = partial(self._unanswered, approved)
+        rule = await kept_rule(self.setup.rules, asked, answer, failed)
+        self.facts.rule = AppliedRule(rule.id, rule.by, rule.given_at)
+        self.facts.notes += (ALWAYS,)
 
     async def _use_up(self, request: ApprovalRequest) -> None:
         """Take a question that was answered beforehand for that. Raises Stopped where it had been, and
@@ -1013,6 +1055,7 @@ class Call(Veiled, msgspec.Struct):
             seconds=self.setup.approval_seconds,
             within=self.scope.within,
             occasion=self.scope.occasion,
+            rules=self.setup.rules is not None,
         )
         asked = self.scope.asked.get(request.id)
         if asked is None:

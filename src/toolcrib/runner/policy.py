@@ -222,9 +222,10 @@ def decide(
     hydrated: Hydrated,
     context: PolicyContext,
     looked_up: Sequence[Decision] = (),
+    asking: list[str] | None = None,
 ) -> Decision:
     """Return the first of the strictest decisions: deny before ask before allow. What was `looked_up`
-    comes last."""
+    comes last. The names of all policies that ask are added to `asking`."""
     strictest: Decision = ALLOWED
     for policy in policies:
         try:
@@ -239,16 +240,20 @@ def decide(
         decision = _read(policy, given)
         if isinstance(decision, Deny):
             return decision
-        if isinstance(decision, Ask) and not isinstance(strictest, Ask):
-            strictest = decision
+        if isinstance(decision, Ask):
+            strictest = _stricter(strictest, decision, asking)
     for decision in looked_up:
-        if isinstance(decision, Deny) or (
-            isinstance(decision, Ask) and not isinstance(strictest, Ask)
-        ):
-            strictest = decision
         if isinstance(decision, Deny):
-            break
+            return decision
+        if isinstance(decision, Ask):
+            strictest = _stricter(strictest, decision, asking)
     return strictest
+
+
+def _stricter(strictest: Decision, ask: Ask, asking: list[str] | None) -> Decision:
+    if asking is not None:
+        asking.append(ask.policy)
+    return strictest if isinstance(strictest, Ask) else ask
 
 
 async def look_up(
@@ -532,6 +537,14 @@ def spared_for_run(hydrated: Hydrated, run: RunTally, caller: str) -> bool:
         not marks.safe or marks.threat_level == "high" or definition.no_schema_mode is not None
     )
     return not asked_anyway and (marks.requires_approval or (run.tainted and not marks.read_only))
+
+
+def may_have_rule(hydrated: Hydrated, run: RunTally) -> bool:
+    """Return whether a rule may speak for a call: nothing about how it arrived is doubtful, its
+    arguments were checked, and they can be compared with those of another call."""
+    unchecked = hydrated.definition.no_schema_mode is not None or hydrated.provenance.repaired
+    doubtful = unchecked or any(_doubts(hydrated))
+    return not doubtful and run.mac_of(hydrated) is not None
 
 
 def _doubts(hydrated: Hydrated) -> Iterator[str]:

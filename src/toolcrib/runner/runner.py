@@ -53,6 +53,7 @@ from toolcrib.values.decision import ANONYMOUS, Approver, Caller, Deny, KeepingA
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.message import Offer, Plan
 from toolcrib.values.record import CallError, Ledger, Origin, Outcome, Sink, prompt_of
+from toolcrib.values.rule import KeepsRules
 from toolcrib.values.run import RunRecord
 from toolcrib.values.typed import check_each, check_type
 
@@ -68,7 +69,8 @@ class ToolRunner:
 
     `policy` is added to the standard one, and the strictest wins; async ones decide within
     `policy_seconds`, or deny. `timeout` (seconds) holds for tools that name none; `concurrency` bounds
-    how many run together. A request for approval lapses after `approval_seconds`. With a `repairer`, a
+    how many run together. A request for approval lapses after `approval_seconds`; `rules` keeps what an
+    answer allows for always, and is the approver if that can and none is given. With a `repairer`, a
     call that does not parse or validate is repaired once. The outcomes of the last `remember` calls are
     kept, up to 64 MB of results: a call of the same id (in the same run) is not run again, it has the
     same outcome; a sink that is a `Ledger` remembers all of them.
@@ -85,6 +87,7 @@ class ToolRunner:
         *,
         policy: Policy | Sequence[Policy] = (),
         approver: Approver | None = None,
+        rules: KeepsRules | None = None,
         sinks: Sequence[Sink] = (),
         timeout: float | None = DEFAULT_TIMEOUT,
         concurrency: int = 32,
@@ -109,6 +112,7 @@ class ToolRunner:
         catalog.check_bound()
         if approver is not None:
             check_approver(approver)
+        check_rules(rules)
         if repairer is not None:
             check_repairer(repairer)
         self._repairer = repairer
@@ -128,6 +132,7 @@ class ToolRunner:
             counting=counting(policies),
             reserving=reserving(policies),
             approver=approver,
+            rules=rules or _rules_of(approver),
             approval_seconds=approval_seconds,
             limiter=Limiter(concurrency),
             write_ahead=write_ahead,
@@ -171,7 +176,8 @@ class ToolRunner:
         """Return a runner that asks this approver, and shares all else."""
         check_approver(approver)
         made = copy(self)
-        made._setup = replace(self._setup, approver=approver)  # noqa: SLF001  one's own copy
+        rules = self._setup.rules or _rules_of(approver)
+        made._setup = replace(self._setup, approver=approver, rules=rules)  # noqa: SLF001  one's own copy
         made._keeper = _keeper(approver)  # noqa: SLF001  one's own copy
         return made
 
@@ -409,6 +415,21 @@ class ToolRunner:
 def _keeper(approver: Approver | None) -> KeepingApprover | None:
     """Return the approver if it keeps what default factories made."""
     return approver if isinstance(approver, KeepingApprover) else None
+
+
+def _rules_of(approver: Approver | None) -> KeepsRules | None:
+    """Return the approver if it keeps rules."""
+    return approver if isinstance(approver, KeepsRules) and approver.keeps_rules else None
+
+
+def check_rules(rules: object) -> None:
+    """Raise ToolcribError for what cannot keep rules, or has no key to sign them with."""
+    if rules is None or (isinstance(rules, KeepsRules) and rules.keeps_rules):
+        return
+    raise ToolcribError(
+        "rules are kept signed, by something such as ApprovalStore(url, state_key=…): "
+        f"this {type(rules).__name__} cannot, or has no key"
+    )
 
 
 def _look_at(future: asyncio.Future[Any]) -> None:

@@ -422,6 +422,17 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE durable_runs ADD COLUMN cut TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE durable_questions ADD COLUMN signature TEXT NOT NULL DEFAULT ''",
     ),
+    (
+        "ALTER TABLE approvals ADD COLUMN signature TEXT NOT NULL DEFAULT ''",
+        """CREATE TABLE approval_rules (
+            id VARCHAR(64) PRIMARY KEY,
+            definition_digest TEXT NOT NULL,
+            caller TEXT NOT NULL,
+            content TEXT NOT NULL,
+            signature TEXT NOT NULL
+        )""",
+        "CREATE INDEX approval_rules_by_call ON approval_rules (definition_digest, caller)",
+    ),
 )
 
 

@@ -215,7 +215,7 @@ class RepairedText(Veiled, msgspec.Struct, frozen=True):
     by: str
 
 
-_SAYS_NOTHING: tuple[Any, ...] = ({}, [], msgspec.to_builtins(Expense()))
+_SAYS_NOTHING: tuple[Any, ...] = (False, {}, [], msgspec.to_builtins(Expense()))
 
 
 class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
@@ -276,7 +276,7 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
         saved = msgspec.json.decode(msgspec.structs.replace(self, signature="").to_json())
         newer = [(saved, name) for name in ("suspended", "settings")]
         newer += [(saved["tally"], name) for name in ("inner", "begun")]
-        newer += [(each, "within") for each in saved["pending"]]
+        newer += [(each, name) for each in saved["pending"] for name in ("within", "always")]
         for place, name in newer:
             if place[name] in _SAYS_NOTHING:
                 del place[name]
