@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
@@ -65,6 +65,7 @@ async def answer_later(_request: ApprovalRequest) -> Answer | None:
 # Rule: nothing hides something else. What is too long shares the room evenly, is cut in its middle, so
 # that its beginning and its end are seen, and says how much is left out.
 
+_ALWAYS = "always: yes, and always to exactly this"
 _FOR_RUN = "same: yes, and to exactly this for this run, run: yes, and to this tool for this run"
 _POLL = 0.1
 _MAX_PLACES = 20
@@ -79,7 +80,8 @@ class TerminalApprover:
 
     Where a yes for the run would spare the questions about further calls of the tool
     (`ApprovalRequest.for_run`), `run` says it, and `same` says it of calls with exactly these
-    arguments; where it would not, both are a no like any other word. Without a terminal to ask at
+    arguments; where it would not, both are a no like any other word. So is `always` (a rule for exactly
+    these arguments), unless the question may have a rule. Without a terminal to ask at
     there is no answer, nor is there from one that ended (Ctrl-D, a lost connection): the call ends as
     `approval_required`. `by` is who answers, as records will say it.
     """
@@ -108,6 +110,8 @@ class TerminalApprover:
             return Approve(by=self._by, for_run=True)
         if answer == "same" and request.for_run:
             return Approve(by=self._by, for_run="exactly")
+        if answer == "always" and request.always:
+            return Approve(by=self._by, always=Always())
         return Refuse("not approved at the terminal", by=self._by)
 
     def _ask(self, text: str, given_up: threading.Event) -> str | None:
@@ -151,7 +155,8 @@ def question(request: ApprovalRequest) -> str:
     """Return the question as ASCII: nothing in it can move a cursor or pass for another character."""
     tool = json.dumps(request.title)[1:-1]
     reason = json.dumps(request.reason)[1:-1]  # a policy may quote a model
-    answers = f"y/N, {_FOR_RUN}" if request.for_run else "y/N"
+    offered = [_FOR_RUN] * request.for_run + [_ALWAYS] * request.always
+    answers = ", ".join(["y/N", *offered])
     return f"Run {tool} {shown_request(request, _AT_TERMINAL)}? ({reason}) [{answers}] "
 
 
@@ -162,6 +167,17 @@ def shown_request(request: ApprovalRequest, most: int = _MAX_SHOWN) -> str:
     rest = f" and {more} more" if more else ""
     marked = f" (defaults: {', '.join(places)}{rest})" if places else ""
     return f"{shown_arguments(request.arguments, most)}{marked}"
+
+
+def shown_rule(
+    title: str, arguments: JsonObject, opened: Iterable[str], caller: str, most: int = _MAX_SHOWN
+) -> str:
+    """Return the pattern of a rule in ASCII: what has to be the same, what may be any, and for whom."""
+    names = ", ".join(json.dumps(name) for name in sorted(opened))
+    anything = f" with any {names}" if names else ""
+    same = {name: value for name, value in arguments.items() if name not in set(opened)}
+    shown = f"{json.dumps(title)[1:-1]} {shown_arguments(same, most)}{anything}"
+    return f"{shown}, for {json.dumps(caller)[1:-1]}"
 
 
 def shown_arguments(arguments: JsonObject, most: int = _MAX_SHOWN) -> str:

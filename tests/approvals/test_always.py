@@ -205,7 +205,7 @@ async def test_it_speaks_for_edited_arguments_as_they_run(store: ApprovalStore) 
 
 
 def only_cheap(call: Hydrated, _context: PolicyContext) -> Allow | Ask | Deny:
-    cents = call.arguments["cents"]
+    cents: Any = call.arguments["cents"]
     return Allow() if cents < 100 else Ask("it is much") if cents < 1_000 else Deny("too much")
 
 
