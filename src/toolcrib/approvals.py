@@ -21,8 +21,7 @@ import msgspec
 
 from toolcrib.closing import Closing
 from toolcrib.errors import ApprovalError, ErrorCode, ToolcribError
-from toolcrib.runner.approval import NO_RULE, checked_answer, differing, mismatch
-from toolcrib.runner.output import MASK
+from toolcrib.runner.approval import check_always, checked_answer, differing, mismatch
 from toolcrib.storage import OWNERS, Row, SqlDatabase, Transaction, as_column
 from toolcrib.threads import in_thread
 from toolcrib.values.decision import Always, Answer, ApprovalRequest, Approve, Refuse
@@ -31,7 +30,6 @@ from toolcrib.values.rule import (
     ApprovalRule,
     CallToApprove,
     KeptRule,
-    check_open,
     rule_from,
     signature_of,
     speaks_for,
@@ -256,7 +254,6 @@ def _even_share(sizes: list[int], room: int) -> int:
 T = TypeVar("T")
 
 _REQUEST = msgspec.json.Decoder(ApprovalRequest)
-_YES = msgspec.json.Decoder(Approve)
 _RULE = msgspec.json.Decoder(ApprovalRule)
 _SHORTEST_KEY = 32
 _NO_KEY = "this store keeps no rules: they are signed, with ApprovalStore(url, state_key=…)"
@@ -369,7 +366,7 @@ class ApprovalStore(Closing):
             request_id: _text(request_id, answers[request_id]) for request_id in sorted(answers)
         }
         always = {
-            request_id: answer.always
+            request_id: answer
             for request_id, answer in answers.items()
             if isinstance(answer, Approve) and answer.always is not None
         }
@@ -537,35 +534,20 @@ def _answer_signature(key: bytes, request_id: str, text: str) -> str:
     return keyed_digest(key, "answer that gives an approval rule", request_id, text)
 
 
-def _check_rule(row: Row, always: Always, answer: str, key: bytes | None) -> None:
-    """Raise ApprovalError where this question cannot be answered for always."""
-    if key is None:
-        raise ApprovalError(_NO_KEY)
-    request = _stored(row, "request", _REQUEST)
-    if not request.always:
-        raise ApprovalError(f"approval {request.id}: {NO_RULE}")
-    edited = _YES.decode(answer).arguments
-    about = (
-        request
-        if edited is None
-        else msgspec.structs.replace(request, arguments=request.arguments | edited)
-    )
-    secrets = (name for name, value in request.arguments.items() if value == MASK)
-    check_open(always.open, about, tuple(secrets))
-
-
 def _answer_each(
     transaction: Transaction,
     texts: Mapping[str, str],
-    always: Mapping[str, Always],
+    always: Mapping[str, Approve],
     key: bytes | None,
 ) -> None:
     now = time.time()
     for request_id, text in texts.items():
         rows, signature = transaction.rows(_FIND, id=request_id), ""
         if rows and request_id in always:
-            _check_rule(rows[0], always[request_id], text, key)
-            signature = _answer_signature(key or b"", request_id, text)
+            if key is None:
+                raise ApprovalError(_NO_KEY)
+            check_always(_stored(rows[0], "request", _REQUEST), always[request_id])
+            signature = _answer_signature(key, request_id, text)
         answered = {"id": request_id, "answer": text, "signature": signature, "now": now}
         if transaction.execute(_ANSWER, **answered) == 1:
             continue

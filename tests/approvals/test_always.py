@@ -21,6 +21,7 @@ from rows import each_row
 
 from toolcrib import (
     ALL,
+    Agent,
     Allow,
     ApprovalRequest,
     Approve,
@@ -39,11 +40,11 @@ from toolcrib import (
     Waiting,
     tool,
 )
-from toolcrib.approvals import ApprovalStore
+from toolcrib.approvals import ApprovalStore, answer_later
 from toolcrib.errors import ApprovalError, ToolcribError
 from toolcrib.hydration import Sanitizer
 from toolcrib.runner import CallScope
-from toolcrib.testing import MemorySink
+from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Always, Answer, LimitedApprove
 from toolcrib.values.json import JsonObject, canonical_json
@@ -449,7 +450,7 @@ CHILD = """
 import asyncio, json, sys
 from approvals.test_always import ADA, KEY, REFUND, call_of
 from toolcrib import ToolRunner
-from toolcrib.approvals import ApprovalStore
+from toolcrib.approvals import ApprovalStore, answer_later
 
 async def main(url):
     async with ApprovalStore(url, state_key=KEY) as store:
@@ -489,3 +490,24 @@ async def test_two_processes_have_the_same_rules(store: ApprovalStore, url: str)
     assert await told("c") == "Waiting"
     child.stdin.close()
     assert await child.wait() == 0
+
+
+async def test_an_answer_that_a_saved_run_is_resumed_with_may_be_a_rule(
+    store: ApprovalStore,
+) -> None:
+    """In an agent's run, also of an agent that is a tool: its rule is for calls within it alone."""
+    replies = [call("refund", order=7, cents=5), call("refund", order=7, cents=6), "Done."]
+    runner = ToolRunner([REFUND], rules=store, approver=answer_later)
+    waiting = await Agent(ScriptedClient(replies[:1]), runner).run("Refund.", caller=ADA)
+    [question] = waiting.pending
+    answers = {question.id: Approve("grace", always=Always(("cents",)))}
+    agent = Agent(ScriptedClient(replies[1:]), runner)
+    result = await agent.resume(waiting.state, answers)
+    assert result.status == "completed"
+    assert [each["cents"] for each in ran] == [5, 6]
+    clerk = Agent(ScriptedClient([call("refund", order=7, cents=7)]), runner, name="clerk")
+    model = ScriptedClient([call("clerk", prompt="Refund.")])
+    around = ToolRunner([clerk.as_tool("clerk", "Refunds.")], rules=store, approver=answer_later)
+    within = await Agent(model, around).run("Refund.", caller=ADA)
+    assert within.status == "waiting"
+    assert within.pending[0].always

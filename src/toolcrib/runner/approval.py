@@ -69,7 +69,7 @@ from toolcrib.values.json import (
     text_as_given,
 )
 from toolcrib.values.record import CallError
-from toolcrib.values.rule import ApprovalRule, CallToApprove, KeepsRules
+from toolcrib.values.rule import ApprovalRule, CallToApprove, KeepsRules, check_open
 
 DEFAULT_SECONDS = 7 * 24 * 3600.0
 _BOUND = (
@@ -459,6 +459,17 @@ async def rule_for(
         if isinstance(raised, ApprovalError):
             raise Stopped(CallError.of(raised.code)) from None
         return None
+
+
+def check_always(asked: ApprovalRequest, answer: Approve) -> None:
+    """Raise ApprovalError where an answer gives a rule that it cannot give to this question."""
+    if answer.always is None:
+        return
+    if not asked.always:
+        raise ApprovalError(NO_RULE)
+    known = asked.arguments | (answer.arguments or {})
+    secrets = [name for name, value in asked.arguments.items() if value == MASK]
+    check_open(answer.always.open, msgspec.structs.replace(asked, arguments=known), secrets)
 
 
 async def kept_rule(
