@@ -266,6 +266,19 @@ async def test_without_a_key_there_are_no_rules_and_that_is_said(url: str) -> No
     assert "no rule can be given for this call" in outcome.error.message
 
 
+async def test_who_keeps_the_questions_keeps_the_rules(
+    store: ApprovalStore, tmp_path: Path
+) -> None:
+    """Another store would not know of a no that stands in the first one."""
+    async with ApprovalStore(f"sqlite:///{tmp_path}/other.db") as other:
+        with pytest.raises(ToolcribError, match="the approver is a store: give it the state_key"):
+            ToolRunner([REFUND], approver=other, rules=store)
+        runner = ToolRunner([REFUND], rules=store).with_approver(other)
+        asked = await runner.exec(FIRST, caller=ADA)
+        assert isinstance(asked, Waiting)
+        assert not asked.request.always
+
+
 async def test_who_may_approve_some_questions_gives_no_rule(store: ApprovalStore) -> None:
     async def desk(_request: ApprovalRequest) -> Answer:
         return LimitedApprove("grace", always=Always(), may=lambda _: True)
@@ -496,12 +509,12 @@ async def test_an_answer_that_a_saved_run_is_resumed_with_may_be_a_rule(
     store: ApprovalStore,
 ) -> None:
     """In an agent's run, also of an agent that is a tool: its rule is for calls within it alone."""
-    replies = [call("refund", order=7, cents=5), call("refund", order=7, cents=6), "Done."]
+    replies: list[Any] = [call("refund", order=7, cents=cents) for cents in (5, 6)]
     runner = ToolRunner([REFUND], rules=store, approver=answer_later)
     waiting = await Agent(ScriptedClient(replies[:1]), runner).run("Refund.", caller=ADA)
     [question] = waiting.pending
     answers = {question.id: Approve("grace", always=Always(("cents",)))}
-    agent = Agent(ScriptedClient(replies[1:]), runner)
+    agent = Agent(ScriptedClient([*replies[1:], "Done."]), runner)
     result = await agent.resume(waiting.state, answers)
     assert result.status == "completed"
     assert [each["cents"] for each in ran] == [5, 6]

@@ -112,7 +112,7 @@ class ToolRunner:
         catalog.check_bound()
         if approver is not None:
             check_approver(approver)
-        check_rules(rules)
+        check_rules(rules, approver)
         if repairer is not None:
             check_repairer(repairer)
         self._repairer = repairer
@@ -132,7 +132,7 @@ class ToolRunner:
             counting=counting(policies),
             reserving=reserving(policies),
             approver=approver,
-            rules=rules or _rules_of(approver),
+            rules=_rules_of(approver, rules),
             approval_seconds=approval_seconds,
             limiter=Limiter(concurrency),
             write_ahead=write_ahead,
@@ -176,7 +176,7 @@ class ToolRunner:
         """Return a runner that asks this approver, and shares all else."""
         check_approver(approver)
         made = copy(self)
-        rules = self._setup.rules or _rules_of(approver)
+        rules = _rules_of(approver, self._setup.rules)
         made._setup = replace(self._setup, approver=approver, rules=rules)  # noqa: SLF001  one's own copy
         made._keeper = _keeper(approver)  # noqa: SLF001  one's own copy
         return made
@@ -417,13 +417,20 @@ def _keeper(approver: Approver | None) -> KeepingApprover | None:
     return approver if isinstance(approver, KeepingApprover) else None
 
 
-def _rules_of(approver: Approver | None) -> KeepsRules | None:
-    """Return the approver if it keeps rules."""
-    return approver if isinstance(approver, KeepsRules) and approver.keeps_rules else None
+def _rules_of(approver: Approver | None, rules: KeepsRules | None) -> KeepsRules | None:
+    """Return what keeps rules: the approver, if it is a store, for it alone knows what was asked."""
+    if isinstance(approver, KeepsRules):
+        return approver if approver.keeps_rules else None
+    return rules
 
 
-def check_rules(rules: object) -> None:
-    """Raise ToolcribError for what cannot keep rules, or has no key to sign them with."""
+def check_rules(rules: object, approver: object) -> None:
+    """Raise ToolcribError for what cannot keep rules, or has no key to sign them with, and for another
+    store than the approver: it would not know of a no that stands there."""
+    if isinstance(approver, KeepsRules) and rules not in (None, approver):
+        raise ToolcribError(
+            "the approver is a store: give it the state_key, to keep rules, and leave out rules="
+        )
     if rules is None or (isinstance(rules, KeepsRules) and rules.keeps_rules):
         return
     raise ToolcribError(
