@@ -56,7 +56,6 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.enable()
-        gc.collect()
         gc.freeze()
         gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
 

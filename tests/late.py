@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-SLOW = ("anthropic", "litellm", "openai")
+SLOW = ("anthropic", "google.genai", "litellm", "openai")
 
 
 class Unread(ModuleType):

@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import pytest
 from hypothesis import settings
 
 Case = TypeVar("Case")
 
 WHOLE = os.environ.get("TOOLCRIB_FUZZ") == "all"
-PART = 8
+PART = 16
 
 
 def sample(whole: int, *, part: int = PART) -> int:
@@ -30,6 +31,11 @@ def sampled(table: Iterable[Case], *, part: int = PART) -> list[Case]:
     cases = list(table)
     chosen = random.Random(0).sample(range(len(cases)), sample(len(cases), part=part))  # noqa: S311
     return [cases[at] for at in sorted(chosen)]
+
+
+def whole_only(*values: Any) -> Any:
+    """Return a row of `parametrize`, or a parameter of a fixture, for `make test-all` alone."""
+    return pytest.param(*values, marks=pytest.mark.exhaustive)
 
 
 def use_profile() -> None:

@@ -201,6 +201,7 @@ def test_conversations_are_told_as_they_were(shared_data: Path, frozen: Frozen, 
     assert {name: found[name] for name in before} == before
 
 
+@pytest.mark.exhaustive  # thousands of tools, for eight wires
 def test_tools_look_to_each_provider_as_they_did(shared_data: Path, frozen: Frozen) -> None:
     assert views(shared_data) == frozen["views of tools"]
 

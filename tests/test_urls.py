@@ -9,7 +9,7 @@ from urllib.parse import quote, quote_plus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
-from samples import sample
+from samples import sample, sampled
 
 from toolcrib.testing.masking import masked_text
 from toolcrib.urls import passwords_in, without_password, without_passwords
@@ -114,16 +114,19 @@ def test_what_is_shown_of_a_query() -> None:
 
 @each_row(
     "text",
-    [
-        "//a:" * 30_000,
-        "//a" * 30_000,
-        "http://" * 15_000,
-        "a=" * 60_000,
-        "key=;" * 25_000,
-        "a=%3d" * 20_000,
-        "key" * 40_000,
-        "@" * 99_999,
-    ],
+    sampled(
+        [
+            "//a:" * 30_000,
+            "//a" * 30_000,
+            "http://" * 15_000,
+            "a=" * 60_000,
+            "key=;" * 25_000,
+            "a=%3d" * 20_000,
+            "key" * 40_000,
+            "@" * 99_999,
+        ],
+        part=4,
+    ),
 )
 def test_to_look_for_them_takes_no_time(text: str) -> None:
     began = time.process_time()

@@ -209,6 +209,7 @@ def test_it_holds_the_library_and_its_licence_alone(wheel: Path) -> None:
     assert not [name for name in names if name.endswith((".pyc", ".db", ".jsonl.gz"))]
 
 
+@pytest.mark.exhaustive  # it is built once more
 def test_the_source_has_no_tests_and_no_recordings(tmp_path: Path) -> None:
     uv("build", "--sdist", "--out-dir", str(tmp_path), str(ROOT), cwd=tmp_path)
     (found,) = tmp_path.glob("*.tar.gz")

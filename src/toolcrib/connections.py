@@ -10,8 +10,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
+
+import msgspec
 
 from toolcrib.errors import MissingExtraError
 
@@ -37,7 +39,7 @@ def is_closed(error: Exception) -> bool:
     return isinstance(error, gone) and not isinstance(error, TimeoutError)
 
 
-class Kept(NamedTuple):
+class Kept(msgspec.Struct, frozen=True):
     """An event loop's session, what closes it, and the answers that are being read."""
 
     session: aiohttp.ClientSession

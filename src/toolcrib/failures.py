@@ -14,7 +14,8 @@ import logging
 import sysconfig
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+
+import msgspec
 
 from toolcrib.errors import MissingExtraError, SchemaError, ToolError
 
@@ -28,7 +29,7 @@ class Explained(Exception):  # noqa: N818  a base: what happened is in the name 
     """An exception of toolcrib's own whose text holds no value, so that the log may say it."""
 
 
-class Words(NamedTuple):
+class Words(msgspec.Struct, frozen=True):
     """Holds what an author's error says, which a class of the author's own may have lost."""
 
     text: str = ""

@@ -10,11 +10,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
 import pytest
+from samples import sampled
 
 from toolcrib import (
     ALL,
@@ -263,10 +265,12 @@ def unkilled(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunState, RunRes
 
 
 _STEPS = 10  # the steps of the first segment: three replies, and seven calls
+moments = pytest.mark.parametrize(
+    ("at", "place"), sampled(product(range(_STEPS), ["before", "done", "kept"]), part=3)
+)
 
 
-@pytest.mark.parametrize("place", ["before", "done", "kept"])
-@pytest.mark.parametrize("at", range(_STEPS))
+@moments
 def test_a_run_that_is_killed_anywhere_goes_on_as_if_it_was_not(
     tmp_path: Path, unkilled: Any, at: int, place: Place
 ) -> None:
@@ -315,8 +319,7 @@ def newer(steps: Steps | None, log: AuditLog | None) -> Agent:
     return desk(steps, log).replace(tools=runner.over([order, *others]))
 
 
-@pytest.mark.parametrize("place", ["before", "done", "kept"])
-@pytest.mark.parametrize("at", range(_STEPS))
+@moments
 def test_a_call_for_a_tool_that_has_changed_meanwhile_says_so_and_asks(
     tmp_path: Path, unkilled: Any, at: int, place: Place
 ) -> None:

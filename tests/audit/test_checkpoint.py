@@ -679,6 +679,7 @@ def in_memory(size: int, place: int, own: bytes) -> tree.Tree:
     return grown
 
 
+@pytest.mark.exhaustive  # a million hashes
 async def test_a_proof_among_a_million_is_short_and_checked_at_once() -> None:
     async with AuditLog("sqlite://", key=KEY) as log:
         await log.write(record(1))

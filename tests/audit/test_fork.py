@@ -140,6 +140,7 @@ print(*(ended_by(*case.split()) for case in sys.argv[1:]))
 """
 
 
+@pytest.mark.exhaustive  # eight programs
 async def test_no_lock_of_the_parents_stops_the_child(
     tmp_path: Path, postgres: Callable[[], str]
 ) -> None:

@@ -13,14 +13,14 @@ from bridges.test_langchain_agents import Desk, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langgraph.checkpoint.memory import InMemorySaver
-from samples import sample
+from samples import sample, whole_only
 
 from toolcrib import Approve
 from toolcrib.audit import AuditLog
 from toolcrib.bridges.langchain import resume
 from toolcrib.values.record import is_final, standing
 
-BUILDS = pytest.mark.parametrize("build", [agent, tool_node])
+BUILDS = pytest.mark.parametrize("build", [agent, whole_only(tool_node)])
 
 
 @pytest.fixture

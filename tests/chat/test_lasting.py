@@ -75,6 +75,7 @@ async def command(url: str, folder: Path) -> AsyncIterator[tuple[asyncio.subproc
         await server.wait()
 
 
+@pytest.mark.exhaustive  # a browser, and three servers one after the other
 async def test_a_killed_server_goes_on_and_shows_what_it_asked(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(SHOP)
     turns: list[ServerTurn] = [

@@ -204,65 +204,64 @@ async def test_a_limit_ends_the_answer_as_length() -> None:
         assert (await asked(client)).choices[0].finish_reason == "length"
 
 
-REFUSED: dict[str, tuple[dict[str, Any], type[openai.APIStatusError], str]] = {
-    "another model": ({"model": "gpt-5"}, openai.NotFoundError, "model_not_found"),
+REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "another model": ({"model": "gpt-5"}, "NotFoundError", "model_not_found"),
     "tools": (
         {"tools": [{"type": "function", "function": {"name": "f"}}]},
-        openai.BadRequestError,
+        "BadRequestError",
         "unsupported_parameter",
     ),
     "a choice among tools": (
         {"tool_choice": "required"},
-        openai.BadRequestError,
+        "BadRequestError",
         "unsupported_parameter",
     ),
-    "a stop": ({"stop": ["a"]}, openai.BadRequestError, "unsupported_parameter"),
-    "a stop of one": ({"stop": "a"}, openai.BadRequestError, "unsupported_parameter"),
-    "how likely it was": ({"logprobs": True}, openai.BadRequestError, "unsupported_parameter"),
+    "a stop": ({"stop": ["a"]}, "BadRequestError", "unsupported_parameter"),
+    "a stop of one": ({"stop": "a"}, "BadRequestError", "unsupported_parameter"),
+    "how likely it was": ({"logprobs": True}, "BadRequestError", "unsupported_parameter"),
     "speech": (
         {"modalities": ["text", "audio"]},
-        openai.BadRequestError,
+        "BadRequestError",
         "unsupported_parameter",
     ),
     "a voice": (
         {"audio": {"format": "mp3", "voice": "ash"}},
-        openai.BadRequestError,
+        "BadRequestError",
         "unsupported_parameter",
     ),
-    "a search": ({"web_search_options": {}}, openai.BadRequestError, "unsupported_parameter"),
-    "two answers": ({"n": 2}, openai.BadRequestError, "unsupported_parameter"),
+    "a search": ({"web_search_options": {}}, "BadRequestError", "unsupported_parameter"),
+    "two answers": ({"n": 2}, "BadRequestError", "unsupported_parameter"),
     "a form": (
         {"response_format": {"type": "json_object"}},
-        openai.BadRequestError,
+        "BadRequestError",
         "unsupported_parameter",
     ),
-    "nothing": ({"messages": []}, openai.UnprocessableEntityError, "no_question"),
+    "nothing": ({"messages": []}, "UnprocessableEntityError", "no_question"),
     "no question": (
         {"messages": [{"role": "assistant", "content": "hi"}]},
-        openai.UnprocessableEntityError,
+        "UnprocessableEntityError",
         "no_question",
     ),
     "an orphan": (
         {"messages": [{"role": "tool", "tool_call_id": "c", "content": "3"}]},
-        openai.UnprocessableEntityError,
+        "UnprocessableEntityError",
         "orphan_result",
     ),
-    "no messages": ({"messages": "hi"}, openai.UnprocessableEntityError, "invalid_body"),
+    "no messages": ({"messages": "hi"}, "UnprocessableEntityError", "invalid_body"),
     "too long": (
         {"messages": [{"role": "user", "content": "x" * 50_000}]},
-        openai.APIStatusError,
+        "APIStatusError",
         "too_long",
     ),
 }
 
 
 @each_row(("sent", "kind", "code"), REFUSED.values(), ids=REFUSED)
-async def test_what_is_refused_and_how(
-    sent: dict[str, Any], kind: type[openai.APIStatusError], code: str
-) -> None:
+async def test_what_is_refused_and_how(sent: dict[str, Any], kind: str, code: str) -> None:
     async with sdk(agent("never")) as client:
-        with pytest.raises(kind) as raised:
+        with pytest.raises(openai.APIStatusError) as raised:
             await client.chat.completions.create(**({"model": "sums", "messages": HI} | sent))
+        assert type(raised.value).__name__ == kind
         assert 400 <= raised.value.status_code < 500
         assert (raised.value.code, raised.value.type) == (code, "invalid_request_error")
 

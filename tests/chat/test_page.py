@@ -255,6 +255,7 @@ async def test_the_command_serves_the_embedded_model(tmp_path: Path) -> None:
         await server.wait()
 
 
+@pytest.mark.exhaustive  # the test before starts a browser, too
 async def test_a_question_is_asked_in_other_words_and_the_first_stays_to_be_read() -> None:
     model = agent(call("orders"), "Three orders.", "And more.", "One order.")
     async with serving(chat_app(model, store="sqlite://")) as base, browsing() as context:

@@ -15,7 +15,7 @@ from chat.chat_helpers import Page, page_of, serving
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
-from samples import sample
+from samples import sample, sampled
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -213,7 +213,7 @@ SENT: dict[str, tuple[str, Any, dict[str, str], str]] = {
 }
 
 
-@each_row(("sent", "body", "headers", "refused"), SENT.values(), ids=SENT)
+@each_row(("sent", "body", "headers", "refused"), sampled(SENT.values(), part=2))
 async def test_what_is_refused_and_how(
     sent: str, body: Any, headers: dict[str, str], refused: str, tmp_path: Path
 ) -> None:

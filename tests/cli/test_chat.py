@@ -415,6 +415,7 @@ async def test_ctrl_c_with_json_says_what_ran(tmp_path: Path) -> None:
     assert [(r.name, r.status) for r in records] == [("quick", "completed"), ("hangs", "failed")]
 
 
+@pytest.mark.exhaustive  # the one before is alike
 async def test_ctrl_c_with_json_says_what_became_of_one_call(tmp_path: Path) -> None:
     code, told = await interrupted(tmp_path, "call", "hangs")
     record = msgspec.json.decode(json.dumps(told["record"]), type=ToolInvocationRecord)

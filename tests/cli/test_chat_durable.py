@@ -141,6 +141,7 @@ async def test_who_is_killed_is_gone_on_with_and_nothing_is_done_twice() -> None
     assert mode("runs.db.key") == 0o600
 
 
+@pytest.mark.exhaustive  # a new interpreter, as the one before has them
 async def test_what_is_asked_is_answered_elsewhere_and_ctrl_c_cancels_a_turn(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

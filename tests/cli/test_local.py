@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from samples import whole_only
 
 from toolcrib.cli import run
 from toolcrib.cli.chat import who_answers
@@ -60,7 +61,7 @@ def test_without_needle_it_works_and_says_so(capsys: pytest.CaptureFixture[str])
     assert "without Needle (toolcrib local install)" in who_answers("local")
 
 
-@pytest.mark.parametrize("more", [[], ["--json"], ["--force"]])
+@pytest.mark.parametrize("more", [[], *map(whole_only, [["--json"], ["--force"]])])
 def test_what_cannot_be_fetched(capsys: pytest.CaptureFixture[str], more: list[str]) -> None:
     assert run(["local", "install", *more]) == 1
     shown = capsys.readouterr()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from samples import whole_only
 
 from toolcrib.chat import ThreadStore
 from toolcrib.cli import run
@@ -67,7 +68,7 @@ def test_a_store_that_keeps_nothing_is_refused_at_once(
     assert "Ctrl-C" not in said
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [whole_only(signal.SIGINT), signal.SIGTERM])
 async def test_what_runs_when_it_is_ended_is_kept_as_cancelled(
     number: signal.Signals, tmp_path: Path
 ) -> None:

@@ -129,7 +129,7 @@ CLIENTS: dict[str, Callable[..., WireClient]] = {
     ),
     "anthropic": lambda url, key=KEY: AnthropicClient("m", base_url=url, api_key=key),
 }
-ways = pytest.mark.parametrize(("name", "stream"), sampled(product(CLIENTS, [False, True]), part=2))
+ways = pytest.mark.parametrize(("name", "stream"), sampled(product(CLIENTS, [False, True]), part=6))
 
 
 async def asked(
@@ -155,6 +155,7 @@ async def test_text(server: str, name: str, stream: bool) -> None:
     assert len(told) > 3 or not stream
 
 
+@pytest.mark.exhaustive  # it reads a long prompt
 @ways
 async def test_a_call_and_what_comes_after_it(server: str, name: str, stream: bool) -> None:
     parts, reply = await asked(CLIENTS[name](server), CALL, stream=stream)
@@ -177,8 +178,9 @@ async def test_a_wrong_key(server: str, name: str, stream: bool) -> None:
         await asked(CLIENTS[name](server, "no"), TEXT, stream=stream)
 
 
+@pytest.mark.exhaustive  # likewise
 @pytest.mark.parametrize(
-    ("wire", "stream"), sampled(product(["openai-chat", "anthropic"], [False, True]), part=2)
+    ("wire", "stream"), list(product(["openai-chat", "anthropic"], [False, True]))
 )
 async def test_a_reply_that_is_cut(server: str, wire: str, stream: bool) -> None:
     """Its Responses do not say so: such a reply is `completed` there."""

@@ -358,6 +358,7 @@ def real(embedded_model: Path) -> LocalClient:
 class TestReal:
     """With the model itself."""
 
+    @pytest.mark.exhaustive  # it reads all tools of the kit; README.md, whose example runs, does, too
     async def test_the_main_job(self, real: LocalClient) -> None:
         assert real.model == "local"
         async with real:
@@ -409,6 +410,7 @@ class TestReal:
         assert plan[0].call.name == "note"
         assert plan[0].success
 
+    @pytest.mark.exhaustive  # the model reads for seconds
     async def test_a_limit_on_tokens_cuts(self, real: LocalClient) -> None:
         short = Settings(max_tokens=3)
         request = asking(SUM, tools=(note,), tool_choice=NOTE, settings=short)

@@ -163,6 +163,7 @@ def test_leftovers_of_a_killed_install_go(source: ModelSource) -> None:
     assert files(source) == [".small.gguf.new.part", "small.gguf"]
 
 
+@pytest.mark.exhaustive  # two new interpreters
 def test_two_at_once_both_end_with_the_file(source: ModelSource) -> None:
     found: list[bytes] = []
     threads = [

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from samples import WHOLE, sample, sampled
+from samples import WHOLE, sample, whole_only
 
 from toolcrib import kit, tool
 from toolcrib.clients.local import LocalClient, is_installed, model_path
@@ -201,7 +201,7 @@ REQUESTS = st.lists(
 ).map(" ".join)
 
 
-@settings(max_examples=sample(100, part=12))
+@settings(max_examples=sample(100, part=24))
 @given(REQUESTS)
 @example("track my parcel 12 and '")
 @example("file a report of some pages")
@@ -241,6 +241,7 @@ class TestReal:
         assert held is needle_at(model_path(NEEDLE))
         assert real._weigher is not None
 
+    @pytest.mark.exhaustive  # it is loaded anew
     async def test_it_goes_with_the_client_and_comes_again(
         self, real: LocalClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -278,7 +279,11 @@ class TestReal:
         assert reply.text == NO_FIT
 
     @pytest.mark.parametrize(
-        "text", ["Convert 12 km", "track my parcel", "And what about that other thing?"]
+        "text",
+        [
+            "Convert 12 km",
+            *map(whole_only, ["track my parcel", "And what about that other thing?"]),
+        ],
     )
     async def test_what_lacks_something_is_no_call(self, real: LocalClient, text: str) -> None:
         assert not (await real.chat(ChatRequest((Message.user(text),), TOOLS))).tool_calls
@@ -295,7 +300,8 @@ class TestReal:
         )
         assert sum(right) > sum(wrong)
 
-    @pytest.mark.parametrize("text", sampled(HOSTILE, part=2))
+    @pytest.mark.exhaustive  # it reads long texts
+    @pytest.mark.parametrize("text", HOSTILE)
     async def test_hostile_texts(self, real: LocalClient, text: str) -> None:
         reply = await real.chat(ChatRequest((Message.user(text),), TOOLS))
         for call in reply.tool_calls:

@@ -22,6 +22,7 @@ pytest.importorskip("dbos", reason="the extra durable is not installed")
 
 from durable.desk import KEY, PROMPT, Model, desk
 from postgres import OwnServer
+from samples import whole_only
 from sqlalchemy import event
 
 from toolcrib import ALL, Agent, Approve, Reply, RunResult, RunState, tool
@@ -107,7 +108,9 @@ def limited(folder: Path) -> Callable[[], None]:
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.fixture(params=["restarted", "crashed", "full disk", "limited files"])
+@pytest.fixture(
+    params=[whole_only("restarted"), "crashed", whole_only("full disk"), "limited files"]
+)
 def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Break]]:
     """The URL of a database, and what makes it unusable."""
     file = f"sqlite:///{tmp_path / 'runs.db'}"
@@ -176,7 +179,7 @@ ALL_OF_IT = ["pay ada", "pay bob", "look bob", "pay eve"]
 TOLD = ["paid ada", "paid bob", "seen bob", "paid eve"]
 
 
-@pytest.mark.parametrize("where", ["turn 1", "pay bob", "look bob"])
+@pytest.mark.parametrize("where", [whole_only("turn 1"), "pay bob", whole_only("look bob")])
 async def test_a_database_that_is_away_in_mid_run_holds_it_up_and_nothing_is_lost(
     broken: tuple[str, Break], where: str, caplog: pytest.LogCaptureFixture
 ) -> None:

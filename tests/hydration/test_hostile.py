@@ -17,7 +17,7 @@ from toolcrib import ALL, Catalog, ErrorCode, Hydrated, HydrationResult, Rejecte
 from toolcrib import hydrate as check
 from toolcrib.hydration import Sanitizer, repair
 
-COUNT = sample(10_000, part=24)
+COUNT = sample(10_000, part=32)
 BATCHES = 10
 
 

@@ -120,6 +120,7 @@ async def test_tools_used_before_and_earlier_turns_count() -> None:
     assert after > plain
 
 
+@pytest.mark.exhaustive  # likewise
 def test_reasons_may_be_asked_for_any_tools_of_a_large_catalog() -> None:
     tools, query = (*SHOP, *many(9_000)), Query("the weather in a city")
     everything = Light().hits(query, tools, None).values
@@ -140,6 +141,7 @@ async def test_a_deadline_stops_the_build() -> None:
     assert found[0].provenance.timed_out
 
 
+@pytest.mark.exhaustive  # a large catalog
 def test_of_a_large_catalog_meaning_alone_is_found_whoevers_vectors_they_are() -> None:
     class Scattered:
         """Vectors of 768 dimensions, none of which means more than another."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 from rows import each_row
+from samples import sampled
 
 from toolcrib.cli.options import load_for_picking
 from toolcrib.pick import SCORERS
@@ -53,7 +54,7 @@ def named(floor: Floor) -> str:
     return f"{floor.scorer}-{floor.of}"
 
 
-@each_row("floor", FEW, ids=named)
+@each_row("floor", sampled(FEW, part=3), ids=named)
 async def test_quality_of_the_first(
     floor: Floor, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

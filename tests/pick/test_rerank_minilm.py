@@ -77,6 +77,7 @@ def test_a_row_depends_on_its_text_alone() -> None:
     assert (embedder.embed(["ROME Café"]) == embedder.embed(["rome cafe"])).all()
 
 
+@pytest.mark.exhaustive  # a transformer takes its time
 def test_rows_of_a_batch_are_those_of_runs_alone() -> None:
     """Lengths to 40 tokens, three texts each, and a few long ones."""
     words = "the weather of city is to find convert amount into money file read".split()  # noqa: SIM905
@@ -148,6 +149,7 @@ print(rows.shape, len(list(tasks.glob("*"))) - before, events, files)
 """
 
 
+@pytest.mark.exhaustive  # a new interpreter imports all of it
 def test_a_fresh_process_is_silent(tmp_path: Path) -> None:
     """No word on stderr, no thread, no socket, no file in the user's home."""
     own = {"PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"}
@@ -235,6 +237,7 @@ def test_the_vocabulary_is_the_published_one() -> None:
     assert found.startswith("07eced375cec144d27c9")
 
 
+@pytest.mark.exhaustive  # a transformer takes its time
 def test_it_finds_tools(shared_data: Path) -> None:
     """Alone, on 60 requests of a set: the whole set gives 0.70."""
     folder = shared_data / "pick" / "metatool"

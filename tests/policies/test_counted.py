@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from policies.policy_helpers import call_of, context_of
 from rows import each_row
+from samples import sampled
 from waiting import until
 
 from toolcrib import (
@@ -197,7 +198,7 @@ NOT_BEGUN: list[tuple[Callable[[Crib], Awaitable[None]], int]] = [
 ]
 
 
-@each_row("limit", LIMITS)
+@each_row("limit", sampled(LIMITS, part=3))
 @each_row(("how", "ran"), NOT_BEGUN, ids=lambda given: getattr(given, "__name__", ""))
 async def test_what_never_began_costs_nothing(
     how: Callable[[Crib], Awaitable[None]], ran: int, limit: str
@@ -247,7 +248,7 @@ class Late:
         return Deny("late") if self.denies else Allow()
 
 
-@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("limit", sampled(LIMITS, part=3))
 @pytest.mark.parametrize("knows", [True, False])
 @pytest.mark.parametrize("ends", ["goes on", "refused", "denied", "waits once more", "elsewhere"])
 async def test_what_waits_within_its_tool_keeps_its_place(

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rows import each_row
-from samples import sample
+from samples import sample, sampled
 from waiting import until
 
 from toolcrib import (
@@ -648,7 +648,7 @@ async def wait_long() -> None:
     await asyncio.sleep(60)
 
 
-@each_row("way", WAYS)
+@each_row("way", sampled(WAYS, part=2))
 @each_row(("limit", "cancels", "code"), STOPS)
 async def test_a_tool_is_told_to_stop_once_and_why_first(
     way: str, limit: float, cancels: tuple[float, ...], code: ErrorCode

@@ -8,11 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 from rows import each_row
+from samples import sampled
 from waiting import until
 
 from toolcrib import (
@@ -279,8 +281,7 @@ ENDINGS: tuple[tuple[BaseException | None, tuple[str, str]], ...] = (
 
 
 @each_row("stopped", ["at its limit", "by its caller"])
-@each_row("read_only", [False, True])
-@each_row("made", [False, True])
+@each_row(("read_only", "made"), sampled(product([False, True], repeat=2), part=2))
 @each_row(("raises", "ends"), ENDINGS)
 async def test_a_thread_that_ended_first_has_ended_so_whatever_the_loop_saw_first(
     stopped: str,

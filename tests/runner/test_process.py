@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from runner import process_tools
 from runner.process_tools import CANARY, WAYS_TO_DIE
-from samples import sampled
+from samples import sampled, whole_only
 
 from toolcrib import (
     ALL,
@@ -172,7 +172,7 @@ TOLD_OF = {
 
 
 @pytest.mark.parametrize(
-    "how", [*TOLD_OF, *sampled([how for how in WAYS_TO_DIE if how not in TOLD_OF], part=3)]
+    "how", [*TOLD_OF, *sampled([how for how in WAYS_TO_DIE if how not in TOLD_OF], part=8)]
 )
 async def test_a_process_that_dies_is_a_tool_that_failed(
     how: str, capfd: pytest.CaptureFixture[str]
@@ -191,14 +191,14 @@ async def test_a_process_that_dies_is_a_tool_that_failed(
 @pytest.mark.parametrize(
     ("how", "code", "text", "retryable"),
     [
-        ("told", ErrorCode.TOOL_ERROR, "no such order", False),
+        whole_only("told", ErrorCode.TOOL_ERROR, "no such order", False),
         ("capability", ErrorCode.CAPABILITY_ERROR, "the shop is closed", False),
         ("lost", ErrorCode.OUTCOME_UNKNOWN, "the server is gone", False),
         ("extra", ErrorCode.NOT_RUNNABLE, "units needs an extra", False),
         ("large", ErrorCode.INVALID_OUTPUT, "larger than 4194304 bytes", False),
-        ("large part", ErrorCode.INVALID_OUTPUT, "larger than 4194304 bytes", False),
-        ("nan", ErrorCode.INVALID_OUTPUT, "it is not JSON", False),
-        ("object", ErrorCode.INVALID_OUTPUT, "it is not JSON", False),
+        whole_only("large part", ErrorCode.INVALID_OUTPUT, "larger than 4194304 bytes", False),
+        whole_only("nan", ErrorCode.INVALID_OUTPUT, "it is not JSON", False),
+        whole_only("object", ErrorCode.INVALID_OUTPUT, "it is not JSON", False),
         ("iterator", ErrorCode.INVALID_OUTPUT, "it is an iterator", False),
     ],
 )
@@ -347,7 +347,7 @@ def start(path: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("how", ["FILE", "-m program"])
+@pytest.mark.parametrize("how", [whole_only("FILE"), "-m program"])
 def test_a_tool_of_the_program_itself(how: str, program: Path) -> None:
     with start(program, how, "mine", '{"number": 7}') as started:
         said, _ = started.communicate(timeout=PATIENCE)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.genai import types
+from google import genai
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rows import each_row
@@ -111,9 +111,6 @@ def book(title: str, pages: int | None = None, kinds: list[str] = []) -> dict[st
     return {"title": title, "pages": pages, "kinds": kinds}
 
 
-FROM_GOOGLE = types.FunctionDeclaration.from_callable_with_api_option(
-    callable=book, api_option="VERTEX_AI"
-)
 DUMPS: list[Callable[[Any], Any]] = [
     lambda made: made.model_dump(),
     lambda made: made.model_dump(exclude_none=True),
@@ -126,8 +123,11 @@ DUMPS: list[Callable[[Any], Any]] = [
 @each_row("dump", DUMPS)
 @each_row("alone", [False, True])
 def test_what_google_genai_dumps_is_read(dump: Callable[[Any], Any], alone: bool) -> None:
-    whole = types.Tool(function_declarations=[FROM_GOOGLE])
-    definition = get_definition(dump(FROM_GOOGLE if alone else whole))
+    declared = genai.types.FunctionDeclaration.from_callable_with_api_option(
+        callable=book, api_option="VERTEX_AI"
+    )
+    whole = genai.types.Tool(function_declarations=[declared])
+    definition = get_definition(dump(declared if alone else whole))
     assert (definition.name, definition.description) == ("book", "Book it.")
     assert definition.output_schema == {"type": "object"}
     schema = definition.input_schema

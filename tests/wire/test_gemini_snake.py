@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from google.genai import types
+from google import genai
 from rows import each_row
 
 from toolcrib.hydration import hydrate
@@ -113,7 +113,7 @@ def _without_nulls(value: Any) -> Any:
 @each_row("name", STREAMS)
 def test_what_the_sdk_wrote_is_read_as_what_was_sent(name: str) -> None:
     events = STREAMS[name]
-    models = [types.GenerateContentResponse.model_validate(event) for event in events]
+    models = [genai.types.GenerateContentResponse.model_validate(event) for event in events]
     snake = [model.model_dump_json() for model in models]
     bare = [model.model_dump_json(exclude_none=True) for model in models]
     plain = [json.dumps(event, separators=(",", ":")) for event in events]

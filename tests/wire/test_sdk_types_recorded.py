@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rows import each_row
+from samples import sampled
 from wire.recorded_helpers import decoded, recorded
 from wire.sdk_judges import judge_of
 
@@ -48,7 +49,7 @@ def kinds_of(state: ProviderState | None) -> Iterator[str]:
         yield str(item.get("type"))
 
 
-@each_row("wire", JUDGED)
+@each_row("wire", sampled(JUDGED, part=3))
 def test_what_came_can_go_back(wire: str, shared_data: Path) -> None:
     judge, sent, refused = judge_of(wire), 0, 0
     for row in recorded(shared_data, wire):

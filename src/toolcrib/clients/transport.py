@@ -14,7 +14,7 @@ import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -564,7 +564,7 @@ class SigningTransport:
         raise failure
 
 
-class _Library(NamedTuple):
+class _Library(msgspec.Struct, frozen=True):
     auth: ModuleType
     awsrequest: ModuleType
     session: ModuleType

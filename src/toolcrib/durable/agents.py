@@ -321,9 +321,9 @@ class DurableAgents(Closing):
     async def stop(self, grace: float = GRACE) -> bool:
         """Stop to work: no step begins any more, and those under way may end within `grace` seconds.
         Return whether all of them have; others go on with the runs, and of a call that was cut they
-        know that nobody knows what it did."""
+        know that nobody knows what it did. Stopped once, it waits for nothing any more."""
         self._steps.stops = True
-        until = time.monotonic() + grace
+        until = time.monotonic() + (0 if self._serving is None else grace)
         while self._steps.active and time.monotonic() < until:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         whole = self._steps.active == 0

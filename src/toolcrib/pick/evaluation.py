@@ -175,7 +175,7 @@ class MeasuredScorer:
         )
 
 
-class _Nothing(NamedTuple):
+class _Nothing(msgspec.Struct, frozen=True):
     definition: ToolDefinition
 
     def get_definition(self) -> ToolDefinition:

@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from math import exp, isfinite, log
 from typing import Any, NamedTuple, cast
 
+import msgspec
+
 from toolcrib.errors import MissingExtraError, PickError
 from toolcrib.pick.embedding import Embedder, EmbeddingScorer
 from toolcrib.pick.keyword import KeywordScorer
@@ -272,7 +274,7 @@ class Hybrid:
         ]
 
 
-class _Column(NamedTuple):
+class _Column(msgspec.Struct, frozen=True):
     """The hits of a part as a column: what they add to each tool."""
 
     hits: Hits

@@ -21,6 +21,8 @@ from operator import eq, mul, truth
 from time import monotonic
 from typing import Any, NamedTuple
 
+import msgspec
+
 from toolcrib.errors import PickError
 from toolcrib.pick.query import Query
 from toolcrib.pick.scorer import CatalogCache, Hits, Score, numpy
@@ -263,7 +265,7 @@ wherever without wonder word work world worry wrong year yes yesterday yet
 """
 
 
-class AskedWords(NamedTuple):
+class AskedWords(msgspec.Struct, frozen=True):
     """Stems with their weights, in the order of the text; which of them stand side by side in the last
     turn; what in it may be the name of a tool; and the names of the tools that were used before."""
 
@@ -325,7 +327,7 @@ _READ, _PART = 2_500, 10
 _CHOSEN = 500
 
 
-class Term(NamedTuple):
+class Term(msgspec.Struct, frozen=True):
     weight: float
     posting: Posting
 
@@ -334,7 +336,7 @@ class Term(NamedTuple):
         return self.weight * self.posting.most
 
 
-class Pair(NamedTuple):
+class Pair(msgspec.Struct, frozen=True):
     """Two words that stand side by side, by their places among the terms, and what that is worth."""
 
     words: str
@@ -343,7 +345,7 @@ class Pair(NamedTuple):
     weight: float
 
 
-class QueryPlan(NamedTuple):
+class QueryPlan(msgspec.Struct, frozen=True):
     """A query against one index: its terms, those that can bring most first.
 
     `worth` is the weight of each word that the catalog has, `named` what may be a name of a tool;

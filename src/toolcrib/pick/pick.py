@@ -42,7 +42,7 @@ class Candidates(NamedTuple):
 _KEPT = 8
 
 
-class _KnownTools(NamedTuple):
+class _KnownTools(msgspec.Struct, frozen=True):
     """Holds what is known of tools that cannot change.
 
     `held` is the tuple that they came in, so that no other one can have its id, and `tools` the single

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from math import inf
 from time import monotonic
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -33,7 +33,7 @@ _HOLDERS = ("messages", "contents", "input")  # of a request body's conversation
 _TEXTS = (None, "text", "input_text")
 
 
-class Conversation(NamedTuple):
+class Conversation(msgspec.Struct, frozen=True):
     """The user's turns and the names of the tools called, both in order; repeats are kept."""
 
     asked: list[str]
@@ -167,7 +167,7 @@ _END = object()
 _SENTENCE = 4
 
 
-class _Piece(NamedTuple):
+class _Piece(msgspec.Struct, frozen=True):
     """A text, a key (as words), or another value: a number or truth."""
 
     kind: Literal["text", "key", "value"]

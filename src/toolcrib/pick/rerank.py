@@ -17,7 +17,9 @@ from math import isinf
 from pathlib import Path
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from toolcrib.errors import MissingExtraError, PickError, SourceError
 from toolcrib.pick.embedding import CachedEmbedder, Embedder, EmbeddingScorer
@@ -103,7 +105,7 @@ class MiniLM:
         return vectors
 
 
-class _LoadedModel(NamedTuple):
+class _LoadedModel(msgspec.Struct, frozen=True):
     numpy: Any
     tokenizer: Any
     session: Any

@@ -22,7 +22,9 @@ from hashlib import blake2b
 from importlib.util import find_spec
 from math import sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.pick.query import legible
@@ -132,12 +134,12 @@ class _Words(dict[str, bytes]):
         return found
 
 
-class _WordModel(NamedTuple):
+class _WordModel(msgspec.Struct, frozen=True):
     words: _Words
     table: NDArray[np.float16]
 
 
-class _Batch(NamedTuple):
+class _Batch(msgspec.Struct, frozen=True):
     """The tokens of some documents one after another: how many each part has and what it weighs, and
     how many parts each document has."""
 
@@ -261,7 +263,7 @@ in their first 64, 128, …; of the ten nearest of 100,000, 96 % are among the 1
 _ROWS_AT_ONCE = 4_096
 
 
-class QueryVectors(NamedTuple):
+class QueryVectors(msgspec.Struct, frozen=True):
     """A request's vector and those of its parts; none for a request of one part.
 
     They are as long as the part of the request that was read; `unread` is what every tool gets for the
@@ -285,7 +287,7 @@ def query_vectors(rows: Vectors, earlier: int, read: float) -> QueryVectors:
     return QueryVectors(whole * read, rows[1 + earlier :] * read, (1 - read) * _UNREAD)
 
 
-class Matrix(NamedTuple):
+class Matrix(msgspec.Struct, frozen=True):
     """Unit rows; `starts[i]` is the first of tool i, or None where each has one. Of a large catalog
     `head` is the first dimensions, as much longer as they are of the whole on average."""
 

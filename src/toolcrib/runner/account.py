@@ -1,20 +1,75 @@
-"""What agents that are tools spend, in a run that has no account of its own.
+"""What a call counts for in its run, and what agents spend that are its tool.
 
-Rule: what is spent within a call belongs to the run of its scope, whoever made that: a graph's thread,
-a client's run, a loop of somebody's own. The runner's budgets limit it as they limit the run's own
-calls, and the tally has it, once.
+Rule: a call that has begun counts in its run, once, wherever it did. One that goes on, or does not,
+keeps the place that it has: it is neither counted again nor refused for that. Whoever is told how a
+call ended, or that nobody knows, though it did not begin here, has all of that: the count, and what was
+spent within. That belongs to the run of its scope, whoever made that: a graph's thread, a client's run,
+a loop of somebody's own. The runner's budgets limit it as they limit the run's own calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from toolcrib.errors import SourceError
 from toolcrib.runner.policy import Policy, has_spent_within
-from toolcrib.values.context import PolicyContext
+from toolcrib.runner.recorder import CallFacts
+from toolcrib.values.context import Account, PolicyContext
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import key_of
 from toolcrib.values.message import Usage
-from toolcrib.values.record import Expense, SpentWithin
+from toolcrib.values.record import Expense, SpentWithin, ToolInvocationRecord
+from toolcrib.values.run import saved_run, spent_in
+
+
+def account_of(facts: CallFacts, policies: Sequence[Policy], context: PolicyContext) -> Account:
+    """Return what an agent that is the tool of a call spends from."""
+    definition, call_id = facts.hydrated.definition, facts.hydrated.call.id
+    assert definition is not None  # noqa: S101  else there is no tool
+    return facts.scope.account or TallyAccount(policies, context, definition, call_id)
+
+
+def keep_place(facts: CallFacts, account: Callable[[], Account]) -> None:
+    """Have the run know that a call has begun, if the scope says so. It was counted, and all spent
+    within; a tally that lacks that (another request's, or process's) counts it now."""
+    call_id, scope, definition = facts.hydrated.call.id, facts.scope, facts.hydrated.definition
+    if call_id not in scope.suspended or definition is None:
+        return
+    tally, key = scope.tally, key_of(scope.tally.run_id, call_id)
+    known = call_id in tally.begun
+    if not known and not tally.counted.get(key):
+        tally.count(definition.name, definition.annotations.cost)
+    tally.keep_place(call_id)
+    if scope.account is not None:
+        return
+    try:
+        before = spent_in(saved_run(scope.suspended[call_id]))
+    except SourceError:  # its agent does not go on
+        before = SpentWithin()
+    if known and key not in tally.within:  # it was saved, and has what was spent within, too
+        tally.within[key] = before
+    else:
+        account().count_again(call_id, before)
+
+
+def count_begun(
+    facts: CallFacts,
+    record: ToolInvocationRecord,
+    account: Callable[[], Account],
+    *,
+    is_counted: bool,
+) -> None:
+    """Count a call that began before, or elsewhere, as if it had run here; `is_counted` says that it
+    was about to."""
+    definition, tally = facts.hydrated.definition, facts.scope.tally
+    key, before = key_of(tally.run_id, record.id), int(record.id in tally.begun)
+    made = tally.counted[key] = tally.counted.get(key, before) + 1
+    if definition is None or made != before + 1 + is_counted:
+        return
+    if not before:
+        tally.count(definition.name, definition.annotations.cost)
+    if record.spent is not None:
+        account().count_again(record.id, record.spent)
 
 
 class TallyAccount:

@@ -12,19 +12,15 @@ that state alone (`ENDS`). Every call that comes in has exactly one end.
 | suspended | its tool has begun, asks itself, and will go on | released              | kept    |
 | unwritten | it ran before, and the ledger lacks its outcome | kept with the outcome | no      |
 | ended     | its outcome is settled                          |                       |         |
+| late      | its tool, left behind at that end, has ended too| kept with the outcome | no      |
 
 A call that was suspended comes in once more, with its state in `scope.suspended`: it has begun. So
 nobody is asked about it again, and where it cannot go on it ends as `outcome_unknown`: what it did
 before is not undone, and the part that waited does not run here. (Nothing final is said with that: the
-same state may go on later, or has elsewhere.) It was counted in its run when it began: that it goes on,
-or does not, neither counts it again nor is refused for the place that it has (`keep_place`).
+same state may go on later, or has elsewhere.) What such a call counts for in its run is in `account`.
 
-A call that has begun counts in its run, once, wherever it did. So whoever is told how it ended, or that
-nobody knows, though it did not begin here, has all of that (`_share`): the count, what was spent
-within, and that its content is untrusted.
-
-A tool that was left behind ends when its call has: that leaves the same state as if it had ended in
-time, an outcome that the ledger lacks and that is written, or held until the call is asked for again.
+A tool that was left behind ends when its call has (`late`): its outcome is written as if it had ended
+in time, or held until the call is asked for again.
 
 The caller gets the outcome that the ledger has: an outcome that cannot be written is unknown. What
 stands in the ledger is held against the call before it is told: nobody is told what became of another
@@ -35,54 +31,34 @@ claimed the key before it ran has the outcome that it had.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-import threading
 import time
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from toolcrib.errors import ErrorCode, SourceError, ToolcribError
+from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.failures import log_over_time
 from toolcrib.hydration import Repairer, repair
-from toolcrib.runner.account import TallyAccount
-from toolcrib.runner.approval import (
-    answer_to,
-    approval_request,
-    approved_call,
-    asked_call,
-    edit_of,
-    explained,
-    keeping,
-    kept_rule,
-    rule_for,
-)
-from toolcrib.runner.execute import TimeLimitExceeded, left_running
+from toolcrib.runner.account import account_of, count_begun
+from toolcrib.runner.execute import left_running
 from toolcrib.runner.executor import Executor, ToolPlan
 from toolcrib.runner.idempotency import (
     ELSEWHERE,
     AlreadyCompleted,
-    EndedByAnswer,
     Fingerprint,
-    IdempotencyCache,
-    WriteAhead,
     fingerprint_of,
     goes_on_no_more,
     replayed,
     same_call,
 )
+from toolcrib.runner.late import follow, late_end
 from toolcrib.runner.output import Unusable, check_output, report_unusable, views
 from toolcrib.runner.policy import (
-    CountingPolicy,
-    LookingPolicy,
-    Policy,
     Release,
-    ReservingPolicy,
     count_all,
     decide,
     give_back_all,
@@ -91,11 +67,12 @@ from toolcrib.runner.policy import (
     reserve_each,
     settle_all,
 )
-from toolcrib.runner.recorder import DONE, CallFacts, Recorder, SinkResult
-from toolcrib.runner.running import CALLING, Calling, Limiter, leave_call, taint
+from toolcrib.runner.question import CallQuestion
+from toolcrib.runner.recorder import DONE, CallFacts, SinkResult
+from toolcrib.runner.running import CALLING, Calling, leave_call, taint
+from toolcrib.runner.setup import Setup
 from toolcrib.runner.stopped import (
     NotRecorded,
-    Reporter,
     Stopped,
     Suspended,
     as_failure,
@@ -103,59 +80,35 @@ from toolcrib.runner.stopped import (
     rejection,
 )
 from toolcrib.schema.derive.factories import Pinned
-from toolcrib.threads import MOST_LEFT_BEHIND, LeftWork, Work, cancel_requests
-from toolcrib.tools import Catalog
+from toolcrib.threads import MOST_LEFT_BEHIND, Ending, LeftWork, Work, cancel_requests
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected
-from toolcrib.values.context import (
-    Account,
-    CallScope,
-    PolicyContext,
-    StepRunner,
-    Surroundings,
-    ToolApproval,
-)
-from toolcrib.values.decision import (
-    Allow,
-    Answer,
-    ApprovalRequest,
-    Approve,
-    Approver,
-    Ask,
-    Decision,
-    Deny,
-    OuterCall,
-    Refuse,
-)
+from toolcrib.values.context import Account, CallScope, PolicyContext, StepRunner, Surroundings
+from toolcrib.values.decision import Allow, Ask, Decision, Deny, OuterCall
 from toolcrib.values.definition import ALL
 from toolcrib.values.json import Veiled, key_of
 from toolcrib.values.record import (
-    ALWAYS,
-    FOR_RUN,
-    FOR_RUN_EXACTLY,
     PART_WAITED,
     READ_UNTRUSTED,
     SUSPENDED,
-    AppliedRule,
     CallError,
     Completed,
     Failed,
     Ledger,
     Outcome,
-    SpentWithin,
     SuspendedCall,
     ToolInvocationRecord,
     Waiting,
     has_begun,
     is_final,
 )
-from toolcrib.values.rule import KeepsRules
-from toolcrib.values.run import saved_run, spent_in
 from toolcrib.values.step import CallEnd, CallStep
 
 State: TypeAlias = Literal[
-    "arrived", "claimed", "counted", "begun", "suspended", "unwritten", "ended"
+    "arrived", "claimed", "counted", "begun", "suspended", "unwritten", "ended", "late"
 ]
-Event: TypeAlias = Literal["claim", "find unwritten", "count", "begin", "suspend", "end"]
+Event: TypeAlias = Literal[
+    "claim", "find unwritten", "count", "begin", "suspend", "end", "end late"
+]
 NEXT: dict[State, dict[Event, State]] = {
     "arrived": {"claim": "claimed", "find unwritten": "unwritten", "end": "ended"},
     "claimed": {"count": "counted", "end": "ended"},
@@ -163,7 +116,8 @@ NEXT: dict[State, dict[Event, State]] = {
     "begun": {"suspend": "suspended", "end": "ended"},
     "suspended": {"end": "ended"},
     "unwritten": {"end": "ended"},
-    "ended": {},
+    "ended": {"end late": "late"},
+    "late": {"end": "ended"},
 }
 
 
@@ -182,6 +136,7 @@ ENDS: dict[State, End] = {
     "begun": End("kept", counts="settled", taints=True),
     "suspended": End("released", counts="kept", taints=True),
     "unwritten": End("kept"),
+    "late": End("kept"),
 }
 _NOT_RECORDED = "The tool ran, but what came of it could not be recorded. It is not run again."
 _NO_ROOM = (
@@ -197,38 +152,12 @@ _NOT_STARTED = CallError.of(
 _CUT = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN, "The call was cut while it ran: what it did is not known."
 )
-_WAITS_WITHIN = CallError.of(
-    ErrorCode.OUTCOME_UNKNOWN,
-    "This call has begun with that answer, and waits for another one. It was not begun again.",
-)
 _NOT_BEGUN: tuple[State, ...] = ("arrived", "claimed", "counted")
 _ENDED = (Completed, Failed)
 _GOES_ON = Allow("it has begun, and goes on", "standard")
-_LOOK = 0.05  # seconds in which is looked whether a loop has closed
+_LOOK = 0.05  # seconds after which is looked again whether it is written
 _HELD_UP = 60.0  # seconds that another's write of an unknown outcome may take
 _log = logging.getLogger("toolcrib.audit")
-
-
-class Setup(msgspec.Struct, frozen=True, eq=False):
-    """Holds what all calls of a runner use."""
-
-    catalog: Catalog
-    policies: tuple[Policy, ...]
-    at_once: tuple[Policy, ...]  # those of them that decide so
-    looking: tuple[LookingPolicy, ...]  # those that may look something up, and for how long
-    policy_seconds: float
-    counting: tuple[CountingPolicy, ...]
-    reserving: tuple[ReservingPolicy, ...]
-    approver: Approver | None
-    rules: KeepsRules | None
-    approval_seconds: float
-    limiter: Limiter
-    write_ahead: WriteAhead
-    executor: Executor
-    reporter: Reporter
-    cache: IdempotencyCache
-    max_result_bytes: int
-    recorder: Recorder
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -254,14 +183,11 @@ class Call(Veiled, msgspec.Struct):
     state: State = "arrived"
     value_json: bytes | None = None  # of the tool's value, when it has run
     mark: Fingerprint = ("", "", None, "")  # with which it has claimed its key
-    approval: tuple[ApprovalRequest, Approve] | None = None  # with which it may begin
-    answered: bool = False  # its question was, beforehand
+    question: CallQuestion | None = None  # with whose answer it may begin
     again: bool = False  # it was cut, and is made again where its run goes on
     watcher_raised: BaseException | None = None  # when it was told of a part
     left: tuple[Work, bool] | None = None  # its tool that was left behind; was it out of time
-    late: Completed | Failed | None = None  # how that tool ended
-    ended_late: bool = False
-    asking: tuple[str, ...] = ()  # the policies that asked about it
+    asking: tuple[str, ...] = ()  # the policies that ask about it
     reserved: Sequence[Release] = ()  # in stores; given back if its tool does not begin
 
     async def run(
@@ -310,37 +236,9 @@ class Call(Veiled, msgspec.Struct):
             error = CallError.of(ErrorCode.OUTCOME_UNKNOWN, f"{PART_WAITED} {error.message}")
         return self.facts.failed(error, told)
 
-    def keep_place(self) -> None:
-        """Have the run know that the call has begun, if the scope says so. It was counted, and all
-        spent within; a tally that lacks that (another request's, or process's) counts it now."""
-        call, scope, definition = (
-            self.facts.hydrated.call,
-            self.scope,
-            self.facts.hydrated.definition,
-        )
-        if call.id not in scope.suspended or definition is None:
-            return
-        tally, key = scope.tally, key_of(scope.tally.run_id, call.id)
-        known = call.id in tally.begun
-        if not known and not tally.counted.get(key):
-            tally.count(definition.name, definition.annotations.cost)
-        tally.keep_place(call.id)
-        if scope.account is not None:
-            return
-        before = _spent_before(scope.suspended[call.id])
-        if known and key not in tally.within:  # it was saved, and has what was spent within, too
-            tally.within[key] = before
-        else:
-            self.account().count_again(call.id, before)
-
     def account(self) -> Account:
         """Return what an agent that is the tool of this call spends from."""
-        definition = self.facts.hydrated.definition
-        assert definition is not None  # noqa: S101  else there is no tool
-        call_id = self.facts.hydrated.call.id
-        return self.scope.account or TallyAccount(
-            self.setup.policies, self.context, definition, call_id
-        )
+        return account_of(self.facts, self.setup.policies, self.context)
 
     async def finalize(self, outcome: Outcome) -> Outcome:
         """Write down and remember an outcome; return the one that stands.
@@ -411,7 +309,8 @@ class Call(Veiled, msgspec.Struct):
             )
             seconds = time.monotonic() - began
             if plan.limit is not None and seconds > plan.limit and not left.put_off:
-                self._note_overrun(plan, seconds, plan.limit)
+                facts.notes += ("over_time_limit",)  # something blocked the event loop
+                log_over_time(plan.tool.definition.name, seconds, plan.limit)
         finally:
             leave_call(entered)
             if slot:
@@ -463,7 +362,8 @@ class Call(Veiled, msgspec.Struct):
             self.facts.notes += stopped.notes
             outcome = self.ended(stopped.error, stopped.told)
             self.left = None if stopped.body is None else (stopped.body, stopped.late)
-            self._keep_answered(outcome)
+            if self.question is not None and self.state != "begun":
+                self.question.keep_end(outcome)
             return outcome
         finally:
             if self.reserved and self.state == "counted":
@@ -485,22 +385,11 @@ class Call(Veiled, msgspec.Struct):
             if end == "known" and not isinstance(outcome, AlreadyCompleted):
                 outcome, end = await self.finalize(outcome), "told"
             done.append(outcome)
-            return self._kept(outcome, end)
+            ended = outcome.outcome if isinstance(outcome, AlreadyCompleted) else outcome
+            return CallStep.of(ended, self.value_json, end, self.scope.tally)
 
         step = await steps.run(f"call {self.facts.hydrated.call.id}", work, CallStep)
         return done[0] if done else self._taken_up(step)
-
-    def _kept(self, outcome: Outcome | AlreadyCompleted, end: CallEnd) -> CallStep:
-        ended = outcome.outcome if isinstance(outcome, AlreadyCompleted) else outcome
-        tally, asked = self.scope.tally, ended.record.approval_id
-        return CallStep.of(
-            ended,
-            self.value_json,
-            end=end,
-            elapsed=tally.elapsed,
-            tainted=tally.tainted,
-            approved=tuple(given for given in tally.approved if given.id == asked),
-        )
 
     def _taken_up(self, step: CallStep) -> Outcome | AlreadyCompleted:
         """Return the outcome that a step has kept, and count its share of what the run has spent."""
@@ -526,19 +415,11 @@ class Call(Veiled, msgspec.Struct):
         return AlreadyCompleted(outcome)
 
     def _suspended(self, suspended: Suspended) -> Waiting:
-        """Wait for what the tool asks. The call stays counted. The run is approved when it goes on:
-        that has to have a record."""
+        """Wait for what the tool asks. The call stays counted."""
         self.state = NEXT[self.state]["suspend"]
         facts, tally, requests = self.facts, self.scope.tally, suspended.requests
         facts.key = ""
-        approval = self.approval
-        if approval is not None:
-            request, answer = approval
-            tally.approved = tuple(each for each in tally.approved if each.id != request.id)
-            until = max(each.expires_at for each in (request, *requests))  # the yes has been used
-            approval = msgspec.structs.replace(request, expires_at=until), answer
-            ended = EndedByAnswer(_WAITS_WITHIN, answer.by)
-            self.setup.cache.keep_answered(request.id, ended)
+        approval = None if self.question is None else self.question.waits_within(requests)
         call = OuterCall(tally.run_id, facts.hydrated.call.id, facts.hydrated.call.name)
         tally.keep_place(call.call_id)
         before = self.scope.suspended.get(call.call_id)
@@ -638,7 +519,9 @@ class Call(Veiled, msgspec.Struct):
                 raise Stopped(CallError.of(refused.code))
         definition, tally = hydrated.definition, self.scope.tally
         if tally.approved and self.facts.approved_by is None:
-            self._note_approval(hydrated)
+            given = tally.approval_of(hydrated, self.context.caller.id)
+            if given is not None:
+                self.facts.approval_id, self.facts.approved_by = given.id, given.by
         counted = tally.counted
         goes_on = hydrated.call.id in tally.begun
         counted[self.key] = counted.get(self.key, goes_on) + 1
@@ -696,16 +579,8 @@ class Call(Veiled, msgspec.Struct):
             return
         if definition.annotations.untrusted_output or READ_UNTRUSTED in record.notes:
             taint(scope.tally)
-        if self.state == "begun":
-            return  # it ran here, too, and was counted then
-        tally, counted = scope.tally, scope.tally.counted
-        key, before = key_of(tally.run_id, record.id), int(record.id in tally.begun)
-        counted[key] = made = counted.get(key, before) + 1
-        first = made == before + (2 if self.state == "counted" else 1)
-        if first and not before:
-            tally.count(definition.name, definition.annotations.cost)
-        if first and record.spent is not None:
-            self.account().count_again(record.id, record.spent)
+        if self.state != "begun":  # it ran here, too, and was counted then
+            count_begun(self.facts, record, self.account, is_counted=self.state == "counted")
 
     def _settle(self, outcome: Outcome, *, stands: Outcome | None = None) -> None:
         """Do the part of `finalize` that awaits nothing: cache, taint, tally and policies.
@@ -713,8 +588,8 @@ class Call(Veiled, msgspec.Struct):
         `stands` is the outcome that the ledger has; without it the outcome is still to be written.
         """
         setup = self.setup
-        end = ENDS[self.state]
-        self.state = NEXT[self.state]["end"]
+        state, end = self.state, ENDS[self.state]
+        self.state = NEXT[state]["end"]
         stands = outcome if setup.write_ahead.ledger is None else stands
         record, definition = outcome.record, self.facts.hydrated.definition
         if self.facts.claim and (end.key != "kept" or is_final(record)):
@@ -724,7 +599,7 @@ class Call(Veiled, msgspec.Struct):
             if isinstance(stands, _ENDED):
                 setup.cache.keep(self.key, stands, self.value_json if stands is outcome else None)
             else:
-                setup.cache.hold(self.key, outcome, late=self.late is not None)
+                setup.cache.hold(self.key, outcome, late=state == "late")
         elif end.key != "not its own":
             self._release(outcome)
         if end.taints and definition is not None and definition.annotations.untrusted_output:
@@ -759,7 +634,7 @@ class Call(Veiled, msgspec.Struct):
 
     async def _recorded(self, outcome: Outcome, ledger: Ledger) -> Recorded:
         """Have the ledger write an outcome, and settle it."""
-        ran, unwritten = ENDS[self.state].key == "kept", self.state == "unwritten"
+        ran, unwritten = ENDS[self.state].key == "kept", self.state in ("unwritten", "late")
         try:
             written = await self.setup.recorder.write(ledger, outcome.record, self.facts)
         except BaseException:  # the loop is gone, or it was interrupted
@@ -844,70 +719,34 @@ class Call(Veiled, msgspec.Struct):
         self.watcher_raised = raised
 
     def _follow(self, body: Work, late: bool) -> None:
-        """Have it recorded how a tool ended that was left behind, when it has. `late` says that it was
-        out of time; else its caller was cancelled."""
-        loop = asyncio.get_running_loop()
-
-        def heard(value: Any, raised: BaseException | None) -> None:
-            over = threading.Event()
-            ending = self._end_late(value, raised, late=late)
-            tasks = []  # a loop holds its tasks weakly
-
-            async def in_loop() -> None:
-                try:
-                    await ending
-                finally:
-                    over.set()
-
-            with suppress(RuntimeError):  # the loop has closed
-                loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(in_loop())))
-            while not (over.wait(_LOOK) or loop.is_closed()):
-                if not threading.main_thread().is_alive():
-                    break  # the process ends, and nobody drives the loop
-            with suppress(ValueError):
-                ending.close()  # it may wait in a loop that has closed
-            if not self.ended_late:
-                asyncio.run(self._end_late(value, raised, late=late))
-
-        body.tell(heard)
-
-    async def _end_late(self, value: Any, raised: BaseException | None, *, late: bool) -> None:
-        """Add how the call ended, where its outcome was unknown: to the ledger, if that is open, and
-        to what this process remembers. `ended_late` is set unless it was broken off."""
-        cache, ledger = self.setup.cache, self.setup.write_ahead.ledger
-        if self.late is None:
-            self.late = self._late(value, raised, late=late)
-        outcome, ends = self.late, time.monotonic() + _HELD_UP
-        while not cache.claim_ended(self.key, self.mark):  # the unknown outcome is being written
-            if time.monotonic() > ends:
-                return
-            await asyncio.sleep(_LOOK)
-        ended = msgspec.structs.replace(self, state=NEXT["arrived"]["find unwritten"])
-        if ledger is None or getattr(ledger, "closed", False):
-            ended._settle(outcome)  # noqa: SLF001  its own
-            self.ended_late = True
-            return
-        recorded = await ended._recorded(outcome, ledger)  # noqa: SLF001
-        self.ended_late = recorded.trouble.error is None and recorded.trouble.cancelled is None
-
-    def _late(self, value: Any, raised: BaseException | None, *, late: bool) -> Completed | Failed:
-        """Return the outcome of a tool that was left behind, as if it had ended so in time."""
+        """Have the end of its tool added that was left behind; `late` says that it was out of time."""
         facts, executor, hydrated = self.facts, self.setup.executor, self.facts.hydrated
         assert isinstance(hydrated, Hydrated)  # noqa: S101  its tool has run
         plan = executor.plans[hydrated.definition.name]
-        made = inspect.isawaitable(value)
-        if raised is None and not made:
-            return self._checked(plan, value)
-        if inspect.iscoroutine(value):
-            value.close()  # work that it made, and that nobody does any more
-        told = made or not plan.tool.blocking  # to stop: no thread can be
-        if told and late and isinstance(raised, asyncio.CancelledError | TimeoutError | None):
-            raised = TimeLimitExceeded()
-        if raised is not None and not (told and isinstance(raised, asyncio.CancelledError)):
-            ended = executor.ended(raised, plan, hydrated, LeftWork(), cancels=cancel_requests())
-            if isinstance(ended, Stopped):
-                return facts.failed(ended.error, ended.told)
-        return facts.failed(CallError.of(ErrorCode.CANCELLED))
+
+        def read(ending: Ending) -> Completed | Failed:
+            stopped = late_end(ending, plan, hydrated, executor, late=late)
+            if stopped is None:
+                return self._checked(plan, ending[0])
+            return facts.failed(stopped.error, stopped.told)
+
+        follow(body, read, self._add_late)
+
+    async def _add_late(self, outcome: Completed | Failed) -> bool:
+        """Add how the call ended, where its outcome was unknown: to the ledger, if that is open, and to
+        what this process remembers. Return False where it could not be written."""
+        cache, ledger = self.setup.cache, self.setup.write_ahead.ledger
+        ends = time.monotonic() + _HELD_UP
+        while not cache.claim_ended(self.key, self.mark):  # the unknown outcome is being written
+            if time.monotonic() > ends:
+                return False
+            await asyncio.sleep(_LOOK)
+        ended = msgspec.structs.replace(self, state=NEXT["ended"]["end late"])
+        if ledger is None or getattr(ledger, "closed", False):
+            ended._settle(outcome)  # noqa: SLF001  its own
+            return True
+        trouble = (await ended._recorded(outcome, ledger)).trouble  # noqa: SLF001  its own
+        return trouble.error is None and trouble.cancelled is None
 
     def _rejected(self, rejected: Rejected) -> Stopped:
         """Return the end of a call that cannot run. Where somebody was asked about another definition
@@ -919,11 +758,6 @@ class Call(Veiled, msgspec.Struct):
         self.facts.approval_id = id_
         return Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH))
 
-    def _note_overrun(self, plan: ToolPlan, seconds: float, limit: float) -> None:
-        """Note that a call was not ended by its time limit: something blocked the event loop."""
-        self.facts.notes += ("over_time_limit",)
-        log_over_time(plan.tool.definition.name, seconds, limit)
-
     async def _asked(
         self, hydrated: Hydrated, decision: Deny | Ask
     ) -> Hydrated | Waiting | AlreadyCompleted:
@@ -934,144 +768,18 @@ class Call(Veiled, msgspec.Struct):
             return earlier
         if isinstance(decision, Deny):
             raise Stopped(CallError.of(decision.code))
-        request = self._request(hydrated, decision)
-        facts.approval_id = request.id
-        await self._use_up(request)
-        try:
-            answer = await answer_to(
-                request,
-                self.scope,
-                keeping(self.scope.approver or setup.approver, hydrated.building.pinned),
-                partial(self._unanswered, hydrated),
-                partial(self._by_rule, hydrated, request),
-            )
-        except Stopped as stopped:
-            if stopped.edited_by:
-                facts.approved_by, facts.edit = stopped.edited_by, "unfit"
-            raise explained(stopped, hydrated) from None
-        if answer is None:
-            return Waiting(facts.record("waiting"), request)
-        facts.approved_by = answer.by
-        facts.refusal = answer.reason if isinstance(answer, Refuse) else ""
-        facts.edit = "none" if edit_of(hydrated, answer) is None else "unfit"  # until it is taken
-        approved = approved_call(
-            hydrated, answer, setup.catalog, setup.reporter.debug, asked=request
-        )
-        if approved is not hydrated:
-            facts.take_edit(approved)
-        if isinstance(approved, Rejected):
-            error = rejection(approved)  # a person wrote it: no call of the model's can mend it
-            raise Stopped(msgspec.structs.replace(error, retryable=False))
-        await self._keep_rule(approved, answer, request)
+        caller = self.context.caller
+        question = CallQuestion.of(setup, facts, caller, hydrated, decision, self.asking)
+        self.question = question
+        approved = await question.approved()
+        if approved is None:
+            return Waiting(facts.record("waiting"), question.request)
         # once more: the run may have spent more meanwhile
         again = await self._look_up(approved) if setup.looking else self._decide(approved)
         if isinstance(again, Deny):
             raise Stopped(CallError.of(again.code))
-        if isinstance(answer, Approve):
-            self._take_yes(approved, answer, request)
+        question.keep_for_run(approved)
         return approved
-
-    async def _by_rule(self, hydrated: Hydrated, request: ApprovalRequest) -> Approve | None:
-        """Return the yes of a rule that speaks for the call. Raises Stopped where one was changed.
-
-        Who was asked about the call before is to answer. Where rules cannot be read, somebody is asked.
-        """
-        rules, call_id = self.setup.rules, request.call_id
-        if rules is None or not request.always or any(self.scope.asked_about(call_id)):
-            return None
-        asked = asked_call(hydrated, request, self.scope.tally, self.asking)
-        rule = await rule_for(rules, asked, partial(self._unanswered, hydrated))
-        if rule is None:
-            return None
-        self.facts.approval_id = rule.approval_id
-        self.facts.rule = AppliedRule(rule.id, rule.by, rule.given_at)
-        return Approve(rule.by)
-
-    async def _keep_rule(
-        self, approved: Hydrated, answer: Answer, request: ApprovalRequest
-    ) -> None:
-        """Keep the rule that an answer gives, if it gives one. Raises Stopped where that cannot be."""
-        if not isinstance(answer, Approve) or answer.always is None:
-            return
-        asked = asked_call(approved, request, self.scope.tally, self.asking)
-        failed = partial(self._unanswered, approved)
-        rule = await kept_rule(self.setup.rules, asked, answer, failed)
-        self.facts.rule = AppliedRule(rule.id, rule.by, rule.given_at)
-        self.facts.notes += (ALWAYS,)
-
-    async def _use_up(self, request: ApprovalRequest) -> None:
-        """Take a question that was answered beforehand for that. Raises Stopped where it had been, and
-        the call ended by that answer before its tool began, or began with it and waits: another answer,
-        or the same one again, comes too late."""
-        if request.id not in self.scope.answers or request.call_id in self.scope.suspended:
-            return
-        self.answered = True
-        ended = self.setup.cache.answered.get(request.id)
-        if ended is None:
-            ended = await self.setup.write_ahead.answered(request.id, self.facts)
-        if ended is not None:
-            self.facts.take_earlier_answer(ended.by, ended.edit)
-            raise Stopped(ended.error)
-
-    def _keep_answered(self, outcome: Failed) -> None:
-        """Remember how a call ended by an answer, before its tool began."""
-        if self.answered and self.state != "begun" and is_final(outcome.record):
-            record = outcome.record
-            ended = EndedByAnswer(outcome.error, record.approved_by, record.edited)
-            self.setup.cache.keep_answered(record.approval_id, ended)
-
-    def _take_yes(self, hydrated: Hydrated, answer: Approve, request: ApprovalRequest) -> None:
-        """Remember a yes: to the tool, or to exactly this call of it, for the rest of the run."""
-        self.approval = request, Approve(answer.by, answer.arguments, answer.for_run)
-        if not answer.for_run:
-            return
-        tally, digest, caller = self.scope.tally, hydrated.definition.digest, self.context.caller.id
-        mac = tally.mac_of(hydrated) if answer.for_run == "exactly" else ""
-        earlier = tally.approval_of(hydrated, caller)
-        if mac is None or (earlier is not None and earlier.arguments_mac in ("", mac)):
-            return
-        given = ToolApproval(request.id, answer.by, digest, caller, mac)
-        tally.approved = (*tally.approved, given)
-        self.facts.notes += (FOR_RUN_EXACTLY if mac else FOR_RUN,)
-
-    def _note_approval(self, hydrated: Hydrated) -> None:
-        """Record who approved the tool, or this call of it, for the run, if it runs because of that."""
-        given = self.scope.tally.approval_of(hydrated, self.context.caller.id)
-        if given is not None:
-            self.facts.approval_id, self.facts.approved_by = given.id, given.by
-
-    def _unanswered(self, hydrated: Hydrated, raised: BaseException) -> None:
-        """Tell the approver's author that it failed, or gave no answer."""
-        what = f"the approver of tool '{hydrated.definition.name}'"
-        self.setup.reporter.raised(what, hydrated.call, raised)
-
-    def _request(self, hydrated: Hydrated, decision: Ask) -> ApprovalRequest:
-        """Return the request; one that was asked before keeps the time at which it lapses."""
-        request = approval_request(
-            hydrated,
-            decision,
-            caller=self.context.caller,
-            run=self.scope.tally,
-            seconds=self.setup.approval_seconds,
-            within=self.scope.within,
-            occasion=self.scope.occasion,
-            rules=self.setup.rules is not None,
-        )
-        asked = self.scope.asked.get(request.id)
-        if asked is None:
-            return request
-        return msgspec.structs.replace(
-            request, asked_at=asked.asked_at, expires_at=asked.expires_at
-        )
-
-
-def _spent_before(suspended: SuspendedCall) -> SpentWithin:
-    """Return what was spent within a call before it waited; nothing of a state that cannot be read:
-    its agent does not go on."""
-    try:
-        return spent_in(saved_run(suspended))
-    except SourceError:
-        return SpentWithin()
 
 
 def _began_elsewhere(outcome: Outcome) -> bool:

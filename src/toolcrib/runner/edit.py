@@ -1,11 +1,10 @@
 """An approver's edit: the call that runs with other arguments than the model's, if that call stands.
 
-Rule: the tool gets what the edited arguments say, or nothing runs. What stands at its place as it was
-shown is sent as the model sent it: a default stays a default, and what a factory made is that very
-value. In a list whose length changed, items are at their place at its beginning and at its end.
-Everything else is written, and read as if the model had sent it. Then what the tool would get is held
-against the edited arguments: what was left has to be as it was shown, and a validator may change what
-was written only if it leaves alone what was shown. `left` says what is left of defaults.
+Rule: the tool gets what the edited arguments say, or nothing runs. What stands at its place (`shown`)
+as it was shown is sent as the model sent it: a default stays a default, and what a factory made is that
+very value. Everything else is written, and read as if the model had sent it. Then what the tool would
+get is held against the edited arguments: what was left has to be as it was shown, and a validator may
+change what was written only if it leaves alone what was shown. `left` says what is left of defaults.
 """
 
 from __future__ import annotations
@@ -20,17 +19,8 @@ import msgspec
 
 from toolcrib.errors import ErrorCode
 from toolcrib.hydration import added_to, hydrate
-from toolcrib.runner.left import (
-    ABSENT,
-    Besides,
-    LeftDefaults,
-    SameJson,
-    Steps,
-    json_in,
-    part_at,
-    places_of,
-    steps_of,
-)
+from toolcrib.runner.left import Besides, LeftDefaults
+from toolcrib.runner.shown import ABSENT, Shown, Steps, json_in, part_at, steps_of
 from toolcrib.runner.stopped import ExceptionHook, Stopped
 from toolcrib.schema.derive.factories import AddedDefaults, FactoryValues, Made
 from toolcrib.schema.derive.plain import is_mark
@@ -66,7 +56,7 @@ def edited_call(
     failed: list[Rejected | CallError] = []
     for base in _bases(left, hydrated, catalog):
         reader = _Reader(base, catalog, left)
-        first = reader.read(_Edit(edited, base), None if failed else hook)
+        first = reader.read(edited, None if failed else hook)
         if isinstance(first, Hydrated):
             return first
         second = reader.read_as_written(edited)
@@ -99,20 +89,24 @@ class _Reader:
 
     def __init__(self, hydrated: Hydrated, catalog: Catalog, left: LeftDefaults) -> None:
         self._hydrated = hydrated
+        self._shown = Shown(hydrated)
         self._catalog = catalog
         self._left = left
 
     def read_with(self, defaults: Mapping[Steps, Any]) -> Hydrated | None:
         """Return the call with these defaults sent, None if it is not the same then."""
         with suppress(Stopped):
-            edit = _Edit(self._hydrated.arguments, self._hydrated, to_send=defaults)
+            edit = _Edit(self._hydrated.arguments, self._shown, to_send=defaults)
             read = self._read(edit, None)
             if isinstance(read, Hydrated) and self._left.stays_in(read):
                 return None if edit.may_have_moved(added_to(read)) else read
         return None
 
-    def read(self, edit: _Edit, hook: ExceptionHook | None) -> HydrationResult | CallError:
+    def read(
+        self, edited: JsonObject, hook: ExceptionHook | None, *, as_written: bool = False
+    ) -> HydrationResult | CallError:
         """Return the call that is read of an edit, an error if it is not what the edit says."""
+        edit = _Edit(edited, self._shown, as_written=as_written)
         read = self._read(edit, hook)
         if not isinstance(read, Hydrated):
             return read
@@ -122,10 +116,9 @@ class _Reader:
     def read_as_written(self, edited: JsonObject) -> HydrationResult | CallError:
         """Return the same of an edit all of which is sent, but for marks at their places."""
         try:
-            edit = _Edit(edited, self._hydrated, as_written=True)
+            return self.read(edited, None, as_written=True)
         except Stopped as stopped:
             return stopped.error
-        return self.read(edit, None)
 
     def _read(self, edit: _Edit, hook: ExceptionHook | None) -> HydrationResult:
         text, name = json_bytes(edit.arguments).decode(), self._hydrated.definition.name
@@ -142,7 +135,7 @@ class _Reader:
     def _shown_again(self) -> JsonObject:
         """The arguments that the tool reads of those that were shown, if they are sent to it."""
         try:
-            shown = _Edit(self._hydrated.arguments, self._hydrated, as_written=True)
+            shown = _Edit(self._hydrated.arguments, self._shown, as_written=True)
         except Stopped:
             return {}
         read = self._read(shown, None)
@@ -157,108 +150,75 @@ class _Edit:
     def __init__(
         self,
         edited: JsonObject,
-        hydrated: Hydrated,
+        shown: Shown,
         *,
         as_written: bool = False,
         to_send: Mapping[Steps, Any] | None = None,
     ) -> None:
-        added = added_to(hydrated)
-        self.same = SameJson()
         self._to_send = to_send or {}
         self.edited = edited
-        self.shown = hydrated.arguments
-        self._origins = added.origins
-        self._asked = added.asked
-        self._whole = added.sets.union(hydrated.building.normalised)  # left or written as a whole
-        self._defaults = {at[:depth] for at in added.origins for depth in range(len(at) + 1)}
-        pointers = map(pointer_of, self._defaults)
-        self._special = set(pointers).union(*map(_with_those_above, self._whole))
-        sent = set(map(canonical_json, _marks_in(hydrated.building.sent)))
-        shown = set(map(canonical_json, _marks_in(self.shown)))
-        defaults = {canonical_json(_at_place(self.shown, at)) for at in added.origins}
-        self._marks = shown - (sent - defaults)
+        self.shown = shown
+        self._origins = shown.origins
+        pointers = map(pointer_of, shown.above)
+        self._special = set(pointers).union(*map(_with_those_above, shown.whole))
+        sent = set(map(canonical_json, _marks_in(shown.sent)))
+        told = set(map(canonical_json, _marks_in(shown.arguments)))
+        defaults = {canonical_json(shown.at(at)) for at in shown.origins}
+        self._marks = told - (sent - defaults)
         # the places where factories are asked again, and where what they give was shown
         self._left_out: dict[Steps, Steps] = {}
         if as_written:
             made = self._written(self._without_marks(edited, ()))
         else:
-            made = self._sent(edited, self.shown, hydrated.building.sent, ())
+            made = self._sent(edited, shown.arguments, shown.sent, (), ())
         self.arguments = cast("JsonObject", made)
 
-    def _sent(self, edited: Any, shown: Any, sent: Any, at: Steps) -> Any:
-        """Return what is sent for what stands at a place that was shown, `ABSENT` for a default."""
-        if self.same(edited, shown):
-            return self._left(shown, sent, at, at)
-        place = pointer_of(at)
-        if place not in self._special or place in self._whole or at in self._origins:
+    def _sent(self, edited: Any, shown: Any, sent: Any, was: Steps, at: Steps) -> Any:
+        """Return what is sent for what was at `was` and is at `at` now, `ABSENT` for a default."""
+        place, is_left = pointer_of(was), self.shown.same(edited, shown)
+        if is_left:
+            edited = shown
+            if was in self._to_send:
+                return self._written(self._to_send[was])
+            if was in self._origins:
+                if isinstance(self._origins[was], Made):
+                    self._left_out[at] = was
+                return ABSENT
+            if sent is not ABSENT and (place not in self._special or place in self.shown.whole):
+                self._leave_out_below(was, at)
+                return sent
+        elif place not in self._special or place in self.shown.whole or was in self._origins:
             return self._written(edited)
         if isinstance(edited, dict) and isinstance(shown, dict) and isinstance(sent, dict):
+            named = {name: sent.get(name, ABSENT) for name in _in_order(sent, edited)}
             made = {
-                name: self._sent(edited[name], shown[name], sent.get(name, ABSENT), (*at, name))
+                name: self._sent(edited[name], shown[name], before, (*was, name), (*at, name))
                 if name in shown
                 else self._written(edited[name])
-                for name in _in_order(sent, edited)
+                for name, before in named.items()
             }
             return {name: part for name, part in made.items() if part is not ABSENT}
         if isinstance(edited, list) and isinstance(shown, list) and isinstance(sent, list):
-            return self._list(edited, shown, sent, at)
-        return self._written(edited)
+            return self._list(edited, shown, sent, was, at)
+        return sent if is_left and sent is not ABSENT else self._written(edited)
 
-    def _list(self, edited: list[Any], shown: list[Any], sent: list[Any], at: Steps) -> list[Any]:
-        is_tuple = (*at, len(shown) - 1) in self._origins
-        places = places_of(edited, shown, self.same, is_tuple=is_tuple)
-        made = []
+    def _list(self, edited: Any, shown: Any, sent: Any, was: Steps, at: Steps) -> list[Any]:
+        """Return the same of a list, of whose items only the last may be left out."""
+        places, made = self.shown.places(edited, shown, was), list[Any]()
         for index, part in enumerate(edited):
-            was = places.get(index)
-            if was is None:
+            old = places.get(index)
+            if old is None:
                 made.append(self._written(part))
                 continue
-            before = sent[was] if was < len(sent) else ABSENT
-            if was == index:
-                made.append(self._sent(part, shown[was], before, (*at, index)))
-            else:
-                made.append(self._left(shown[was], before, (*at, was), (*at, index)))
-        return self._items(made, edited, at)
-
-    def _items(self, made: list[Any], edited: list[Any], at: Steps) -> list[Any]:
-        """Return what is sent for the items of a list, of which only the last may be left out."""
+            before, steps = part_at(sent, old), ((*was, old), (*at, index))
+            made.append(self._sent(part, shown[old], before, *steps))
         while made and made[-1] is ABSENT:  # the last fields of a NamedTuple
             made.pop()
         for index, part in enumerate(made):
             if part is ABSENT:
                 self._left_out.pop((*at, index), None)
-        return [self._written(edited[i]) if one is ABSENT else one for i, one in enumerate(made)]
-
-    def _left(self, shown: Any, sent: Any, was: Steps, at: Steps) -> Any:
-        """Return what is sent for what was shown at `was` and stands at `at` now."""
-        if was in self._to_send:
-            return self._written(self._to_send[was])
-        if was in self._origins:
-            if isinstance(self._origins[was], Made):
-                self._left_out[at] = was
-            return ABSENT
-        place = pointer_of(was)
-        if sent is ABSENT:
-            return self._written(shown)
-        if place not in self._special:
-            return sent
-        if place in self._whole:
-            if was in self._defaults:
-                self._leave_out_below(was, at)
-            return sent
-        if isinstance(shown, dict) and isinstance(sent, dict):
-            made = {
-                name: self._left(shown[name], sent.get(name, ABSENT), (*was, name), (*at, name))
-                for name in _in_order(sent, shown)
-            }
-            return {name: part for name, part in made.items() if part is not ABSENT}
-        if isinstance(shown, list) and isinstance(sent, list):
-            parts = [
-                self._left(one, sent[i] if i < len(sent) else ABSENT, (*was, i), (*at, i))
-                for i, one in enumerate(shown)
-            ]
-            return self._items(parts, shown, at)
-        return sent
+                made[index] = self._written(edited[index])
+        return made
 
     def _leave_out_below(self, was: Steps, at: Steps) -> None:
         """Note the defaults that factories made in what was shown at `was` and stands at `at` now."""
@@ -275,7 +235,7 @@ class _Edit:
 
     def _without_marks(self, edited: Any, at: Steps) -> Any:
         """Return an edit without the marks that stand at their places."""
-        if at in self._origins and is_mark(edited) and edited == _at_place(self.shown, at):
+        if at in self._origins and is_mark(edited) and edited == self.shown.at(at):
             if isinstance(self._origins[at], Made):
                 self._left_out[at] = at
             return ABSENT
@@ -292,7 +252,7 @@ class _Edit:
         left = {id(self._origins[was]) for was in self._left_out.values()}
         left.update(map(id, self._unplaced))
         queues: dict[str, deque[Made | None]] = {}
-        for made in self._asked:
+        for made in self.shown.asked:
             if id(made) in left:
                 queues.setdefault(made.key, deque()).append(made)
         return FactoryValues(queues)
@@ -301,7 +261,7 @@ class _Edit:
     def _unplaced(self) -> list[Made]:
         """What factories gave for no place that is known, as within what a validator made."""
         placed = {id(made) for made in self._origins.values()}
-        return [made for made in self._asked if id(made) not in placed]
+        return [made for made in self.shown.asked if id(made) not in placed]
 
     def in_their_places(self, added: AddedDefaults) -> FactoryValues | None:
         """Return values that give each place its own, None if they did: a new item gets a new one."""
@@ -333,8 +293,8 @@ class _Edit:
         """Return what to say where the call that was read of the edit is not what the edit says.
         `read_again` gives what the tool reads of what was shown."""
         added = added_to(read)
-        check = _Check(self, read, added, read_again)
-        found = check.difference(self.edited, read.arguments, self.arguments, self.shown, ())
+        check, shown = _Check(self, read, added, read_again), self.shown.arguments
+        found = check.difference(self.edited, read.arguments, self.arguments, shown, ())
         if found is not None:
             text = _CHANGED.format(f" at {pointer_of(found)}" if found else "")
             return CallError.of(ErrorCode.APPROVAL_MISMATCH, text)
@@ -345,12 +305,12 @@ class _Edit:
         """Return whether a default that was left, and is no JSON, may be another one now."""
         for key in {made.key for made in self._unplaced if not made.is_json}:
             now = [id(made.source) for made in added.asked if made.key == key]
-            if now != [id(made) for made in self._asked if made.key == key]:
+            if now != [id(made) for made in self.shown.asked if made.key == key]:
                 return True
         for at, was in self._left_out.items():
             own, given = self._origins[was], added.origins.get(at)
             source = given.source if isinstance(given, Made) else given
-            if is_mark(_at_place(self.shown, was)) and source is not own:
+            if is_mark(self.shown.at(was)) and source is not own:
                 return True
         return False
 
@@ -366,7 +326,7 @@ class _Check:
         read_again: Callable[[], JsonObject],
     ) -> None:
         self._shown = edit.shown
-        self._same = edit.same
+        self._same = edit.shown.same
         self._origins = added.origins
         self._read_again = read_again
         self._changed = frozenset(read.building.normalised)
@@ -395,7 +355,7 @@ class _Check:
         self, edited: Any, value: Any, sent: Any, shown: Any, at: Steps
     ) -> Steps | None:
         """Return the first part of an object or a list in which there is a difference."""
-        places = places_of(edited, shown, self._same)
+        places = self._shown.places(edited, shown, None)
         parts = (
             (one, value[step], part_at(sent, step), part_at(shown, places.get(step)), (*at, step))
             for step, one in steps_of(edited)
@@ -424,8 +384,9 @@ class _Check:
         if not self._is_near(pointer_of(at)):
             return True
         again = self._read_again()
-        names: Iterable[Any] = at[:1] or self._shown
-        return all(self._same(again.get(name), self._shown.get(name)) for name in names)
+        shown = self._shown.arguments
+        names: Iterable[Any] = at[:1] or shown
+        return all(self._same(again.get(name), shown.get(name)) for name in names)
 
 
 def _has_parts_of(value: Any, edited: Any, at: Steps, origins: Mapping[Steps, Any]) -> bool:
@@ -444,12 +405,6 @@ def _in_order(first: Collection[str], then: Collection[str]) -> Iterator[str]:
     """Yield the names of `then`: those of `first` in its order before the others."""
     yield from (name for name in first if name in then)
     yield from (name for name in then if name not in first)
-
-
-def _at_place(value: Any, at: Steps) -> Any:
-    for step in at:
-        value = part_at(value, step)
-    return value
 
 
 def _with_those_above(pointer: str) -> Iterator[str]:

@@ -19,8 +19,9 @@ from msgspec.structs import replace
 
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.hydration import Repairer, check_repairer, hydrate, repair
+from toolcrib.runner.account import keep_place
 from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
-from toolcrib.runner.call import Call, Setup
+from toolcrib.runner.call import Call
 from toolcrib.runner.execute import left_running
 from toolcrib.runner.executor import Executor
 from toolcrib.runner.idempotency import IdempotencyCache, WriteAhead
@@ -36,6 +37,7 @@ from toolcrib.runner.policy import (
 )
 from toolcrib.runner.recorder import Recorder
 from toolcrib.runner.running import CALLING, Limiter, is_tainted_here
+from toolcrib.runner.setup import Setup
 from toolcrib.runner.stopped import (
     NOT_ITS_OWN,
     ExceptionHook,
@@ -293,7 +295,7 @@ class ToolRunner:
             facts = self._recorder.facts(hydrated, caller, scope, parent)
             prepared = Call(setup, facts, PolicyContext(caller, scope.tally), scope, pinned)
             if scope.suspended:
-                prepared.keep_place()
+                keep_place(facts, prepared.account)
             return await prepared.run(task, cancels, None if hydrated is call else self._repairer)
         except BaseException as raised:
             check_stop(raised, cancels)
@@ -337,7 +339,7 @@ class ToolRunner:
         async def refuse(call: HydrationResult) -> None:
             facts = self._recorder.facts(call, caller, scope, CALLING.get())
             refused = Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
-            refused.keep_place()
+            keep_place(facts, refused.account)
             error = CallError.of(code) if call.success else rejection(call)
             await refused.finalize(refused.ended(error))
 

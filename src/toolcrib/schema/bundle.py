@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import jiter
+import msgspec
 
 from toolcrib.errors import SchemaError, SourceError
 from toolcrib.schema.guard import MAX_BYTES, MAX_NODES, check_schema, check_shape, schema_text
@@ -163,7 +164,7 @@ def bundle_refs(path: str | Path, *, root: str | Path | None = None) -> JsonObje
     return made
 
 
-class _AdoptedDefinition(NamedTuple):
+class _AdoptedDefinition(msgspec.Struct, frozen=True):
     """A definition that is taken in: where it comes from, and what it is called in the whole."""
 
     file: SchemaFile

@@ -11,9 +11,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import jsonschema_rs
+import msgspec
 
 from toolcrib.schema.guard import COMPARED, EXTREME, Constants, Inspected, constants, is_extreme
 from toolcrib.schema.references import REFS, References
@@ -189,7 +190,7 @@ def never_compares_much(inspected: Inspected) -> bool:
     return inspected.compared * EXTREME * _MOST_NODES <= MAX_COMPARED
 
 
-class _Judging(NamedTuple):
+class _Judging(msgspec.Struct, frozen=True):
     """Holds what judges one part of a value: all constants, and the subschemas that look into it."""
 
     constants: Constants

@@ -287,7 +287,7 @@ _PASSED = {
 }
 
 
-class Ref(NamedTuple):
+class Ref(msgspec.Struct, frozen=True):
     """`weight` is how often its target is judged; `in_place`: on the same value as the part is."""
 
     place: Place

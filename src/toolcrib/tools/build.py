@@ -197,7 +197,7 @@ def check_top(name: str, checked: CheckedSchema) -> None:
         )
 
 
-class NamedArguments(NamedTuple):
+class NamedArguments(msgspec.Struct, frozen=True):
     """The names of arguments that a given schema tells, and a validator of further names."""
 
     names: frozenset[str]
@@ -495,7 +495,7 @@ def _description(name: str, text: object) -> str:
     return text
 
 
-class _Said(NamedTuple):
+class _Said(msgspec.Struct, frozen=True):
     annotations: Annotations
     tags: tuple[str, ...]
     strict: bool | None

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, get_args
+from typing import Any, ClassVar, Generic, ParamSpec, TypeAlias, TypeVar, get_args
 
 import msgspec
 from pydantic import ValidationError
@@ -229,7 +229,7 @@ def copy_of(instance: Any) -> Any:
 _NOTHING: Mapping[str, Any] = MappingProxyType({})  # one for all tools that declare nothing
 
 
-class _FixedValue(NamedTuple):
+class _FixedValue(msgspec.Struct, frozen=True):
     """A default that is the same in each call, and the pointer to it."""
 
     name: str

@@ -14,7 +14,7 @@ import msgspec
 
 from toolcrib.values.call import TOOL_CHANGED
 from toolcrib.values.content import Part
-from toolcrib.values.context import ToolApproval
+from toolcrib.values.context import RunTally, ToolApproval
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, Veiled, fresh
@@ -62,9 +62,9 @@ class CallStep(Veiled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     approved: tuple[ToolApproval, ...] = ()
 
     @staticmethod
-    def of(outcome: Outcome, value: bytes | None, **told: Any) -> CallStep:
+    def of(outcome: Outcome, value: bytes | None, end: CallEnd, tally: RunTally) -> CallStep:
         """Return what is kept of an outcome; `value` is the JSON of the tool's value, None where nobody
-        has it, and `told` the fields that no outcome has."""
+        has it."""
         record = outcome.record
         fields: dict[str, Any] = {}
         names: tuple[str, ...]
@@ -81,7 +81,14 @@ class CallStep(Veiled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
             case _:
                 assert_never(outcome)
         fields |= {name: getattr(outcome, name) for name in names}
-        return CallStep(record=record, **fields, **told)
+        return CallStep(
+            record=record,
+            end=end,
+            elapsed=tally.elapsed,
+            tainted=tally.tainted,
+            approved=tuple(each for each in tally.approved if each.id == record.approval_id),
+            **fields,
+        )
 
     @property
     def outcome(self) -> Outcome:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from operator import is_
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import msgspec
 import orjson
@@ -98,7 +98,7 @@ class MakeDecoder(Protocol):
     def __call__(self, wire: Wire, *, streaming: bool, offer: Offer, ids: str) -> Decoder: ...
 
 
-class Reasoning(NamedTuple):
+class Reasoning(msgspec.Struct, frozen=True):
     """How a provider is asked to reason: members of the body, and how many `tokens` of the limit on
     tokens that may take, where the provider is told a number."""
 

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 import orjson
@@ -56,7 +56,7 @@ ANY_ID = IdRule(r"\x00-\U0010ffff", 65_536)
 """The rule of providers that take back whatever they gave."""
 
 
-class SentCall(NamedTuple):
+class SentCall(msgspec.Struct, frozen=True):
     """A call as a request tells it. `arguments` is the text of a JSON object."""
 
     call: ToolCall
@@ -65,7 +65,7 @@ class SentCall(NamedTuple):
     arguments: str
 
 
-class SentResult(NamedTuple):
+class SentResult(msgspec.Struct, frozen=True):
     """The result of a call, under the id and name that the request has for it."""
 
     message: Message

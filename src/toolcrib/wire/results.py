@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from mimetypes import guess_extension
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
+
+import msgspec
 
 from toolcrib.values.content import (
     File,
@@ -89,7 +91,7 @@ def file_name(file: File, at: int) -> str:
     return file.name or f"file {at + 1}{guess_extension(media_type_of(file)) or ''}"
 
 
-class Beside(NamedTuple):
+class Beside(msgspec.Struct, frozen=True):
     """A result's text, which names what is attached to it, and the attachments by these names."""
 
     text: str

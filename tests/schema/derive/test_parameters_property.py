@@ -207,7 +207,7 @@ quick = settings(
 )
 
 
-@each_row("hint", sampled(HINTS, part=3), ids=named)
+@each_row("hint", sampled(HINTS, part=6), ids=named)
 def test_what_the_schema_accepts_can_be_built(hint: Any) -> None:
     derived = derive_input([Parameter("x", hint)])
     convert = derived.converters.get("x", lambda plain: plain)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from math import fsum
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -172,7 +172,7 @@ _MASKED_TOOLS = 6
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
-class _Index(NamedTuple):
+class _Index(msgspec.Struct, frozen=True):
     """Unit rows, the mean taken away; `owners[i]` is the tool of row i, or `_NOBODY`."""
 
     rows: Vectors
@@ -189,7 +189,7 @@ class _Index(NamedTuple):
         return {owner: fsum(found) / len(found) for owner, found in best.items()}
 
 
-class _Offered(NamedTuple):
+class _Offered(msgspec.Struct, frozen=True):
     """Holds what is derived from the offered tools: whole texts, texts without values, readers."""
 
     whole: _Index

@@ -26,6 +26,8 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
 
+import msgspec
+
 from toolcrib.errors import MissingExtraError, ProviderError, SourceError
 from toolcrib.storage.cache_folder import cache_folder
 from toolcrib.threads import in_thread
@@ -85,7 +87,7 @@ NEEDLE = ModelSource(
 """Needle, MIT: beside the other, it says how sure a call is."""
 
 
-class Step(NamedTuple):
+class Step(msgspec.Struct, frozen=True):
     """Says how far an installation is: `done` of `total` bytes of what `what` says."""
 
     what: str
@@ -339,7 +341,7 @@ class GivenUpError(Exception):
     """Nobody waits for the answer any more."""
 
 
-class Completion(NamedTuple):
+class Completion(msgspec.Struct, frozen=True):
     """Holds what the model wrote; `whole` is False if it was cut by the limit on its length."""
 
     text: str

@@ -17,7 +17,9 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.pick.rerank import onnx_session
@@ -107,7 +109,7 @@ def needle_at(path: Path) -> Needle:
         return _needles.setdefault(path, Needle(path))
 
 
-class _Loaded(NamedTuple):
+class _Loaded(msgspec.Struct, frozen=True):
     """`pieces` has the text of each token, "" for one that may not be written."""
 
     encoder: Any

@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
+import msgspec
+
 from toolcrib.pick.words import STOP_WORDS
 from toolcrib.values.definition import Example, ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue
@@ -59,7 +61,7 @@ class Token(NamedTuple):
 Kind: TypeAlias = Literal["number", "symbols", "words", "member"]
 
 
-class Gap(NamedTuple):
+class Gap(msgspec.Struct, frozen=True):
     """The place of a value, or of a number in it (`part`); `sample` is what the example has."""
 
     name: str
@@ -70,7 +72,7 @@ class Gap(NamedTuple):
     quoted: bool = False
 
 
-class Pattern(NamedTuple):
+class Pattern(msgspec.Struct, frozen=True):
     """An example as a pattern. `made` says how a value is computed of its parts."""
 
     example: Example
@@ -79,7 +81,7 @@ class Pattern(NamedTuple):
     fixed: JsonObject
 
 
-class RequestReading(NamedTuple):
+class RequestReading(msgspec.Struct, frozen=True):
     """Arguments for a request, by one pattern. `cost` is 0 where all is as in the example, `share` is
     that of what could be left over; `masked` is the request without its values, and `unread` counts
     its words there that no example has, twice those that an example has for a value."""

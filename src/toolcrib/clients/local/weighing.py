@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from math import exp, fsum, log
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 from toolcrib.clients.local.arguments import filled, narrowed, numbers, runs
 from toolcrib.clients.local.needle import Needle, kind_of
 from toolcrib.clients.local.reading import (
@@ -61,7 +63,7 @@ class RankedTool(NamedTuple):
     readings: Sequence[RequestReading] = ()
 
 
-class WeighedCall(NamedTuple):
+class WeighedCall(msgspec.Struct, frozen=True):
     """Arguments and their chance among all, and "none of these"."""
 
     chance: float

@@ -12,9 +12,10 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, Union, cast, get_args, get_origin
 from uuid import UUID
 
+import msgspec
 import typing_extensions
 from pydantic import (
     BaseModel,
@@ -54,7 +55,7 @@ _BUILT = (list, dict, tuple, set, frozenset, Union, types.UnionType)
 _SCALARS = (str, int, float, bool, type(None))
 
 
-class FlatAdapter(NamedTuple):
+class FlatAdapter(msgspec.Struct, frozen=True):
     """Has the part of a TypeAdapter that is needed."""
 
     core_schema: Any

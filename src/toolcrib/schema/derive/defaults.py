@@ -24,7 +24,7 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from pydantic import BaseModel, ValidationError
@@ -135,7 +135,7 @@ class Default(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, value=own)
 
 
-class _Parameter(NamedTuple):
+class _Parameter(msgspec.Struct, frozen=True):
     """Knows what the factory of a parameter's default may make."""
 
     read: Callable[[Any], Any] | None

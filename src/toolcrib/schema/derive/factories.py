@@ -20,7 +20,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import count
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
 
 from toolcrib.schema.derive.cores import definitions_of, factory_of, fields_of, rewritten
 from toolcrib.schema.derive.plain import MISSING, own_copy, plain, plain_default, same_values
@@ -101,7 +103,7 @@ class FactoryFailed(Exception):  # noqa: N818  its cause is the failure
         self.field = field
 
 
-class Made(NamedTuple):
+class Made(msgspec.Struct, frozen=True):
     """The very value that a factory gave when it was asked under `key`, not its JSON.
 
     `source` is the `Made` that it came from, None where the factory has run; `has_data` says that the
@@ -130,7 +132,7 @@ UNKNOWN: Any = object()
 """The origin of what a validator made of a factory's value: nobody can say which value it was."""
 
 
-class AddedDefaults(NamedTuple):
+class AddedDefaults(msgspec.Struct, frozen=True):
     """The defaults of a call: the origin of each, by the steps that lead to it, and all that `asked`.
 
     An origin is None for a constant, else what the factory gave for this very place. `sets` point to

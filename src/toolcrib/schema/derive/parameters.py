@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
+import msgspec
+
 from toolcrib.errors import DefinitionError
 from toolcrib.schema.derive.adapters import (
     Adapter,
@@ -51,7 +53,7 @@ class Parameter(NamedTuple):
     description: str = ""
 
 
-class DerivedInput(NamedTuple):
+class DerivedInput(msgspec.Struct, frozen=True):
     """`schema` for the model; `converters` for the parameters that are not plain JSON.
 
     `defaults` has those of the parameters that the model may leave out.

@@ -181,7 +181,7 @@ class Loss(NamedTuple):
     message: str
 
 
-class Lowered(NamedTuple):
+class Lowered(msgspec.Struct, frozen=True):
     """A view; `restorer` is None where whatever fits the view is sent as the author wants it."""
 
     schema: JsonObject

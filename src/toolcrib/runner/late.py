@@ -1,0 +1,89 @@
+"""A tool that was left behind ends after its call: its end is added to what is known of the call.
+
+Rule: the end is worked out once, as if the tool had ended so in time, and added in the event loop of
+its call; in a loop of its own where that one has closed, or closes before it is added.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from toolcrib.errors import ErrorCode
+from toolcrib.runner.execute import TimeLimitExceeded
+from toolcrib.runner.executor import Executor, ToolPlan
+from toolcrib.runner.stopped import Stopped
+from toolcrib.threads import Ending, LeftWork, Work, cancel_requests
+from toolcrib.values.call import Hydrated
+from toolcrib.values.record import CallError, Completed, Failed
+
+_LOOK = 0.05  # seconds after which is looked again whether the loop has closed
+
+
+def follow(
+    body: Work,
+    read: Callable[[Ending], Completed | Failed],
+    add: Callable[[Completed | Failed], Awaitable[bool]],
+) -> None:
+    """Have the end of a tool added that was left behind, when its `body` is over.
+
+    `read` says what the call has come to, and is called once: a value may be used up by that. `add`
+    returns False where the end could not be written.
+    """
+    loop = asyncio.get_running_loop()
+
+    def heard(value: Any, raised: BaseException | None) -> None:
+        ended: list[Completed | Failed] = []
+        added: list[bool] = []
+        over = threading.Event()
+        tasks = []  # a loop holds its tasks weakly
+
+        async def end() -> None:
+            if not ended:
+                ended.append(read((value, raised)))
+            added.append(await add(ended[0]))
+
+        ending = end()
+
+        async def in_loop() -> None:
+            try:
+                await ending
+            finally:
+                over.set()
+
+        with suppress(RuntimeError):  # the loop has closed
+            loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(in_loop())))
+        while not (over.wait(_LOOK) or loop.is_closed()):
+            if not threading.main_thread().is_alive():
+                break  # the process ends, and nobody drives the loop
+        with suppress(ValueError):
+            ending.close()  # it may wait in a loop that has closed
+        if not any(added):
+            asyncio.run(end())
+
+    body.tell(heard)
+
+
+def late_end(
+    ending: Ending, plan: ToolPlan, hydrated: Hydrated, executor: Executor, *, late: bool
+) -> Stopped | None:
+    """Return how a call ended whose tool was left behind, None where the tool's value says that.
+    `late` says that it was out of time; else its caller was cancelled."""
+    value, raised = ending
+    made = inspect.isawaitable(value)
+    if raised is None and not made:
+        return None
+    if inspect.iscoroutine(value):
+        value.close()  # work that it made, and that nobody does any more
+    told = made or not plan.tool.blocking  # to stop: no thread can be
+    if told and late and isinstance(raised, asyncio.CancelledError | TimeoutError | None):
+        raised = TimeLimitExceeded()
+    if raised is not None and not (told and isinstance(raised, asyncio.CancelledError)):
+        ended = executor.ended(raised, plan, hydrated, LeftWork(), cancels=cancel_requests())
+        if isinstance(ended, Stopped):
+            return ended
+    return Stopped(CallError.of(ErrorCode.CANCELLED))

@@ -1,0 +1,195 @@
+"""The question about one call: somebody is asked or has answered before, and a yes lets the call run.
+
+Rule: an answer is used once. Where the call ended by it before its tool began, or began with it and
+waits, another answer comes too late, and so does the same one again. A yes for the run is kept in the
+tally of the run, once the call that was asked about may run. `approval` says what counts as an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from toolcrib.errors import ErrorCode
+from toolcrib.runner.approval import (
+    answer_to,
+    approval_request,
+    approved_call,
+    asked_call,
+    edit_of,
+    explained,
+    keeping,
+    kept_rule,
+    rule_for,
+)
+from toolcrib.runner.idempotency import EndedByAnswer
+from toolcrib.runner.recorder import CallFacts
+from toolcrib.runner.setup import Setup
+from toolcrib.runner.stopped import Stopped, rejection
+from toolcrib.values.call import Hydrated, Rejected
+from toolcrib.values.context import ToolApproval
+from toolcrib.values.decision import ApprovalRequest, Approve, Ask, Caller, Refuse
+from toolcrib.values.record import (
+    ALWAYS,
+    FOR_RUN,
+    FOR_RUN_EXACTLY,
+    AppliedRule,
+    CallError,
+    Failed,
+    is_final,
+)
+
+_WAITS_WITHIN = CallError.of(
+    ErrorCode.OUTCOME_UNKNOWN,
+    "This call has begun with that answer, and waits for another one. It was not begun again.",
+)
+
+
+class CallQuestion(msgspec.Struct):
+    """Holds what is asked about a call, and with which `yes` its tool may begin."""
+
+    setup: Setup
+    facts: CallFacts
+    caller: Caller
+    hydrated: Hydrated
+    request: ApprovalRequest
+    asked_by: tuple[str, ...] = ()  # the policies that ask
+    yes: Approve | None = None
+    answered: bool = False  # beforehand
+
+    @staticmethod
+    def of(
+        setup: Setup,
+        facts: CallFacts,
+        caller: Caller,
+        hydrated: Hydrated,
+        ask: Ask,
+        asked_by: tuple[str, ...],
+    ) -> CallQuestion:
+        """Return the question; one that was asked before keeps the time at which it lapses."""
+        scope = facts.scope
+        request = approval_request(
+            hydrated,
+            ask,
+            caller=caller,
+            run=scope.tally,
+            seconds=setup.approval_seconds,
+            within=scope.within,
+            occasion=scope.occasion,
+            rules=setup.rules is not None,
+        )
+        asked = scope.asked.get(request.id)
+        if asked is not None:
+            request = msgspec.structs.replace(
+                request, asked_at=asked.asked_at, expires_at=asked.expires_at
+            )
+        return CallQuestion(setup, facts, caller, hydrated, request, asked_by)
+
+    async def approved(self) -> Hydrated | None:
+        """Return the call that somebody approved, this one or this one with edited arguments; None
+        while nobody has answered. Raises Stopped."""
+        facts, setup, hydrated, request = self.facts, self.setup, self.hydrated, self.request
+        facts.approval_id = request.id
+        await self._use_up()
+        approver = keeping(facts.scope.approver or setup.approver, hydrated.building.pinned)
+        try:
+            answer = await answer_to(request, facts.scope, approver, self._failed, self._by_rule)
+        except Stopped as stopped:
+            if stopped.edited_by:
+                facts.approved_by, facts.edit = stopped.edited_by, "unfit"
+            raise explained(stopped, hydrated) from None
+        if answer is None:
+            return None
+        facts.approved_by = answer.by
+        facts.refusal = answer.reason if isinstance(answer, Refuse) else ""
+        facts.edit = "none" if edit_of(hydrated, answer) is None else "unfit"  # until it is taken
+        approved = approved_call(
+            hydrated, answer, setup.catalog, setup.reporter.debug, asked=request
+        )
+        if approved is not hydrated:
+            facts.take_edit(approved)
+        if isinstance(approved, Rejected):
+            error = rejection(approved)  # a person wrote it: no call of the model's can mend it
+            raise Stopped(msgspec.structs.replace(error, retryable=False))
+        if isinstance(answer, Approve):
+            await self._keep_rule(approved, answer)
+            self.yes = Approve(answer.by, answer.arguments, answer.for_run)
+        return approved
+
+    async def _by_rule(self) -> Approve | None:
+        """Return the yes of a rule that speaks for the call. Raises Stopped where one was changed.
+
+        Who was asked about the call before is to answer. Where rules cannot be read, somebody is asked.
+        """
+        rules, facts, request = self.setup.rules, self.facts, self.request
+        if rules is None or not request.always or any(facts.scope.asked_about(request.call_id)):
+            return None
+        asked = asked_call(self.hydrated, request, facts.scope.tally, self.asked_by)
+        rule = await rule_for(rules, asked, self._failed)
+        if rule is None:
+            return None
+        facts.approval_id = rule.approval_id
+        facts.rule = AppliedRule(rule.id, rule.by, rule.given_at)
+        return Approve(rule.by)
+
+    async def _keep_rule(self, approved: Hydrated, answer: Approve) -> None:
+        """Keep the rule that a yes gives, if it gives one. Raises Stopped where that cannot be."""
+        if answer.always is None:
+            return
+        asked = asked_call(approved, self.request, self.facts.scope.tally, self.asked_by)
+        rule = await kept_rule(self.setup.rules, asked, answer, self._failed)
+        self.facts.rule = AppliedRule(rule.id, rule.by, rule.given_at)
+        self.facts.notes += (ALWAYS,)
+
+    async def _use_up(self) -> None:
+        """Take an answer that was given beforehand. Raises Stopped where it comes too late."""
+        facts, request = self.facts, self.request
+        if request.id not in facts.scope.answers or request.call_id in facts.scope.suspended:
+            return
+        self.answered = True
+        ended = self.setup.cache.answered.get(request.id)
+        if ended is None:
+            ended = await self.setup.write_ahead.answered(request.id, facts)
+        if ended is not None:
+            facts.take_earlier_answer(ended.by, ended.edit)
+            raise Stopped(ended.error)
+
+    def _failed(self, raised: BaseException) -> None:
+        """Tell the approver's author that it failed, or gave no answer."""
+        what = f"the approver of tool '{self.hydrated.definition.name}'"
+        self.setup.reporter.raised(what, self.hydrated.call, raised)
+
+    def keep_for_run(self, approved: Hydrated) -> None:
+        """Keep a yes to the tool, or to exactly this call of it, for the rest of the run."""
+        yes, tally = self.yes, self.facts.scope.tally
+        if yes is None or not yes.for_run:
+            return
+        digest, caller = approved.definition.digest, self.caller.id
+        mac = tally.mac_of(approved) if yes.for_run == "exactly" else ""
+        earlier = tally.approval_of(approved, caller)
+        if mac is None or (earlier is not None and earlier.arguments_mac in ("", mac)):
+            return
+        given = ToolApproval(self.request.id, yes.by, digest, caller, mac)
+        tally.approved = (*tally.approved, given)
+        self.facts.notes += (FOR_RUN_EXACTLY if mac else FOR_RUN,)
+
+    def keep_end(self, outcome: Failed) -> None:
+        """Remember how the call ended by an answer that was given beforehand, before its tool began."""
+        record = outcome.record
+        if self.answered and is_final(record):
+            ended = EndedByAnswer(outcome.error, record.approved_by, record.edited)
+            self.setup.cache.keep_answered(record.approval_id, ended)
+
+    def waits_within(
+        self, requests: Sequence[ApprovalRequest]
+    ) -> tuple[ApprovalRequest, Approve] | None:
+        """Return the yes with which the tool has begun that asks itself, and will go on: it lapses with
+        these questions. The run is approved when it goes on: that has to have a record."""
+        request, yes, tally = self.request, self.yes, self.facts.scope.tally
+        if yes is None:
+            return None
+        tally.approved = tuple(each for each in tally.approved if each.id != request.id)
+        self.setup.cache.keep_answered(request.id, EndedByAnswer(_WAITS_WITHIN, yes.by))
+        until = max(each.expires_at for each in (request, *requests))
+        return msgspec.structs.replace(request, expires_at=until), yes
