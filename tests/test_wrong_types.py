@@ -433,7 +433,8 @@ def test_no_public_function_of_a_room_fails_inside_for_a_wrong_type(
 # Values that toolcrib makes and hands out: what is in them was checked before.
 MADE_HERE = frozenset(
     (
-        *("ApprovalRequested", "Completed", "Done", "Failed", "Hydrated", "Offer", "PickResult"),
+        *("ApprovalRequested", "Completed", "Done", "Failed", "HandedOver", "Hydrated", "Offer"),
+        *("PickResult",),
         *("PolicyContext", "ReasoningDelta", "Rejected", "ReplyFinished", "RunError", "RunResult"),
         *("RunStarted", "TextDelta", "ToolArgumentsDelta", "ToolCallFinished", "ToolCallProgress"),
         *("ToolCallStarted", "ToolInvocationRecord", "ToolsOffered", "UsageReported", "Waiting"),

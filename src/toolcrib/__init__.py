@@ -50,7 +50,9 @@ if TYPE_CHECKING:
         ApprovalRequested,
         Done,
         Event,
+        HandedOver,
         Limits,
+        PartialOutput,
         ReasoningDelta,
         ReplyFinished,
         RunError,
@@ -86,6 +88,7 @@ __all__ = [
     "Event",
     "Failed",
     "File",
+    "HandedOver",
     "Hydrated",
     "HydrationResult",
     "Image",
@@ -94,6 +97,7 @@ __all__ = [
     "Link",
     "Message",
     "Offer",
+    "PartialOutput",
     "PickOptions",
     "PickResult",
     "Policy",
@@ -165,9 +169,9 @@ _NAMES = {
     "values.message": "Message Offer Reply Usage",
     "values.record": "Completed Failed ToolInvocationRecord Waiting",
     "values.run": (
-        "ApprovalRequested Done Event Limits ReasoningDelta ReplyFinished RunError RunInfo RunResult "
-        "RunStarted RunState TextDelta ToolArgumentsDelta ToolCallFinished ToolCallProgress "
-        "ToolCallStarted ToolsOffered UsageReported"
+        "ApprovalRequested Done Event HandedOver Limits PartialOutput ReasoningDelta ReplyFinished "
+        "RunError RunInfo RunResult RunStarted RunState TextDelta ToolArgumentsDelta ToolCallFinished "
+        "ToolCallProgress ToolCallStarted ToolsOffered UsageReported"
     ),
 }
 _HOMES = {name: f"toolcrib.{home}" for home, names in _NAMES.items() for name in names.split()}

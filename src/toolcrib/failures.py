@@ -14,8 +14,7 @@ import logging
 import sysconfig
 from pathlib import Path
 from types import TracebackType
-
-import msgspec
+from typing import NamedTuple
 
 from toolcrib.errors import MissingExtraError, SchemaError, ToolError
 
@@ -29,7 +28,7 @@ class Explained(Exception):  # noqa: N818  a base: what happened is in the name 
     """An exception of toolcrib's own whose text holds no value, so that the log may say it."""
 
 
-class Words(msgspec.Struct, frozen=True):
+class Words(NamedTuple):
     """Holds what an author's error says, which a class of the author's own may have lost."""
 
     text: str = ""

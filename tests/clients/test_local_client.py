@@ -20,6 +20,7 @@ from toolcrib.clients.local.client import NO_EXAMPLES, NO_FIT, NO_REQUEST, NO_TO
 from toolcrib.clients.local.model import Completion, GivenUpError, Model, until_given_up
 from toolcrib.errors import ErrorCode, MissingExtraError, ProviderError, RequestError, SourceError
 from toolcrib.values.call import Hydrated, ToolCall
+from toolcrib.values.content import File, Image
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ArgumentsPart,
@@ -198,6 +199,14 @@ async def test_what_it_cannot_heed(
         await local().chat(asking("Hello", tools=tuple(KIT), settings=settings))
     with pytest.raises(RequestError, match=text):
         await local(settings=settings).chat(asking("Hello", tools=tuple(KIT)))
+
+
+async def test_it_takes_texts_and_names_what_is_none(local: Callable[..., LocalClient]) -> None:
+    asked = Message("user", "What is on it?", parts=("And?", Image("image/png", "iVBORw0=")))
+    with pytest.raises(RequestError, match=r"takes no image \(image/png, 5 bytes\): only texts"):
+        await local().chat(ChatRequest((asked,)))
+    told = Message("user", "", parts=("Hello", File("text/plain", text="a note")))
+    assert (await local().chat(ChatRequest((told,)))).text == NO_TOOLS
 
 
 async def test_it_does_not_reason(local: Callable[..., LocalClient]) -> None:

@@ -26,6 +26,7 @@ from toolcrib import (
     Caller,
     Catalog,
     Event,
+    Image,
     Injected,
     Limits,
     Refuse,
@@ -435,12 +436,26 @@ async def test_what_cannot_be_meant_is_named(file: str, tmp_path: Path) -> None:
             await worker.result("run_none")
 
 
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
 async def test_a_typed_answer_is_read_again_from_the_store(file: str) -> None:
     agents = {"count": Agent(Model("17"), output=int, state_key=KEY)}
     async with DurableAgents(file, agents) as worker:
         result = await worker.result(await worker.start("count", "How many?"))
         found: StoredRun = await worker.show(result.state.run_id)
     assert (result.output, found.text) == (17, "17")
+
+
+async def test_a_prompt_with_an_image_is_kept(file: str) -> None:
+    image, other = (Image.from_bytes("image/png", PNG + more) for more in (b"", b"1"))
+    async with DurableAgents(file, {"look": Agent(Model("A pixel."), state_key=KEY)}) as worker:
+        for _ in range(2):
+            run_id = await worker.start("look", ["What is it?", image], run_id="one")
+        result = await worker.result(run_id)
+        with pytest.raises(ToolcribError, match="the id of another run"):
+            await worker.start("look", ["What is it?", other], run_id="one")
+    assert (result.text, result.messages[0].parts) == ("A pixel.", (image,))
 
 
 async def test_what_a_worker_leaves_undone_others_do(url: str, tmp_path: Path) -> None:

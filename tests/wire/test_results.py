@@ -305,16 +305,15 @@ def test_what_is_blank_is_no_content(wire: str, model: str) -> None:
 
 
 PARTLY = {
-    "user": Message("user", "Hi", parts=(PNG,)),
     "assistant": Message("assistant", "Hi", parts=(PNG,)),
     "system": Message("system", "Hi", parts=(PNG,)),
 }
 
 
 @each_row("role", PARTLY)
-def test_only_a_result_has_parts(role: str) -> None:
+def test_only_a_result_and_a_prompt_have_parts(role: str) -> None:
     for wire in WIRES:
-        with pytest.raises(RequestError, match="only the result of a call may have parts"):
+        with pytest.raises(RequestError, match="and the result of a call, may have parts"):
             encode(wire, ChatRequest((Message.user("Hi"), PARTLY[role])), model="m")
 
 

@@ -8,13 +8,27 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from inspect import isawaitable
 from types import NoneType
 from typing import Any, TypeAlias, Unpack
 
 import msgspec
 
+from toolcrib.agent.handover import (
+    check_handovers,
+    check_own_names,
+    check_resolved,
+    check_speakers,
+    checked_handovers,
+    handed_to,
+    handover_name,
+    handover_tools,
+    heirs_of,
+    strictest,
+    team_of,
+    within_catalog,
+)
 from toolcrib.agent.history import (
     RunTurn,
     SaidWithin,
@@ -27,28 +41,39 @@ from toolcrib.agent.history import (
 from toolcrib.agent.inner import OuterRun, Runs, agent_tool, inner_run_id
 from toolcrib.agent.loop import AgentLabel, Listener, OutputType, Run, RunTerms
 from toolcrib.agent.picking import AgentPicking, OpenToolbox, Toolbox
+from toolcrib.agent.prompt import asked_message
 from toolcrib.agent.stream import RunStream
 from toolcrib.clients import client_for
-from toolcrib.errors import AnswerError, BindingError, ErrorCode, SourceError, ToolcribError
+from toolcrib.errors import (
+    AnswerError,
+    BindingError,
+    DefinitionError,
+    ErrorCode,
+    SourceError,
+    ToolcribError,
+)
 from toolcrib.pick import PickOptions
 from toolcrib.runner import ToolRunner, is_tainted_here
 from toolcrib.runner.approval import NotAnAnswer
 from toolcrib.tools import Catalog, Tool, Tools
+from toolcrib.values.content import Prompt
 from toolcrib.values.context import PolicyContext, RunTally, StepRunner
 from toolcrib.values.decision import ANONYMOUS, Answer, Approve, Caller, Refuse
-from toolcrib.values.definition import All, AnnotationOptions
+from toolcrib.values.definition import All, AnnotationOptions, ToolDefinition
 from toolcrib.values.json import canonical_json, encodable, keyed_digest
 from toolcrib.values.message import LLMClient, Message, Settings, ToolChoice
-from toolcrib.values.record import CallError
+from toolcrib.values.record import CallError, ToolInvocationRecord
 from toolcrib.values.run import (
     Done,
     Event,
+    HandedOver,
     Instructions,
     Limits,
     RunInfo,
     RunOptions,
     RunResult,
     RunSettings,
+    RunStarted,
     RunState,
     check_all_read,
     check_signature,
@@ -92,12 +117,15 @@ class _SavedSession(msgspec.Struct, frozen=True):
     offered: tuple[str, ...] = ()
     signature: str = ""
     turns: tuple[_SavedTurn, ...] = ()
+    speaker: str = ""
 
 
 class Session:
     """Keeps the messages of a conversation with an agent. One `send` or `stream` at a time.
 
-    `offered` names the tools that its runs have offered, where the agent picks them.
+    `offered` names the tools that its runs have offered, where the agent picks them. `speaker` names
+    the agent that the next run begins with, "" for `agent` itself: the one that spoke last, where one
+    hands over to another.
     """
 
     def __init__(
@@ -110,6 +138,7 @@ class Session:
         self._messages: tuple[Message, ...] = ()
         self.messages = messages
         self.offered = check_each("offered", offered, str, "a list of names")
+        self.speaker = ""
         self._busy: RunTurn | None = None
 
     @property
@@ -129,7 +158,7 @@ class Session:
 
     async def send(
         self,
-        text: str,
+        prompt: Prompt,
         *,
         caller: Caller = ANONYMOUS,
         deps: Deps | None = None,
@@ -142,12 +171,13 @@ class Session:
         return await self._run(
             self._next_turn(),
             lambda heard: self.agent.start(
-                text,
+                prompt,
                 heard,
                 history=self.messages,
                 caller=caller,
                 offered=self.offered,
                 deps=deps,
+                speaker=self.speaker,
                 **options,
             ),
         )
@@ -189,7 +219,7 @@ class Session:
 
     def stream(
         self,
-        text: str,
+        prompt: Prompt,
         *,
         caller: Caller = ANONYMOUS,
         deps: Deps | None = None,
@@ -199,11 +229,12 @@ class Session:
         return self._streamed(
             self._next_turn(),
             lambda: self.agent.stream(
-                text,
+                prompt,
                 history=self.messages,
                 caller=caller,
                 offered=self.offered,
                 deps=deps,
+                speaker=self.speaker,
                 **options,
             ),
         )
@@ -309,6 +340,8 @@ class Session:
         self._take(turns)
         if self._messages != before and self.agent.pick is not None:
             self.offered = result.state.offered or self.offered
+        if result.state.speakers and self._turns and self._turns[-1].run_id == turn.run_id:
+            self.speaker = result.state.speakers[-1]
 
     def _begin(self, turn: RunTurn) -> None:
         if self._busy is not None:
@@ -331,7 +364,7 @@ class Session:
         offered where the agent picks, which runs may go on, the signature."""
         saved = self._saved()
         signature = self._signature(saved)
-        if not (saved.offered or saved.turns or signature):
+        if not (saved.offered or saved.turns or saved.speaker or signature):
             return msgspec.json.encode(saved.messages).decode()
         return msgspec.json.encode(msgspec.structs.replace(saved, signature=signature)).decode()
 
@@ -348,6 +381,8 @@ class Session:
         if not isinstance(saved, _SavedSession):
             saved = _SavedSession(saved)
         session = cls(agent, saved.messages, saved.offered)
+        if saved.speaker:
+            session.speaker = agent.speaking(saved.speaker).name
         made = session._signature(saved)
         if made:
             check_signature(saved.signature, made, "the saved session")
@@ -364,11 +399,13 @@ class Session:
         )
         over = all(turn.over or not turn.run_id for turn in turns)
         plain = over and messages == self._messages
-        return _SavedSession(messages, self.offered, turns=() if plain else turns)
+        kept = () if plain else turns
+        return _SavedSession(messages, self.offered, turns=kept, speaker=self.speaker)
 
     def _signature(self, saved: _SavedSession) -> str:
         signed = (saved.messages, saved.offered, *([saved.turns] if saved.turns else []))
         plain = msgspec.json.decode(msgspec.json.encode(signed))
+        plain += [{"speaker": saved.speaker}] if saved.speaker else []
         for turn in plain[2] if saved.turns else ():
             if not turn["within"]:
                 del turn["within"]  # 0.2 had none: what it signed goes on
@@ -411,10 +448,12 @@ class Agent:
     what records refer to. With a `state_key` (32 random bytes, kept where no user is) the states and
     sessions that it saves are signed, and it goes on with no others. With `durability` each reply of
     its model, and each call of a tool, is a step that is kept; `toolcrib.durable` sees to that.
+    `handovers` are agents that this one may hand the conversation over to (`description` says what an
+    agent is for), or names of agents of the same run, such as that which it came from.
     `output` is the type that the final text is read as (JSON, by pydantic); a text that does not fit
     goes back to the model. Raises CatalogError where `search_tools` would be the name of two tools, and
-    for a `tool_choice` that is none of the tools; ToolcribError for `search_tools` without `pick`, or
-    for what is no key.
+    for a `tool_choice` that is none of the tools; ToolcribError for `search_tools` without `pick`, for
+    what is no key, and for handovers to itself or to two agents of one name.
     """
 
     def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
@@ -433,6 +472,8 @@ class Agent:
         record_prompts: bool = False,
         state_key: bytes | None = None,
         durability: StepRunner | None = None,
+        handovers: Sequence[Agent | str] = (),
+        description: str = "",
         **options: Unpack[RunOptions],
     ) -> None:
         if not callable(instructions):
@@ -454,12 +495,23 @@ class Agent:
         self.limits = limits
         self.pick = pick
         self.search_tools = search_tools
+        self._label = AgentLabel(name, version, record_prompts)
+        check_type("description", description, str, "a str: what the agent is for")
+        self.description = description
+        self.handovers = checked_handovers(handovers)
+        hands = Catalog()
+        if self.handovers:
+            check_handovers(self)
+            hands = handover_tools(self.handovers)
+        self._hands = self.runner.with_tools(hands) if self.handovers else self.runner
         self._picking = (
-            None if pick is None else AgentPicking(self.runner, pick, search=search_tools)
+            None
+            if pick is None
+            else AgentPicking(self.runner, pick, search=search_tools, always=hands)
         )
+        self._check_team()
         self._check_choice(self._asked)
         self._given_each_run = self._runner.catalog.given_each_run()
-        self._label = AgentLabel(name, version, record_prompts)
         self.output = output
         self._output = None if output is str else OutputType(output)
         self._state_key = checked_key(state_key)
@@ -484,15 +536,17 @@ class Agent:
 
     async def run(
         self,
-        prompt: str,
+        prompt: Prompt,
         *,
         history: Sequence[Message] = (),
         caller: Caller = ANONYMOUS,
         offered: Sequence[str] = (),
         deps: Deps | None = None,
+        speaker: str = "",
         **options: Unpack[RunOptions],
     ) -> RunResult:
-        """Run to the end. Raises ClientError if the provider fails, AnswerError if the code of `output`
+        """Run to the end. Raises ClientError if the provider fails (RequestError, before anything is
+        sent, for a part of the prompt that it cannot be given), AnswerError if the code of `output`
         does (both have `.state`), PickError if the scorer does, what a function of `instructions`
         raises, and, before anything runs, BindingError for `deps` that do not fit or are missing.
 
@@ -501,38 +555,42 @@ class Agent:
         model (`RunOptions`), where it is not as the agent does.
         With `pick`, what the run before it in the same conversation `offered` (`state.offered`) stays
         on offer, so that the provider's cache of it stays of use; a session sees to that.
+        `speaker` names the agent of `handovers`, or of theirs, that begins: who answered last in the
+        same conversation (`result.agent`); a session sees to that, too.
         """
-        state = self._prepared(prompt, history, caller, offered, options)
+        state = self._prepared(prompt, history, caller, offered, options, speaker=speaker)
         return await self._begin(state, deps)(_NOBODY)
 
     def stream(
         self,
-        prompt: str,
+        prompt: Prompt,
         *,
         history: Sequence[Message] = (),
         caller: Caller = ANONYMOUS,
         offered: Sequence[str] = (),
         deps: Deps | None = None,
+        speaker: str = "",
         **options: Unpack[RunOptions],
     ) -> RunStream:
         """Start a run in the running event loop, and give its events as they come."""
-        state = self._prepared(prompt, history, caller, offered, options)
+        state = self._prepared(prompt, history, caller, offered, options, speaker=speaker)
         return self._streamed(self._begin(state, deps))
 
     def start(
         self,
-        prompt: str,
+        prompt: Prompt,
         emit: Callable[[Event], None],
         *,
         history: Sequence[Message],
         caller: Caller,
         offered: Sequence[str],
         deps: Deps | None = None,
+        speaker: str = "",
         **options: Unpack[RunOptions],
     ) -> Coroutine[Any, Any, RunResult]:
         """Run for a session: `emit` gets every event, the last of them also where the run raises."""
         listener = Listener(emit, streaming=False)
-        state = self._prepared(prompt, history, caller, offered, options)
+        state = self._prepared(prompt, history, caller, offered, options, speaker=speaker)
         return self._begin(state, deps)(listener)
 
     def start_again(
@@ -576,12 +634,13 @@ class Agent:
 
     def prepare(
         self,
-        prompt: str,
+        prompt: Prompt,
         *,
         history: Sequence[Message] = (),
         caller: Caller = ANONYMOUS,
         offered: Sequence[str] = (),
         run_id: str = "",
+        speaker: str = "",
         **options: Unpack[RunOptions],
     ) -> RunState:
         """Return the state of a run that has not begun: `resume` begins it, in any process.
@@ -592,7 +651,9 @@ class Agent:
         check_type("run_id", run_id, str, "a str: the id of the run, as no other has it")
         if run_id and (not run_id.strip() or len(run_id) > _LONGEST_ID or not run_id.isprintable()):
             raise ToolcribError("run_id= is a text of at most 200 characters that can be printed")
-        state = self._prepared(prompt, history, caller, offered, options, run_id=run_id)
+        state = self._prepared(
+            prompt, history, caller, offered, options, run_id=run_id, speaker=speaker
+        )
         return state if self._state_key is None else state.signed(self._state_key)
 
     def replace(
@@ -622,11 +683,15 @@ class Agent:
             record_prompts=self._label.record_prompts,
             state_key=self._state_key,
             durability=self._durability if durability is None else durability,
+            handovers=self.handovers,
+            description=self.description,
         )
 
-    def output_of(self, text: str) -> Any:
-        """Return what the text of a completed run is as `output`. Raises AnswerError where the code of
-        `output` fails, or refuses the text now."""
+    def output_of(self, text: str, speaker: str = "") -> Any:
+        """Return what the text of a completed run is as `output` of the agent that spoke. Raises
+        AnswerError where the code of `output` fails, or refuses the text now."""
+        if speaker not in ("", self.name):
+            return self.speaking(speaker).output_of(text)
         if self._output is None:
             return text
         found, complaint = self._output.read(text, hook=self.runner.on_exception)
@@ -659,11 +724,19 @@ class Agent:
         The result's schema is that of `output`; `visible` says which of its fields others may see,
         by default none. Without annotations the tool is `read_only` if all tools of the agent are, and
         may take as long as the agent (an hour, unless its limits say). The options and `deps` of that
-        run are not the agent's. Raises DefinitionError, and BindingError for an agent with capabilities
-        that each run is to be given.
+        run are not the agent's. Raises DefinitionError, also where an agent that it hands over to has
+        another `output`, and BindingError for an agent with capabilities that each run is to be given.
         """
-        self._check_given(self._given_each_run, "an agent that is a tool is given none: bind it")
-        reads = all(e.tool.definition.annotations.read_only for e in self._runner.catalog.entries)
+        team = tuple(self._team.values()) if self.handovers else (self,)
+        for each in team:
+            self._check_given(
+                each._given_each_run, "an agent that is a tool is given none: bind it"
+            )
+            if each.output != self.output:
+                why = f"agent '{each.name}', which it may hand over to, has another output="
+                raise DefinitionError(f"tool '{name}': {why}")
+        entries = (entry for each in team for entry in each._runner.catalog.entries)
+        reads = all(entry.tool.definition.annotations.read_only for entry in entries)
         seconds = self.limits.seconds
         said: AnnotationOptions = {
             "read_only": reads,
@@ -704,34 +777,33 @@ class Agent:
         return RunStream(lambda emit: drive(Listener(emit)))
 
     def _begin(self, state: RunState, deps: Deps | None, outer: OuterRun | None = None) -> _Drive:
-        return self._driven(state, self._begun(state, outer), {}, deps, outer)
+        speaks = self.speaking_in(state)
+        return self._driven(speaks, state, speaks._begun(state, outer), {}, deps, outer)
 
     def _prepared(
         self,
-        prompt: str,
+        prompt: Prompt,
         history: Sequence[Message],
         caller: Caller,
         offered: Sequence[str],
         options: RunOptions,
         *,
         run_id: str = "",
+        speaker: str = "",
     ) -> RunState:
-        check_type("prompt", prompt, str, "a str: what the user says")
+        speaks = self.speaking(speaker) if speaker or self.handovers else self
         check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
         wanted = (
             "a list of Message: result.messages, or of OpenAI's form toolcrib.wire.decode_messages"
         )
         history = check_each("history", history, Message, wanted)
-        prompt = encodable(prompt)
+        said = asked_message(prompt)
         past = [m for i, m in enumerate(history) if i or m.role != "system"]
-        system = [_TO_COME]
-        if isinstance(self.instructions, str):
-            text = self._told(self.instructions)
-            system = [Message.system(text)] if text else []
+        system = speaks._system()
         run_id = run_id or f"run_{os.urandom(8).hex()}"
         within = is_tainted_here()  # a tool that has read untrusted content may quote it
         tainted = within or self._is_untrusted(past)
-        asked = msgspec.structs.replace(Message.user(prompt), untrusted=within)
+        asked = msgspec.structs.replace(said, untrusted=within)
         return RunState(
             run_id,
             0,
@@ -739,8 +811,16 @@ class Agent:
             tally=RunTally(run_id, os.urandom(16).hex(), tainted=tainted),
             caller=caller,
             offered=_names(offered),
-            settings=self._check_choice(RunSettings.of(options)),
+            settings=speaks._check_choice(RunSettings.of(options)),
+            speakers=(speaks.name,) if self.handovers else (),
         )
+
+    def _system(self) -> list[Message]:
+        """Return the instructions as a run begins with them; those of a function are still to come."""
+        if not isinstance(self.instructions, str):
+            return [_TO_COME]
+        text = self._told(self.instructions)
+        return [Message.system(text)] if text else []
 
     def _told(self, instructions: str) -> str:
         """Return the instructions with what says how a typed answer is written."""
@@ -760,7 +840,7 @@ class Agent:
 
     def _instructing(self, state: RunState, deps: Deps) -> Callable[[], Awaitable[str]] | None:
         """Return what makes the instructions of a run that has none yet, but a place for them."""
-        if state.turn or state.messages[:1] != (_TO_COME,):
+        if state.messages[:1] != (_TO_COME,):
             return None
         info = RunInfo(state.run_id, state.caller, self.name, state.messages[1:], deps)
 
@@ -784,10 +864,12 @@ class Agent:
         return any(m.untrusted or (m.role == "tool" and self._reads_others(m)) for m in past)
 
     def _reads_others(self, result: Message) -> bool:
-        entry = self._runner.catalog.by_name.get(result.name or "")
-        if entry is None:
+        team = self._team.values() if self.handovers else (self,)
+        named = [each._runner.catalog.by_name.get(result.name or "") for each in team]
+        found = [entry for entry in named if entry is not None]
+        if not found:
             return not (result.is_error and result.content in _OWN_WORDS)
-        return entry.tool.definition.annotations.untrusted_output
+        return any(entry.tool.definition.annotations.untrusted_output for entry in found)
 
     def _resumed(
         self,
@@ -802,11 +884,19 @@ class Agent:
         check_each("answers", answers.values(), (Approve, Refuse, NotAnAnswer), wanted)
         self.check_saved(state)
         check_state(state)
+        speaks = self.speaking_in(state)
         if is_tainted_here() or self._is_untrusted(state.messages):
             tally = msgspec.structs.replace(state.tally, tainted=True)
             state = msgspec.structs.replace(state, tally=tally)
-        if not state.turn:  # it stopped before anything was offered
-            return self._driven(state, self._begun(state, outer), answers, deps, outer)
+        if speaks._is_handed(state):
+            state = speaks._taking_over(state)
+        elif state.turn:
+            opened = speaks._reopened(state)
+            return self._driven(speaks, state, opened, answers, deps, outer)
+        return self._driven(speaks, state, speaks._begun(state, outer), answers, deps, outer)
+
+    def _reopened(self, state: RunState) -> OpenToolbox:
+        """Return what a run was offered. Raises SourceError for a tool that is not there any more."""
         catalog, picking = self._runner.catalog, self._picking
         offered = tuple(dict.fromkeys(state.offered))
         gone = [name for name in offered if name not in catalog]
@@ -818,7 +908,7 @@ class Agent:
                 return picking.reopen(offered, context, state.choice)
             return Toolbox.of(catalog, offered)
 
-        return self._driven(state, opened, answers, deps, outer)
+        return opened
 
     def _begun(self, state: RunState, outer: OuterRun | None = None) -> OpenToolbox:
         """Return all tools, or those picked for what was said; `state` names
@@ -843,46 +933,145 @@ class Agent:
 
     @property
     def _runner(self) -> ToolRunner:
-        """Return the runner of the calls: the agent's tools, and the search for them."""
-        return self.runner if self._picking is None else self._picking.runner
+        """Return the runner of the calls: the agent's tools, the search for them, and handovers."""
+        return self._hands if self._picking is None else self._picking.runner
 
     def _driven(
         self,
+        speaks: Agent,
         state: RunState,
         opened: OpenToolbox,
         answers: Mapping[str, Answer],
         deps: Deps | None,
         outer: OuterRun | None,
     ) -> _Drive:
-        runner = self._bound(deps)
+        """Return what drives a run of this agent, in which `speaks` goes on, and then whoever is handed
+        over to. Raises BindingError."""
+        team = self._team.items() if self.handovers else [(self.name, self)]
+        runners = {name: each._bound(deps) for name, each in team}
 
         async def drive(listener: Listener) -> RunResult:
-            run = Run(
-                self.client,
-                runner if outer is None else runner.or_sinks(outer.around.sinks),
-                state,
-                open_toolbox=opened,
-                terms=RunTerms(
-                    self.limits,
-                    self._output,
-                    self._label,
-                    self._state_key,
-                    self._asking(state),
-                    self._durability,
-                    self._instructing(state, deps or {}),
-                ),
-                listener=listener,
-                answers=answers,
-                outer=outer,
-            )
-            return await run.drive()
+            agent, at, toolbox, given, told = speaks, state, opened, answers, listener
+            tally: RunTally | None = None
+            offered: dict[str, tuple[str, ...]] = {}  # what a provider has read stays in its place
+            while True:
+                runner = runners[agent.name]
+                run = Run(
+                    agent.client,
+                    runner if outer is None else runner.or_sinks(outer.around.sinks),
+                    at,
+                    open_toolbox=toolbox,
+                    terms=self._terms(agent, at, deps or {}, tally),
+                    listener=told,
+                    answers=given,
+                    outer=outer,
+                )
+                result = await run.drive()
+                if run.heir is None:
+                    return result
+                by, agent, tally = agent, self._team[run.heir], run.tally
+                offered[by.name] = result.state.offered
+                at, given = agent._taking_over(result.state, offered.get(agent.name, ())), {}
+                toolbox, told = agent._begun(at, outer), going_on(listener)
+                listener.emit(HandedOver(agent.name, by.name, agent.version))
 
         return drive
+
+    def _terms(
+        self, speaks: Agent, state: RunState, deps: Deps, tally: RunTally | None
+    ) -> RunTerms:
+        """Return the terms of a run while an agent speaks in it: the strictest of all who have."""
+        limits = [self.limits, *(self._team[name].limits for name in state.speakers)]
+        return RunTerms(
+            strictest(limits) if state.speakers else self.limits,
+            speaks._output,
+            speaks._label,
+            self._state_key,
+            speaks._asking(state),
+            self._durability,
+            speaks._instructing(state, deps),
+            heirs_of(speaks) if speaks.handovers else {},
+            tally,
+        )
 
     def _asking(self, state: RunState) -> RunSettings:
         """Return what a run asks of the model: what it says itself, and else what the agent does."""
         own = state.settings
+        if len(state.speakers) > 1:
+            choice = within_catalog(own.tool_choice, self._runner.catalog)
+            own = msgspec.structs.replace(own, tool_choice=choice)
         return self._asked if own == RunSettings() else own.over(self._asked)
+
+    # Handing over: who else speaks in the runs of this agent.
+
+    def _check_team(self) -> None:
+        """Raise ToolcribError for agents of one name, and CatalogError for a tool called as one of
+        their handovers."""
+        if not self.handovers:
+            return
+        team = team_of(self)
+        reserved = {handover_name(name): name for name in team}
+        for each in team.values():
+            check_own_names(each.name, each.runner.catalog.names, reserved)
+
+    @cached_property
+    def _team(self) -> Mapping[str, Agent]:
+        """The agents of its runs, by name. Raises ToolcribError for a handover to none of them."""
+        found = team_of(self) if self.handovers else {self.name: self}
+        check_resolved(found)
+        return {name: self if each is self else each._lent(self) for name, each in found.items()}
+
+    def _lent(self, first: Agent) -> Agent:
+        """Return the agent for runs of another one: with its sinks, its key, and its approver, where
+        this one has none."""
+        lent = self.replace(tools=self.runner.completed_by(first.runner))
+        lent._state_key, lent._durability = first._state_key, first._durability
+        return lent
+
+    def speaking(self, name: str) -> Agent:
+        """Return the agent of its runs that has this name, itself for "". Raises SourceError."""
+        if name in ("", self.name):
+            return self
+        if name not in self._team:
+            raise SourceError(
+                f"there is no agent {name!r} that this one leads to: {', '.join(self._team)}"
+            )
+        return self._team[name]
+
+    def definition(self, name: str) -> ToolDefinition | None:
+        """Return the definition of a tool of this agent, or else of one that it hands over to."""
+        team = self._team.values() if self.handovers else (self,)
+        named = (each.runner.catalog.by_name.get(name) for each in team)
+        return next((entry.tool.definition for entry in named if entry is not None), None)
+
+    def handover(self, record: ToolInvocationRecord) -> HandedOver | None:
+        """Return who speaks next, where a call of a run of this agent has handed it over."""
+        by = record.origin.agent if record.origin is not None else self.name
+        if not self.handovers or record.status != "completed" or by not in self._team:
+            return None
+        heir = heirs_of(self._team[by]).get(record.name)
+        return None if heir is None else HandedOver(heir, by, self._team[heir].version)
+
+    def speaking_in(self, state: RunState) -> Agent:
+        """Return the agent that goes on with a run. Raises SourceError for one that is not here, and
+        where the records of the run say otherwise."""
+        if not state.speakers and not self.handovers:
+            return self
+        check_speakers(state, self._team)
+        return self._team[state.speakers[-1]] if state.speakers else self
+
+    def _is_handed(self, state: RunState) -> bool:
+        """Return whether a run was handed over to this agent, which has said nothing since."""
+        own = {handover_name(self.name): self.name} if len(state.speakers) > 1 else {}
+        return handed_to(state.messages, own) is not None
+
+    def _taking_over(self, state: RunState, before: tuple[str, ...] = ()) -> RunState:
+        """Return the state of a run as this agent begins to speak in it: with its instructions, and
+        what it offered `before`, if it has spoken in this process."""
+        said = state.messages[1:] if state.messages[0].role == "system" else state.messages
+        return msgspec.structs.replace(
+            state, messages=(*self._system(), *said), offered=before, origin=None, choice=None
+        )
 
     def _bound(self, deps: Deps | None) -> ToolRunner:
         """Return the runner of one run, with the capabilities that it is given. Raises BindingError."""
@@ -909,6 +1098,16 @@ async def _picked(
 
     step = await steps.run("tools", work, ToolsStep)
     return opened[0] if opened else picking.reopen(step.names, context, step.choice)
+
+
+def going_on(listener: Listener) -> Listener:
+    """Return the listener for an agent that goes on with a run, which has begun once."""
+
+    def tell(event: Event) -> None:
+        if not isinstance(event, RunStarted):
+            listener.emit(event)
+
+    return Listener(tell, listener.streaming)
 
 
 def _names_in(choice: ToolChoice | None) -> tuple[str, ...]:

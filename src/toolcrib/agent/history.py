@@ -402,10 +402,10 @@ def _is_untold(result: Message) -> bool:
     return result.is_error and result.content in _UNTOLD
 
 
-def _said(messages: Iterable[Message]) -> list[tuple[str, str, tuple[str, ...]]]:
+def _said(messages: Iterable[Message]) -> list[tuple[object, ...]]:
     """Return what was said and called, without the results."""
     said = (message for message in messages if message.role != "tool")
-    return [(m.role, m.content, tuple(call.id for call in m.tool_calls)) for m in said]
+    return [(m.role, m.content, tuple(call.id for call in m.tool_calls), *m.parts) for m in said]
 
 
 def _other(free: Iterator[str], known: set[str]) -> str:

@@ -27,6 +27,7 @@ from toolcrib.values.run import (
     ApprovalRequested,
     Done,
     Event,
+    HandedOver,
     ReplyFinished,
     RunError,
     RunResult,
@@ -42,6 +43,7 @@ from toolcrib.values.run import (
 
 _TOLD = (
     RunStarted,
+    HandedOver,
     ReplyFinished,
     ToolCallStarted,
     ToolCallProgress,

@@ -12,11 +12,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, assert_never
 
 import msgspec
 import orjson
 
+from toolcrib.agent.handover import handed_to, once, over_limit
 from toolcrib.agent.history import (
     NOT_MADE,
     ConversationHistory,
@@ -25,6 +27,7 @@ from toolcrib.agent.history import (
     check_as_asked,
 )
 from toolcrib.agent.inner import OuterRun
+from toolcrib.agent.partial import PartialValue
 from toolcrib.agent.picking import OpenToolbox, Toolbox
 from toolcrib.agent.progress import MadeCalls
 from toolcrib.agent.spending import Spending
@@ -47,7 +50,7 @@ from toolcrib.schema import Parameter, compile_validator, derive_input
 from toolcrib.threads import cancel_requests, is_stop
 from toolcrib.tools import Tool
 from toolcrib.values.call import HydrationError, HydrationResult, ToolCall
-from toolcrib.values.context import PolicyContext, StepRunner
+from toolcrib.values.context import PolicyContext, RunTally, StepRunner
 from toolcrib.values.decision import Answer, ApprovalRequest
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject, canonical_bytes, canonical_json, encodable, kept_apart
@@ -313,7 +316,11 @@ class _LimitReached(Exception):  # noqa: N818  an outcome; it never leaves the r
 
 
 class RunTerms(NamedTuple):
-    """Holds the terms of a run: those of its agent, and `settings` with what is this run's own."""
+    """Holds the terms of a run: those of its agent, and `settings` with what is this run's own.
+
+    `heirs` has the agents that it may be handed over to, by the names of the tools for that; `tally` is
+    the one that it goes on with, where another agent has spoken before in this process.
+    """
 
     limits: Limits
     output: OutputType | None
@@ -322,6 +329,8 @@ class RunTerms(NamedTuple):
     settings: RunSettings = RunSettings()
     steps: StepRunner | None = None
     instruct: Callable[[], Awaitable[str]] | None = None
+    heirs: Mapping[str, str] = MappingProxyType({})
+    tally: RunTally | None = None
 
 
 class Listener(NamedTuple):
@@ -359,6 +368,8 @@ class Run:
         self._asked = terms.settings
         self._settings = terms.settings.of_requests
         self._instruct = terms.instruct
+        self._heirs = terms.heirs
+        self.heir: str | None = None
         self._output_type = terms.output
         self._answer: str | None = None  # the text of a typed answer, as its type has it
         self._output: Any = None
@@ -370,7 +381,7 @@ class Run:
         self._origins = Origins(terms.label, state.run_id, state.origin)
         self._records = list(state.records)
         self._caller = state.caller
-        self._tally = state.tally.copied()  # a saved state may be resumed again
+        self._tally = terms.tally or state.tally.copied()  # a saved state may be resumed again
         self._tally.started = time.monotonic() - state.elapsed
         self._state_key = terms.state_key
         self._steps = terms.steps if outer is None else None  # else a step of the outer run has it
@@ -400,9 +411,14 @@ class Run:
             steps=self._steps,
         )
 
+    @property
+    def tally(self) -> RunTally:
+        """What it has spent: the one that whoever goes on with the run counts on."""
+        return self._tally
+
     async def drive(self) -> RunResult:
-        """Return the result. Raises what the provider's failure is, with
-        `.state`, and CancelledError."""
+        """Return the result; with `heir`, that agent goes on with its state, and nothing is over.
+        Raises what the provider's failure is, with `.state`, and CancelledError."""
         self._cancels = cancel_requests()
         label, resumed = self._label, self._saved.turn > 0
         self._emit(RunStarted(self._run_id, label.name, label.version, resumed))
@@ -412,7 +428,10 @@ class Run:
         try:
             await self._write_run("running")
             ended = await self._outcome()
-            await self._write_run(*ended)
+            status, limit = ended
+            await self._write_run(status if self.heir is None else "handed_over", limit)
+            if self.heir is not None:
+                self._check_cancelled()
         except Exception as error:
             try:
                 with suppress(Exception):  # the first error is the one that is raised
@@ -421,7 +440,7 @@ class Run:
                 self._fail(error)
             raise
         except BaseException as raised:  # KeyboardInterrupt, or the event loop is gone
-            if raised.__cause__ is not None:
+            if raised.__cause__ is not None or self.heir is not None:
                 ended = None  # a sink failed, too: not all were told of that end
             self._end(*(ended or ("cancelled", None)))  # an end that was written stands
             goes_on = getattr(self._steps, "stopping", False)  # elsewhere
@@ -431,7 +450,7 @@ class Run:
             raise
         finally:
             self._toolbox.close()
-        return self._end(*ended)
+        return self._end(*ended) if self.heir is None else self._result(*ended)
 
     async def _outcome(self) -> tuple[RunStatus, str | None]:
         """Return how the run ended, and the limit that ended it. Raises what `drive` does."""
@@ -464,7 +483,7 @@ class Run:
         self._history.instruct(text)
 
     async def _write_run(
-        self, status: RunStatus | Literal["running"], limit: str | None = None
+        self, status: RunStatus | Literal["running", "handed_over"], limit: str | None = None
     ) -> None:
         begins, parent, last = status == "running", CALLING.get(), self._origins.last
         messages = self._history.messages
@@ -502,7 +521,7 @@ class Run:
             await self._call_tools(Offer.of(self._toolbox.tools), saved)
         else:
             check_answers(saved, self._given)
-        while not self._waiting:
+        while not (self._waiting or self._hands_over()):
             limit = self._spending.begin_turn()
             if limit is not None:
                 raise _LimitReached(limit)
@@ -518,6 +537,14 @@ class Run:
                     return
                 continue
             await self._call_tools(reply.offer)
+
+    def _hands_over(self) -> bool:
+        """Return whether another agent goes on from here, and note which."""
+        heir = handed_to(self._history.messages, self._heirs) if self._heirs else None
+        if heir is not None:
+            self._check_cancelled()
+            self.heir = heir
+        return heir is not None
 
     def _accepts(self, reply: Reply) -> bool:
         """Read the answer; one that is empty, or not of the output's type, goes back to the model."""
@@ -610,11 +637,12 @@ class Run:
 
     async def _streamed(self, request: ChatRequest) -> Reply:
         reply: Reply | None = None
+        partial = PartialValue.of(self._client, request)
         async for part in self._client.stream(request):  # to its end, so that it is closed by then
             check_type("what the client streams", part, _PARTS, _PART_KINDS)
             match part:
                 case TextPart():
-                    self._watch.text(part.text)
+                    self._watch.text(part.text, partial)
                 case ReasoningPart():
                     self._watch.reasoning(part.text)
                 case ArgumentsPart():
@@ -622,6 +650,7 @@ class Run:
                     self._watch.arguments(call_id, part, self._toolbox)
                 case Reply():
                     reply = part
+                    self._watch.partial([] if partial is None else partial.end())
                 case _:
                     assert_never(part)
         if reply is None:
@@ -642,8 +671,11 @@ class Run:
         if saved is not None:
             check_as_asked(saved, calls)
             check_answers(saved, self._given)
+        if self._heirs:
+            calls = once(calls, self._heirs)
         scope = self._origins.scope(self._scope, self._history.messages, self._toolbox)
         stuck = None if saved else self._made.limit(self._history.messages, asked)
+        stuck = stuck or over_limit(self._limits, self._saved.speakers, calls, self._heirs)
         limit = stuck or self._spending.begin_calls(calls)
         for call in calls:
             self._watch.started(call)
@@ -707,6 +739,7 @@ class Run:
         pending = tuple(request for waits in self._waiting for request in waits.requests)
         suspended = {w.record.id: w.suspended for w in self._waiting if w.suspended is not None}
         waiting = self._history.unanswered()
+        heir = handed_to(self._history.messages, self._heirs) if self._heirs else None
         state = RunState(
             run_id=self._run_id,
             turn=self._spending.turn,
@@ -726,6 +759,7 @@ class Run:
             corrections=self._corrections,
             suspended=suspended,
             settings=self._saved.settings,
+            speakers=(*self._saved.speakers, *([] if heir is None else [heir])),
         )
         if self._state_key is not None:
             state = state.signed(self._state_key)
@@ -742,4 +776,5 @@ class Run:
             pending=pending,
             state=state,
             limit=limit,
+            agent=self._label.name,
         )

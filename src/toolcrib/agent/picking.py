@@ -190,6 +190,7 @@ _DEEPER = 8
 
 
 _SEARCH = "the search for more tools"
+_HANDOVER = "hands over to another agent"
 _CALLED = "called earlier in the conversation"
 _OFFERED = "offered earlier in the conversation"
 _FOUND = f"found by {NAME}"
@@ -214,11 +215,18 @@ def _why(deny: Deny) -> str:
 class AgentPicking:
     """Picks for the runs of one agent.
 
-    `runner` runs their calls: the one given, with `search_tools` if that is wanted. Raises CatalogError
-    if a tool of the catalog is called so, or nearly so.
+    `runner` runs their calls: the one given, with `search_tools` if that is wanted, and with the tools
+    that are offered `always`. Raises CatalogError if a tool of the catalog is called so, or nearly so.
     """
 
-    def __init__(self, runner: ToolRunner, options: PickOptions, *, search: bool) -> None:
+    def __init__(
+        self,
+        runner: ToolRunner,
+        options: PickOptions,
+        *,
+        search: bool,
+        always: Catalog = Catalog(),  # noqa: B008  frozen
+    ) -> None:
         if runner.approver is not None:  # somebody may say yes: picking hides nothing unsafe
             options = msgspec.structs.replace(options, allow_unsafe=True)
         self.searches = search
@@ -230,11 +238,14 @@ class AgentPicking:
         if search:
             own = Catalog([search_tools()], source="search_tools=True")
             self.runner = runner.with_tools(own.bind({ToolSearch: per_call(self._of_call)}))
+        self._always = (*([NAME] if search else []), *always.names)
+        if always:
+            self.runner = self.runner.with_tools(always)
 
     @property
     def most(self) -> int:
-        """How many tools a run may offer, the search included."""
-        return max(_MOST, self._options.max_candidates + 1)
+        """How many tools a run may offer, those that it always offers included."""
+        return max(_MOST, self._options.max_candidates + max(1, len(self._always)))
 
     async def begin(
         self, messages: Sequence[Message], before: Iterable[str], context: PolicyContext
@@ -248,8 +259,7 @@ class AgentPicking:
         called = [call.name for message in messages for call in message.tool_calls]
         wanted = [*(p.definition.name for p in picked), *reversed(called)]
         names = self._at_first(before, wanted, context)
-        search = [NAME] if self.searches and self.permits(NAME, context) else []
-        offered = [*search, *names]
+        offered = [*(name for name in self._always if self.permits(name, context)), *names]
         return self.reopen(offered, context, self._choice(best, offered, called))
 
     def reopen(
@@ -310,6 +320,7 @@ class AgentPicking:
         for name in on_offer:
             if name not in picked:
                 why = _SEARCH if name == NAME else _CALLED if name in used else _OFFERED
+                why = _HANDOVER if name in self._always and name != NAME else why
                 candidates.append(Candidate(name, None, why))
         _, left_out = candidates_of(self._catalog, self._options.filters(), self._options.quota)
         return Choice.of(
@@ -329,7 +340,7 @@ class AgentPicking:
         unless it is more than a run may offer.
         """
         kept, needed = (self._eligible(names, context) for names in (before, wanted))
-        new, room = set(needed).difference(kept), self.most - 1
+        new, room = set(needed).difference(kept), self.most - max(1, len(self._always))
         enough = min(room, _CARRIED * self._options.max_candidates) if new else room
         if len(kept) + len(new) > enough:
             kept, new = [], set(needed[:room])

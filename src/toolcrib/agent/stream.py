@@ -22,6 +22,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 import orjson
 
+from toolcrib.agent.partial import PartialValue
 from toolcrib.agent.picking import Toolbox
 from toolcrib.errors import ToolcribError
 from toolcrib.runner.output import public_arguments
@@ -37,6 +38,7 @@ from toolcrib.values.run import (
     ApprovalRequested,
     Done,
     Event,
+    PartialOutput,
     ReasoningDelta,
     RunResult,
     RunState,
@@ -214,8 +216,14 @@ class Watch:
         self._tally = tally
         self.outcomes: dict[str, Outcome] = {}
 
-    def text(self, text: str) -> None:
+    def text(self, text: str, partial: PartialValue | None = None) -> None:
         self._emit(TextDelta(text))
+        if partial is not None:
+            self.partial(partial.feed(text))
+
+    def partial(self, values: list[JsonValue]) -> None:
+        for value in values:
+            self._emit(PartialOutput(value))
 
     def reasoning(self, text: str) -> None:
         self._emit(ReasoningDelta(text))

@@ -191,7 +191,8 @@ class _Front:
         yes = self._doors.yes_of(caller, payload.edited_args, payload.for_run)
         answer = as_asked(yes, asked) if payload.approved else Refuse(by=caller.id)
         allowed = partial(self._doors.may_approve, caller)
-        await check_answer(self._agent.runner, state, asked, answer, allowed)
+        runner = self._agent.speaking_in(state).runner
+        await check_answer(runner, state, asked, answer, allowed)
         return answer
 
     async def _told(

@@ -43,6 +43,7 @@ class DurableRuns(Protocol):
         caller: Caller,
         history: Sequence[Message],
         run_id: str,
+        speaker: str,
     ) -> str: ...
 
     def events(self, run_id: str) -> AsyncIterator[Event]: ...
@@ -120,10 +121,10 @@ class LastingRun:
 
     def _asked(self, event: ApprovalRequested) -> ApprovalRequested:
         request = event.request
-        entry = self._session.agent.runner.catalog.by_name.get(request.tool)
-        if entry is None or request.within:
+        definition = self._session.agent.definition(request.tool)
+        if definition is None or request.within:
             return event
-        return ApprovalRequested(request, entry.tool.definition.input_schema)
+        return ApprovalRequested(request, definition.input_schema)
 
     async def _ended(self, result: RunResult) -> AsyncIterator[Event]:
         """Keep the run in the conversation, unless it came to nothing; say what it used, and why it
@@ -155,10 +156,12 @@ class LastingRuns:
 
     def begun(self, session: Session, turn_id: str, text: str, caller: Caller) -> LastingRun:
         """Return a run that has not begun."""
-        run_id, history = _run_of(turn_id), session.messages
+        run_id, history, speaker = _run_of(turn_id), session.messages, session.speaker
 
         async def begin() -> None:
-            await self._runs.start(self._agent, text, caller=caller, history=history, run_id=run_id)
+            await self._runs.start(
+                self._agent, text, caller=caller, history=history, run_id=run_id, speaker=speaker
+            )
 
         return LastingRun(self._runs, session, run_id, first=begin)
 

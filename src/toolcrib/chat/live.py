@@ -264,7 +264,8 @@ class LiveThreads:
         stored = await self.load(thread_id, caller.id)
         turn, state, request = _asked(stored, approval_id)
         answer = as_asked(answer, request)
-        await check_answer(self._agent.runner, state, request, answer, allowed)
+        runner = self._agent.speaking_in(state).runner
+        await check_answer(runner, state, request, answer, allowed)
         shown = self._view(turn.view)
         waiting = shown.snapshot()
         shown.answered(
@@ -591,8 +592,7 @@ class LiveThreads:
         return Session.from_json(self._agent, stored.session)
 
     def _definition(self, name: str) -> ToolDefinition | None:
-        entry = self._agent.runner.catalog.by_name.get(name)
-        return None if entry is None else entry.tool.definition
+        return self._agent.definition(name)
 
 
 def as_asked(answer: Answer, request: ApprovalRequest) -> Answer:

@@ -34,6 +34,8 @@ from toolcrib.values.run import (
     ApprovalRequested,
     Done,
     Event,
+    HandedOver,
+    PartialOutput,
     ReasoningDelta,
     ReplyFinished,
     RunError,
@@ -248,7 +250,7 @@ class TurnView:
                 return [self._set(["note"], encodable(message))]
             case Done(result=result):
                 return self._end(result)
-            case ToolsOffered():
+            case ToolsOffered() | HandedOver() | PartialOutput():  # its text is told, too
                 return []
             case _:
                 return self._take_of_call(event)

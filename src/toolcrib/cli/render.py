@@ -30,6 +30,8 @@ from toolcrib.values.run import (
     ApprovalRequested,
     Done,
     Event,
+    HandedOver,
+    PartialOutput,
     ReasoningDelta,
     ReplyFinished,
     RunError,
@@ -239,7 +241,9 @@ class Screen:
                 self._ending(result)
             case (
                 ToolArgumentsDelta()
+                | PartialOutput()
                 | ToolsOffered()
+                | HandedOver()
                 | UsageReported()
                 | ReasoningDelta()
                 | ReplyFinished()

@@ -26,7 +26,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -371,6 +371,7 @@ class Options(TypedDict, total=False):
     natural_reasons: Iterable[str]
     native_output: bool | None
     result_media: Iterable[str] | None
+    prompt_media: Iterable[str] | None
     history_bytes: int
 
 
@@ -413,12 +414,17 @@ def _naming(wire: Wire, reasons: Iterable[str]) -> Wire:
     return msgspec.structs.replace(wire, natural_reasons=wire.natural_reasons | added)
 
 
-def _with_media(wire: Wire, media: Iterable[str]) -> Wire:
-    """Return the wire for models that take these media types. Raises RequestError for a bare text."""
+def _with_media(
+    wire: Wire, where: Literal["result", "prompt"], media: Iterable[str] | None
+) -> Wire:
+    """Return the wire for models that take these media types in results, or in prompts; None leaves it
+    to what is known. Raises RequestError for a bare text."""
+    if media is None:
+        return wire
     if isinstance(media, str):
-        raise RequestError(f"result_media is a list of media types: [{media!r}]")
+        raise RequestError(f"{where}_media is a list of media types: [{media!r}]")
     taken = frozenset(media_type.lower() for media_type in media)
-    return msgspec.structs.replace(wire, result_media=taken, result_models="")
+    return msgspec.structs.replace(wire, **{f"{where}_media": taken, f"{where}_models": ""})
 
 
 class _Own(threading.local):
@@ -440,11 +446,12 @@ class WireClient(PlanningClient):
     run. `native_output` says whether the schema of a typed answer goes out in the provider's own form,
     too; by default it does where server and model are known to take it. `result_media` are the media
     types (`image/png`) of content that this server takes in results, in place of the wire's own; of
-    other content a model is told in text. `history_bytes` is how much memory each thread may use to
-    keep what was encoded of its conversations (64 MB), the last used ones; of others each turn is
-    encoded whole. One client serves any number of concurrent requests,
-    also from the event loops of several threads. Raises RequestError where no syntax is there to be
-    trusted, or no form is there for a typed answer.
+    other content a model is told in text. `prompt_media` are, likewise, those of what a user may
+    give it; anything else is refused. `history_bytes` is how much memory each thread may use to keep
+    what was encoded of its conversations (64 MB), the last used ones; of others each turn is encoded
+    whole. One client serves any number of concurrent requests, also from the event loops of several
+    threads. Raises RequestError where no syntax is there to be trusted, or no form is there for a
+    typed answer.
     """
 
     @names_wrong_types
@@ -464,6 +471,7 @@ class WireClient(PlanningClient):
         natural_reasons: Iterable[str] = (),
         native_output: bool | None = None,
         result_media: Iterable[str] | None = None,
+        prompt_media: Iterable[str] | None = None,
         history_bytes: int = REMEMBERED_BYTES,
     ) -> None:
         self.wire = _with_output(_naming(wire_of(wire), natural_reasons), native_output)
@@ -471,8 +479,8 @@ class WireClient(PlanningClient):
             self.wire = msgspec.structs.replace(self.wire, text_calls=syntax_of(text_calls))
         if text_calls_trusted:
             self.wire = _trusting(self.wire)
-        if result_media is not None:
-            self.wire = _with_media(self.wire, result_media)
+        self.wire = _with_media(self.wire, "result", result_media)
+        self.wire = _with_media(self.wire, "prompt", prompt_media)
         check_type("settings", settings, Settings, "a Settings, such as Settings(temperature=0)")
         self.settings = settings
         self._model = model

@@ -52,6 +52,7 @@ from toolcrib.durable.store import (
 from toolcrib.errors import BindingError, ErrorCode, SourceError, ToolcribError
 from toolcrib.processes import has_ended, this_process
 from toolcrib.storage import UnreachableError
+from toolcrib.values.content import Prompt
 from toolcrib.values.decision import ANONYMOUS, Answer, ApprovalRequest, Caller
 from toolcrib.values.message import Message
 from toolcrib.values.record import Attachment, CallError, Ledger, ToolInvocationRecord
@@ -59,6 +60,7 @@ from toolcrib.values.run import (
     ApprovalRequested,
     Done,
     Event,
+    HandedOver,
     ReplyFinished,
     RunOptions,
     RunRecord,
@@ -141,21 +143,22 @@ class DurableAgents(Closing):
     async def start(
         self,
         agent: str,
-        prompt: str,
+        prompt: Prompt,
         *,
         caller: Caller = ANONYMOUS,
         history: Sequence[Message] = (),
         run_id: str = "",
+        speaker: str = "",
         **options: Unpack[RunOptions],
     ) -> str:
         """Begin a run, and return its id at once; a worker does the rest.
 
-        `options` are as in `Agent.run`. With a `run_id` the run is begun once, however often it is
-        asked for. Raises ToolcribError for an agent that is not here, and for the id of another run: of
-        another agent, prompt, history or caller, or with other options.
+        `options` and `speaker` are as in `Agent.run`. With a `run_id` the run is begun once, however
+        often it is asked for. Raises ToolcribError for an agent that is not here, and for the id of
+        another run: of another agent, prompt, history or caller, or with other options.
         """
         state = self._agent(agent).prepare(
-            prompt, history=history, caller=caller, run_id=run_id, **options
+            prompt, history=history, caller=caller, run_id=run_id, speaker=speaker, **options
         )
         if not await self._store.add(agent, caller.id, state):
             _check_same(await self._store.run(state.run_id), agent, state)
@@ -181,6 +184,7 @@ class DurableAgents(Closing):
         seen: set[object] = set()
         told = 0  # the steps of the first segment that are not read again: all before them are told
         first, over = 0, False
+        handed: list[HandedOver] = []
         while not over:
             place = await self._store.place(run_id)
             over = not place.under_way
@@ -193,7 +197,7 @@ class DurableAgents(Closing):
                     known = (step.at, step.gave.segment)
                     if known not in seen:
                         seen.add(known)
-                        for event in _events_of(step, seen):
+                        for event in _events_of(step, seen, handed, self._agents.get(place.agent)):
                             yield event
             first, told = place.segment, told if first == place.segment else 0
             if not over:
@@ -478,7 +482,7 @@ class DurableAgents(Closing):
         if agent is not None:
             agent.check_saved(state)
         if agent is not None and run.status == "completed":
-            output = agent.output_of(run.text)
+            output = agent.output_of(run.text, state.speakers[-1] if state.speakers else "")
         status: Any = run.status  # a run's own, where none is under way
         return RunResult(
             status=status,
@@ -490,6 +494,7 @@ class DurableAgents(Closing):
             pending=state.pending if status == "waiting" else (),
             state=state,
             limit=run.reason if status == "limited" else None,
+            agent=state.speakers[-1] if state.speakers else "" if agent is None else agent.name,
         )
 
 
@@ -582,10 +587,15 @@ async def _written(ledger: Ledger, record: ToolInvocationRecord) -> ToolInvocati
     return None if pending is None else await pending
 
 
-def _events_of(step: KeptStep, seen: set[object]) -> Iterator[Event]:
-    """Yield what happened in a step. A question is told once, however often its run waits."""
+def _events_of(
+    step: KeptStep, seen: set[object], handed: list[HandedOver], agent: Agent | None
+) -> Iterator[Event]:
+    """Yield what happened in a step. A question is told once, however often its run waits. Who was
+    `handed` the conversation speaks in the next reply."""
     kind = step.name.partition(" ")[0]
     if kind == "reply":
+        yield from handed
+        handed.clear()
         reply = msgspec.json.decode(step.text, type=ReplyStep).reply
         if reply.text:
             yield TextDelta(reply.text)
@@ -603,3 +613,5 @@ def _events_of(step: KeptStep, seen: set[object]) -> Iterator[Event]:
         if kept.request is None:
             seen.add(kept.record.id)
             yield ToolCallFinished(kept.record)
+            over = None if agent is None else agent.handover(kept.record)
+            handed += [over] if over is not None else []

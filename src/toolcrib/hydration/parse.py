@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from math import isinf
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jiter
 import msgspec
@@ -139,7 +139,7 @@ class Parsed(Veiled, msgspec.Struct, frozen=True, gc=False):
     apart: JsonObject | None = None
 
 
-class ParseFailure(msgspec.Struct, frozen=True):
+class ParseFailure(NamedTuple):
     """`code` is `invalid_json` or `too_large`; the message says where, never what was there."""
 
     code: ErrorCode

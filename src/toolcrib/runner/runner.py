@@ -174,6 +174,16 @@ class ToolRunner:
         """Return a runner that writes to these sinks, where this one has none."""
         return self if self._sinks else self.with_sinks(*sinks)
 
+    def completed_by(self, other: ToolRunner) -> ToolRunner:
+        """Return a runner that writes to the sinks of another one, too, and asks whom that asks where
+        it has nobody to ask; of two ledgers its own is left."""
+        known = [*self._sinks, *([] if self.ledger is None else [other.ledger])]
+        more = [each for each in other._sinks if not any(each is one for one in known)]
+        made = self.with_sinks(*more) if more else self
+        if made.approver is None and other.approver is not None:
+            made = made.with_approver(other.approver)
+        return made
+
     def with_approver(self, approver: Approver) -> ToolRunner:
         """Return a runner that asks this approver, and shares all else."""
         check_approver(approver)

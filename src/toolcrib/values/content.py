@@ -12,11 +12,14 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, assert_never
 
 import msgspec
 
+from toolcrib.errors import SourceError
 from toolcrib.values.json import Veiled, canonical_json
+from toolcrib.values.media import LARGEST, read_file, shown_type, type_of_file
 from toolcrib.values.typed import Checked, check_type
 
 T = TypeVar("T")
@@ -44,6 +47,17 @@ class Image(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True, ta
     @staticmethod
     def from_bytes(media_type: str, data: bytes) -> Image:
         return Image(media_type, _encoded("Image", data))
+
+    @staticmethod
+    def from_path(path: str | Path, *, max_bytes: int = LARGEST) -> Image:
+        """Return the picture in a file; its first bytes say of what type it is. Raises SourceError for
+        a file that is not there, is larger than `max_bytes`, or is no picture of a known type."""
+        data = read_file(path, max_bytes=max_bytes)
+        media_type = shown_type(data)
+        if not media_type.startswith("image/"):
+            what = f"it is {media_type}: File.from_path" if media_type else "its type is unknown"
+            raise SourceError(f"{path} is no picture by its first bytes; {what}")
+        return Image.from_bytes(media_type, data)
 
     def to_bytes(self) -> bytes:
         """Return the data. Raises ValueError for an address, and for what is no base64."""
@@ -77,6 +91,19 @@ class File(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True, tag
     def from_bytes(media_type: str, data: bytes, *, name: str = "") -> File:
         return File(media_type, _encoded("File", data), name=name)
 
+    @staticmethod
+    def from_path(path: str | Path, media_type: str = "", *, max_bytes: int = LARGEST) -> File:
+        """Return a file with its name. Of what type it is, `media_type` says, else its first bytes,
+        else its name. Raises SourceError for a file that is not there, is larger than `max_bytes`, or
+        whose type nothing says."""
+        data = read_file(path, max_bytes=max_bytes)
+        kind = media_type or type_of_file(path, data)
+        if not kind:
+            raise SourceError(
+                f"{path}: neither its bytes nor its name say its type: media_type='…'"
+            )
+        return File.from_bytes(kind, data, name=Path(path).name)
+
     def to_bytes(self) -> bytes:
         """Return the data, or the text in UTF-8. Raises ValueError for an address, and for what is no
         base64."""
@@ -100,6 +127,8 @@ class Link(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True, tag
 
 
 Part: TypeAlias = str | Image | File | Link
+Prompt: TypeAlias = str | Sequence[Part]
+"""What a user says to an agent: a text, or texts, images and files in their order."""
 PARTS = (str, Image, File, Link)
 NO_TEXT = (Image, File, Link)
 
@@ -199,6 +228,14 @@ def info_of(part: Part) -> PartInfo:
     return PartInfo(kind, media_type, len(data), sha256(data).hexdigest())
 
 
+def brief_of(part: Media) -> PartInfo:
+    """Return what is known of a part without reading its data; raises nothing."""
+    given = inline_data(part)
+    size = 0 if given is None else len(given) * 3 // 4 - given[-2:].count("=")
+    size = len(part.text.encode()) if isinstance(part, File) and part.text else size
+    return PartInfo(kind_of(part), media_type_of(part), size)
+
+
 def weight_of(part: Part) -> int:
     """Return about how many bytes a part takes in memory, and in a request."""
     if isinstance(part, str):
@@ -277,9 +314,7 @@ def told_in_text(parts: Iterable[Part], *, why: str = "not shown here") -> list[
     for part in parts:
         text = text_in(part)
         if text is None and isinstance(part, Image | File):
-            given = inline_data(part)
-            size = None if given is None else len(given) * 3 // 4 - given[-2:].count("=")
-            info = PartInfo(kind_of(part), media_type_of(part), size or 0)
+            given, info = inline_data(part), brief_of(part)
             name = f" {_quoted(part.name)}" if isinstance(part, File) and part.name else ""
             where = f" at {part.url[:_LONGEST_NAME]}" if given is None else ""
             text = f"[{info.kind}{name}: {info}{where}; {why}]"

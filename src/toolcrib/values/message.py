@@ -44,10 +44,10 @@ class ProviderState(Veiled, msgspec.Struct, frozen=True):
 class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     """A message. Only the assistant's has `tool_calls`; only a tool's has `call_id` and `is_error`.
 
-    `images` are a user's; they come before the text. `parts` are a tool's, what its result has besides
-    `content` and behind it, in order. `provider_state` is opaque. `untrusted` marks what
-    was said in a run that had read untrusted content by then: whoever goes on with the conversation
-    knows by it. No provider is sent it.
+    `images` are a user's; they come before the text. `parts` are a tool's or a user's, what a result
+    or a prompt has besides `content` and behind it, in order. `provider_state` is opaque. `untrusted`
+    marks what was said in a run that had read untrusted content by then: whoever goes on with the
+    conversation knows by it. No provider is sent it.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("content", "parts")
@@ -62,6 +62,13 @@ class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     images: tuple[Image, ...] = ()
     untrusted: bool = False
     parts: tuple[Part, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What it says in words: `content`, and the texts among its parts."""
+        if not self.parts:
+            return self.content
+        return "\n\n".join(filter(None, (self.content, *(p for p in self.parts if type(p) is str))))
 
     @staticmethod
     def system(text: str) -> Message:

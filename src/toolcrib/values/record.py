@@ -17,7 +17,7 @@ import msgspec
 
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.call import HydrationError, PayloadRef, ValidatorInfo
-from toolcrib.values.content import Part, PartInfo
+from toolcrib.values.content import Link, Part, PartInfo, brief_of, kind_of, media_type_of
 from toolcrib.values.decision import ApprovalRequest, Approve, Decision, OuterCall
 from toolcrib.values.definition import HasDefinition, NoSchemaMode, ToolDefinition
 from toolcrib.values.json import (
@@ -294,7 +294,8 @@ def prompt_of(
     the digests of their definitions.
 
     What a model said and what its tools gave is no part of it: that is in the records of the calls, as
-    far as anybody may see it, and what a tool gave may be secret. Of images there are digests.
+    far as anybody may see it, and what a tool gave may be secret. Of images and files there are sizes
+    and digests.
     """
     said = [_said(message) for message in messages if message.role in PEOPLE]
     digests = [tool.get_definition().digest for tool in tools]
@@ -305,6 +306,8 @@ def _said(message: Message) -> dict[str, object]:
     told: dict[str, object] = {"role": message.role, "content": encodable(message.content)}
     if message.images:
         told["images"] = ["sha256:" + sha256_hex(each.data or each.url) for each in message.images]
+    if message.parts:
+        told["parts"] = [_said_part(part) for part in message.parts]
     return told
 
 
@@ -314,6 +317,17 @@ class AppliedRule(msgspec.Struct, frozen=True, gc=False):
     id: str
     by: str
     given_at: float
+
+
+def _said_part(part: Part) -> object:
+    """Return a text as it is; of anything else what it is, how large, and a digest."""
+    if isinstance(part, str):
+        return encodable(part)
+    info = (
+        PartInfo(kind_of(part), media_type_of(part)) if isinstance(part, Link) else brief_of(part)
+    )
+    what = [encodable(getattr(part, name)) for name in part.veiled]
+    return {"part": str(info), "digest": "sha256:" + sha256_hex("\0".join(what))}
 
 
 class ToolInvocationRecord(

@@ -50,7 +50,7 @@ class Limits(Checked, msgspec.Struct, frozen=True):
     `corrections` is how often an answer that is not of the type of `output`, or an empty one, goes back
     to the model. `repeated_calls` is how many calls in a row may tell the model nothing new: each made
     before in the run, with the same arguments, and answered alike. `tool_errors` is how often in a row
-    one tool may fail.
+    one tool may fail. `handovers` is how often the conversation may go to another agent.
     """
 
     turns: int = 20
@@ -60,6 +60,7 @@ class Limits(Checked, msgspec.Struct, frozen=True):
     corrections: int | None = 3
     repeated_calls: int | None = 5
     tool_errors: int | None = 10
+    handovers: int | None = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -198,8 +199,10 @@ class RunInfo(Checked, Veiled, msgspec.Struct, frozen=True):
 
     @property
     def prompt(self) -> str:
-        """Return the text that the user says to the agent."""
-        return self.messages[-1].content
+        """Return the text that the user says to the agent: the last message, unless another agent has
+        spoken since, and hands over."""
+        said = (message.text for message in reversed(self.messages) if message.role == "user")
+        return next(said)
 
 
 Instructions: TypeAlias = str | Callable[[RunInfo], str | Awaitable[str]]
@@ -231,7 +234,9 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     turn that made the waiting calls, and `choice` why the tools on offer were chosen, in a run that
     picks. `corrections` is how often an answer went back to the model. `suspended` has, by call id, the
     runs of agents that are tools, and wait themselves. `settings` are what this run, not its agent,
-    asks of the model. `signature` is that of an agent with a `state_key`, over all the rest.
+    asks of the model. `speakers` names the agents that have spoken in the run, in order, where one may
+    hand over to another: the last one goes on. `signature` is that of an agent with a `state_key`, over
+    all the rest.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("restored", "pinned")
@@ -254,6 +259,7 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     corrections: int = 0
     suspended: dict[str, SuspendedCall] = {}
     settings: RunSettings = _OPEN
+    speakers: tuple[str, ...] = ()
     version: int = 1
     signature: str = ""
 
@@ -274,7 +280,7 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
         What 0.2 did not have is left out where it says nothing: a state that it signed goes on.
         """
         saved = msgspec.json.decode(msgspec.structs.replace(self, signature="").to_json())
-        newer = [(saved, name) for name in ("suspended", "settings")]
+        newer = [(saved, name) for name in ("suspended", "settings", "speakers")]
         newer += [(saved["tally"], name) for name in ("inner", "begun")]
         newer += [(each, name) for each in saved["pending"] for name in ("within", "always")]
         for place, name in newer:
@@ -361,7 +367,8 @@ class RunRecord(
 ):
     """A run of an agent, for the sinks that have a method `write_run`.
 
-    They are written when a run begins or goes on (`running`), and when it has ended or waits;
+    They are written when a run begins or goes on (`running`), and when it has ended or waits, or is
+    `handed_over` to another agent, which goes on;
     `started_at` (seconds since the epoch) is then the same, and `seconds` how long it took. `provider`
     and `prompt_digest` are those of its last turn, as in the `Origin` of a call; `turns`, `calls` and
     `usage` are those of the run up to now, what was before it waited included. What agents that are its
@@ -369,7 +376,7 @@ class RunRecord(
     """
 
     run_id: str
-    status: RunStatus | Literal["running"]
+    status: RunStatus | Literal["running", "handed_over"]
     started_at: float
     seconds: float | None = None
     agent: str = ""
@@ -398,6 +405,7 @@ _LIMITS = {
     "empty_reply": "the model's reply was empty",
     "repeated_calls": "the model made the same calls again and again, which told it nothing new",
     "tool_errors": "the model called a tool again that had only failed",
+    "handovers": "its agents handed the conversation to one another again and again",
 }
 
 
@@ -417,7 +425,8 @@ class RunResult(Veiled, msgspec.Struct, frozen=True):
 
     `limit` names the limit that ended it, when `status` is `limited`: one of `Limits`, `empty_reply`,
     or how the last reply ended (`length`, `content_filter`; of a typed answer any `finish` but `stop`).
-    An agent as a tool may be limited by the `budget` of a run around it.
+    An agent as a tool may be limited by the `budget` of a run around it. `agent` is the name of the one
+    that spoke last, if it has one.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("text", "output")
@@ -431,6 +440,7 @@ class RunResult(Veiled, msgspec.Struct, frozen=True):
     pending: tuple[ApprovalRequest, ...]
     state: RunState
     limit: str | None = None
+    agent: str = ""
 
     def __repr__(self) -> str:
         """Say how it ended, and the tool and the end of each call: a screen, not the whole run."""
@@ -465,6 +475,14 @@ class RunStarted(msgspec.Struct, frozen=True, tag="run_started"):
     resumed: bool = False
 
 
+class HandedOver(msgspec.Struct, frozen=True, tag="handed_over"):
+    """The agent of that name and version speaks from here on; `by` has handed the conversation over."""
+
+    agent: str
+    by: str
+    agent_version: str = ""
+
+
 class ToolsOffered(msgspec.Struct, frozen=True, tag="tools_offered"):
     """The tools that the model is offered from here on, all of them, in a run that picks.
 
@@ -478,6 +496,14 @@ class ToolsOffered(msgspec.Struct, frozen=True, tag="tools_offered"):
 class TextDelta(Veiled, msgspec.Struct, frozen=True, tag="text_delta"):
     veiled: ClassVar[tuple[str, ...]] = ("text",)
     text: str
+
+
+class PartialOutput(Veiled, msgspec.Struct, frozen=True, tag="partial_output"):
+    """What the typed answer says so far, as JSON data that nothing has judged: for display. The answer
+    is `RunResult.output`; with each reply a new one begins."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("value",)
+    value: JsonValue
 
 
 class ReasoningDelta(Veiled, msgspec.Struct, frozen=True, tag="reasoning_delta"):
@@ -553,8 +579,10 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 Event: TypeAlias = (
     RunStarted
+    | HandedOver
     | ToolsOffered
     | TextDelta
+    | PartialOutput
     | ReasoningDelta
     | ReplyFinished
     | ToolCallStarted

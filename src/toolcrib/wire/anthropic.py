@@ -68,6 +68,7 @@ from toolcrib.wire.forms import (
 )
 from toolcrib.wire.history import History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import dumped, mended, parsed, same_json
+from toolcrib.wire.prompts import in_prompt
 from toolcrib.wire.results import IMAGES, PDF, in_blocks
 
 # The content blocks of an assistant's message: assembled, kept to be sent back, and sent back.
@@ -259,9 +260,16 @@ class AnthropicHistory(History):
         return []
 
     def user(self, message: Message) -> Sequence[Any]:
-        if not message.images:
+        """Write a user's text alone, or blocks where there are any, the `images` first.
+
+        https://platform.claude.com/docs/en/build-with-claude/vision, …/pdf-support: images and PDFs,
+        with their data or at an address.
+        """
+        if not message.images and not message.parts:
             return _message("user", message.content if message.content.strip() else "")
-        return _message("user", [*map(_image, message.images), *_text(message.content)])
+        parts = in_prompt(self, message, _shown, lambda text: _text(text)[0])
+        said = [*map(_image, message.images), *_text(message.content)]
+        return _message("user", [*said, *parts])
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
         state = self.state(message)
@@ -861,6 +869,7 @@ ANTHROPIC = Wire(
     default_max_tokens=8192,
     reasoning=claude_reasoning,
     output=OUTPUT,
+    prompt_media=IMAGES | {PDF},
     result_media=IMAGES | {PDF},
     is_reply=_is_reply,
 )

@@ -136,8 +136,9 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     stream without `[DONE]` was cut there, as it is at the `done_servers`; `output`, how it is told the
     schema of a typed answer, if it can be; `result_media`, the media types of content that its models
     are sent in results (of others they are told), and `result_models` a pattern of the models that take
-    any, without which all do; `reasoning`, how its models are asked to reason, if they can be;
-    `is_reply`, whether a body, or the first event of a stream, is of this wire.
+    any, without which all do; `prompt_media` and `prompt_models`, likewise, what a user may give, and
+    to which models (anything else is refused); `reasoning`, how its models are asked to reason, if they
+    can be; `is_reply`, whether a body, or the first event of a stream, is of this wire.
     """
 
     name: str
@@ -164,6 +165,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     output: OutputForm | None = None
     result_media: frozenset[str] = frozenset()
     result_models: str = ""
+    prompt_media: frozenset[str] = frozenset()
+    prompt_models: str = ""
     reasoning: AskReasoning | None = None
     is_reply: Callable[[JsonObject], bool] | None = None
 
@@ -264,6 +267,8 @@ def remembered_history(
     history = wire.history(wire.keeper, wire.tools.names, tools.names)
     if wire.result_media and re.search(wire.result_models, model):
         history.media = wire.result_media
+    if wire.prompt_media and re.search(wire.prompt_models, model):
+        history.prompt_media = wire.prompt_media
     history = histories.take(request.messages, history) or history
     history.extend(request.messages)
     histories.keep(history)

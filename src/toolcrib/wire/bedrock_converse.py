@@ -78,7 +78,8 @@ from toolcrib.wire.forms import (
 from toolcrib.wire.framing import FrameStream
 from toolcrib.wire.history import EncodedList, History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import dumped, mended, parsed
-from toolcrib.wire.results import IMAGES, in_blocks
+from toolcrib.wire.prompts import in_prompt
+from toolcrib.wire.results import IMAGES, OFFICE, in_blocks
 
 # The content blocks of a model's message: assembled, kept to be sent back, and sent back.
 #
@@ -280,13 +281,12 @@ def _base64(pieces: list[str]) -> str:
 # says nothing is left out: "The text field in the ContentBlock object … is blank" is a refusal.
 
 
-_OFFICE = "application/vnd.openxmlformats-officedocument"
 _DOCUMENTS = {
     "application/pdf": "pdf",
     "application/msword": "doc",
-    f"{_OFFICE}.wordprocessingml.document": "docx",
+    f"{OFFICE}.wordprocessingml.document": "docx",
     "application/vnd.ms-excel": "xls",
-    f"{_OFFICE}.spreadsheetml.sheet": "xlsx",
+    f"{OFFICE}.spreadsheetml.sheet": "xlsx",
 }
 """The documents that are no text; https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_DocumentBlock.html"""
 _FORMATS = {"png": "png", "jpeg": "jpeg", "jpg": "jpeg", "gif": "gif", "webp": "webp"}
@@ -303,6 +303,7 @@ class BedrockHistory(History):
     ids = IdRule("A-Za-z0-9_-", 64)
     given_ids = IdRule("A-Za-z0-9_.:-", 64)
     _head = b""
+    _prompts = 0
 
     def system(self, message: Message) -> Sequence[Any]:
         if message.content.strip():
@@ -310,7 +311,19 @@ class BedrockHistory(History):
         return []
 
     def user(self, message: Message) -> Sequence[Any]:
-        return _message("user", [*map(_image, message.images), *_text(message.content)])
+        """Write a user's blocks: images, text and documents.
+
+        https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Message.html: with a
+        document there has to be a text. Documents are told apart by their names.
+        """
+        said = [*map(_image, message.images), *_text(message.content)]
+        if message.parts:
+            self._prompts += 1
+            shown = partial(_shown, f"prompt {self._prompts}")
+            said += in_prompt(self, message, shown, lambda text: {"text": text})
+            if any("document" in block for block in said) and not any("text" in b for b in said):
+                raise RequestError("Bedrock takes a document only with a text: say what it is for")
+        return _message("user", said)
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
         said = _message("assistant", replayed(self.state(message), message.content, calls))
@@ -841,6 +854,7 @@ BEDROCK_CONVERSE = Wire(
     history=BedrockHistory,
     max_tokens_key="maxTokens",
     output=OUTPUT,
+    prompt_media=IMAGES.union(_DOCUMENTS),
     result_media=IMAGES.union(_DOCUMENTS),
     result_models=r"anthropic|nova|^arn:",  # an ARN may stand for any model
     reasoning=_reasoning,

@@ -88,7 +88,8 @@ class CohereHistory(ChatHistory):
         return []
 
     def user(self, message: Message) -> Sequence[Any]:
-        return super().user(message) if message.content or message.images else []
+        said = message.content or message.images or message.parts
+        return super().user(message) if said else []
 
     def attachment(self, part: Media, at: int) -> dict[str, Any] | None:
         return super().attachment(part, at) if isinstance(part, Image) else None
@@ -515,6 +516,8 @@ def _is_reply(value: JsonObject) -> bool:
     return whole or str(value.get("type")) in _TYPES
 
 
+_SEES = "vision|command-a-plus"  # https://docs.cohere.com/docs/models: the others take text
+
 COHERE = Wire(
     name="cohere",
     path="/chat",
@@ -527,8 +530,10 @@ COHERE = Wire(
     history=CohereHistory,
     required_choice="REQUIRED",
     output=OUTPUT,
+    prompt_media=IMAGES,
+    prompt_models=_SEES,
     result_media=IMAGES,
-    result_models="vision|command-a-plus",  # https://docs.cohere.com/docs/models: the others take text
+    result_models=_SEES,
     reasoning=_reasoning,
     is_reply=_is_reply,
 )

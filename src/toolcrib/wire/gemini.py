@@ -70,6 +70,7 @@ from toolcrib.wire.forms import (
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import dumped, mended, parsed, same_json
 from toolcrib.wire.partial_args import PartialArguments
+from toolcrib.wire.prompts import in_prompt
 from toolcrib.wire.results import PDF, attached_to, beside
 
 # The parts of a model's content: kept to be sent back, and sent back.
@@ -200,6 +201,7 @@ class GeminiHistory(History):
         parts = [_image(image) for image in message.images]
         if message.content:
             parts.append({"text": message.content})
+        parts += in_prompt(self, message, _given, lambda text: {"text": text})
         return _content("user", parts) or self._beginning()
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
@@ -268,6 +270,10 @@ def _shown(part: Media, _at: int) -> dict[str, Any] | None:
     if data is not None:
         return {"inlineData": {"mimeType": media_type, "data": data}}
     return {"fileData": {"fileUri": part.url, "mimeType": media_type}} if media_type else None
+
+
+def _given(part: Media, at: int) -> dict[str, Any] | None:
+    return _image(part) if isinstance(part, Image) else _shown(part, at)
 
 
 def _image(image: Image) -> dict[str, Any]:
@@ -844,6 +850,7 @@ GEMINI = Wire(
     history=GeminiHistory,
     max_tokens_key="maxOutputTokens",
     output=OUTPUT,
+    prompt_media=_MEDIA,
     result_media=_MEDIA,
     reasoning=_reasoning,
     is_reply=_is_reply,

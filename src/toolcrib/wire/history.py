@@ -90,7 +90,8 @@ class History(ABC):
     another: a message with its state is known to be from it, and one with such an id has a state.
     `instructions` are the texts of system messages, on wires that have a place for them outside of the
     list, wherever they stood in it. `called` are the tools that were called, by their wire names.
-    `media` are the media types of content that goes into results as it is.
+    `media` are the media types of content that goes into results as it is, `prompt_media` those that
+    a user may give.
     """
 
     ids: ClassVar[IdRule]
@@ -103,11 +104,17 @@ class History(ABC):
         self.instructions: list[str] = []
         self.called: dict[str, None] = {}
         self.media: frozenset[str] = frozenset()
+        self.prompt_media: frozenset[str] = frozenset()
         self._messages: tuple[Message, ...] = ()
         self._sent_names: dict[str, str] = {}
         self._text = bytearray()
         self._used: set[str] = set()
         self._open: dict[str, SentCall] = {}
+
+    @property
+    def keeper(self) -> str:
+        """The wire, and the server where that matters: whom the messages are for."""
+        return self._keeper
 
     @property
     def silent(self) -> bool:
@@ -144,7 +151,7 @@ class History(ABC):
         like = (
             type(self) is type(other)
             and self._keeper == other._keeper
-            and self.media == other.media
+            and (self.media, self.prompt_media) == (other.media, other.prompt_media)
             and self._rule == other._rule
             and all(other._wire_name(own) == sent for own, sent in self._sent_names.items())
         )
@@ -189,8 +196,9 @@ class History(ABC):
             raise self._unanswered()
         if message.tool_calls and message.role != "assistant":
             raise RequestError(f"messages[{at}]: only an assistant's message may hold calls")
-        if message.parts:
-            raise RequestError(f"messages[{at}]: only the result of a call may have parts")
+        if message.parts and message.role != "user":
+            what = "only what a user says, and the result of a call, may have parts"
+            raise RequestError(f"messages[{at}]: {what}")
         if message.role == "assistant":
             calls = [self._call(call, message.provider_state) for call in message.tool_calls]
             self.called |= dict.fromkeys(call.name for call in calls)

@@ -45,6 +45,11 @@ class MistralHistory(ChatHistory):
             content = in_blocks(message, self.media, _chunk, text_part) or ""
         return {"role": "tool", "tool_call_id": result.id, "content": content}
 
+    def attachment(self, part: Media, at: int) -> dict[str, Any] | None:
+        """Return the chunk of an image, a document or a recording: `ContentChunk` of the `mistralai`
+        package; https://docs.mistral.ai/capabilities/document_ai/document_qna, …/capabilities/audio."""
+        return _chunk(part, at)
+
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
         chunks = self.state(message)
         if not (message.content or calls or chunks):

@@ -58,6 +58,7 @@ from toolcrib.wire.forms import (
 from toolcrib.wire.framing import LineStream
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
 from toolcrib.wire.json_text import mended, parsed
+from toolcrib.wire.prompts import in_prompt
 from toolcrib.wire.results import IMAGES, beside
 
 # The messages of an Ollama request: arguments are objects, a result names the tool that gave it.
@@ -82,10 +83,16 @@ class OllamaHistory(History):
         return [{"role": "system", "content": message.content}]
 
     def user(self, message: Message) -> Sequence[Any]:
-        form: dict[str, Any] = {"role": "user", "content": message.content}
-        if message.images:
-            form["images"] = [_image(image) for image in message.images]
-        return [form]
+        """Write a user's texts as one, and the images, which have no places among the texts.
+
+        https://docs.ollama.com/capabilities/vision
+        """
+        parts = in_prompt(self, message, _shown, lambda text: {"text": text})
+        texts = [message.content, *(part["text"] for part in parts if "text" in part)]
+        form: dict[str, Any] = {"role": "user", "content": "\n\n".join(filter(None, texts))}
+        images = [_image(image) for image in message.images]
+        images += [part["data"] for part in parts if "data" in part]
+        return [form | {"images": images} if images else form]
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
         form: dict[str, Any] = {"role": "assistant", "content": message.content}
@@ -367,6 +374,7 @@ OLLAMA = Wire(
     history=OllamaHistory,
     max_tokens_key="num_predict",
     output=OUTPUT,
+    prompt_media=IMAGES,
     result_media=IMAGES,
     reasoning=_reasoning,
     is_reply=_is_reply,

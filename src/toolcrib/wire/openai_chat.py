@@ -55,7 +55,8 @@ from toolcrib.wire.forms import (
 )
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
 from toolcrib.wire.openai_chat_reply import ChatReply, of_call, of_message
-from toolcrib.wire.results import IMAGES, attached_to, beside, file_name
+from toolcrib.wire.prompts import in_prompt
+from toolcrib.wire.results import IMAGES, PDF, attached_to, beside, file_name
 
 # The messages of a chat completion request: calls next to the text, each result its own message.
 
@@ -73,7 +74,17 @@ class ChatHistory(History):
         return [{"role": "system", "content": message.content}]
 
     def user(self, message: Message) -> Sequence[Any]:
-        return [{"role": "user", "content": content(message)}]
+        """Write a user's text alone, or parts where there are any, the `images` first.
+
+        https://developers.openai.com/api/docs/guides/file-inputs: of files, PDFs with their data;
+        https://platform.openai.com/docs/guides/audio: recordings, WAV and MP3.
+        """
+        content: str | list[dict[str, Any]] = message.content
+        if message.images or message.parts:
+            said = [text_part(message.content)] if message.content else []
+            content = [*map(_image, message.images), *said]
+            content += in_prompt(self, message, self.attachment, text_part)
+        return [{"role": "user", "content": content}]
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
         state = self.state(message)
@@ -112,14 +123,6 @@ class ChatHistory(History):
             return {"type": "input_audio", "input_audio": {"data": data, "format": sound}}
         file = {"filename": file_name(part, at), "file_data": part.as_url()}
         return {"type": "file", "file": file}
-
-
-def content(message: Message) -> str | list[dict[str, Any]]:
-    """Return text alone, or parts where there are images."""
-    if not message.images:
-        return message.content
-    parts: list[dict[str, Any]] = [_image(image) for image in message.images]
-    return [*parts, text_part(message.content)] if message.content else parts
 
 
 def text_part(text: str) -> dict[str, Any]:
@@ -370,6 +373,7 @@ OPENAI_CHAT = Wire(
     ),
     state_per_server=True,  # Groq, for one: "property 'reasoning_content' is unsupported"
     output=OUTPUT,
+    prompt_media=IMAGES.union((PDF,), _AUDIO),
     result_media=IMAGES,  # what servers of the format take besides differs
     reasoning=_reasoning,
     is_reply=_is_reply,

@@ -38,7 +38,8 @@ from toolcrib.wire.json_text import mended
 from toolcrib.wire.openai_chat import DIALECT, LONG_DESCRIPTION, NAMES, STRICT_DIALECT
 from toolcrib.wire.openai_chat import OUTPUT as CHAT_OUTPUT
 from toolcrib.wire.openai_responses_reply import CALLS, ResponsesReply, message_text
-from toolcrib.wire.results import IMAGES, PDF, file_name, in_blocks
+from toolcrib.wire.prompts import in_prompt
+from toolcrib.wire.results import IMAGES, OFFICE, PDF, file_name, in_blocks
 
 # The input of a response: messages, calls and results are items of one list, on one level.
 #
@@ -64,7 +65,17 @@ class ResponsesHistory(History):
         return [{"role": "system", "content": message.content}]
 
     def user(self, message: Message) -> Sequence[Any]:
-        return [{"role": "user", "content": _content(message)}]
+        """Write a user's text alone, or parts where there are any, the `images` first.
+
+        https://developers.openai.com/api/docs/guides/file-inputs: documents with their data, or at an
+        address.
+        """
+        content: str | list[dict[str, Any]] = message.content
+        if message.images or message.parts:
+            said = [_text(message.content)] if message.content else []
+            content = [*map(_image, message.images), *said]
+            content += in_prompt(self, message, _shown, _text)
+        return [{"role": "user", "content": content}]
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
         kept = self._kept(message, calls)
@@ -137,12 +148,12 @@ def _call(call: SentCall) -> dict[str, Any]:
     }
 
 
-def _content(message: Message) -> str | list[dict[str, Any]]:
-    """Return text alone, or parts where there are images."""
-    if not message.images:
-        return message.content
-    parts: list[dict[str, Any]] = [_image(image) for image in message.images]
-    return [*parts, _text(message.content)] if message.content else parts
+_DOCUMENTS = frozenset(
+    [f"{OFFICE}.{kind}" for kind in ("wordprocessingml.document", "presentationml.presentation")]
+    + [f"{OFFICE}.spreadsheetml.sheet", "application/msword", "application/vnd.ms-excel"]
+    + ["application/vnd.ms-powerpoint"]
+)
+"""The documents, besides PDFs, of which it reads the text."""
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -283,6 +294,7 @@ OPENAI_RESPONSES = Wire(
     history=ResponsesHistory,
     max_tokens_key="max_output_tokens",
     output=OUTPUT,
+    prompt_media=IMAGES | {PDF} | _DOCUMENTS,
     result_media=IMAGES | {PDF},
     reasoning=_reasoning,
     is_reply=_is_reply,

@@ -34,6 +34,7 @@ Make: TypeAlias = Callable[[Media, int], Form | None]
 
 IMAGES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 PDF = "application/pdf"
+OFFICE = "application/vnd.openxmlformats-officedocument"
 _ANY = "application/octet-stream"
 
 

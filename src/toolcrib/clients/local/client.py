@@ -58,7 +58,7 @@ from toolcrib.pick.scorer import CatalogCache, numpy
 from toolcrib.pick.words import spaced_name
 from toolcrib.tools import as_tools
 from toolcrib.values.call import ToolCall
-from toolcrib.values.content import told_in_text
+from toolcrib.values.content import File, Image, brief_of, text_in, told_in_text
 from toolcrib.values.definition import Example, HasDefinition, ToolDefinition, stated
 from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.message import (
@@ -552,6 +552,7 @@ class LocalClient(PlanningClient):
     def _answer(self, request: ChatRequest, given_up: threading.Event) -> Reply:
         """Return the reply. It blocks, so it runs in a thread."""
         self._settings_of(request)
+        _refuse_pictures(request.messages)
         tools = as_tools(request.tools)
         offer = Offer.of(tools)
         if request.messages and request.messages[-1].role == "tool":
@@ -812,9 +813,20 @@ def _last_results(messages: Sequence[Message]) -> list[Message]:
     return list(messages[first:])
 
 
+def _refuse_pictures(messages: Sequence[Message]) -> None:
+    """Raise RequestError for an image or a file in what a user said: the model reads texts."""
+    for message in messages:
+        parts = message.parts if message.role == "user" else ()
+        for part in (*message.images, *parts):
+            if isinstance(part, Image | File) and text_in(part) is None:
+                raise RequestError(
+                    f"the embedded model takes no {brief_of(part).kind} ({brief_of(part)}): only texts"
+                )
+
+
 def _last_request(messages: Sequence[Message]) -> str:
     last = messages[-1] if messages else None
-    return last.content.strip() if last is not None and last.role == "user" else ""
+    return last.text.strip() if last is not None and last.role == "user" else ""
 
 
 def _model_file(path: str | Path | None) -> Path:

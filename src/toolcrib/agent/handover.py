@@ -1,0 +1,246 @@
+"""Handing over: another agent goes on with the conversation, in the same run.
+
+Rule: a run is one run, whoever speaks in it. What it has spent, what it has read, who calls and what
+was approved come along; the strictest limits of all who have spoken hold. A handover is a call like any
+other, decided on and recorded; it takes effect when every call of its reply has its result, and is read
+off the conversation, so that a run which goes on elsewhere knows it, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Protocol, TypedDict, TypeVar
+
+import msgspec
+
+from toolcrib.agent.history import changed
+from toolcrib.errors import CatalogError, ErrorCode, SourceError, Stage, ToolcribError
+from toolcrib.tools import Catalog, Tool, tool
+from toolcrib.values.call import Hydrated, HydrationError, HydrationResult, Rejected
+from toolcrib.values.definition import ALL
+from toolcrib.values.message import Message, ToolChoice
+from toolcrib.values.run import Limits, RunState
+
+_PREFIX = "hand_over_to_"
+_LONGEST = 64 - len(_PREFIX)  # OpenAI takes no longer names of tools
+_SECOND = "One reply hands the conversation over once: this was its second handover."
+
+
+class HandsOver(Protocol):
+    """An agent, as far as handing over goes; `handovers` are agents, or names of agents of the run."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def handovers(self) -> tuple[Any, ...]: ...
+
+
+A = TypeVar("A", bound=HandsOver)
+
+
+class NextSpeaker(TypedDict):
+    agent: str
+
+
+Reason = Annotated[str, "Why, in a sentence. Whoever goes on has read all that was said."]
+
+
+def handover_name(agent: str) -> str:
+    """Return the name of the tool that hands over to the agent of this name. Raises ToolcribError for a
+    name without a letter or digit of ASCII, or with too many."""
+    made = re.sub(r"[^a-z0-9]+", "_", agent.lower()).strip("_")
+    if not made or len(made) > _LONGEST:
+        raise ToolcribError(
+            f"agent {agent!r}: to be handed over to, an agent needs a name=, of at most {_LONGEST}"
+            " characters, letters or digits of ASCII among them"
+        )
+    return _PREFIX + made
+
+
+def handover_tools(handovers: Iterable[HandsOver | str]) -> Catalog:
+    """Return the tools by which a model hands over to each of these agents."""
+    named = [
+        (each, "") if isinstance(each, str) else (each.name, each.description) for each in handovers
+    ]
+    return Catalog([_tool(name, purpose) for name, purpose in named], source="handovers=")
+
+
+def _tool(agent: str, purpose: str) -> Tool[..., Any]:
+    what = f"Hand the conversation over to '{agent}', who goes on with it in your place."
+
+    @tool(
+        visible=ALL,
+        read_only=True,
+        idempotent=True,
+        name=handover_name(agent),
+        description=f"{what} {purpose}".strip(),
+    )
+    async def hand_over(reason: Reason) -> NextSpeaker:
+        del reason
+        return {"agent": agent}
+
+    return hand_over
+
+
+def checked_handovers(given: object) -> tuple[Any, ...]:
+    """Return agents and names of agents. Raises TypeError for what are none."""
+    listed = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else None
+    if listed is None or not all(isinstance(e, str) or hasattr(e, "handovers") for e in listed):
+        raise TypeError("handovers= is a list, each of it an Agent, or the name of one")
+    return listed
+
+
+def check_handovers(agent: HandsOver) -> None:
+    """Raise ToolcribError for handovers that can be no agent's."""
+    own = handover_name(agent.name)
+    targets = [handover_name(e if isinstance(e, str) else e.name) for e in agent.handovers]
+    if own in targets:
+        raise ToolcribError(f"agent '{agent.name}' hands over to itself, or to one of its name")
+
+
+def team_of(first: A) -> dict[str, A]:
+    """Return the agents of a run that begins with `first`, by name: all that can be handed over to.
+
+    Raises ToolcribError for two agents of one name.
+    """
+    found: dict[str, A] = {}
+    tools: dict[str, A] = {}
+    left = [first]
+    while left:
+        agent = left.pop(0)
+        known = tools.setdefault(handover_name(agent.name), agent)
+        if known is not agent:
+            both = f"'{known.name}' and '{agent.name}'"
+            raise ToolcribError(
+                f"two agents of one run have names that are the same, or alike: {both}"
+            )
+        if agent.name not in found:
+            found[agent.name] = agent
+            left += [each for each in agent.handovers if not isinstance(each, str)]
+    return found
+
+
+def check_own_names(agent: str, names: Iterable[str], reserved: Mapping[str, str]) -> None:
+    """Raise CatalogError for a tool of an agent that is called as a handover of its run is."""
+    for name in names:
+        if name in reserved:
+            raise CatalogError(
+                f"agent '{agent}': its tool '{name}' is called as the handover to"
+                f" '{reserved[name]}' is: give it another name"
+            )
+
+
+def check_resolved(team: Mapping[str, HandsOver]) -> None:
+    """Raise ToolcribError where an agent hands over to a name that no agent of the run has."""
+    for agent in team.values():
+        for each in agent.handovers:
+            if isinstance(each, str) and each not in team:
+                raise ToolcribError(
+                    f"agent '{agent.name}' hands over to '{each}', which is none of the agents of"
+                    f" this run: {', '.join(team)}. Begin with one that leads to it"
+                )
+
+
+def heirs_of(agent: HandsOver) -> dict[str, str]:
+    """Return the agents that an agent may hand over to, by the names of the tools for that."""
+    named = (each if isinstance(each, str) else each.name for each in agent.handovers)
+    return {handover_name(name): name for name in named}
+
+
+def handed_to(messages: Sequence[Message], heirs: Mapping[str, str]) -> str | None:
+    """Return the agent that the last reply has handed over to, if all of its calls have results: the
+    first of those that were handed over to, where there are several."""
+    results: dict[str | None, Message] = {}
+    for message in reversed(messages):
+        if message.role != "tool":
+            break
+        results[message.call_id] = message
+    asked = messages[-len(results) - 1].tool_calls if len(messages) > len(results) else ()
+    if not asked or any(call.id not in results for call in asked):
+        return None
+    done = (call.name for call in asked if not results[call.id].is_error)
+    return next((heirs[name] for name in done if name in heirs), None)
+
+
+def once(calls: Sequence[HydrationResult], heirs: Mapping[str, str]) -> list[HydrationResult]:
+    """Return the calls of one reply, of which only the first handover can run."""
+    kept: list[HydrationResult] = []
+    handed = False
+    for call in calls:
+        if isinstance(call, Hydrated) and call.definition.name in heirs:
+            kept.append(_refused(call) if handed else call)
+            handed = True
+        else:
+            kept.append(call)
+    return kept
+
+
+def _refused(call: Hydrated) -> Rejected:
+    error = HydrationError(Stage.RUN, ErrorCode.NOT_RUNNABLE, _SECOND)
+    return Rejected(call.call, (error,), call.provenance, call.definition)
+
+
+def over_limit(
+    limits: Limits,
+    speakers: Sequence[str],
+    calls: Iterable[HydrationResult],
+    heirs: Mapping[str, str],
+) -> str | None:
+    """Return the limit that keeps a run from one more handover, if these calls have one."""
+    most = limits.handovers
+    if most is None or len(speakers) <= most:
+        return None
+    handed = (call for call in calls if isinstance(call, Hydrated))
+    return "handovers" if any(call.definition.name in heirs for call in handed) else None
+
+
+def strictest(limits: Iterable[Limits]) -> Limits:
+    """Return the limits that hold where all of these do."""
+    each = list(limits)
+    found: dict[str, Any] = {}
+    for name in Limits.__struct_fields__:
+        given = [value for one in each if (value := getattr(one, name)) is not None]
+        found[name] = min(given) if given else None
+    return Limits(**found)
+
+
+def within_catalog(choice: ToolChoice | None, catalog: Catalog) -> ToolChoice | None:
+    """Return a choice of tools as it holds for another agent: it allows no more than it did."""
+    if choice is None or not choice.allowed:
+        return choice
+    left = tuple(name for name in choice.allowed if name in catalog)
+    return msgspec.structs.replace(choice, allowed=left) if left else ToolChoice("none")
+
+
+def check_speakers(state: RunState, team: Mapping[str, HandsOver]) -> None:
+    """Raise SourceError where those who have spoken in a saved run are not in it, or not by its own
+    records: each of them was handed over to by the one before, and the last asked for what waits."""
+    speakers = state.speakers
+    for name in speakers:
+        if name not in team:
+            raise SourceError(
+                f"the run was handed over to '{name}', to whom this agent does not lead:"
+                f" there is {', '.join(team)}"
+            )
+    if not speakers:
+        return
+    tools = {tool: name for agent in team.values() for tool, name in heirs_of(agent).items()}
+    done = [each for each in state.records if each.status == "completed" and each.name in tools]
+    if done and state.pending and done[-1].id in _last_asked(state.messages):
+        done.pop()  # it waits for the other calls of its reply
+    if [tools[each.name] for each in done] != list(speakers[1:]):
+        raise changed("speakers", "the records of the run have other handovers")
+    spoke = [each.origin.agent for each in state.records if each.origin is not None]
+    if (spoke and spoke[0] != speakers[0]) or not {*spoke} <= {*speakers}:
+        raise changed("speakers", "a call of the run was made by another agent")
+    if state.pending and state.origin is not None and state.origin.agent != speakers[-1]:
+        raise changed("speakers", "what waits was asked for by another agent")
+
+
+def _last_asked(messages: Sequence[Message]) -> frozenset[str]:
+    """Return the ids of the calls of the last reply."""
+    asked = next((m.tool_calls for m in reversed(messages) if m.role == "assistant"), ())
+    return frozenset(call.id for call in asked)

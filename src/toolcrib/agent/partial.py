@@ -1,0 +1,104 @@
+"""A typed answer while it streams: the value that its text says so far, for display.
+
+Rule: it is data as JSON has it, and nothing has judged it. What the answer is, its whole text says once
+the reply has ended. Half of JSON never raises, and a number shows when it is known to be whole.
+
+A value is told again when the text has grown by a thirty-second: what all of them take together goes
+with the length of the text, not with its square, however small the pieces are that it comes in.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jiter
+
+from toolcrib.values.json import JsonValue
+from toolcrib.values.message import ChatRequest, LLMClient, Message, Reply
+from toolcrib.values.step import offer_of
+from toolcrib.wire.forms import AnswerRestorer
+
+_GROWTH = 32
+_LONGEST_HEAD = 16  # characters before a value: white space, and the beginning of a fence
+_FENCE = re.compile(r"\s*(?:```(?:json)?\s)?")
+_QUOTES = re.compile(r'\\.|\\$|"', re.DOTALL)
+_UNENDED = b"0123456789+-.eE"
+_NOTHING: Any = object()
+
+
+class PartialValue:
+    """Reads the text of one reply as it comes; `feed` it the pieces, in order.
+
+    `wrapper` is the one property under which the provider was asked for a value that is no object.
+    """
+
+    def __init__(self, wrapper: str | None = None) -> None:
+        self._wrapper = wrapper
+        self._text = bytearray()
+        self._head = ""
+        self._begun = False
+        self._told = 0
+        self._in_text = False
+        self._escaped = False
+        self._last = _NOTHING
+
+    @staticmethod
+    def of(client: LLMClient, request: ChatRequest) -> PartialValue | None:
+        """Return the reader for the reply to a request; None where it asks for no typed answer."""
+        if request.output is None:
+            return None
+        restorer = offer_of(client, request, _NO_REPLY).output
+        return PartialValue(restorer.wrapper if isinstance(restorer, AnswerRestorer) else None)
+
+    def feed(self, piece: str) -> list[JsonValue]:
+        """Return the value so far, alone in a list; nothing where there is none, or no other one."""
+        if not self._begun:
+            self._head += piece
+            piece = self._head[_end_of_head(self._head) :]
+            if not piece.strip("`json \t\r\n") and len(self._head) < _LONGEST_HEAD:
+                return []
+            self._begun = True
+        self._note_quotes(piece)
+        self._text += piece.encode("utf-8", "replace")
+        if len(self._text) - self._told <= self._told // _GROWTH:
+            return []
+        self._told = len(self._text)
+        return self._value()
+
+    def end(self) -> list[JsonValue]:
+        """Return the value of all that came, likewise."""
+        return self._value() if self._told < len(self._text) else []
+
+    def _value(self) -> list[JsonValue]:
+        text = bytes(self._text)
+        if not self._in_text:
+            text = text.rstrip(_UNENDED)
+        try:
+            value = jiter.from_json(text, partial_mode="trailing-strings")
+        except ValueError:
+            return []
+        if isinstance(value, dict) and list(value) == [self._wrapper]:
+            value = value[self._wrapper]
+        if value in ({}, self._last):
+            return []
+        self._last = value
+        return [value]
+
+    def _note_quotes(self, piece: str) -> None:
+        """Note whether the text so far ends within a string."""
+        at = int(self._escaped and bool(piece))
+        self._escaped = self._escaped and not piece
+        for found in _QUOTES.finditer(piece, at):
+            if found.group() == '"':
+                self._in_text = not self._in_text
+            elif len(found.group()) == 1:
+                self._escaped = True
+
+
+_NO_REPLY = Reply(Message.assistant(), "stop")
+
+
+def _end_of_head(text: str) -> int:
+    found = _FENCE.match(text)
+    return found.end() if found else 0

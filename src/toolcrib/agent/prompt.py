@@ -1,0 +1,43 @@
+"""What a user says to an agent as a message: a text, or texts, images and files in their order.
+
+Rule: what is said is looked at before the run begins. Data that is no base64, or that is not of the
+media type that it is said to be, is an error that names the part, and no request is made.
+"""
+
+from __future__ import annotations
+
+from toolcrib.errors import ToolcribError
+from toolcrib.values.content import PARTS, Link, Part, Prompt, info_of, inline_data, media_type_of
+from toolcrib.values.json import encodable
+from toolcrib.values.media import contradiction
+from toolcrib.values.message import Message
+from toolcrib.values.typed import check_type
+
+_WANTED = "a str, or a list of texts, Images and Files: what the user says"
+_PART = "a str, an Image, a File or a Link; a file is Image.from_path(…) or File.from_path(…)"
+
+
+def asked_message(prompt: Prompt) -> Message:
+    """Return the user's message. Raises TypeError for what is no prompt, ToolcribError for a part whose
+    data is not what it is said to be."""
+    if isinstance(prompt, str):
+        return Message.user(encodable(prompt))
+    check_type("prompt", prompt, (list, tuple), _WANTED)
+    parts = [_checked(f"prompt[{at}]", part) for at, part in enumerate(prompt)]
+    first = parts.pop(0) if parts and isinstance(parts[0], str) else ""
+    return Message("user", str(first), parts=tuple(parts))
+
+
+def _checked(name: str, part: Part) -> Part:
+    check_type(name, part, PARTS, _PART)
+    if isinstance(part, str):
+        return encodable(part)
+    try:
+        info_of(part)
+    except ValueError as error:
+        raise ToolcribError(f"{name} cannot be sent: {error}") from None
+    data = None if isinstance(part, Link) else inline_data(part)
+    wrong = contradiction(media_type_of(part), data) if data else ""
+    if wrong:
+        raise ToolcribError(f"{name}: {wrong}")
+    return part

@@ -1,0 +1,115 @@
+"""What a file is by its first bytes: the media types that images, documents and recordings show.
+
+Rule: bytes come before names. A provider looks at the data, and refuses what is said to be something
+else; so a picture that is called `.png` and is a JPEG is one, and data whose first bytes say something
+else than its media type is an error here, where it can be named.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from mimetypes import guess_type
+from pathlib import Path
+
+from toolcrib.errors import SourceError
+from toolcrib.values.typed import check_type
+
+LARGEST = 20 * 1024 * 1024
+"""What a file may measure, unless the application says otherwise (bytes)."""
+_HEAD = 64  # bytes that say what a file is
+_SIGNS = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"II*\0", "image/tiff"),
+    (b"MM\0*", "image/tiff"),
+    (b"%PDF-", "application/pdf"),
+    (b"ID3\2", "audio/mpeg"),
+    (b"ID3\3", "audio/mpeg"),
+    (b"ID3\4", "audio/mpeg"),
+    (b"\xff\xfb", "audio/mpeg"),
+    (b"\xff\xf3", "audio/mpeg"),
+    (b"\xff\xf2", "audio/mpeg"),
+    (b"\xff\xf1", "audio/aac"),
+    (b"\xff\xf9", "audio/aac"),
+    (b"OggS", "audio/ogg"),
+    (b"fLaC", "audio/flac"),
+    (b"\x1aE\xdf\xa3", "video/webm"),
+    (b"\0\0\x01\xba", "video/mpeg"),
+)
+_FORMS = {  # of a container, by the four bytes behind its first eight
+    (b"RIFF", b"WEBP"): "image/webp",
+    (b"RIFF", b"WAVE"): "audio/wav",
+    (b"FORM", b"AIFF"): "audio/aiff",
+    (b"FORM", b"AIFC"): "audio/aiff",
+}
+_BRANDS = {  # of ISO media files
+    **dict.fromkeys((b"heic", b"heix", b"hevc", b"hevx"), "image/heic"),
+    **dict.fromkeys((b"mif1", b"msf1", b"heim", b"heis"), "image/heif"),
+    b"avif": "image/avif",
+    b"qt  ": "video/quicktime",
+    b"M4A ": "audio/mp4",
+}
+_SHOWN = frozenset([kind for _, kind in _SIGNS] + [*_FORMS.values(), *_BRANDS.values()])
+_ALWAYS = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+"""Of these every file begins as said above; a PDF, or a recording, may have something before that."""
+_ALIKE = (  # what no first bytes tell from one another
+    frozenset(("image/heic", "image/heif")),
+    frozenset(("video/mp4", "video/quicktime", "audio/mp4")),
+)
+
+
+def shown_type(data: bytes) -> str:
+    """Return the media type that the first bytes show; empty where they show none that is known."""
+    for sign, media_type in _SIGNS:
+        if data.startswith(sign):
+            return media_type
+    if data.startswith(b"BM") and data[6:10] == b"\0\0\0\0":
+        return "image/bmp"
+    if data[4:8] == b"ftyp":
+        return _BRANDS.get(data[8:12], "video/mp4")
+    return _FORMS.get((data[:4], data[8:12]), "")
+
+
+def contradiction(media_type: str, data: str) -> str:
+    """Return in words how base64 text is not what its media type says; empty if it may be that.
+
+    A type of which not every file begins with a mark of its own is believed, unless another one shows.
+    """
+    if media_type not in _SHOWN:
+        return ""
+    found = shown_type(b64decode(data[: _HEAD * 2]))
+    if not found and media_type not in _ALWAYS:
+        return ""
+    if found == media_type or any({found, media_type} <= alike for alike in _ALIKE):
+        return ""
+    return f"its first bytes are those of {found or 'something else'}, and not of {media_type}"
+
+
+def read_file(path: str | Path, *, max_bytes: int) -> bytes:
+    """Return what is in a file. Raises SourceError for one that is not there, is none, cannot be read,
+    is empty, or is larger than `max_bytes`."""
+    check_type("path", path, (str, Path), "a str or a Path")
+    check_type("max_bytes", max_bytes, int, "a number of bytes")
+    place = Path(path)
+    try:
+        if not place.is_file():
+            what = "that is a folder" if place.is_dir() else "there is no such file"
+            raise SourceError(f"{place}: {what}")
+        with place.open("rb") as file:
+            data = file.read(max_bytes + 1)
+    except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
+        why = getattr(error, "strerror", None) or error
+        raise SourceError(f"{place} cannot be read: {why}") from None
+    if len(data) > max_bytes:
+        raise SourceError(f"{place} is larger than max_bytes={max_bytes:,} allows")
+    if not data:
+        raise SourceError(f"{place} is empty")
+    return data
+
+
+def type_of_file(path: str | Path, data: bytes) -> str:
+    """Return the media type of a file, by its first bytes or else its name; empty if neither says."""
+    shown = shown_type(data)
+    return shown or guess_type(Path(path).name)[0] or ""

@@ -1,0 +1,168 @@
+"""Images and files in what a user says: looked at before a run begins, kept in all that is saved."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent.test_output import SERVED
+
+from toolcrib import Agent, File, Image, Link, RunInfo, RunState, Session
+from toolcrib.clients import CohereClient, OllamaClient, OpenAIClient, WireClient
+from toolcrib.errors import RequestError, SourceError, ToolcribError
+from toolcrib.testing import ScriptedClient, openai_server
+from toolcrib.values.content import Part
+from toolcrib.values.message import Message
+from toolcrib.values.record import prompt_of
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
+)
+PNG = Image.from_bytes("image/png", PIXEL)
+NOTE = File("text/plain", text="a secret note", name="note.txt")
+PROMPT: list[Part] = ["What is it?", PNG, "And this?", NOTE]
+
+
+async def test_a_prompt_is_one_message_of_the_user_in_order() -> None:
+    model = ScriptedClient(["A pixel."])
+    result = await Agent(model).run(PROMPT)
+    (message,) = model.requests[0].messages
+    assert (message.content, message.parts) == ("What is it?", (PNG, "And this?", NOTE))
+    assert message.text == "What is it?\n\nAnd this?"
+    assert result.messages[0] == message
+
+
+async def test_instructions_know_the_texts_of_it() -> None:
+    def told(run: RunInfo) -> str:
+        return f"Asked: {run.prompt}"
+
+    model = ScriptedClient(["A pixel."])
+    await Agent(model, instructions=told).run([PNG, "What is it?"])
+    assert model.requests[0].messages[0].content == "Asked: What is it?"
+
+
+@pytest.mark.parametrize("key", [None, b"a key of thirty-two random bytes"])
+async def test_what_is_saved_has_it(key: bytes | None) -> None:
+    agent = Agent(ScriptedClient(["A pixel.", "Yes."]), state_key=key)
+    prepared = agent.prepare(PROMPT)
+    assert RunState.from_json(prepared.to_json()).messages == prepared.messages
+    session = Session(agent)
+    await session.send(PROMPT)
+    again = Session.from_json(agent, session.to_json())
+    assert again.messages == session.messages
+    await again.send([PNG])
+    assert [m.parts for m in again.messages if m.role == "user"] == [tuple(PROMPT[1:]), (PNG,)]
+
+
+def test_what_is_logged_of_it_is_what_it_is_and_a_digest() -> None:
+    message = Message("user", "What is it?", parts=(PNG, "And?", NOTE, Link("demo://secret")))
+    said = prompt_of([message], [])
+    told = json.dumps(json.loads(said.text))
+    assert "image/png, 68 bytes" in told
+    assert "text/plain, 13 bytes" in told
+    assert "And?" in told
+    for hidden in (PNG.data, "secret", "note.txt"):
+        assert hidden not in told
+        assert hidden not in repr(message)
+    other = Message("user", "What is it?", parts=(PNG, "And?", NOTE, Link("demo://public")))
+    assert prompt_of([other], []).digest != said.digest
+
+
+WRONG: tuple[tuple[Any, type[Exception], str], ...] = (
+    (7, TypeError, r"prompt is a str, or a list of texts, Images and Files"),
+    (PNG, TypeError, r"prompt is a str, or a list"),
+    (["a", Path("a.png")], TypeError, r"prompt\[1\] is .* Image\.from_path"),
+    (["a", b"a"], TypeError, r"prompt\[1\] is .* this is a bytes"),
+    (
+        [Image("image/jpeg", PNG.data)],
+        ToolcribError,
+        "first bytes are those of image/png",
+    ),
+    ([Image("image/png", "aGk=")], ToolcribError, "those of something else, and not of image/png"),
+    ([Image("image/png", "no base64")], ToolcribError, r"prompt\[0\] cannot be sent"),
+)
+
+
+@pytest.mark.parametrize(("prompt", "kind", "said"), WRONG)
+async def test_what_is_no_prompt_is_refused_before_anything_runs(
+    prompt: Any, kind: type[Exception], said: str
+) -> None:
+    model = ScriptedClient(["Yes."])
+    with pytest.raises(kind, match=said):
+        await Agent(model).run(prompt)
+    assert model.requests == []
+
+
+async def test_it_goes_over_http_and_what_cannot_go_is_an_error_before_that() -> None:
+    film = File("video/mp4", base64.b64encode(b"\0\0\0\x18ftypmp42").decode())
+    async with (
+        openai_server(["A pixel."]) as server,
+        OpenAIClient("m", base_url=server.url) as client,
+    ):
+        with pytest.raises(
+            RequestError, match=r"takes no video \(video/mp4, 12 bytes\).*prompt_media"
+        ):
+            await Agent(client).run(["What is it?", film])
+        assert server.requests == []
+        assert (await Agent(client).run(["What is it?", PNG])).text == "A pixel."
+        (message,) = server.requests[0]["messages"]
+    assert message["content"][1] == {"type": "image_url", "image_url": {"url": PNG.as_url()}}
+
+
+def seeing(wire: str, url: str) -> WireClient:
+    blind = wire == "cohere"
+    return CohereClient("command-a-vision", base_url=url) if blind else SERVED[wire].client(url)
+
+
+@pytest.mark.parametrize("wire", SERVED)
+async def test_each_provider_is_given_it_and_goes_on_with_it(wire: str) -> None:
+    async with (
+        SERVED[wire].server(["A pixel.", "Yes."]) as server,
+        seeing(wire, server.url) as client,
+    ):
+        session = Session(Agent(client))
+        await session.send(["What is it?", PNG])
+        await session.send("Sure?")
+    for body in server.requests:
+        assert json.dumps(body).count(PNG.data) == 1
+
+
+def test_a_client_can_say_what_its_model_takes() -> None:
+    client = OllamaClient("m", prompt_media=["Image/PNG"])
+    assert (client.wire.prompt_media, client.wire.prompt_models) == (frozenset(["image/png"]), "")
+    with pytest.raises(
+        RequestError, match=r"prompt_media is a list of media types: \['image/png'\]"
+    ):
+        OllamaClient("m", prompt_media="image/png")
+
+
+def test_files_are_read_and_say_by_their_bytes_what_they_are(tmp_path: Path) -> None:
+    place = tmp_path / "a.jpg"  # which it is not
+    place.write_bytes(PIXEL)
+    assert Image.from_path(place) == PNG
+    assert File.from_path(str(place)) == File("image/png", PNG.data, name="a.jpg")
+    table = tmp_path / "a.csv"
+    table.write_bytes(b"a,b")
+    assert File.from_path(table).media_type == "text/csv"
+    assert File.from_path(table, "text/plain").media_type == "text/plain"
+
+
+def test_files_that_cannot_be_taken_are_errors_that_say_why(tmp_path: Path) -> None:
+    def said(make: Any, name: str, **options: Any) -> str:
+        with pytest.raises(SourceError) as raised:
+            make(tmp_path / name, **options)
+        return str(raised.value)
+
+    files = {"a.bin": b"\1\2", "a.what": b"?", "a.pdf": b"%PDF-1.7", "none": b"", "x.png": PIXEL}
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    assert "there is no such file" in said(Image.from_path, "b.png")
+    assert "that is a folder" in said(File.from_path, ".")
+    assert "is empty" in said(File.from_path, "none")
+    assert "larger than max_bytes=67" in said(Image.from_path, "x.png", max_bytes=67)
+    assert "it is application/pdf: File.from_path" in said(Image.from_path, "a.pdf")
+    assert "its type is unknown" in said(Image.from_path, "a.bin")
+    assert "neither its bytes nor its name say its type" in said(File.from_path, "a.what")
