@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolcrib.agent import Agent, RunStream, Session, run_sync
+    from toolcrib.agent import Agent, ContextOptions, ResultStore, RunStream, Session, run_sync
     from toolcrib.errors import ErrorCode, ToolError
     from toolcrib.hydration import hydrate, repair
     from toolcrib.pick import PickOptions, PickResult, pick_tools
@@ -82,6 +82,7 @@ __all__ = [
     "Caller",
     "Catalog",
     "Completed",
+    "ContextOptions",
     "Deny",
     "Done",
     "ErrorCode",
@@ -108,6 +109,7 @@ __all__ = [
     "Rejected",
     "Reply",
     "ReplyFinished",
+    "ResultStore",
     "RunError",
     "RunInfo",
     "RunResult",
@@ -151,7 +153,7 @@ __all__ = [
 
 # In which module each name is: the same as above, which only type checkers read.
 _NAMES = {
-    "agent": "Agent RunStream Session run_sync",
+    "agent": "Agent ContextOptions ResultStore RunStream Session run_sync",
     "errors": "ErrorCode ToolError",
     "hydration": "hydrate repair",
     "pick": "PickOptions PickResult pick_tools",

@@ -17,6 +17,9 @@ Two families:
     ├── PickError                a scorer that raised, or gave no score
     ├── MissingExtraError        an optional dependency that is not installed
     ├── AnswerError              a typed answer that its type's own code cannot read; .state
+    ├── ContextError             a request that is more than the model takes; .state
+    │   ├── ContextTooSmallError already by its instructions and its tools
+    │   └── PromptTooLargeError  by what was said in it
     ├── SourceError              tools, a file or a model that are not where they are said to be
     └── ClientError              a provider, as seen from here; .status where there is one
         ├── RequestError         it refused the request (4xx)
@@ -254,6 +257,21 @@ class AnswerError(ToolcribError):
     The log says where; `state` is the `RunState` that the run had reached."""
 
     state: Any = None
+
+
+class ContextError(ToolcribError):
+    """A request is more than the model takes (`ContextOptions`), or nobody has said how much that is.
+    Nothing was sent; raised out of a run, `state` is the `RunState` that it had reached."""
+
+    state: Any = None
+
+
+class ContextTooSmallError(ContextError):
+    """The instructions and the tools alone are more than a request may have."""
+
+
+class PromptTooLargeError(ContextError):
+    """What was said is more than a request may have, and nothing of it can be shortened any more."""
 
 
 class SourceError(ToolcribError):

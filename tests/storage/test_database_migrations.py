@@ -59,7 +59,7 @@ async def test_a_new_database_is_of_the_newest_version(url: str) -> None:
     chat = {"chat_threads", "chat_turns", "chat_calls", "chat_waiting"}
     durable = {"durable_runs", "durable_questions", "durable_workers"}
     spent = {"spenders", "spent_calls"}
-    own = {"approvals", "approval_rules", "toolcrib_schema"}
+    own = {"approvals", "approval_rules", "spilled_results", "toolcrib_schema"}
     assert own.union(audit, chat, durable, spent) == set(found)
     assert found["approvals"][-4:] == ["run_id", "call_id", "pinned", "signature"]
 

@@ -1,6 +1,8 @@
 """The loop: agents, sessions, streams of events."""
 
 from toolcrib.agent.agent import Agent, Session
+from toolcrib.agent.context import WINDOWS, ContextOptions
+from toolcrib.agent.results import ResultStore
 from toolcrib.agent.stream import RunStream, run_sync
 
-__all__ = ["Agent", "RunStream", "Session", "run_sync"]
+__all__ = ["WINDOWS", "Agent", "ContextOptions", "ResultStore", "RunStream", "Session", "run_sync"]

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, Unpack
 
 import msgspec
 
+from toolcrib.agent.context import SPILLED_BYTES, ContextKeeper, ContextOptions
 from toolcrib.agent.handover import (
     check_handovers,
     check_own_names,
@@ -55,6 +56,7 @@ from toolcrib.errors import (
 from toolcrib.pick import PickOptions
 from toolcrib.runner import ToolRunner, is_tainted_here
 from toolcrib.runner.approval import NotAnAnswer
+from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.tools import Catalog, Tool, Tools
 from toolcrib.values.content import Prompt
 from toolcrib.values.context import PolicyContext, RunTally, StepRunner
@@ -451,8 +453,10 @@ class Agent:
     `handovers` are agents that this one may hand the conversation over to (`description` says what an
     agent is for), or names of agents of the same run, such as that which it came from.
     `output` is the type that the final text is read as (JSON, by pydantic); a text that does not fit
-    goes back to the model. Raises CatalogError where `search_tools` would be the name of two tools, and
-    for a `tool_choice` that is none of the tools; ToolcribError for `search_tools` without `pick`, for
+    goes back to the model. With a `context` each request is kept within what the model takes, and has
+    `read_result` for what was left out. Raises CatalogError where `search_tools` or `read_result` would
+    be the name of two tools, and for a `tool_choice` that is none of the tools; ContextError for a
+    `context` of as many tokens as nobody has said; ToolcribError for `search_tools` without `pick`, for
     what is no key, and for handovers to itself or to two agents of one name.
     """
 
@@ -472,6 +476,7 @@ class Agent:
         record_prompts: bool = False,
         state_key: bytes | None = None,
         durability: StepRunner | None = None,
+        context: ContextOptions | None = None,
         handovers: Sequence[Agent | str] = (),
         description: str = "",
         **options: Unpack[RunOptions],
@@ -481,6 +486,9 @@ class Agent:
         check_type("settings", settings, Settings, "a Settings, such as Settings(temperature=0)")
         check_type("limits", limits, Limits, "a Limits, such as Limits(turns=5)")
         check_type("pick", pick, (PickOptions, NoneType), "a PickOptions, or None")
+        check_type(
+            "context", context, (ContextOptions, NoneType), "a ContextOptions(tokens=…), or None"
+        )
         check_type("search_tools", search_tools, bool, "True or False")
         if search_tools and pick is None:
             raise ToolcribError("search_tools=True needs pick=PickOptions(…): else all are offered")
@@ -488,7 +496,10 @@ class Agent:
         if isinstance(model, type) or not callable(getattr(self.client, "chat", None)):
             wanted = "a client, or a name such as 'openai:gpt-5'"
             raise TypeError(f"model is {wanted}; {came(model)}")
-        self._given = tools if isinstance(tools, ToolRunner) else ToolRunner(tools)
+        most = MAX_RESULT_BYTES if context is None else SPILLED_BYTES
+        self._given = (
+            tools if isinstance(tools, ToolRunner) else ToolRunner(tools, max_result_bytes=most)
+        )
         self.instructions = instructions
         self._asked = RunSettings.of(options).over(settings)
         self.settings = self._asked.of_requests
@@ -503,7 +514,11 @@ class Agent:
         if self.handovers:
             check_handovers(self)
             hands = handover_tools(self.handovers)
-        self._hands = self.runner.with_tools(hands) if self.handovers else self.runner
+        self.context = context
+        self._keeper = None if context is None else ContextKeeper(context, self.client.model)
+        if self._keeper is not None:
+            hands = hands.with_tools(self._keeper.tools)
+        self._hands = self.runner.with_tools(hands) if hands.names else self.runner
         self._picking = (
             None
             if pick is None
@@ -683,6 +698,7 @@ class Agent:
             record_prompts=self._label.record_prompts,
             state_key=self._state_key,
             durability=self._durability if durability is None else durability,
+            context=self.context,
             handovers=self.handovers,
             description=self.description,
         )
@@ -992,6 +1008,7 @@ class Agent:
             speaks._instructing(state, deps),
             heirs_of(speaks) if speaks.handovers else {},
             tally,
+            speaks._keeper,
         )
 
     def _asking(self, state: RunState) -> RunSettings:

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, assert_never
 import msgspec
 import orjson
 
+from toolcrib.agent.context import ContextKeeper, ContextView
 from toolcrib.agent.handover import handed_to, once, over_limit
 from toolcrib.agent.history import (
     NOT_MADE,
@@ -35,6 +36,7 @@ from toolcrib.agent.stream import Watch
 from toolcrib.errors import (
     AnswerError,
     ClientError,
+    ContextError,
     DefinitionError,
     ErrorCode,
     Stage,
@@ -331,6 +333,7 @@ class RunTerms(NamedTuple):
     instruct: Callable[[], Awaitable[str]] | None = None
     heirs: Mapping[str, str] = MappingProxyType({})
     tally: RunTally | None = None
+    context: ContextKeeper | None = None
 
 
 class Listener(NamedTuple):
@@ -397,6 +400,8 @@ class Run:
         self._spending = Spending(
             terms.limits, state, self._tally, runner=runner, outer=outer, emit=self._emit
         )
+        self._keeper = terms.context
+        self._view: ContextView | None = None
         self._choice = ToolChoice()
         self._made = MadeCalls(terms.limits, state)
         self._scope = CallScope(
@@ -425,6 +430,8 @@ class Run:
         if self._tally.tainted:
             taint(self._tally)  # its history is, and so whoever reads its answer
         ended: tuple[RunStatus, str | None] | None = None
+        if self._keeper is not None:
+            self._view = self._keeper.open(self._run_id, self._caller.id, self._spending.use)
         try:
             await self._write_run("running")
             ended = await self._outcome()
@@ -450,6 +457,8 @@ class Run:
             raise
         finally:
             self._toolbox.close()
+            if self._keeper is not None and self._view is not None:
+                self._keeper.close(self._view, self._run_id)
         return self._end(*ended) if self.heir is None else self._result(*ended)
 
     async def _outcome(self) -> tuple[RunStatus, str | None]:
@@ -518,6 +527,8 @@ class Run:
         self._check_cancelled()
         saved = self._saved
         if saved.pending or self._history.unanswered():  # it goes on with what it waited for
+            if self._view is not None:
+                await self._view.open(self._request())
             await self._call_tools(Offer.of(self._toolbox.tools), saved)
         else:
             check_answers(saved, self._given)
@@ -580,15 +591,10 @@ class Run:
     async def _ask(self) -> Reply:
         turn = self._spending.turn
         self._choice = self._asked.choice(called=bool(self._records))
-        request = ChatRequest(
-            self._history.messages,
-            self._toolbox.tools,
-            self._choice,
-            settings=self._settings,
-            parallel_calls=self._asked.parallel_tool_calls,
-            id_prefix=f"{self._run_id}_{turn - 1}_",
-            output=None if self._output_type is None else self._output_type.format,
-        )
+        request = self._request()
+        if self._view is not None:
+            fitting = await self._view.fit(request)
+            request = msgspec.structs.replace(request, messages=fitting)
         reply = await (
             self._replied(request)
             if self._steps is None
@@ -599,6 +605,18 @@ class Run:
         self._emit(ReplyFinished(turn, reply.finish, reply.usage, model, reply.provider))
         self._spending.use(reply.usage)
         return reply
+
+    def _request(self) -> ChatRequest:
+        """Return the next request, with the whole history."""
+        return ChatRequest(
+            self._history.messages,
+            self._toolbox.tools,
+            self._choice,
+            settings=self._settings,
+            parallel_calls=self._asked.parallel_tool_calls,
+            id_prefix=f"{self._run_id}_{self._spending.turn - 1}_",
+            output=None if self._output_type is None else self._output_type.format,
+        )
 
     async def _replied(self, request: ChatRequest) -> Reply:
         try:
@@ -718,7 +736,7 @@ class Run:
         own = isinstance(error, ToolcribError)
         self._emit(RunError(type(error).__name__, str(error) if own else "an unexpected error"))
         result = self._end("failed")
-        if isinstance(error, ClientError | AnswerError):
+        if isinstance(error, ClientError | AnswerError | ContextError):
             error.state = result.state
 
     def _end(self, status: RunStatus, limit: str | None = None) -> RunResult:

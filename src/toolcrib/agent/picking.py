@@ -190,7 +190,7 @@ _DEEPER = 8
 
 
 _SEARCH = "the search for more tools"
-_HANDOVER = "hands over to another agent"
+_ALWAYS = "offered by each run of the agent"
 _CALLED = "called earlier in the conversation"
 _OFFERED = "offered earlier in the conversation"
 _FOUND = f"found by {NAME}"
@@ -320,7 +320,7 @@ class AgentPicking:
         for name in on_offer:
             if name not in picked:
                 why = _SEARCH if name == NAME else _CALLED if name in used else _OFFERED
-                why = _HANDOVER if name in self._always and name != NAME else why
+                why = _ALWAYS if name in self._always and name != NAME else why
                 candidates.append(Candidate(name, None, why))
         _, left_out = candidates_of(self._catalog, self._options.filters(), self._options.quota)
         return Choice.of(

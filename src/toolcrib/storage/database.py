@@ -423,6 +423,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE durable_questions ADD COLUMN signature TEXT NOT NULL DEFAULT ''",
     ),
     (
+        """CREATE TABLE spilled_results (
+            name TEXT PRIMARY KEY,
+            kept_at DOUBLE PRECISION NOT NULL,
+            text TEXT NOT NULL
+        )""",
+    ),
+    (
         "ALTER TABLE approvals ADD COLUMN signature TEXT NOT NULL DEFAULT ''",
         """CREATE TABLE approval_rules (
             id VARCHAR(64) PRIMARY KEY,

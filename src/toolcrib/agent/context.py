@@ -1,0 +1,572 @@
+"""A conversation that fits into a model's context: what a request has of it, and what is left out.
+
+Rule: the history stays whole, and what the model is sent is a view of it, in which each call still has
+its one result, in its place. Only results of calls are shortened: what people and the model said,
+calls, thoughts and signatures stay as they are, or go as a whole, with their results, where a summary
+takes their place. What is left out, a tool gives back, `read_result`, to the run whose view says so and
+to nobody else.
+
+A provider caches the beginning of a request up to the first byte that is another one. So a large result
+is shortened before it is sent for the first time, and old ones many at a time, after which there is
+room for many turns. The view follows from the history alone, message by message: a run that goes on
+elsewhere, and the next run of a conversation, send what was sent before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Protocol, TypeAlias, TypedDict, assert_never
+
+import msgspec
+
+from toolcrib.agent.results import ResultStore
+from toolcrib.agent.summary import Summarizer, transcript
+from toolcrib.clients import client_for
+from toolcrib.errors import ContextError, ContextTooSmallError, PromptTooLargeError, ToolError
+from toolcrib.tools import Catalog, Tool, capability, per_call, tool
+from toolcrib.values.content import File, Image, Link, Part
+from toolcrib.values.context import CallContext
+from toolcrib.values.definition import HasDefinition
+from toolcrib.values.json import JsonObject, encodable, sha256_hex
+from toolcrib.values.message import ChatRequest, LLMClient, Message, Usage
+from toolcrib.values.typed import Checked
+
+Count: TypeAlias = Callable[[str], int]
+_log = logging.getLogger("toolcrib.agent")
+
+WINDOWS = {
+    "claude": 200_000,
+    "command-a": 256_000,
+    "command-r": 128_000,
+    "deepseek": 128_000,
+    "gemini-1.5": 1_000_000,
+    "gemini-2": 1_000_000,
+    "gemini-3": 1_000_000,
+    "gpt-4-turbo": 128_000,
+    "gpt-4.1": 1_000_000,
+    "gpt-4o": 128_000,
+    "gpt-5": 400_000,
+    "mistral-large": 128_000,
+    "mistral-medium": 128_000,
+    "mistral-small": 128_000,
+    "o1": 200_000,
+    "o3": 200_000,
+    "o4-mini": 200_000,
+}
+"""The tokens that models take whose names begin so, the reply included, as their makers say."""
+_REPLY_SHARE = 8  # of a window, for the reply, where nobody says how long that may be
+_RESULT_SHARE = 8  # of what a request may have, for one result
+_HEAD_SHARE = 4  # of that, for the beginning of one that has more
+_TOKEN_BYTES = 3
+_MESSAGE_TOKENS = 8
+_TOOL_TOKENS = 16
+_IMAGE_TOKENS = 1_600
+_FILE_BYTES = 40  # of a document in base64, for a token
+_MARK_TOKENS = 40
+"""What a mark in the place of a result takes at most; results not much larger stay as they are."""
+SPILLED_BYTES = 64 * 1_048_576
+"""What a result may have where an agent with a context makes its runner: it need not fit to be read."""
+_BEYOND = 16
+"""How many times as many bytes as a request may have tokens are worth no tokenizer's time."""
+
+
+class ContextOptions(Checked, msgspec.Struct, frozen=True):
+    """Says how much of a conversation a model is sent: `context=ContextOptions(tokens=32_000)`.
+
+    `tokens` is the model's window; its reply takes a part of that, which is the `max_tokens` of the
+    request, or an eighth. None is what is known of the model by its name (`toolcrib.agent.WINDOWS`).
+    `results` keeps what was left out of large results; without one, a run reads it from its own
+    messages. `count` counts the tokens of a text (`lambda text: len(encoding.encode(text))`); without
+    it a token is estimated as three bytes of UTF-8. `result_tokens` is the most that one result may
+    have before its rest is left out, an eighth of a request if None. `summarize` is a model, a client
+    or a name, that summarises the beginning of a conversation where shorter results are not enough.
+    """
+
+    tokens: int | None = None
+    results: ResultStore | None = None
+    count: Callable[[str], int] | None = None
+    result_tokens: int | None = None
+    summarize: LLMClient | str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("tokens", "result_tokens"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise ValueError(f"ContextOptions: {name} is a number of tokens, at least 1")
+
+    def window(self, model: str) -> int:
+        """Return the tokens that a model takes. Raises ContextError where nobody has said."""
+        if self.tokens is not None:
+            return self.tokens
+        name = model.rpartition("/")[2].lower()
+        known = [start for start in WINDOWS if name.startswith(start)]
+        if not known:
+            raise ContextError(
+                f"nobody has said how many tokens the model {model!r} takes: ContextOptions(tokens=…)"
+            )
+        return WINDOWS[max(known, key=len)]
+
+
+# `read_result`: the tool that gives back what was left out.
+#
+# It is a tool like any other: offered, hydrated, decided and recorded as such. It is offered from the
+# beginning: a tool that came later would change the beginning of each request.
+
+NAME = "read_result"
+_LONGEST_SEARCH = 200
+_MOST_FOUND = 10
+_AROUND = 80  # characters on each side of what was found
+_UNKNOWN = "This run has no result of that id whose rest was left out."
+_LOST = "What was left out of that result is not kept any more: make its call again."
+
+
+@capability
+class ResultReader(Protocol):
+    """What was left out of the results of the run of a call."""
+
+    async def text(self, id: str, caller: str) -> str: ...  # noqa: A002
+
+    def page(self, text: str) -> str: ...
+
+
+class FoundText(TypedDict):
+    at: int
+    text: str
+
+
+class ResultText(TypedDict):
+    start: int
+    end: int
+    size: int
+    text: str
+    found: list[FoundText]
+
+
+_INPUT: JsonObject = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "maxLength": 100, "description": "The id in the mark."},
+        "start": {
+            "type": "integer",
+            "minimum": 0,
+            "default": 0,
+            "description": "The first character to read.",
+        },
+        "end": {
+            "anyOf": [{"type": "integer", "minimum": 0}, {"type": "null"}],
+            "default": None,
+            "description": "The character to stop before.",
+        },
+        "search": {
+            "type": "string",
+            "maxLength": _LONGEST_SEARCH,
+            "default": "",
+            "description": "Only find this text, and say where it is.",
+        },
+    },
+    "required": ["id"],
+    "additionalProperties": False,
+}
+
+
+@cache
+def read_result() -> Tool[..., Any]:
+    """Return the tool; made when it is first wanted."""
+
+    @tool(
+        visible=["start", "end", "size"],
+        read_only=True,
+        idempotent=True,
+        name=NAME,
+        input_schema=_INPUT,
+    )
+    async def read(
+        id: str,  # noqa: A002
+        results: ResultReader,
+        context: CallContext,
+        start: int = 0,
+        end: int | None = None,
+        search: str = "",
+    ) -> ResultText:
+        """Read from a result of which a mark like [900000 characters left out, read_result(id='r_…')]
+        says that it is not all there, or search it.
+
+        Where less came than was asked for, read on from the `end` that came.
+        """
+        text = await results.text(id, context.caller.id)
+        stop = len(text) if end is None else max(start, min(end, len(text)))
+        if search:
+            found = _found(text, search, start, stop)
+            begin = found[0]["at"] if found else stop
+            last = found[-1]["at"] + len(search) if len(found) == _MOST_FOUND else stop
+            return {"start": begin, "end": last, "size": len(text), "text": "", "found": found}
+        piece = results.page(text[start:stop])
+        at = min(start, len(text))
+        return {
+            "start": at,
+            "end": at + len(piece),
+            "size": len(text),
+            "text": piece,
+            "found": [],
+        }
+
+    return read
+
+
+def _found(text: str, search: str, start: int, stop: int) -> list[FoundText]:
+    """Return the first places of a text in another one, with what stands around them."""
+    found: list[FoundText] = []
+    at = text.find(search, start, stop)
+    while at >= 0 and len(found) < _MOST_FOUND:
+        around = text[max(0, at - _AROUND) : at + len(search) + _AROUND]
+        found.append({"at": at, "text": around})
+        at = text.find(search, at + len(search), stop)
+    return found
+
+
+# How many tokens something takes.
+
+
+class _Meter:
+    """Weighs texts and messages in tokens: counted, or estimated."""
+
+    def __init__(self, count: Count | None, most: int) -> None:
+        self._count = count
+        self._most = most * _BEYOND
+        self.how = "estimated" if count is None else "counted"
+
+    def text(self, text: str) -> int:
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        if self._count is None or size > self._most:
+            return size // _TOKEN_BYTES + 1 if size else 0
+        return self._count(text)
+
+    def message(self, message: Message) -> int:
+        """Return what a message takes. What a provider wants back stands for what it says, too."""
+        said = self.text(message.content)
+        for call in message.tool_calls:
+            said += self.text(call.name) + self.text(call.arguments) + _MESSAGE_TOKENS
+        if message.provider_state is not None:
+            try:
+                told = msgspec.json.encode(message.provider_state.data).decode()
+            except (TypeError, ValueError, RecursionError):  # the wire refuses it, or mends it
+                told = repr(message.provider_state.data)
+            said = max(said, self.text(told))
+        parts = sum(map(self.part, message.parts))
+        return _MESSAGE_TOKENS + said + parts + _IMAGE_TOKENS * len(message.images)
+
+    def part(self, part: Part) -> int:
+        match part:
+            case str():
+                return self.text(part)
+            case Image():
+                return _IMAGE_TOKENS
+            case Link():
+                return self.text(part.uri + part.name + part.description)
+            case File():
+                return self.text(part.text) + (len(part.data) // _FILE_BYTES if part.data else 0)
+            case _:
+                assert_never(part)
+
+    def tool(self, offered: HasDefinition) -> int:
+        definition = offered.get_definition()
+        schema = definition.input_schema_json or ""
+        told = self.text(definition.name) + self.text(definition.description) + self.text(schema)
+        return told + _TOOL_TOKENS
+
+
+# The view of one run.
+
+
+class ContextView:
+    """Makes the view of one run's history that fits, and knows what is left out of it."""
+
+    def __init__(
+        self,
+        context: ContextOptions,
+        window: int,
+        caller: str,
+        *,
+        summarizer: Summarizer | None = None,
+        spend: Callable[[Usage], None] = lambda _usage: None,
+    ) -> None:
+        self._store = context.results
+        self._caller = caller
+        self._summarizer, self._spend = summarizer, spend
+        self._window = window
+        self._meter = _Meter(context.count, window)
+        self._result_tokens = context.result_tokens
+        self._texts: dict[str, str | None] = {}  # by id; None where the store has it
+        self._offered: tuple[object, int] = (None, 0)
+        self._reply, self._room, self._largest, self._reads = 0, window, window, False
+        self._forget()
+
+    def _forget(self) -> None:
+        self._whole: tuple[Message, ...] = ()
+        self._shown: list[Message] = []
+        self._weights: list[int] = []
+        self._ids: dict[int, str] = {}  # of results of which something is left out
+        self._new: dict[str, str] = {}  # texts that the store has not yet
+        self._long: list[int] = []  # results that can be shortened, the oldest first
+        self._next = 0  # the first of them that is no mark yet
+        self._total, self._gain, self._system = 0, 0, 0
+        self._turn = 0  # where the last message of the assistant is
+        self._cut = 0  # what is ahead of that, a summary stands for
+        self._lead: tuple[Message, ...] = ()  # what is sent in its place
+
+    async def fit(self, request: ChatRequest) -> tuple[Message, ...]:
+        """Return the messages of a request as they fit. Raises ContextError, and SourceError where the
+        store cannot be used; nothing has been sent then."""
+        self._measure(request)
+        await self._take(request.messages)
+        await self._make_room()
+        if self._total > self._room:
+            raise self._too_much()
+        await self._keep()
+        return (*self._lead, *self._shown[self._cut :])
+
+    async def open(self, request: ChatRequest) -> None:
+        """Know what was left out before: a run may go on with calls, ahead of its next request."""
+        said = request.messages
+        last = max((at for at, each in enumerate(said) if each.role == "assistant"), default=0)
+        self._measure(request)
+        await self._take(said[:last])
+        await self._make_room()
+        await self._keep()
+
+    async def text(self, id: str, caller: str) -> str:  # noqa: A002
+        """Return what `read_result` reads. Raises ToolError for what this run has not left out."""
+        if caller != self._caller or id not in self._texts:
+            raise ToolError(_UNKNOWN, retryable=False)
+        text = self._texts[id]
+        if text is None and self._store is not None:
+            text = await self._store.read(caller, id)
+        if text is None:
+            raise ToolError(_LOST, retryable=False)
+        return text
+
+    def page(self, text: str) -> str:
+        """Return as much of the beginning of a text as one result may have."""
+        piece = text[: self._largest * _TOKEN_BYTES]
+        while len(piece) > 1:
+            if self._meter.text(msgspec.json.encode(piece).decode()) < self._largest - _MARK_TOKENS:
+                break
+            piece = piece[: len(piece) * 3 // 4]
+        return piece
+
+    def _measure(self, request: ChatRequest) -> None:
+        """Take note of what a request has besides its messages."""
+        told = (request.tools, request.output)
+        if self._offered[0] != told:
+            weight = sum(map(self._meter.tool, request.tools))
+            if request.output is not None:
+                weight += self._meter.text(request.output.schema_json)
+            self._offered = (told, weight)
+            self._reads = any(each.get_definition().name == NAME for each in request.tools)
+        self._reply = request.settings.max_tokens or self._window // _REPLY_SHARE
+        self._room = self._window - self._reply - self._offered[1]
+        largest = self._result_tokens or (self._window - self._reply) // _RESULT_SHARE
+        self._largest = max(largest, 2 * _MARK_TOKENS)
+
+    async def _take(self, messages: tuple[Message, ...]) -> None:
+        """Take what was said since. A reply was made to what was before it, so there was room then."""
+        known = len(self._whole)
+        if messages[:known] != self._whole:
+            self._forget()
+            known = 0
+        self._whole = messages
+        for at in range(known, len(messages)):
+            message = messages[at]
+            if message.role == "assistant":
+                await self._make_room()
+                self._turn = at
+            weight = self._meter.message(message)
+            self._shown.append(message)
+            self._weights.append(weight)
+            self._total += weight
+            if message.role == "system":
+                self._system += weight
+            if message.role == "tool" and weight > 2 * _MARK_TOKENS:
+                self._long.append(at)
+                self._gain += weight - _MARK_TOKENS
+                if weight > self._largest and message.name != NAME:
+                    self._shorten(at, self._largest // _HEAD_SHARE, self._largest)
+
+    async def _make_room(self) -> None:
+        """Make a request fit, as far as that can be done."""
+        if self._total > self._room:
+            self._leave_out()
+        if self._total > self._room and self._summarizer is not None:
+            await self._summarise(self._summarizer)
+
+    async def _summarise(self, summarizer: Summarizer) -> None:
+        """Put a summary in the place of the beginning, up to the last turns that take half of what
+        there is. Instructions stay, and what the user said last."""
+        begin = next((at for at, m in enumerate(self._whole) if m.role != "system"), 0)
+        half, end, cut = (self._room - self._system) // 2, len(self._shown), len(self._shown)
+        while end > self._cut and (end > self._turn or half > 0):
+            end -= 1
+            half -= self._weights[end]
+            if self._whole[end].role != "tool" and (half >= 0 or end >= self._turn):
+                cut = end
+        old = (*self._lead[begin:], *self._shown[max(begin, self._cut) : cut])
+        if cut <= max(begin, self._cut) or not old:
+            return
+        most = max(1, self._room // _RESULT_SHARE)
+        text = self._beginning(transcript(old), self._room)
+        told = await summarizer.summary(self._caller, text, most, self._spend)
+        summary = Message.user(f"[A model's summary of {cut - begin} earlier messages]\n{told}")
+        asked = [m for m in self._whole[begin:cut] if m.role == "user"][-1:]
+        if cut < len(self._whole) and self._whole[cut].role == "user":
+            asked = []
+        self._cut, self._lead = cut, (*self._whole[:begin], summary, *asked)
+        self._long = [at for at in self._long[self._next :] if at >= cut]
+        self._next = 0
+        self._total = sum(map(self._meter.message, self._lead)) + sum(self._weights[cut:])
+        self._gain = sum(max(0, self._weights[at] - _MARK_TOKENS) for at in self._long)
+
+    def _leave_out(self) -> None:
+        """Leave out old results until half of what that can give is free. Where that is not enough,
+        those of the last turn share what is left."""
+        floor = self._total - self._gain
+        target = floor + max(0, self._room - floor) // 2
+        while self._total > target and self._next < len(self._long):
+            at = self._long[self._next]
+            if at > self._turn:
+                break
+            self._next += 1
+            self._shorten(at, 0, 0)
+        last = self._long[self._next :]
+        if self._total > self._room and last:
+            others = self._total - sum(self._weights[at] for at in last)
+            share = max(0, (self._room - others) // len(last) - _MARK_TOKENS)
+            for at in last:
+                if self._weights[at] > share + _MARK_TOKENS:
+                    self._shorten(at, share, share)
+
+    def _shorten(self, at: int, head: int, parts: int) -> None:
+        """Show the beginning of a result, of `head` tokens, and what else it has, up to `parts`."""
+        before = self._weights[at]
+        shown = self._shortened(at, head, parts)
+        weight = self._meter.message(shown)
+        if weight >= before:
+            return
+        self._shown[at], self._weights[at] = shown, weight
+        self._total += weight - before
+        self._gain += max(0, weight - _MARK_TOKENS) - max(0, before - _MARK_TOKENS)
+
+    def _shortened(self, at: int, head: int, most: int) -> Message:
+        whole = self._whole[at]
+        parts = tuple(each for each in whole.parts if not _text_of(each))
+        kept = parts if sum(map(self._meter.part, parts)) <= most else ()
+        text = _whole_text(whole)
+        begin = self._beginning(text, head)
+        shown = f"the first {len(begin)} of " if begin else ""
+        told = [f"{shown}{len(text)} characters{'' if begin else ' left out'}"] if text else []
+        told += [f"{_named(each)} left out" for each in parts if not kept]
+        if text and self._reads and whole.name != NAME:
+            told.append(f"{NAME}(id={self._left_out(at, text)!r})")
+        mark = f"[{', '.join(told)}]"
+        content = f"{mark}\n{begin}" if begin else mark
+        return msgspec.structs.replace(whole, content=content, parts=kept)
+
+    def _beginning(self, text: str, tokens: int) -> str:
+        size = tokens * _TOKEN_BYTES
+        begin = text[:size].encode()[:size].decode(errors="ignore")
+        while self._meter.text(begin) > tokens + 1:
+            begin = begin[: len(begin) * 3 // 4]
+        return begin
+
+    def _left_out(self, at: int, text: str) -> str:
+        """Return the id of a result of which something is left out."""
+        id_ = self._ids.get(at)
+        if id_ is None:
+            call = self._whole[at].call_id or ""
+            id_ = self._ids[at] = f"r_{sha256_hex(f'{len(call)}:{call}{text}')[:20]}"
+            if self._store is None:
+                self._texts[id_] = text
+            else:
+                self._new[id_] = text
+        return id_
+
+    async def _keep(self) -> None:
+        if self._store is not None and self._new:
+            await self._store.keep(self._caller, self._new)
+            self._texts |= dict.fromkeys(self._new)
+            self._new = {}
+
+    def _too_much(self) -> ContextError:
+        most, how = self._window - self._reply, self._meter.how
+        given = f"of {self._window} tokens {self._reply} are for the reply"
+        fixed = self._offered[1] + self._system
+        if fixed >= most:
+            return ContextTooSmallError(
+                f"the instructions and the tools take {fixed} tokens ({how}), and a request may have"
+                f" {most} ({given}): offer fewer tools (pick=…), or give ContextOptions(tokens=…) more"
+            )
+        at = max(range(self._cut, len(self._weights)), key=self._weights.__getitem__)
+        longest = f"messages[{at}], of the {self._whole[at].role}, takes {self._weights[at]}"
+        return PromptTooLargeError(
+            f"what was said takes {self._total + self._offered[1]} tokens ({how}), results being"
+            f" shortened as far as they can be, and a request may have {most} ({given}); {longest}:"
+            " shorten it, or begin another conversation"
+        )
+
+
+def _text_of(part: Part) -> str:
+    return part if isinstance(part, str) else part.text if isinstance(part, File) else ""
+
+
+def _whole_text(message: Message) -> str:
+    """Return all texts of a result, as a model would read them."""
+    texts = (message.content, *map(_text_of, message.parts))
+    return encodable("\n\n".join(text for text in texts if text))
+
+
+def _named(part: Part) -> str:
+    kind = type(part).__name__.lower()
+    media_type = "" if isinstance(part, str) else part.media_type
+    return f"{'an' if kind == 'image' else 'a'} {kind}{f' ({media_type})' if media_type else ''}"
+
+
+class ContextKeeper:
+    """Has the views of the runs of one agent, and the tool that reads what they leave out.
+
+    Raises ContextError for a model of which nobody has said how much it takes.
+    """
+
+    def __init__(self, context: ContextOptions, model: str) -> None:
+        self._context = context
+        self._window = context.window(model)
+        self._open: dict[str, list[ContextView]] = {}  # a saved run may go on twice at once
+        self._summarizer: Summarizer | None = None
+        if context.summarize is not None:
+            given = context.summarize
+            client = client_for(given) if isinstance(given, str) else given
+            self._summarizer = Summarizer(client, context.results)
+        own = Catalog([read_result()], source="context=…")
+        self.tools = own.bind({ResultReader: per_call(self._of_call)})
+        if context.count is None:
+            _log.debug("tokens of %s are estimated: no tokenizer is given as count=", model)
+
+    def open(self, run_id: str, caller: str, spend: Callable[[Usage], None]) -> ContextView:
+        """Return the view of a run, which is told what it spends; `close` has to follow."""
+        view = ContextView(
+            self._context, self._window, caller, summarizer=self._summarizer, spend=spend
+        )
+        self._open.setdefault(run_id, []).append(view)
+        return view
+
+    def close(self, view: ContextView, run_id: str) -> None:
+        """Forget the view of a run that is over, and what it left out, but for what its store keeps."""
+        opened = self._open[run_id]
+        opened.remove(view)
+        if not opened:
+            del self._open[run_id]
+
+    def _of_call(self, context: CallContext) -> ContextView:
+        opened = self._open.get(context.run_id)
+        return opened[-1] if opened else ContextView(self._context, self._window, context.caller.id)

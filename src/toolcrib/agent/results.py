@@ -1,0 +1,125 @@
+"""Where results wait that are too large for a model: a folder, or the database of the audit log.
+
+Rule: what is kept is the text that the model would have been sent, and nothing else of a result. It is
+found by its id and its caller together: no name of a file or of a row holds either, and none is made of
+what a model writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from toolcrib.closing import Closing
+from toolcrib.errors import SourceError
+from toolcrib.storage import OWNERS, SqlDatabase, create_private
+from toolcrib.values.json import sha256_hex
+from toolcrib.values.typed import names_wrong_types
+
+_KEEP = """INSERT INTO spilled_results (name, kept_at, text) VALUES (:name, :now, :text)
+    ON CONFLICT (name) DO NOTHING"""
+_READ = "SELECT text FROM spilled_results WHERE name = :name"
+_FORGET = "DELETE FROM spilled_results WHERE kept_at <= :until"
+_SUFFIX = ".result"
+
+
+class ResultStore(Closing):
+    """Keeps large results for `ContextOptions(results=…)`: `ResultStore("results/")`, a folder, or
+    `ResultStore("sqlite:///crib.db")`, a database, such as that of an `AuditLog`.
+
+    Files and a SQLite file that are made are their owner's alone, unless `mode` is another one. Nothing
+    is deleted by itself: `forget` does it. All methods raise SourceError where it cannot be used, and
+    MissingExtraError for a database without SQLAlchemy.
+    """
+
+    @names_wrong_types
+    def __init__(self, place: str | Path, *, mode: int = OWNERS) -> None:
+        self._mode = mode
+        is_url = isinstance(place, str) and "://" in place
+        self._database = SqlDatabase(str(place), mode=mode) if is_url else None
+        self._folder = Path(place).absolute()
+
+    async def keep(self, caller: str, texts: Mapping[str, str]) -> None:
+        """Keep texts by their ids, for one caller. What is kept already stays as it is."""
+        named = {_name(caller, id_): text for id_, text in texts.items()}
+        if self._database is not None:
+            for name, text in named.items():
+                # as JSON in ASCII: no database refuses a character of it
+                now = time.time()
+                await self._database.write(_KEEP, name=name, now=now, text=json.dumps(text))
+        elif named:
+            await asyncio.to_thread(self._write, named)
+
+    async def read(self, caller: str, id: str) -> str | None:  # noqa: A002
+        """Return the text of this id, if it was kept for this caller."""
+        name = _name(caller, id)
+        if self._database is None:
+            return await asyncio.to_thread(self._read, name)
+        found = await self._database.read(_READ, name=name)
+        return json.loads(found[0]["text"]) if found else None
+
+    async def forget(self, *, older_than: float) -> int:
+        """Delete what was kept more than so many seconds ago; return how many results that were."""
+        until = time.time() - older_than
+        if self._database is None:
+            return await asyncio.to_thread(self._delete, until)
+        return await self._database.write(_FORGET, until=until)
+
+    async def aclose(self) -> None:
+        """Close the connections; the next use opens new ones. `async with` does it, too."""
+        if self._database is not None:
+            await self._database.aclose()
+
+    def _write(self, named: Mapping[str, str]) -> None:
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for name, text in named.items():
+                path = self._folder / f"{name}{_SUFFIX}"
+                if not path.exists():
+                    self._write_whole(path, text.encode())
+        except OSError as error:
+            raise self._failed("written to", error) from None
+
+    def _write_whole(self, path: Path, data: bytes) -> None:
+        """Write a file that is there whole or not at all, whoever writes the same one meanwhile."""
+        half = path.with_suffix(f".{os.urandom(8).hex()}")
+        try:
+            with create_private(half, new=True, mode=self._mode) as file:
+                file.write(data)
+            half.replace(path)
+        finally:
+            with suppress(FileNotFoundError):
+                half.unlink()
+
+    def _read(self, name: str) -> str | None:
+        try:
+            return (self._folder / f"{name}{_SUFFIX}").read_bytes().decode()
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeError) as error:
+            raise self._failed("read", error) from None
+
+    def _delete(self, until: float) -> int:
+        deleted = 0
+        try:
+            for path in self._folder.glob(f"*{_SUFFIX}"):
+                if path.stat().st_mtime <= until:
+                    path.unlink(missing_ok=True)
+                    deleted += 1
+        except OSError as error:
+            raise self._failed("cleared", error) from None
+        return deleted
+
+    def _failed(self, what: str, error: Exception) -> SourceError:
+        why = type(error).__name__
+        return SourceError(f"the folder of results, {self._folder}, cannot be {what} ({why})")
+
+
+def _name(caller: str, id_: str) -> str:
+    """Return the name that a result of a caller is kept under: another one for any other pair."""
+    return sha256_hex(f"{len(caller)}:{caller}{id_}")

@@ -1,0 +1,658 @@
+"""Requests that fit: what is shortened, what never is, and who may read what was left out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent.test_steps import Steps
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+from rows import each_row
+from samples import sample
+from wire.test_continued import FAULT_OF
+
+from toolcrib import (
+    ALL,
+    Agent,
+    Approve,
+    Caller,
+    ContextOptions,
+    Image,
+    Limits,
+    Message,
+    PickOptions,
+    ResultStore,
+    RunResult,
+    RunState,
+    Session,
+    ToolCall,
+    ToolContent,
+    ToolRunner,
+    tool,
+)
+from toolcrib.agent.context import NAME, ContextView
+from toolcrib.approvals import answer_later
+from toolcrib.errors import (
+    CatalogError,
+    ClientError,
+    ContextError,
+    ContextTooSmallError,
+    PromptTooLargeError,
+    SourceError,
+)
+from toolcrib.policies import deny_by_default
+from toolcrib.testing import ScriptedClient, call
+from toolcrib.values.definition import PlainTool, ToolDefinition
+from toolcrib.values.message import ChatRequest, ProviderState, Settings, Usage
+from toolcrib.wire import encode
+
+LONG = 60_000
+ADA, BOB = Caller("ada"), Caller("bob")
+REFUSED = "This run has no result of that id whose rest was left out."
+ID = re.compile(r"read_result\(id='(r_[0-9a-f]{20})'\)")
+
+
+def text_of(number: int, size: int = LONG) -> str:
+    """Return a text that differs from those of other numbers in each of its lines."""
+    line = f"line of text number {number}, é. "
+    return f"begin {number}. {line * (size // len(line))} end {number}."
+
+
+@tool(visible=[], read_only=True)
+async def long(number: int, size: int = LONG) -> str:
+    """Give a long text."""
+    return text_of(number, size)
+
+
+@tool(visible=[], safe=False)
+async def pay(number: int) -> str:
+    """Pay, and give a long receipt."""
+    return text_of(number)
+
+
+def ids_in(request: ChatRequest) -> list[str]:
+    return [found for m in request.messages for found in ID.findall(m.content)]
+
+
+def reads(at: int = -1, **arguments: Any) -> Any:
+    """Return the turn that reads the result whose id stands in the request at that place."""
+    return lambda request: call(NAME, id=ids_in(request)[at], **arguments)
+
+
+def answer(result: RunResult) -> Any:
+    """Return what the last call gave its model."""
+    return json.loads([m for m in result.messages if m.role == "tool"][-1].content)
+
+
+async def test_what_fits_is_sent_as_it_is() -> None:
+    model = ScriptedClient([call("long", number=1, size=200), "Done."])
+    result = await Agent(model, [long], context=ContextOptions(tokens=32_000)).run("Go.")
+    assert model.requests[1].messages == result.messages[:-1]
+    assert [each.get_definition().name for each in model.requests[0].tools] == ["long", NAME]
+
+
+async def test_a_large_result_is_shortened_for_the_model_and_whole_in_the_history() -> None:
+    model = ScriptedClient([call("long", number=1), "Done."])
+    result = await Agent(model, [long], context=ContextOptions(tokens=32_000)).run("Go.")
+    shown, whole = model.requests[1].messages[-1], result.messages[-2]
+    assert whole.content == text_of(1)
+    mark, begin = shown.content.split("\n", 1)
+    assert text_of(1).startswith(begin)
+    assert 1_000 < len(begin) < 4_000
+    assert f"the first {len(begin)} of {len(whole.content)} characters, read_result(" in mark
+    assert len(ID.findall(mark)) == 1
+    assert (shown.call_id, shown.name, shown.role) == (whole.call_id, whole.name, whole.role)
+
+
+async def read_all(agent_of: Callable[[ScriptedClient], Agent], number: int) -> str:
+    """Have a model read a result to its end."""
+    pieces: list[str] = []
+
+    def more(request: ChatRequest) -> Any:
+        last = request.messages[-1]
+        if last.name == NAME:
+            got = json.loads(last.content)
+            assert got["start"] == sum(map(len, pieces))
+            pieces.append(got["text"])
+            if got["end"] == got["size"]:
+                return "Done."
+        return call(NAME, id=ids_in(request)[0], start=sum(map(len, pieces)))
+
+    model = ScriptedClient([call("long", number=number), *[more] * 60])
+    await agent_of(model).run("Go.")
+    return "".join(pieces)
+
+
+@each_row("where", ["messages", "folder", "database"])
+async def test_every_character_can_be_read(where: str, tmp_path: Path) -> None:
+    place = {"folder": str(tmp_path / "results"), "database": f"sqlite:///{tmp_path}/crib.db"}
+    store = ResultStore(place[where]) if where in place else None
+    context = ContextOptions(tokens=16_000, results=store)
+    limits = Limits(turns=70)
+    text = await read_all(lambda m: Agent(m, [long], context=context, limits=limits), 7)
+    assert text == text_of(7)
+    if store is not None:
+        await store.aclose()
+
+
+async def test_a_result_over_the_usual_limit_is_left_out_and_not_refused() -> None:
+    script: list[Any] = [call("long", number=1, size=5_000_000), reads(search="end 1"), "Done."]
+    context = ContextOptions(tokens=32_000)
+    result = await Agent(ScriptedClient(script), [long], context=context).run("Go.")
+    assert answer(result)["found"]
+    refused = Agent(ScriptedClient([script[0], "No."]), ToolRunner([long]), context=context)
+    [record] = (await refused.run("Go.")).records
+    assert record.error is not None
+    assert record.error.code == "invalid_output"
+
+
+@each_row("kind", ["sqlite", "postgres"])
+async def test_a_database_keeps_each_text_for_its_caller(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    at = f"sqlite:///{tmp_path}/crib.db"
+    store = ResultStore(at if kind == "sqlite" else request.getfixturevalue("postgres")())
+    await store.keep("ada", {"r_1": "a\0b", "r_2": "ü" * 2_000_000})
+    assert await store.read("ada", "r_1") == "a\0b"
+    assert await store.read("ada", "r_2") == "ü" * 2_000_000
+    assert await store.read("bob", "r_1") is None
+    assert await store.forget(older_than=-1) == 2
+    await store.aclose()
+
+
+async def test_a_result_can_be_searched() -> None:
+    script: list[Any] = [
+        call("long", number=3),
+        reads(search="end 3"),
+        reads(search="none such"),
+        "Done.",
+    ]
+    model = ScriptedClient(script)
+    result = await Agent(model, [long], context=ContextOptions(tokens=32_000)).run("Go.")
+    first, second = [json.loads(m.content) for m in result.messages if m.name == NAME]
+    assert first["found"][0]["at"] == text_of(3).index("end 3")
+    assert first["found"][0]["text"].endswith("end 3.")
+    assert (second["found"], second["start"]) == ([], second["size"])
+    record = result.records[1]
+    assert (record.name, record.status) == (NAME, "completed")
+    assert set(record.result) == {"start", "end", "size"}  # type: ignore[arg-type]
+
+
+async def test_nobody_else_can_read_it(tmp_path: Path) -> None:
+    """Not another run of the same caller, and no other caller; nor is there a way out of the folder."""
+    store = ResultStore(tmp_path)
+    model = ScriptedClient([call("long", number=1), "Done."])
+    agent = Agent(model, [long], context=ContextOptions(tokens=32_000, results=store))
+    await agent.run("Go.", caller=ADA)
+    [known] = ids_in(model.requests[1])
+    assert await store.read("ada", known) == text_of(1)
+    assert await store.read("bob", known) is None
+    [file] = await asyncio.to_thread(lambda: list(tmp_path.iterdir()))
+    for caller in (ADA, BOB):
+        for id_ in (known, file.stem, f"../{tmp_path.name}/{file.stem}", ""):
+            other = agent.replace(model=ScriptedClient([call(NAME, id=id_), "No."]))
+            result = await other.run("Read it.", caller=caller)
+            [record] = result.records
+            assert record.error is not None
+            assert (record.error.code, record.error.message) == ("tool_error", REFUSED)
+            assert result.messages[-2].is_error
+
+
+async def test_one_run_cannot_read_what_another_one_of_the_same_time_left_out() -> None:
+    known, over = asyncio.Queue[str](), asyncio.Event()
+
+    class Slow(ScriptedClient):
+        async def chat(self, request: ChatRequest) -> Any:
+            reply = await super().chat(request)
+            for found in ids_in(request):
+                known.put_nowait(found)
+                await over.wait()
+            return reply
+
+    model = Slow([call("long", number=1), "Done."])
+    agent = Agent(model, [long], context=ContextOptions(tokens=32_000))
+    running = asyncio.create_task(agent.run("Go.", caller=ADA))
+    script = ScriptedClient([call(NAME, id=await known.get()), "No."])
+    result = await agent.replace(model=script).run("Read it.", caller=ADA)
+    over.set()
+    await running
+    assert result.records[0].error is not None
+    assert result.records[0].error.message == REFUSED
+
+
+@dataclass
+class Card:
+    text: str
+    number: str
+
+
+async def test_only_what_the_model_would_have_seen_is_kept(tmp_path: Path) -> None:
+    @tool(visible=[], model_visible=["text"], secret=["token"])
+    async def card(token: str) -> Card:
+        """Give a card."""
+        return Card(text_of(1), "4111-1111")
+
+    folder = tmp_path / "results"
+    script: list[Any] = [call("card", token="s3cret"), reads(search="4111"), "Done."]
+    context = ContextOptions(tokens=32_000, results=ResultStore(folder))
+    result = await Agent(ScriptedClient(script), [card], context=context).run("Go.")
+    assert answer(result)["found"] == []
+    [file] = folder.iterdir()
+    kept = file.read_text(encoding="utf-8")
+    assert json.loads(kept) == {"text": text_of(1)}
+    assert "4111" not in kept
+    assert "s3cret" not in kept
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+async def test_of_images_the_mark_says_that_they_were_there() -> None:
+    @tool(visible=[])
+    async def photo() -> ToolContent[None]:
+        """Take a photo."""
+        return ToolContent(None, (text_of(1, 3_000), Image("image/png", "aGk=")))
+
+    script: list[Any] = [
+        call("photo"),
+        *[call("long", number=n, size=5_000) for n in range(3)],
+        "Done.",
+    ]
+    model = ScriptedClient(script)
+    context = ContextOptions(tokens=8_000, result_tokens=2_000)
+    result = await Agent(model, [photo, long], context=context).run("Go.")
+    assert model.requests[1].messages[-1].parts == (Image("image/png", "aGk="),)
+    shown = model.requests[-1].messages[2]
+    assert "an image (image/png) left out" in shown.content
+    assert shown.parts == ()
+    assert result.messages[2].parts == (Image("image/png", "aGk="),)
+
+
+def weight(view: ContextOptions, window: int, messages: tuple[Message, ...]) -> int:
+    meter = ContextView(view, window, "")._meter
+    return sum(map(meter.message, messages))
+
+
+class Counting:
+    """Counts tokens, and the characters that it was given."""
+
+    def __init__(self) -> None:
+        self.characters = 0
+
+    def __call__(self, text: str) -> int:
+        self.characters += len(text)
+        return len(text) // 4 + 1
+
+
+def check_calls(messages: tuple[Message, ...]) -> None:
+    """Each call has exactly one result, right behind its message."""
+    wanted: list[str] = []
+    for message in messages:
+        if message.role == "tool":
+            assert message.call_id in wanted
+            wanted.remove(message.call_id)
+        else:
+            assert wanted == []
+            wanted = [each.id for each in message.tool_calls]
+    assert wanted == []
+
+
+async def test_three_hundred_turns_of_large_results() -> None:
+    """All fit; the work of a turn does not grow; few turns change what was sent before; and everything
+    that was left out can be read at the end."""
+    turns, counting, work = 300, Counting(), [0]
+
+    def calls(number: int) -> Callable[[ChatRequest], Any]:
+        def say(_request: ChatRequest) -> Any:
+            work.append(counting.characters)
+            return call("long", number=number)
+
+        return say
+
+    last = [reads(at, search=f"end {at}") for at in (0, 150, 299)]
+    model = ScriptedClient([*map(calls, range(turns)), *last, "Done."])
+    context = ContextOptions(tokens=32_000, count=counting)
+    limits = Limits(turns=400, calls=None)
+    result = await Agent(model, [long], context=context, limits=limits).run("Go.")
+    assert result.status == "completed"
+    for request in model.requests:
+        check_calls(request.messages)
+        assert weight(context, 32_000, request.messages) <= 28_000
+    per_turn = [after - before for before, after in pairwise(work)]
+    assert max(per_turn[200:]) <= 1.2 * max(per_turn[10:100])
+    changed = [
+        before.messages != after.messages[: len(before.messages)]
+        for before, after in pairwise(model.requests)
+    ]
+    assert sum(changed) <= 30
+    assert len(set(ids_in(model.requests[-1]))) == turns
+    found = [json.loads(m.content)["found"] for m in result.messages if m.name == NAME]
+    assert [each[0]["at"] for each in found] == [
+        text_of(n).index(f"end {n}") for n in (0, 150, 299)
+    ]
+    assert result.messages[2].content == text_of(0)
+
+
+async def test_results_of_one_turn_share_what_there_is() -> None:
+    model = ScriptedClient([[call("long", number=n, size=6_000) for n in range(40)], "Done."])
+    context = ContextOptions(tokens=32_000)
+    await Agent(model, [long], context=context, limits=Limits(calls=None)).run("Go.")
+    results = model.requests[1].messages[-40:]
+    check_calls(model.requests[1].messages)
+    assert weight(context, 32_000, model.requests[1].messages) <= 28_000
+    assert all("begin" in each.content for each in results)
+    assert len({len(each.content) // 100 for each in results}) == 1
+
+
+async def test_a_session_sends_in_its_next_turn_what_it_sent_before(tmp_path: Path) -> None:
+    for store in (None, ResultStore(tmp_path)):
+        script = [call("long", number=n, size=3_000 + n) for n in range(30)]
+        context = ContextOptions(tokens=12_000, results=store)
+        limits = Limits(turns=50)
+        model = ScriptedClient([*script, "Done."])
+        agent = Agent(model, [long], context=context, limits=limits)
+        session = agent.session()
+        await session.send("Go.", caller=ADA)
+        saved = session.to_json()
+        again = ScriptedClient([reads(0, search="end 0"), "Done."])
+        later = Session.from_json(agent.replace(model=again), saved)
+        result = await later.send("And?", caller=ADA)
+        before = model.requests[-1].messages
+        assert len(ids_in(model.requests[-1])) > 10
+        assert again.requests[0].messages[: len(before)] == before
+        assert answer(result)["found"]
+
+
+async def test_a_run_that_waits_goes_on_with_what_was_left_out() -> None:
+    def agent(script: list[Any]) -> tuple[Agent, ScriptedClient]:
+        model = ScriptedClient(script)
+        runner = ToolRunner([long, pay], approver=answer_later)
+        return Agent(model, runner, context=ContextOptions(tokens=32_000)), model
+
+    def both(request: ChatRequest) -> Any:
+        return [call("pay", number=2), call(NAME, id=ids_in(request)[0], search="end 1")]
+
+    first, model = agent([call("long", number=1), both])
+    waits = await first.run("Go.", caller=ADA)
+    assert waits.status == "waiting"
+    state = RunState.from_json(waits.state.to_json())
+    second, other = agent([reads(0, search="end 1"), "Done."])
+    done = await second.resume(state, {waits.pending[0].id: Approve("eve")})
+    assert [r.status for r in done.records] == ["completed"] * 4
+    before = model.requests[-1].messages
+    assert other.requests[0].messages[: len(before)] == before
+    assert answer(done)["found"]
+
+
+async def test_a_call_that_reads_may_come_first_when_a_run_goes_on() -> None:
+    """Its process ended before the call began."""
+
+    def say(request: ChatRequest) -> Any:
+        return call(NAME, id=ids_in(request)[0], search="end 1")
+
+    def agent(steps: Steps, script: list[Any]) -> Agent:
+        context = ContextOptions(tokens=32_000)
+        return Agent(ScriptedClient(script), [long], context=context, durability=steps)
+
+    steps = Steps({})
+    whole = agent(steps, [call("long", number=1), say, "Done."])
+    start = whole.prepare("Go.", run_id="run_1")
+    await whole.resume(start)
+    kept = dict(sorted(steps.kept.items())[:3])  # as far as the reply that asks to read
+    again = await agent(Steps(kept), ["Done."]).resume(start)
+    assert answer(again)["found"]
+
+
+async def test_what_cannot_be_shortened_is_an_error_before_anything_is_sent() -> None:
+    model = ScriptedClient(["Done."])
+    agent = Agent(model, [long], context=ContextOptions(tokens=8_000))
+    with pytest.raises(
+        PromptTooLargeError, match=r"\(estimated\).*messages\[0\], of the user"
+    ) as told:
+        await agent.run("x" * 30_000)
+    assert model.requests == []
+    larger = Agent(model, [long], context=ContextOptions(tokens=32_000))
+    assert (await larger.resume(told.value.state)).text == "Done."
+
+
+async def test_a_window_that_the_instructions_and_tools_fill_is_an_error_of_its_own() -> None:
+    model = ScriptedClient(["Done."])
+    for tokens, told in ((300, "Be brief."), (8_000, "x" * 30_000)):
+        agent = Agent(model, [long], context=ContextOptions(tokens=tokens), instructions=told)
+        with pytest.raises(ContextTooSmallError, match="the instructions and the tools take"):
+            await agent.run("Go.")
+    assert model.requests == []
+    for wanted in (Settings(max_tokens=7_000), Settings(max_tokens=9_000)):
+        small = Agent(model, [long], context=ContextOptions(tokens=7_100), settings=wanted)
+        with pytest.raises(ContextTooSmallError, match="for the reply"):
+            await small.run("Go.")
+
+
+def test_a_model_that_nobody_knows_needs_a_number() -> None:
+    with pytest.raises(ContextError, match=r"'scripted' takes: ContextOptions\(tokens=…\)"):
+        Agent(ScriptedClient([]), [long], context=ContextOptions())
+    known = {"gpt-4.1-mini": 1_000_000, "openai/gpt-4o": 128_000, "claude-sonnet-4-5": 200_000}
+    assert {name: ContextOptions().window(name) for name in known} == known
+    for wrong in ({"tokens": 0}, {"result_tokens": -1}):
+        with pytest.raises(ValueError, match="at least 1"):
+            ContextOptions(**wrong)  # type: ignore[arg-type]
+
+
+async def test_a_tool_of_that_name_is_an_error_and_a_policy_decides_on_it() -> None:
+    @tool(visible=ALL, name=NAME)
+    async def own() -> str:
+        """It is another one."""
+        return ""
+
+    with pytest.raises(CatalogError, match=NAME):
+        Agent(ScriptedClient([]), [own], context=ContextOptions(tokens=32_000))
+    runner = ToolRunner([long], policy=deny_by_default(allow=["long"]))
+    model = ScriptedClient([call("long", number=1), reads(), "Done."])
+    result = await Agent(model, runner, context=ContextOptions(tokens=32_000)).run("Go.")
+    assert result.records[1].error is not None
+    assert result.records[1].error.code == "denied"
+
+
+async def test_an_agent_that_picks_offers_it_in_each_run() -> None:
+    model = ScriptedClient([call("long", number=1), reads(search="end 1"), "Done."])
+    pick = PickOptions(max_candidates=1)
+    context = ContextOptions(tokens=32_000)
+    agent = Agent(model, [long, pay], pick=pick, search_tools=True, context=context)
+    result = await agent.run("Give me the long text.")
+    assert result.state.offered == ("search_tools", NAME, "long")
+    assert answer(result)["found"]
+    state = RunState.from_json(result.state.to_json())
+    assert state.choice is not None
+    assert {c.name: c.reason for c in state.choice.offered}[NAME].startswith("offered by each")
+
+
+async def test_a_store_forgets_when_it_is_told_to_and_the_model_reads_that(tmp_path: Path) -> None:
+    for place in (tmp_path / "folder", f"sqlite:///{tmp_path}/crib.db"):
+        store = ResultStore(place)
+        await store.keep("ada", {"r_1": "a\0b\ud83d".encode("utf-8", "replace").decode()})
+        await store.keep("ada", {"r_1": "another"})
+        assert await store.read("ada", "r_1") == "a\0b?"
+        assert await store.forget(older_than=60) == 0
+        assert await store.forget(older_than=-1) == 1
+        assert await store.read("ada", "r_1") is None
+
+        context = ContextOptions(tokens=32_000, results=store)
+
+        class Gone(ScriptedClient):
+            async def chat(self, request: ChatRequest) -> Any:
+                if len(self.requests) == 1:
+                    await store.forget(older_than=-1)  # noqa: B023
+                return await super().chat(request)
+
+        model = Gone([call("long", number=1), reads(), "Done."])
+        result = await Agent(model, [long], context=context).run("Go.")
+        assert result.records[1].error is not None
+        assert "make its call again" in result.records[1].error.message
+        await store.aclose()
+
+
+async def test_a_store_that_cannot_be_written_to_ends_the_run(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("", encoding="utf-8")
+    model = ScriptedClient([call("long", number=1), "Done."])
+    context = ContextOptions(tokens=32_000, results=ResultStore(file))
+    with pytest.raises(SourceError, match="cannot be written to"):
+        await Agent(model, [long], context=context).run("Go.")
+    assert len(model.requests) == 1
+
+
+def note(number: int) -> Any:
+    """Return a turn whose arguments no result's shortening makes any smaller."""
+    return call("take", number=number, text=f"note {number}: {'word ' * 300}")
+
+
+@tool(visible=[], read_only=True)
+async def take(number: int, text: str) -> str:
+    """Take a note."""
+    return f"noted {number}, {len(text)}"
+
+
+class Summaries(ScriptedClient):
+    """Counts what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__([f"Summary {n}." for n in range(20)])
+
+    async def chat(self, request: ChatRequest) -> Any:
+        reply = await super().chat(request)
+        return structs.replace(reply, usage=Usage(1, 100, 10))
+
+
+async def test_a_model_summarises_what_is_too_long_even_without_its_results(tmp_path: Path) -> None:
+    for store in (None, ResultStore(tmp_path)):
+        summaries = Summaries()
+        context = ContextOptions(8_000, store, summarize=summaries)
+        model = ScriptedClient([*map(note, range(40)), "Done."])
+        agent = Agent(model, [take], context=context, limits=Limits(turns=60), instructions="Hm.")
+        session = agent.session()
+        result = await session.send("Take the notes.", caller=ADA)
+        assert len([m for m in result.messages if m.role == "tool"]) == 40
+        for request in model.requests:
+            check_calls(request.messages)
+            assert weight(context, 8_000, request.messages) <= 7_000
+            for wire, fault_of in FAULT_OF.items():
+                body = encode(wire, ChatRequest(request.messages, TOOLS), model="m").body
+                assert fault_of(json.loads(body)) is None, wire
+        last = model.requests[-1].messages
+        asked = len(summaries.requests)
+        assert 2 <= asked <= 8
+        assert [m.role for m in last[:4]] == ["system", "user", "user", "assistant"]
+        assert last[1].content.endswith(f"earlier messages]\nSummary {asked - 1}.")
+        assert last[2].content == "Take the notes."
+        assert "note 0:" in summaries.requests[0].messages[1].content
+        assert "Summary 0." in summaries.requests[1].messages[1].content
+        assert result.usage.input_tokens >= 100 * asked
+        again = ScriptedClient(["Yes."])
+        later = Session.from_json(agent.replace(model=again), session.to_json())
+        if store is None:  # the agent that remembers
+            later, agent.client = session, again
+        await later.send("All?", caller=ADA)
+        assert len(summaries.requests) == asked
+        assert again.requests[0].messages[: len(last)] == last
+
+
+async def test_a_summary_that_fails_ends_the_run_which_can_go_on() -> None:
+    failing = ScriptedClient([ClientError("away"), "  ", "Short."])
+    script = [*map(note, range(12)), "Done."]
+    model = ScriptedClient(script)
+    context = ContextOptions(6_000, summarize=failing)
+    agent = Agent(model, [take], context=context)
+    with pytest.raises(ClientError, match="away") as first:
+        await agent.run("Take the notes.")
+    with pytest.raises(ClientError, match="gave no text") as second:
+        await agent.resume(first.value.state)
+    result = await agent.resume(second.value.state)
+    assert (result.status, len(result.records)) == ("completed", 12)
+
+
+# Every request of a random history is one that all eight wires send.
+
+TOOLS = (
+    PlainTool(ToolDefinition(name="f", description="F.", input_schema_json='{"type": "object"}')),
+    PlainTool(ToolDefinition(name=NAME, description="R.", input_schema_json='{"type": "object"}')),
+)
+SIZES = st.sampled_from([0, 10, 400, 3_000, 40_000])
+THOUGHT = [
+    {"type": "thinking", "thinking": "Hm", "signature": "s" * 200},
+    {"type": "text", "text": "Hi"},
+]
+
+
+@st.composite
+def histories(draw: Any) -> tuple[Message, ...]:
+    messages = [Message.system("Be brief.")] if draw(st.booleans()) else []
+    messages.append(Message.user("Go."))
+    for number in range(draw(st.integers(1, 12))):
+        calls = tuple(
+            ToolCall(f"c.{number}:{at}", draw(st.sampled_from(["f", NAME])), '{"a": 1}')
+            for at in range(draw(st.integers(0, 3)))
+        )
+        thinks = not calls and draw(st.booleans())
+        state = ProviderState("anthropic", THOUGHT) if thinks else None
+        messages.append(Message("assistant", "Hi", calls, provider_state=state))
+        images = st.sampled_from([(), (Image("image/png", "aGk="),), ("more" * 2_000,)])
+        results = [
+            Message.tool(each, text_of(at, draw(SIZES)), draw(images), is_error=draw(st.booleans()))
+            for at, each in enumerate(calls)
+        ]
+        messages += draw(st.permutations(results))
+        if not calls:
+            messages.append(Message.user("And?"))
+    return tuple(messages)
+
+
+@given(histories(), st.sampled_from([2_000, 4_000, 9_000, 40_000]), st.booleans())
+@example((Message.user("Go."), Message.assistant("Hi"), Message.user("And?")), 2_000, True)
+@settings(max_examples=sample(400))
+def test_every_request_has_each_call_with_one_result_on_all_wires(
+    messages: tuple[Message, ...], tokens: int, reading: bool
+) -> None:
+    tools = TOOLS if reading else TOOLS[:1]
+    context = ContextOptions(tokens=tokens)
+    view, ends = ContextView(context, tokens, "ada"), request_ends(messages)
+    sent: list[tuple[Message, ...]] = []
+    for end in ends:
+        try:
+            sent.append(asyncio.run(view.fit(ChatRequest(messages[:end], tools))))
+        except ContextError:
+            return
+        assert weight(context, tokens, sent[-1]) <= tokens
+        check_shown(messages[:end], sent[-1], view)
+        for wire, fault_of in FAULT_OF.items():
+            body = encode(wire, ChatRequest(sent[-1], tools), model="m").body
+            assert fault_of(json.loads(body)) is None, wire
+    afresh = ContextView(context, tokens, "ada")
+    assert asyncio.run(afresh.fit(ChatRequest(messages, tools))) == sent[-1]
+
+
+def request_ends(messages: tuple[Message, ...]) -> list[int]:
+    ends = [at for at, each in enumerate(messages) if each.role == "assistant"]
+    return [*ends, len(messages)] if messages[-1].role != "assistant" else ends
+
+
+def check_shown(whole: tuple[Message, ...], shown: tuple[Message, ...], view: ContextView) -> None:
+    check_calls(shown)
+    assert len(whole) == len(shown)
+    for before, after in zip(whole, shown, strict=True):
+        if before.role != "tool":
+            assert before is after
+        elif before is not after:
+            head = (before.call_id, before.name, before.is_error, before.untrusted)
+            assert head == (after.call_id, after.name, after.is_error, after.untrusted)
+            for id_ in ID.findall(after.content):
+                text = asyncio.run(view.text(id_, "ada"))
+                assert text.startswith(before.content)
