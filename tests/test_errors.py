@@ -60,6 +60,7 @@ CODES = [
     "already_used",
     "other_call",
     "unknown_approval",
+    "invalid_rule",
     "not_recorded",
     "duplicate_call",
     "outcome_unknown",

@@ -97,7 +97,13 @@ PUBLIC = [
     "toolset",
 ]
 ROOMS = {
-    "toolcrib.approvals": ["ApprovalStore", "TerminalApprover"],
+    "toolcrib.approvals": [
+        "Always",
+        "ApprovalRule",
+        "ApprovalStore",
+        "KeptRule",
+        "TerminalApprover",
+    ],
     "toolcrib.audit": ["AuditEntry", "AuditFilter", "AuditLog", "OpenTelemetry", "verify_jsonl"],
     "toolcrib.hydration": ["ModelRepairer", "Repairer", "RepairRequest", "Sanitizer", "repair"],
     "toolcrib.policies": [

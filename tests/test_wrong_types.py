@@ -438,6 +438,7 @@ MADE_HERE = frozenset(
         *("PolicyContext", "ReasoningDelta", "Rejected", "ReplyFinished", "RunError", "RunResult"),
         *("RunStarted", "TextDelta", "ToolArgumentsDelta", "ToolCallFinished", "ToolCallProgress"),
         *("ToolCallStarted", "ToolInvocationRecord", "ToolsOffered", "UsageReported", "Waiting"),
+        *("ApprovalRule", "KeptRule"),
         *(
             "Outgoing",
             "Parsed",

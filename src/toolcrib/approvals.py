@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import select
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import accumulate
 from typing import TextIO, TypeVar
 from weakref import WeakKeyDictionary
@@ -18,18 +20,33 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from toolcrib.closing import Closing
-from toolcrib.errors import ApprovalError, ErrorCode
-from toolcrib.runner.approval import checked_answer, differing, mismatch
+from toolcrib.errors import ApprovalError, ErrorCode, ToolcribError
+from toolcrib.runner.approval import check_always, checked_answer, differing, mismatch
 from toolcrib.storage import OWNERS, Row, SqlDatabase, Transaction, as_column
 from toolcrib.threads import in_thread
-from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
-from toolcrib.values.json import JsonObject, JsonValue, digest
+from toolcrib.values.decision import Always, Answer, ApprovalRequest, Approve, Refuse
+from toolcrib.values.json import JsonObject, JsonValue, digest, keyed_digest
+from toolcrib.values.rule import (
+    ApprovalRule,
+    CallToApprove,
+    KeptRule,
+    rule_from,
+    signature_of,
+    speaks_for,
+)
 from toolcrib.values.typed import names_wrong_types
 
 if sys.platform != "win32":
     import termios
 
-__all__ = ["ApprovalStore", "TerminalApprover", "answer_later"]
+__all__ = [
+    "Always",
+    "ApprovalRule",
+    "ApprovalStore",
+    "KeptRule",
+    "TerminalApprover",
+    "answer_later",
+]
 
 
 async def answer_later(_request: ApprovalRequest) -> Answer | None:
@@ -46,6 +63,7 @@ async def answer_later(_request: ApprovalRequest) -> Answer | None:
 # Rule: nothing hides something else. What is too long shares the room evenly, is cut in its middle, so
 # that its beginning and its end are seen, and says how much is left out.
 
+_ALWAYS = "always: yes, and always to exactly this"
 _FOR_RUN = "same: yes, and to exactly this for this run, run: yes, and to this tool for this run"
 _POLL = 0.1
 _MAX_PLACES = 20
@@ -60,7 +78,8 @@ class TerminalApprover:
 
     Where a yes for the run would spare the questions about further calls of the tool
     (`ApprovalRequest.for_run`), `run` says it, and `same` says it of calls with exactly these
-    arguments; where it would not, both are a no like any other word. Without a terminal to ask at
+    arguments; where it would not, both are a no like any other word. So is `always` (a rule for exactly
+    these arguments), unless the question may have a rule. Without a terminal to ask at
     there is no answer, nor is there from one that ended (Ctrl-D, a lost connection): the call ends as
     `approval_required`. `by` is who answers, as records will say it.
     """
@@ -89,6 +108,8 @@ class TerminalApprover:
             return Approve(by=self._by, for_run=True)
         if answer == "same" and request.for_run:
             return Approve(by=self._by, for_run="exactly")
+        if answer == "always" and request.always:
+            return Approve(by=self._by, always=Always())
         return Refuse("not approved at the terminal", by=self._by)
 
     def _ask(self, text: str, given_up: threading.Event) -> str | None:
@@ -132,7 +153,8 @@ def question(request: ApprovalRequest) -> str:
     """Return the question as ASCII: nothing in it can move a cursor or pass for another character."""
     tool = json.dumps(request.title)[1:-1]
     reason = json.dumps(request.reason)[1:-1]  # a policy may quote a model
-    answers = f"y/N, {_FOR_RUN}" if request.for_run else "y/N"
+    offered = [_FOR_RUN] * request.for_run + [_ALWAYS] * request.always
+    answers = ", ".join(["y/N", *offered])
     return f"Run {tool} {shown_request(request, _AT_TERMINAL)}? ({reason}) [{answers}] "
 
 
@@ -143,6 +165,17 @@ def shown_request(request: ApprovalRequest, most: int = _MAX_SHOWN) -> str:
     rest = f" and {more} more" if more else ""
     marked = f" (defaults: {', '.join(places)}{rest})" if places else ""
     return f"{shown_arguments(request.arguments, most)}{marked}"
+
+
+def shown_rule(
+    title: str, arguments: JsonObject, opened: Iterable[str], caller: str, most: int = _MAX_SHOWN
+) -> str:
+    """Return the pattern of a rule in ASCII: what has to be the same, what may be any, and for whom."""
+    names = ", ".join(json.dumps(name) for name in sorted(opened))
+    anything = f" with any {names}" if names else ""
+    same = {name: value for name, value in arguments.items() if name not in set(opened)}
+    shown = f"{json.dumps(title)[1:-1]} {shown_arguments(same, most)}{anything}"
+    return f"{shown}, for {json.dumps(caller)[1:-1]}"
 
 
 def shown_arguments(arguments: JsonObject, most: int = _MAX_SHOWN) -> str:
@@ -221,16 +254,31 @@ def _even_share(sizes: list[int], room: int) -> int:
 T = TypeVar("T")
 
 _REQUEST = msgspec.json.Decoder(ApprovalRequest)
+_RULE = msgspec.json.Decoder(ApprovalRule)
+_SHORTEST_KEY = 32
+_NO_KEY = "this store keeps no rules: they are signed, with ApprovalStore(url, state_key=…)"
+_CHANGED_RULE = (
+    "rule {} was changed in the database, or was signed with another state_key: it lets nothing run."
+    " Revoke it, and give another one"
+)
 _YES_OR_NO: msgspec.json.Decoder[Approve | Refuse] = msgspec.json.Decoder(Approve | Refuse)
 _SAVE = """INSERT INTO approvals (id, run_id, call_id, request, expires_at, pinned)
     VALUES (:id, :run_id, :call_id, :request, :expires_at, :pinned) ON CONFLICT DO NOTHING"""
 _FIND = "SELECT * FROM approvals WHERE id = :id"
 _ASKED = "SELECT * FROM approvals WHERE run_id = :run_id AND call_id = :call_id"
+_RULES = "SELECT * FROM approval_rules"
+_RULES_FOR = """SELECT * FROM approval_rules
+    WHERE definition_digest = :digest AND caller = :caller"""
+_KEEP_RULE = """INSERT INTO approval_rules (id, definition_digest, caller, content, signature)
+    VALUES (:id, :definition_digest, :caller, :content, :signature)
+    ON CONFLICT (id) DO UPDATE SET definition_digest = excluded.definition_digest,
+        caller = excluded.caller, content = excluded.content, signature = excluded.signature"""
+_REVOKE = "DELETE FROM approval_rules WHERE id = :id"
 _PENDING = """SELECT * FROM approvals WHERE answer IS NULL AND expires_at > :now
     ORDER BY expires_at, id"""
 _USE = "UPDATE approvals SET used_at = :now WHERE id = :id"
 _IS_USED = "SELECT id FROM approvals WHERE id = :id AND used_at = :now"
-_ANSWER = """UPDATE approvals SET answer = :answer
+_ANSWER = """UPDATE approvals SET answer = :answer, signature = :signature
     WHERE id = :id AND answer IS NULL AND expires_at > :now"""
 
 
@@ -239,13 +287,20 @@ class ApprovalStore(Closing):
 
     The process that answers needs neither agent nor tools. `url` is SQLAlchemy's, such as
     `sqlite:///crib.db`; whoever may write to that database may approve. A SQLite file that is made is
-    its owner's alone, unless `mode` is another one, for a group. All methods raise SourceError if it
-    cannot be used, MissingExtraError without SQLAlchemy.
+    its owner's alone, unless `mode` is another one, for a group. With a `state_key` (at least 32 random
+    bytes, the same in all processes, kept where no user is) it keeps rules, too: answers that are for
+    always (`Approve.always`). All methods raise SourceError if it cannot be used, MissingExtraError
+    without SQLAlchemy; the constructor raises ToolcribError for a key that is too short.
     """
 
     @names_wrong_types
-    def __init__(self, url: str, *, mode: int = OWNERS) -> None:
+    def __init__(self, url: str, *, mode: int = OWNERS, state_key: bytes | None = None) -> None:
+        if state_key is not None and len(state_key) < _SHORTEST_KEY:
+            raise ToolcribError(
+                f"state_key is at least {_SHORTEST_KEY} random bytes: os.urandom(32)"
+            )
         self._database = SqlDatabase(url, mode=mode)
+        self._key = state_key
 
     async def __call__(self, request: ApprovalRequest) -> Answer | None:
         """Return the answer; None while there is none. A yes is given out once, a no stays a no.
@@ -260,7 +315,7 @@ class ApprovalStore(Closing):
 
     async def ask_keeping(self, request: ApprovalRequest, pinned: JsonObject, /) -> Answer | None:
         """Do the same; keep what default factories made for the call with a question that is new."""
-        return await self._database.transact(lambda t: _take(t, request, pinned))
+        return await self._database.transact(lambda t: _take(t, request, pinned, self._key))
 
     async def kept(self, run_id: str, call_id: str, caller: str, /) -> JsonObject:
         """Return what default factories made for this call of this caller when it was asked about; {}
@@ -297,7 +352,7 @@ class ApprovalStore(Closing):
 
         Raises ApprovalError if it is unknown (`unknown_approval`), lapsed or answered
         (`already_used`), or if this is no answer: an approval without a name, edited arguments that
-        are no JSON object.
+        are no JSON object, a rule where none can be given.
         """
         await self.answer_all({request_id: answer})
 
@@ -310,15 +365,106 @@ class ApprovalStore(Closing):
         texts = {
             request_id: _text(request_id, answers[request_id]) for request_id in sorted(answers)
         }
+        always = {
+            request_id: answer
+            for request_id, answer in answers.items()
+            if isinstance(answer, Approve) and answer.always is not None
+        }
         if texts:
-            await self._database.transact(lambda t: _answer_each(t, texts))
+            await self._database.transact(lambda t: _answer_each(t, texts, always, self._key))
+
+    @property
+    def keeps_rules(self) -> bool:
+        """Whether it keeps rules: it has a `state_key`."""
+        return self._key is not None
+
+    async def rule_for(self, asked: CallToApprove, /) -> ApprovalRule | None:
+        """Return the oldest rule that speaks for a call; None if somebody was asked about it before.
+
+        Raises ApprovalError, `invalid_rule`, where a rule for the tool and the caller is not as it was
+        signed.
+        """
+        return await self._database.transact(
+            partial(_fitting_rule, asked, self._rule_key), write=False
+        )
+
+    async def keep_rule(self, asked: CallToApprove, always: Always, by: str, /) -> ApprovalRule:
+        """Keep the rule that a yes makes, and return it. Raises ApprovalError if it cannot be."""
+        rule = rule_from(asked, always, by, self._rule_key)
+        named = {
+            "id": rule.id,
+            "definition_digest": rule.definition_digest,
+            "caller": as_column(rule.caller),
+            "content": msgspec.json.encode(rule).decode(),
+            "signature": signature_of(rule, self._rule_key),
+        }
+        await self._database.write(_KEEP_RULE, **named)
+        return rule
+
+    async def rules(self) -> list[KeptRule]:
+        """Return all rules, also those that have lapsed; without what is kept where one was changed."""
+        key = self._rule_key
+        kept = [
+            KeptRule(row["id"], _rule_in(row, key)) for row in await self._database.read(_RULES)
+        ]
+        return sorted(kept, key=lambda each: 0 if each.rule is None else each.rule.given_at)
+
+    async def revoke(self, rule_id: str) -> None:
+        """Forget a rule: no call that asks from now on has it, in whichever process.
+
+        Raises ApprovalError if there is none (`unknown_approval`).
+        """
+        if not await self._database.write(_REVOKE, id=rule_id):
+            raise ApprovalError(f"there is no rule {rule_id}", ErrorCode.UNKNOWN_APPROVAL)
+
+    @property
+    def _rule_key(self) -> bytes:
+        if self._key is None:
+            raise ApprovalError(_NO_KEY)
+        return self._key
 
     async def aclose(self) -> None:
         """Close the connections; the next use opens new ones. `async with` does it, too."""
         await self._database.aclose()
 
 
-def _take(transaction: Transaction, request: ApprovalRequest, pinned: JsonObject) -> Answer | None:
+def _fitting_rule(
+    asked: CallToApprove, key: bytes, transaction: Transaction
+) -> ApprovalRule | None:
+    request = asked.request
+    named = {"run_id": as_column(request.run_id), "call_id": as_column(request.call_id)}
+    if request.call_id and transaction.rows(_ASKED, **named):
+        return None
+    about = {"digest": request.definition_digest, "caller": as_column(request.caller)}
+    rules = []
+    for row in transaction.rows(_RULES_FOR, **about):
+        rule = _rule_in(row, key)
+        if rule is None:
+            raise ApprovalError(_CHANGED_RULE.format(row["id"]), ErrorCode.INVALID_RULE)
+        if speaks_for(rule, asked, key):
+            rules.append(rule)
+    return min(rules, key=lambda rule: rule.given_at, default=None)
+
+
+def _rule_in(row: Row, key: bytes) -> ApprovalRule | None:
+    """Return the rule in a row; None unless it is as it was signed, and is where it was put."""
+    try:
+        rule = _RULE.decode(row["content"])
+    except msgspec.DecodeError:
+        return None
+    kept = (row["id"], row["definition_digest"], row["caller"])
+    moved = kept != (rule.id, rule.definition_digest, as_column(rule.caller))
+    return None if moved or not _signed(row, signature_of(rule, key)) else rule
+
+
+def _signed(row: Row, signature: str) -> bool:
+    given = str(row["signature"]).encode("utf-8", "replace")
+    return hmac.compare_digest(given, signature.encode())
+
+
+def _take(
+    transaction: Transaction, request: ApprovalRequest, pinned: JsonObject, key: bytes | None
+) -> Answer | None:
     """Save the question unless it is there; its answer, marked as used."""
     transaction.execute(
         _SAVE,
@@ -345,6 +491,8 @@ def _take(transaction: Transaction, request: ApprovalRequest, pinned: JsonObject
             )
         raise error
     answer = _fitting_answer(rows[0], request)
+    if isinstance(answer, Approve) and answer.always is not None:
+        _check_answer(rows[0], key)
     if isinstance(answer, Approve):
         used = {"id": request.id, "now": time.time()}
         transaction.execute(_USE, **used)
@@ -374,12 +522,35 @@ def _fitting_answer(row: Row, request: ApprovalRequest) -> Answer | None:
     return answer
 
 
-def _answer_each(transaction: Transaction, texts: Mapping[str, str]) -> None:
+def _check_answer(row: Row, key: bytes | None) -> None:
+    """Raise ApprovalError for an answer that gives a rule, and is not as it was signed."""
+    if key is None or not _signed(row, _answer_signature(key, row["id"], row["answer"])):
+        why = _NO_KEY if key is None else "it was changed, or signed with another state_key"
+        told = f"the answer to approval {row['id']} gives a rule, and does not count: {why}"
+        raise ApprovalError(told, ErrorCode.INVALID_RULE)
+
+
+def _answer_signature(key: bytes, request_id: str, text: str) -> str:
+    return keyed_digest(key, "answer that gives an approval rule", request_id, text)
+
+
+def _answer_each(
+    transaction: Transaction,
+    texts: Mapping[str, str],
+    always: Mapping[str, Approve],
+    key: bytes | None,
+) -> None:
     now = time.time()
     for request_id, text in texts.items():
-        if transaction.execute(_ANSWER, id=request_id, answer=text, now=now) == 1:
+        rows, signature = transaction.rows(_FIND, id=request_id), ""
+        if rows and request_id in always:
+            if key is None:
+                raise ApprovalError(_NO_KEY)
+            check_always(_stored(rows[0], "request", _REQUEST), always[request_id])
+            signature = _answer_signature(key, request_id, text)
+        answered = {"id": request_id, "answer": text, "signature": signature, "now": now}
+        if transaction.execute(_ANSWER, **answered) == 1:
             continue
-        rows = transaction.rows(_FIND, id=request_id)
         if not rows:
             raise ApprovalError(
                 f"there is no approval request {request_id}", ErrorCode.UNKNOWN_APPROVAL

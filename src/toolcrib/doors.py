@@ -17,7 +17,14 @@ from typing import TypeAlias
 
 from toolcrib.failures import log_raised
 from toolcrib.runner.approval import own_request
-from toolcrib.values.decision import ApprovalRequest, Approve, Caller, ForRun, LimitedApprove
+from toolcrib.values.decision import (
+    Always,
+    ApprovalRequest,
+    Approve,
+    Caller,
+    ForRun,
+    LimitedApprove,
+)
 from toolcrib.values.json import JsonObject
 from toolcrib.values.typed import check_type
 
@@ -79,12 +86,17 @@ def yes_of(
     caller: Caller,
     arguments: JsonObject | None = None,
     for_run: ForRun = False,
+    always: Always | None = None,
 ) -> Approve:
     """Return a caller's yes, which the runner holds to what the application lets them approve."""
     if may_approve is anything:
-        return Approve(caller.id, arguments, for_run)
+        return Approve(caller.id, arguments, for_run, always)
     return LimitedApprove(
-        caller.id, arguments, for_run, may=lambda request: allows(may_approve, caller, request)
+        caller.id,
+        arguments,
+        for_run,
+        always,
+        may=lambda request: allows(may_approve, caller, request),
     )
 
 

@@ -83,6 +83,7 @@ class ErrorCode(StrEnum):
     ALREADY_USED = "already_used"
     OTHER_CALL = "other_call"
     UNKNOWN_APPROVAL = "unknown_approval"
+    INVALID_RULE = "invalid_rule"
     NOT_RECORDED = "not_recorded"
     DUPLICATE_CALL = "duplicate_call"
     OUTCOME_UNKNOWN = "outcome_unknown"
@@ -178,6 +179,9 @@ _CODES: dict[ErrorCode, CodeInfo] = {
     ),
     ErrorCode.UNKNOWN_APPROVAL: CodeInfo(
         Stage.APPROVAL, False, "Nobody was asked under the id of this approval."
+    ),
+    ErrorCode.INVALID_RULE: CodeInfo(
+        Stage.APPROVAL, False, "A rule for such calls is not as it was signed: it lets nothing run."
     ),
     ErrorCode.NOT_RECORDED: CodeInfo(
         Stage.RUN, True, "The call did not run: that it begins could not be recorded."

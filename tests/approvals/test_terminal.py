@@ -31,7 +31,7 @@ from toolcrib import (
     ToolRunner,
     tool,
 )
-from toolcrib.approvals import TerminalApprover, question, shown_arguments
+from toolcrib.approvals import ApprovalStore, TerminalApprover, question, shown_arguments
 from toolcrib.errors import ErrorCode
 from toolcrib.threads import Work
 from toolcrib.values.context import CallScope, RunTally, ToolApproval
@@ -128,6 +128,17 @@ async def test_a_yes_for_the_run_is_offered_where_it_spares_questions(
     assert (told in capsys.readouterr().err) is offered
     assert len(run.approved) == before + offered
     assert not offered or bool(run.approved[-1].arguments_mac) is (word == "same")
+
+
+async def test_a_yes_may_be_for_always_where_rules_are_kept(capsys: Any) -> None:
+    for kept in (False, True):
+        async with ApprovalStore("sqlite://", state_key=b"k" * 32) as store:
+            approver = TerminalApprover(by="grace", source=io.StringIO("always\n"))
+            rules = store if kept else None
+            outcome = await ToolRunner([delete], approver=approver, rules=rules).exec(CALL)
+            assert isinstance(outcome, Completed) is kept
+            assert ("always: yes, and always to exactly this]" in capsys.readouterr().err) is kept
+            assert [each.rule.by for each in await store.rules() if each.rule] == ["grace"] * kept
 
 
 @pytest.mark.parametrize("stdin", [io.StringIO("y\n"), None])

@@ -13,6 +13,7 @@ import pytest
 from chat.chat_helpers import Page, page_of, serving
 
 from toolcrib import ALL, Agent, CallContext, Session, ToolRunner, tool
+from toolcrib.approvals import ApprovalStore
 from toolcrib.chat import chat_app
 from toolcrib.chat.threads import ThreadStore
 from toolcrib.chat.view import TurnView, applied
@@ -458,6 +459,28 @@ async def test_a_yes_may_be_for_the_rest_of_an_answer(
         await page.until(lambda s: len(s["turns"][-1]["parts"]) > 1)
         await page.until(lambda s: s["turns"][-1]["status"] in ("waiting", "completed"))
         assert page.turns[-1]["status"] == ("waiting" if asks else "completed")
+
+
+async def test_a_yes_may_be_for_always_where_rules_are_kept(url: str) -> None:
+    calls = [call("send", cents=5), call("send", cents=6)]
+    async with ApprovalStore(url, state_key=b"k" * 32) as rules:
+        runner = ToolRunner([send], rules=rules)
+        model = ScriptedClient([*calls, "Done."])
+        async with page_of(chat_app(Agent(model, runner), store=url)) as page:
+            await page.ask("Send.")
+            await page.ended("waiting")
+            asked = page.calls()[0]["approval"]
+            assert asked["always"]
+            path = f"/{page.thread}/approvals/{asked['id']}"
+            for wrong in ({"open": ["cent"]}, {"opened": ["cents"]}, {"seconds": -1}):
+                given = {"decision": "approve", "always": wrong}
+                assert (await page.post(path, given))[0] == 422
+            given = {"decision": "approve", "always": {"open": ["cents"]}}
+            assert (await page.post(path, given))[0] == 202
+            await page.ended("completed")
+            [kept] = await rules.rules()
+            assert kept.rule is not None
+            assert kept.rule.open == ("cents",)
 
 
 @pytest.mark.parametrize("hint", [int, int | str, Any, float | str])

@@ -167,6 +167,13 @@ SENT: dict[str, tuple[str, Any, dict[str, str], str]] = {
         {},
         "422 invalid_answer",
     ),
+    "a rule that was not offered": (ANSWER, YES | {"always": {}}, {}, "422 invalid_answer"),
+    "a no for always": (
+        ANSWER,
+        {"decision": "deny", "always": {}},
+        {},
+        "422 invalid_answer",
+    ),
     "a no for the run": (
         ANSWER,
         {"decision": "deny", "for_run": "exactly"},

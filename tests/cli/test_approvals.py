@@ -16,7 +16,17 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from toolcrib import ApprovalRequest, Approve, Refuse
+from toolcrib import (
+    ALL,
+    ApprovalRequest,
+    Approve,
+    Caller,
+    Refuse,
+    ToolCall,
+    ToolRunner,
+    Waiting,
+    tool,
+)
 from toolcrib.approvals import ApprovalStore
 from toolcrib.cli import approvals, render, run
 from toolcrib.values.decision import Answer, ForRun
@@ -201,7 +211,7 @@ def test_a_yes_for_the_run(option: str, for_run: ForRun, command: Command) -> No
     ask(one)
     result = command("approve", "apr_one", "--by", "grace", option, "--json")
     assert json.loads(result.out)["answer"] == {
-        "type": "approve", "by": "grace", "arguments": None, "for_run": for_run,
+        "type": "approve", "by": "grace", "arguments": None, "for_run": for_run, "always": None,
     }  # fmt: skip
     assert answer_to(one) == Approve("grace", for_run=for_run)
 
@@ -305,3 +315,84 @@ def test_without_a_login_name_one_has_to_be_said(
 )
 def test_spans_are_rounded_down(seconds: float, shown: str) -> None:
     assert approvals._span(seconds) == shown
+
+
+def run_it(name: str, cents: int, caller: str = "ada") -> Any:
+    """Run a call in the program that asks, which has the key that the command line made."""
+
+    file = Path("crib.db.key")
+    key = file.read_bytes() if file.exists() else b"k" * 32
+
+    async def opened() -> Any:
+        async with ApprovalStore("sqlite:///crib.db", state_key=key) as store:
+            runner = ToolRunner([refund], approver=store)
+            call = ToolCall(name, "refund", json.dumps({"order": 7, "cents": cents}))
+            return await runner.exec(call, caller=Caller(caller))
+
+    return asyncio.run(opened())
+
+
+@tool(visible=ALL, safe=False)
+async def refund(order: int, cents: int) -> str:
+    """Refund a part of an order."""
+    return f"refunded {cents} of {order}"
+
+
+def test_a_rule_is_shown_given_listed_and_revoked(command: Command) -> None:
+    asked = run_it("one", 500)
+    given = ("approve", asked.request.id, "--by", "grace", "--always", "--open", "cents")
+    shown = 'always: refund {"order": 7} with any "cents", for ada\n'
+    before = command(*given)
+    assert (before.code, before.out) == (2, "")
+    assert before.err.startswith(shown)
+    assert "say --yes" in before.err
+    assert isinstance(run_it("one", 500), Waiting)
+    result = command(*given, "--for", "30d", "--yes")
+    assert (result.code, result.err) == (0, shown)
+    assert result.out == 'approved, always: refund {"cents": 500, "order": 7}\n'
+    assert run_it("one", 500).value == "refunded 500 of 7"
+    assert run_it("two", 900).value == "refunded 900 of 7"
+    assert isinstance(run_it("three", 900, caller="bob"), Waiting)
+    [line] = command("rules", "list").out.splitlines()
+    name, pattern, by, at, until = line.split("\t")
+    assert (pattern, by) == ('refund {"order": 7} with any "cents", for ada', "grace")
+    assert at < until
+    [listed] = json.loads(command("rules", "list", "--json").out)
+    assert listed["rule"]["open"] == ["cents"]
+    assert command("rules", "revoke", name) == (0, f"revoked: {name}\n", "")
+    assert command("rules", "list") == (0, "", "")
+    assert isinstance(run_it("four", 900), Waiting)
+    assert f"there is no rule {name}" in command("rules", "revoke", name).err
+
+
+def test_a_rule_that_was_changed_is_listed_as_that(command: Command) -> None:
+    asked = run_it("one", 500)
+    command("approve", asked.request.id, "--by", "grace", "--always", "--yes")
+    run_it("one", 500)
+    with closing(sqlite3.connect("crib.db")) as connection:
+        connection.execute("UPDATE approval_rules SET content = replace(content, '7', '8')")
+        connection.commit()
+    [line] = command("rules", "list").out.splitlines()
+    assert "it is not as it was signed" in line
+    assert command("rules", "revoke", line.split("\t")[0]).code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--open", "cents"), "--open, --for and --yes go with --always"),
+        (("--always", "--for", "soon"), "--for: a span such as"),
+        (("--always", "--for", "0d"), "--for: a span such as"),
+        (("--always", "--for-run"), "--always goes with one question"),
+        (("--always", "--arguments", "{}"), "--always goes with one question"),
+        (("--always", "--yes", "--open", "cent"), "the call has no argument 'cent'"),
+    ],
+)
+def test_what_is_no_rule_answers_nothing(
+    command: Command, options: tuple[str, ...], told: str
+) -> None:
+    asked = run_it("one", 500)
+    result = command("approve", asked.request.id, "--by", "grace", *options)
+    assert result.code != 0
+    assert told in result.err
+    assert isinstance(run_it("one", 500), Waiting)

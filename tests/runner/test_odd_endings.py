@@ -277,7 +277,7 @@ async def test_neither_tool_nor_approver_can_change_what_is_recorded() -> None:
 
 
 async def async_policy(_call: object, _context: object) -> Allow:
-    return Allow()
+    raise SystemExit(3)
 
 
 def exits(_call: object, _context: object) -> Allow:

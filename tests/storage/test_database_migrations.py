@@ -59,9 +59,9 @@ async def test_a_new_database_is_of_the_newest_version(url: str) -> None:
     chat = {"chat_threads", "chat_turns", "chat_calls", "chat_waiting"}
     durable = {"durable_runs", "durable_questions", "durable_workers"}
     spent = {"spenders", "spent_calls"}
-    others = {"approvals", "toolcrib_schema", "spilled_results"}
-    assert {*others, *audit, *chat, *durable, *spent} == set(found)
-    assert found["approvals"][-3:] == ["run_id", "call_id", "pinned"]
+    own = {"approvals", "approval_rules", "spilled_results", "toolcrib_schema"}
+    assert own.union(audit, chat, durable, spent) == set(found)
+    assert found["approvals"][-4:] == ["run_id", "call_id", "pinned", "signature"]
 
 
 async def test_one_without_a_version_is_taken_over_with_all_that_is_in_it(url: str) -> None:
@@ -81,6 +81,7 @@ async def test_one_without_a_version_is_taken_over_with_all_that_is_in_it(url: s
             "run_id": "",
             "call_id": "",
             "pinned": "",
+            "signature": "",
         }
     ]
     assert await versions(database) == list(range(1, NEWEST + 1))

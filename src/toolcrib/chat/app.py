@@ -36,7 +36,7 @@ from toolcrib.chat.view import Operation, ShownThread, TurnView, new_turn, reada
 from toolcrib.clients import cost_of
 from toolcrib.doors import MayApprove
 from toolcrib.errors import MissingExtraError, ToolcribError
-from toolcrib.values.decision import Answer, Caller, ForRun, Refuse
+from toolcrib.values.decision import Always, Answer, Caller, ForRun, Refuse
 from toolcrib.values.json import Veiled, is_seen, to_plain
 from toolcrib.values.message import Usage
 from toolcrib.values.run import RunState
@@ -120,6 +120,7 @@ class GivenAnswer(Veiled, msgspec.Struct, forbid_unknown_fields=True):
     decision: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["approve", "deny"]})]
     arguments: dict[str, Any] | None = None
     for_run: ForRun = False
+    always: Always | None = None
     reason: str = ""
 
 
@@ -360,10 +361,10 @@ class _Chat:
     def _answer_of(self, given: GivenAnswer, caller: Caller) -> Answer:
         """Raises ChatError."""
         if given.decision == "approve":
-            return self._doors.yes_of(caller, given.arguments, given.for_run)
-        if given.decision == "deny" and given.arguments is None and not given.for_run:
+            return self._doors.yes_of(caller, given.arguments, given.for_run, given.always)
+        if given == GivenAnswer("deny", reason=given.reason):
             return Refuse(reason=given.reason[:500], by=caller.id)
-        told = "decision is approve (with arguments, for_run) or deny"
+        told = "decision is approve (with arguments, for_run, always) or deny"
         raise ChatError(422, "invalid_answer", told)
 
     async def _why(self, request: Request, caller: Caller, _body: Nothing) -> Response:

@@ -30,10 +30,12 @@ from toolcrib.doors import (
     token_matcher,
     yes_of,
 )
-from toolcrib.errors import ErrorCode, MissingExtraError, ToolcribError
+from toolcrib.errors import ApprovalError, ErrorCode, MissingExtraError, ToolcribError
 from toolcrib.failures import log_raised
 from toolcrib.runner import ToolRunner
+from toolcrib.runner.approval import check_always
 from toolcrib.values.decision import (
+    Always,
     Answer,
     ApprovalRequest,
     Approve,
@@ -172,9 +174,15 @@ class Doors:
         """Whether callers may approve some questions only."""
         return self._may_approve is not anything
 
-    def yes_of(self, caller: Caller, arguments: JsonObject | None, for_run: ForRun) -> Approve:
+    def yes_of(
+        self,
+        caller: Caller,
+        arguments: JsonObject | None,
+        for_run: ForRun,
+        always: Always | None = None,
+    ) -> Approve:
         """Return a caller's yes, which the runner holds to what they may approve."""
-        return yes_of(self._may_approve, caller, arguments, for_run)
+        return yes_of(self._may_approve, caller, arguments, for_run, always)
 
     def check_text(self, text: str) -> None:
         """Raise ChatError for what is no question, or too long for one."""
@@ -376,6 +384,8 @@ async def check_answer(
         raise ChatError(403, "may_not_approve", "you may not answer for this call")
     if isinstance(answer, Approve) and answer.for_run and not asked.for_run:
         raise ChatError(422, "invalid_answer", "this question is about its call alone, not the run")
+    if isinstance(answer, Approve) and answer.always is not None:
+        _check_rule(asked, answer)
     if isinstance(answer, LimitedApprove) and answer.for_run is True:
         told = "you may approve exactly this call for the run, not the tool whatever its arguments"
         raise ChatError(403, "may_not_approve", told)
@@ -459,3 +469,13 @@ async def _sent(
     async for event in events:
         text = event if isinstance(event, str) else msgspec.json.encode(event).decode()
         yield ServerSentEvent(text, sep="\n")  # some clients split events at two line feeds alone
+
+
+def _check_rule(asked: ApprovalRequest, answer: Approve) -> None:
+    """Raise ChatError for a rule that was not offered, of one who may give none, or that is none."""
+    if isinstance(answer, LimitedApprove):
+        raise ChatError(403, "may_not_approve", "you may approve this call, and give no rule")
+    try:
+        check_always(asked, answer)
+    except ApprovalError as error:
+        raise ChatError(422, "invalid_answer", str(error)) from None

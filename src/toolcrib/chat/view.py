@@ -90,7 +90,8 @@ class ShownReasoning(Veiled, msgspec.Struct, tag_field="kind", tag="reasoning"):
 
 class ShownQuestion(Veiled, msgspec.Struct):
     """What a person is asked; `texts` has each argument as JSON, with all its digits. With `for_run` a
-    yes may be to exactly this call for the rest of the run, with `for_tool` also to the whole tool."""
+    yes may be to exactly this call for the rest of the run, with `for_tool` also to the whole tool;
+    with `always` it may be a rule."""
 
     veiled: ClassVar[tuple[str, ...]] = ("arguments",)
 
@@ -103,6 +104,7 @@ class ShownQuestion(Veiled, msgspec.Struct):
     expires_at: float
     for_run: bool
     for_tool: bool
+    always: bool
     schema: Json | None
 
 
@@ -417,6 +419,7 @@ class TurnView:
             "expires_at": request.expires_at,
             "for_run": request.for_run,
             "for_tool": request.for_run and not self._limited,
+            "always": request.always and not self._limited,
             "schema": schema,
         }
 

@@ -90,7 +90,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "approvals approve": (
         "toolcrib approvals approve apr_5f0c --by grace",
         "toolcrib approvals approve apr_5f0c --arguments '{\"order\": 78}'",
+        "toolcrib approvals approve apr_5f0c --always --open cents --for 30d",
     ),
+    "approvals rules list": ("toolcrib approvals rules list --store sqlite:///crib.db",),
+    "approvals rules revoke": ("toolcrib approvals rules revoke rule_77aa",),
     "approvals refuse": ("toolcrib approvals refuse apr_77aa apr_90b1 --reason 'ask sales'",),
     "runs start": ("toolcrib runs start desk 'My tea was cold.' --agents shop.py:agents",),
     "runs list": ("toolcrib runs list --status waiting",),

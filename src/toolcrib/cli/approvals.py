@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import re
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
@@ -16,14 +18,20 @@ from typing import Annotated, TypeAlias, TypeVar
 import msgspec
 import typer
 
-from toolcrib.approvals import ApprovalStore, shown_arguments, shown_request
-from toolcrib.cli.options import DATABASE, JsonOption, UnusableError, check_holds
-from toolcrib.cli.render import out, print_json, printable
+from toolcrib.approvals import (
+    ApprovalStore,
+    KeptRule,
+    shown_arguments,
+    shown_request,
+    shown_rule,
+)
+from toolcrib.cli.options import DATABASE, JsonOption, UnusableError, check_holds, state_key
+from toolcrib.cli.render import out, print_json, printable, when
 from toolcrib.errors import SourceError
 from toolcrib.hydration import ParseFailure, parse_arguments
 from toolcrib.runner.output import MASK
 from toolcrib.urls import without_password
-from toolcrib.values.decision import Answer, ApprovalRequest, Approve, ForRun, Refuse
+from toolcrib.values.decision import Always, Answer, ApprovalRequest, Approve, ForRun, Refuse
 from toolcrib.values.json import ROUNDED, JsonObject, to_plain
 
 T = TypeVar("T")
@@ -76,7 +84,7 @@ def list_pending(
 
 
 @app.command("approve")
-def approve(
+def approve(  # noqa: PLR0913  one for each option
     ids: IdsArgument,
     *,
     store: StoreOption = DATABASE,
@@ -96,9 +104,36 @@ def approve(
             help="Do not ask about this tool with exactly these arguments again in this run.",
         ),
     ] = False,
+    always: Annotated[
+        bool,
+        typer.Option("--always", help="Do not ask about such calls of this caller any more."),
+    ] = False,
+    opened: Annotated[
+        list[str] | None,
+        typer.Option("--open", metavar="ARGUMENT", help="With --always: it may have any value."),
+    ] = None,
+    lasts: Annotated[
+        str | None,
+        typer.Option(
+            "--for", metavar="SPAN", help="With --always: no longer than, say, 12h or 30d."
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="With --always: do not ask whether the rule is meant.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Approve questions: their calls may run, once, with exactly the arguments that are shown."""
+    if always:
+        if arguments is not None or for_run or for_run_exactly or len(set(ids)) > 1:
+            raise UnusableError(
+                "--always goes with one question, as it was asked, and no other answer"
+            )
+        rule = Always(tuple(opened or ()), None if lasts is None else seconds_of(lasts))
+        _give_rule(ids[0], Approve(check_name(by), always=rule), store, sure=yes, as_json=as_json)
+        return
+    if opened or lasts is not None or yes:
+        raise UnusableError("--open, --for and --yes go with --always")
     if arguments is not None and len(set(ids)) > 1:
         raise UnusableError("--arguments goes with one question: approve the others by themselves")
     edited = None if arguments is None else edited_arguments(arguments)
@@ -121,13 +156,93 @@ def refuse(
     _answer(ids, Refuse(reason, check_name(by)), store, as_json=as_json)
 
 
-def _answer(ids: list[str], answer: Answer, store: str, *, as_json: bool) -> None:
+rules = typer.Typer(no_args_is_help=True, help="What need not be asked: answers for always.")
+app.add_typer(rules, name="rules")
+
+
+@rules.command("list")
+def list_rules(*, store: StoreOption = DATABASE, as_json: JsonOption = False) -> None:
+    """List the rules, oldest first, each with its pattern; those that are not as they were signed, too.
+
+    In a file or a pipe, a line for each, its columns apart by tabs: id, pattern, who gave it, when,
+    until when it holds.
+    """
+    kept = _with(store, lambda approvals: approvals.rules(), keyed=True)
+    if as_json:
+        print_json(to_plain(kept))
+        return
+    for each in kept:
+        columns = _rule_columns(each)
+        if out.is_terminal:
+            name, pattern, by, given, until = columns
+            out.print(f"{name}  given by {by} at {given}, until {until}", style="dim")
+            out.print(f"  {pattern}", style="bold")
+        else:
+            typer.echo("\t".join(columns))
+    if not kept and out.is_terminal:
+        out.print("There are no rules.")
+
+
+@rules.command("revoke")
+def revoke_rules(
+    ids: Annotated[list[str], typer.Argument(metavar="ID", help="The rules.")],
+    *,
+    store: StoreOption = DATABASE,
+) -> None:
+    """Revoke rules, in all processes at once: calls that they spoke for ask again."""
+
+    async def work(approvals: ApprovalStore) -> None:
+        for rule_id in dict.fromkeys(ids):
+            await approvals.revoke(rule_id)
+            out.print(printable(f"revoked: {rule_id}"))
+
+    _with(store, work)
+
+
+def _rule_columns(kept: KeptRule) -> tuple[str, ...]:
+    rule = kept.rule
+    if rule is None:
+        told = "it is not as it was signed, or has another key: it lets nothing run; revoke it"
+        return _line(kept.id), told, "?", "?", "?"
+    until = "it is revoked" if rule.expires_at is None else when(rule.expires_at)
+    lapsed = " (lapsed)" if rule.expired() else ""
+    pattern = shown_rule(rule.title, rule.arguments, rule.open, rule.caller)
+    return _line(rule.id), pattern, _line(rule.by), when(rule.given_at), until + lapsed
+
+
+def seconds_of(span: str) -> float:
+    """Return the seconds of `90s`, `15min`, `12h`, `30d`. Raises UnusableError."""
+    units = {unit: size for size, unit in _UNITS}
+    found = re.fullmatch(r"(\d{1,6})\s*([a-z]+)", span.strip())
+    if found is None or found[2] not in units or not int(found[1]):
+        raise UnusableError(f"--for: a span such as 90s, 15min, 12h or 30d; this is {span!r}")
+    return float(int(found[1]) * units[found[2]])
+
+
+def _give_rule(request_id: str, answer: Approve, store: str, *, sure: bool, as_json: bool) -> None:
+    """Show the pattern of a rule, then give it: at a terminal to whoever says yes to it."""
+    pending = _with(store, lambda approvals: approvals.pending(), keyed=True)
+    asked = next((request for request in pending if request.id == request_id), None)
+    opened = () if answer.always is None else answer.always.open
+    if asked is not None:
+        pattern = shown_rule(asked.title, asked.arguments, opened, asked.caller)
+        typer.echo(f"always: {pattern}", err=True)
+        if not sure and not sys.stdin.isatty():
+            raise UnusableError("nobody is there to say that this rule is meant: say --yes")
+        if not sure and not typer.confirm("Is this meant?", err=True):
+            raise UnusableError("no rule was given, and nothing was answered")
+    _answer([request_id], answer, store, as_json=as_json, keyed=True)
+
+
+def _answer(
+    ids: list[str], answer: Answer, store: str, *, as_json: bool, keyed: bool = False
+) -> None:
     async def work(approvals: ApprovalStore) -> list[ApprovalRequest]:
         pending = await approvals.pending()
         await approvals.answer_all(dict.fromkeys(ids, answer))
         return [request for request in pending if request.id in ids]
 
-    asked = _with(store, work)
+    asked = _with(store, work, keyed=keyed)
     edited = answer.arguments if isinstance(answer, Approve) else None
     if edited is not None:
         edited = _masked(edited, asked)
@@ -136,6 +251,8 @@ def _answer(ids: list[str], answer: Answer, store: str, *, as_json: bool) -> Non
         print_json({"ids": list(dict.fromkeys(ids)), "answer": to_plain(answer)})
         return
     said = "approved" if isinstance(answer, Approve) else "refused"
+    if isinstance(answer, Approve) and answer.always is not None:
+        said = "approved, always"
     for request in asked:
         instead = "" if edited is None else f", to run with {shown_arguments(edited)}"
         out.print(printable(f"{said}: {request.title} {shown_request(request)}{instead}"))
@@ -147,12 +264,13 @@ def _masked(edited: JsonObject, asked: list[ApprovalRequest]) -> JsonObject:
     return {name: value if name in known else MASK for name, value in edited.items()}
 
 
-def _with(url: str, work: Callable[[ApprovalStore], Awaitable[T]]) -> T:
-    """Return the result of `work` on the store, and close the store."""
+def _with(url: str, work: Callable[[ApprovalStore], Awaitable[T]], *, keyed: bool = False) -> T:
+    """Return the result of `work` on the store, which has the key of rules if need be; close it."""
     check_holds("approvals", url, "there are no approvals in it")
+    key = state_key(url) if keyed else None
 
     async def opened() -> T:
-        async with aclosing(ApprovalStore(url)) as approvals:
+        async with aclosing(ApprovalStore(url, state_key=key)) as approvals:
             return await work(approvals)
 
     try:

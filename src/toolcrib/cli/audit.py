@@ -75,6 +75,7 @@ from toolcrib.urls import without_password
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.json import to_plain
 from toolcrib.values.record import (
+    ALWAYS,
     FOR_RUN,
     FOR_RUN_EXACTLY,
     SUSPENDED,
@@ -96,6 +97,7 @@ _NOT_RUN = {
     ErrorCode.ALREADY_USED: "the answer was used before",
     ErrorCode.OTHER_CALL: "the answer was given for another call",
     ErrorCode.UNKNOWN_APPROVAL: "nobody was asked under the id of the answer",
+    ErrorCode.INVALID_RULE: "a rule for such calls is not as it was signed",
     ErrorCode.CANCELLED: "the call was cancelled first",
     ErrorCode.NOT_RECORDED: "a sink failed when it was to be recorded that it begins",
     ErrorCode.DUPLICATE_CALL: "another call has its id",
@@ -364,6 +366,7 @@ _WORDS = {Allow: "allow", Ask: "ask", Deny: "deny"}
 _FOR_RUN = {
     FOR_RUN: ", for the whole run",
     FOR_RUN_EXACTLY: ", for the same arguments in the whole run",
+    ALWAYS: ", as a rule for such calls",
 }
 _VERBS = {Allow: "allowed it", Ask: "asked for an approval", Deny: "denied it"}
 
@@ -388,6 +391,8 @@ def _attempt(attempt: Attempt, *, again: bool, over: bool) -> Iterator[StoryLine
     if record.approved_by:
         edited = ", with other arguments" if record.edited else ""
         edited += "".join(told for note, told in _FOR_RUN.items() if note in record.notes)
+        if record.rule is not None and ALWAYS not in record.notes:
+            edited += f", by the rule {record.rule.id} of {when(record.rule.given_at)}"
         yield StoryLine("", "answered", f"{answered(record)}{edited}{_question(record)}")
     for entry in attempt.entries:
         yield _event(entry)

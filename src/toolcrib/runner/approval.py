@@ -32,11 +32,13 @@ from toolcrib.runner.output import (
     masked_arguments,
     masked_places,
     masks_a_part,
+    name_at,
     own_copy,
     unmasked,
 )
-from toolcrib.runner.policy import NOT_TRUSTED, spared_for_run
+from toolcrib.runner.policy import NOT_TRUSTED, may_have_rule, spared_for_run
 from toolcrib.runner.stopped import NOT_ITS_OWN, ExceptionHook, Stopped
+from toolcrib.schema.derive.plain import is_mark
 from toolcrib.threads import cancel_requests, is_stop
 from toolcrib.tools import Catalog
 from toolcrib.tools.lock import CLOSED_NOW, closing_only
@@ -56,6 +58,7 @@ from toolcrib.values.decision import (
 )
 from toolcrib.values.json import (
     JsonObject,
+    JsonValue,
     canonical_bytes,
     canonical_json,
     digest,
@@ -66,6 +69,7 @@ from toolcrib.values.json import (
     text_as_given,
 )
 from toolcrib.values.record import CallError
+from toolcrib.values.rule import ApprovalRule, CallToApprove, KeepsRules, check_open
 
 DEFAULT_SECONDS = 7 * 24 * 3600.0
 _BOUND = (
@@ -85,6 +89,11 @@ _ANEW = (
     " asked about: it has no JSON that gives it back."
 )
 
+NO_RULE = "no rule can be given for this call"
+"""Where none are kept, and about a call of whose arrival or arguments something is doubtful."""
+
+
+_NOT_KEPT = "The rule that was given could not be kept. The call did not run."
 _BEYOND = (
     "Whoever answered may not approve the arguments that they gave instead. The call did not run."
 )
@@ -103,8 +112,10 @@ def approval_request(
     seconds: float = DEFAULT_SECONDS,
     within: tuple[OuterCall, ...] = (),
     occasion: str = "",
+    rules: bool = False,
 ) -> ApprovalRequest:
     """Return the question that `ask` leads to, in a run within these calls; it lapses after `seconds`.
+    With `rules` its answer may be one.
 
     The run's `nonce` goes into the id: without one, short secrets could be tried out against it. So
     does the `occasion`: what is asked on another one is another question.
@@ -129,7 +140,33 @@ def approval_request(
         defaults=masked_places(definition, hydrated.defaults),
         for_run=ask.policy == "standard" and spared_for_run(hydrated, run, caller.id),
         within=within,
+        always=rules and may_have_rule(hydrated, run),
     )
+
+
+def asked_call(
+    hydrated: Hydrated, request: ApprovalRequest, run: RunTally, asked_by: Iterable[str]
+) -> CallToApprove:
+    """Return a call as rules look at it: the one that was asked about, or the one that an edit made."""
+    definition, arguments = hydrated.definition, hydrated.arguments
+    shown = masked_arguments(definition, arguments)
+    marked = {name for name, value in arguments.items() if _holds_mark(value)}
+    places = masked_places(definition, hydrated.defaults)
+    always = request.always and may_have_rule(hydrated, run)
+    return CallToApprove(
+        msgspec.structs.replace(_asked_about(hydrated, request), always=always),
+        {name: value for name, value in arguments.items() if shown[name] == MASK},
+        tuple(place for place in places if name_at(place) in marked),
+        tuple(sorted(set(asked_by))),
+        run.tainted and not definition.annotations.read_only,
+    )
+
+
+def _holds_mark(value: JsonValue) -> bool:
+    """Return whether something in a value may stand for a default of which only the type is shown."""
+    if isinstance(value, dict):
+        return is_mark(value) or any(map(_holds_mark, value.values()))
+    return isinstance(value, list) and any(map(_holds_mark, value))
 
 
 def _nobody(request: ApprovalRequest) -> CallError:
@@ -234,8 +271,10 @@ def checked_answer(answer: object) -> Answer:
     arguments, for_run = answer.arguments, answer.for_run
     if not isinstance(for_run, bool) and (not isinstance(for_run, str) or for_run != "exactly"):
         raise NotAnAnswer('Approve(for_run=…) is True, False or "exactly"')
-    if isinstance(answer, LimitedApprove) and for_run is True:
-        raise NotAnAnswer("who may approve some questions only approves no whole tool for a run")
+    if isinstance(answer, LimitedApprove) and (for_run is True or answer.always is not None):
+        raise NotAnAnswer(
+            "who may approve some questions only approves no whole tool for a run, and gives no rule"
+        )
     arguments = None if arguments is None else _checked_arguments(arguments, by)
     return msgspec.structs.replace(answer, by=by, arguments=arguments, for_run=for_run)
 
@@ -272,11 +311,13 @@ async def answer_to(
     scope: CallScope,
     approver: Approver | None,
     failed: Callable[[BaseException], None],
+    by_rule: Callable[[], Awaitable[Approve | None]],
 ) -> Answer | None:
     """Return the answer to this very question, if there is one. Raises Stopped.
 
-    One that was given beforehand counts; else the approver is asked. A yes lapses with its question,
-    unless the call has begun with it. `failed` is told what the approver raised.
+    One that was given beforehand counts; else the yes of a rule (`by_rule`); else the approver is
+    asked. A yes lapses with its question, unless the call has begun with it. `failed` is told what the
+    approver raised.
     """
     _check_shown(request, scope.asked)
     begun = scope.suspended.get(request.call_id)
@@ -290,11 +331,7 @@ async def answer_to(
             raise Stopped(CallError.of(code), earlier.definition_digest)
         if request.expired():
             raise Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
-        if approver is None:
-            raise Stopped(_nobody(request))
-        if scope.observer is not None:
-            scope.observer.approval_requested(own_request(request))
-        given = await _ask(approver, own_request(request), failed)
+        given = await by_rule() or await _asked_now(request, scope, approver, failed)
     if given is None:
         return None
     try:
@@ -308,6 +345,19 @@ async def answer_to(
     if isinstance(answer, Approve) and request.expired():
         raise Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
     return answer
+
+
+async def _asked_now(
+    request: ApprovalRequest,
+    scope: CallScope,
+    approver: Approver | None,
+    failed: Callable[[BaseException], None],
+) -> Answer | None:
+    if approver is None:
+        raise Stopped(_nobody(request))
+    if scope.observer is not None:
+        scope.observer.approval_requested(own_request(request))
+    return await _ask(approver, own_request(request), failed)
 
 
 def _answer_before(request: ApprovalRequest, asked: ApprovalRequest, answer: Approve) -> Approve:
@@ -390,6 +440,60 @@ def _asked_differently(request: ApprovalRequest, scope: CallScope) -> ApprovalRe
         if id_ != request.id and id_ in scope.answers
     )
     return next(earlier, None)
+
+
+async def rule_for(
+    rules: KeepsRules, asked: CallToApprove, failed: Callable[[BaseException], None]
+) -> ApprovalRule | None:
+    """Return a rule that speaks for a call; none where rules cannot be looked at: somebody is asked.
+    Raises Stopped where one was changed. `failed` is told."""
+    cancels = cancel_requests()
+    try:
+        return await rules.rule_for(asked)
+    except NOT_ITS_OWN:
+        raise
+    except BaseException as raised:
+        if is_stop(raised, cancels):
+            raise
+        failed(raised)
+        if isinstance(raised, ApprovalError):
+            raise Stopped(CallError.of(raised.code)) from None
+        return None
+
+
+def check_always(asked: ApprovalRequest, answer: Approve) -> None:
+    """Raise ApprovalError where an answer gives a rule that it cannot give to this question."""
+    if answer.always is None:
+        return
+    if not asked.always:
+        raise ApprovalError(NO_RULE)
+    known = asked.arguments | (answer.arguments or {})
+    secrets = [name for name, value in asked.arguments.items() if value == MASK]
+    check_open(answer.always.open, msgspec.structs.replace(asked, arguments=known), secrets)
+
+
+async def kept_rule(
+    rules: KeepsRules | None,
+    asked: CallToApprove,
+    answer: Approve,
+    failed: Callable[[BaseException], None],
+) -> ApprovalRule:
+    """Return the rule that an answer gives, once it is kept. Raises Stopped for one that cannot be
+    given for this call, or that is not kept: whoever gave it would believe in it. `failed` is told."""
+    cancels = cancel_requests()
+    try:
+        if rules is None or answer.always is None or not asked.request.always:
+            raise ApprovalError(NO_RULE)
+        return await rules.keep_rule(asked, answer.always, answer.by)
+    except NOT_ITS_OWN:
+        raise
+    except BaseException as raised:
+        if is_stop(raised, cancels):
+            raise
+        failed(raised)
+        known = isinstance(raised, ApprovalError)
+        text = f"No rule was given, and the call did not run: {raised}." if known else _NOT_KEPT
+        raise Stopped(CallError.of(ErrorCode.APPROVAL_FAILED, text)) from None
 
 
 def keeping(approver: Approver | None, pinned: JsonObject) -> Approver | None:

@@ -62,6 +62,7 @@ from toolcrib.runner.policy import (
     count_all,
     decide,
     give_back_all,
+    look_up,
     release_each,
     reserve_each,
     settle_all,
@@ -187,6 +188,7 @@ class Call(Veiled, msgspec.Struct):
     again: bool = False  # it was cut, and is made again where its run goes on
     watcher_raised: BaseException | None = None  # when it was told of a part
     left: tuple[Work, bool] | None = None  # its tool that was left behind; was it out of time
+    asking: tuple[str, ...] = ()  # the policies that ask about it
     reserved: Sequence[Release] = ()  # in stores; given back if its tool does not begin
 
     async def run(
@@ -267,7 +269,7 @@ class Call(Veiled, msgspec.Struct):
         earlier = self._claim(hydrated)
         if earlier is not None:
             return await self._in_ledger(hydrated) if earlier == "evicted" else earlier
-        decision = self._decide(hydrated)
+        decision = await self._look_up(hydrated) if setup.looking else self._decide(hydrated)
         if not isinstance(decision, Allow):
             approved = await self._asked(hydrated, decision)
             if not isinstance(approved, Hydrated):
@@ -474,14 +476,14 @@ class Call(Veiled, msgspec.Struct):
             raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL, _EVICTED))
         return earlier
 
-    def _decide(self, hydrated: Hydrated) -> Decision:
+    def _decide(self, hydrated: Hydrated, looked_up: Sequence[Decision] = ()) -> Decision:
         """Ask the policies. Where a person was asked about this call before, their answer is needed."""
-        context, tally = self.context, self.scope.tally
-        if hydrated.call.id in tally.begun:  # it has its place, and needs no other one
-            ahead = tally.copied()
-            ahead.give_back(hydrated.definition.name, hydrated.definition.annotations.cost)
-            context = PolicyContext(context.caller, ahead)
-        decision = decide(self.setup.policies, hydrated, context)
+        context = self.context
+        if hydrated.call.id in self.scope.tally.begun:
+            context = self._going_on(hydrated)
+        asking: list[str] = []
+        decision = decide(self.setup.at_once, hydrated, context, looked_up, asking)
+        self.asking = tuple(asking)
         begun = self.scope.suspended.get(hydrated.call.id) if self.scope.suspended else None
         if begun is not None and begun.approval is None and isinstance(decision, Ask):
             decision = _GOES_ON
@@ -492,6 +494,23 @@ class Call(Veiled, msgspec.Struct):
             decision = Ask("somebody was asked about this call before", "standard")
         self.facts.decision = decision
         return decision
+
+    def _going_on(self, hydrated: Hydrated) -> PolicyContext:
+        """Return what policies know of the run: the call has its place, and needs no other one."""
+        ahead = self.scope.tally.copied()
+        ahead.give_back(hydrated.definition.name, hydrated.definition.annotations.cost)
+        return PolicyContext(self.context.caller, ahead)
+
+    async def _look_up(self, hydrated: Hydrated) -> Decision:
+        """Ask the policies that look something up, unless others deny the call; then all others once
+        more, so that nothing is awaited between what they say and the count."""
+        decision = self._decide(hydrated)
+        if isinstance(decision, Deny):
+            return decision
+        setup, begun = self.setup, hydrated.call.id in self.scope.tally.begun
+        context = self._going_on(hydrated) if begun else self.context
+        looked_up = await look_up(setup.looking, hydrated, context, setup.policy_seconds)
+        return self._decide(hydrated, looked_up)
 
     def _count(self, hydrated: Hydrated) -> None:
         """Count the call: from here on it is made. Nothing is awaited between the decision and this,
@@ -752,12 +771,14 @@ class Call(Veiled, msgspec.Struct):
             return earlier
         if isinstance(decision, Deny):
             raise Stopped(CallError.of(decision.code))
-        question = CallQuestion.of(setup, facts, self.context.caller, hydrated, decision)
+        caller = self.context.caller
+        question = CallQuestion.of(setup, facts, caller, hydrated, decision, self.asking)
         self.question = question
         approved = await question.approved()
         if approved is None:
             return Waiting(facts.record("waiting"), question.request)
-        again = self._decide(approved)  # the run may have spent more meanwhile
+        # once more: the run may have spent more meanwhile
+        again = await self._look_up(approved) if setup.looking else self._decide(approved)
         if isinstance(again, Deny):
             raise Stopped(CallError.of(again.code))
         question.keep_for_run(approved)

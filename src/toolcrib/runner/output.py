@@ -428,6 +428,11 @@ def _argument_at(place: str) -> tuple[str, bool]:
     return top.replace("~1", "/").replace("~0", "~"), bool(below)
 
 
+def name_at(place: str) -> str:
+    """Return the name of the argument that a JSON Pointer leads to, or into."""
+    return _argument_at(place)[0]
+
+
 def unmasked(definition: ToolDefinition, edited: JsonObject, original: JsonObject) -> JsonObject:
     """Return edited arguments, with the original of each secret one that came back masked."""
     hidden = {n for n in original if edited.get(n) == MASK and _is_secret(definition, n)}

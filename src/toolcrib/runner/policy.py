@@ -1,8 +1,8 @@
 """Policies say whether a hydrated call may run; the strictest one wins.
 
-A policy that raises denies, and so does one that gives no decision. Decisions depend on the
-definition, the arguments, the caller and what was spent; never on what a model or a browser says
-about itself.
+A policy that raises denies, and so does one that gives no decision, or none in time. Decisions depend
+on the definition, the arguments, the caller, what was spent, and what a policy looks up; never on what
+a model or a browser says about itself.
 
 Every runner applies the standard policy, whatever else it is given. Roles deny. What is marked as
 risky, what nobody checked, what somebody else may have steered and what was doubtful in how the call
@@ -13,11 +13,13 @@ tool is, or for what the run has read.
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 import msgspec
 
@@ -35,9 +37,11 @@ from toolcrib.values.typed import came
 
 _FAILED = "the policy failed"
 _UNDECIDED = "the policy gave no decision"
+_TOO_LATE = "the policy did not decide within {:g} seconds"
 NOT_TRUSTED = "it was imported, and nobody here trusts it yet (see trust=)"
 
-Policy: TypeAlias = Callable[[Hydrated, PolicyContext], Decision]
+LookingPolicy: TypeAlias = Callable[[Hydrated, PolicyContext], Awaitable[Decision]]
+Policy: TypeAlias = Callable[[Hydrated, PolicyContext], Decision] | LookingPolicy
 Release: TypeAlias = Callable[[], Awaitable[None]]
 """Gives back what was reserved for a call."""
 
@@ -138,6 +142,24 @@ def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
     return (*(own or [standard]), *(p for p in given if not isinstance(p, Standard)))
 
 
+def apart(
+    policies: Sequence[Policy],
+) -> tuple[tuple[Policy, ...], tuple[LookingPolicy, ...]]:
+    """Return the policies that decide at once, and those that may look something up: async ones."""
+    at_once = tuple(policy for policy in policies if not _is_async(policy))
+    looking = (policy for policy in policies if _is_async(policy))
+    return at_once, cast("tuple[LookingPolicy, ...]", tuple(looking))
+
+
+def _is_async(policy: Policy) -> bool:
+    function = policy
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(type(function), "__call__", None)  # noqa: B004  what it is, not whether it is there
+    )
+
+
 def counting(policies: Sequence[Policy]) -> tuple[CountingPolicy, ...]:
     """Return the policies that keep count. Raises ToolcribError for one that cannot count reliably."""
     for policy in policies:
@@ -195,25 +217,90 @@ async def release_each(held: Sequence[Release]) -> None:
             log_raised("a policy that gives back what it reserved", given_back.error)
 
 
-def decide(policies: Iterable[Policy], hydrated: Hydrated, context: PolicyContext) -> Decision:
-    """Return the first of the strictest decisions: deny before ask before allow."""
+def decide(
+    policies: Iterable[Policy],
+    hydrated: Hydrated,
+    context: PolicyContext,
+    looked_up: Sequence[Decision] = (),
+    asking: list[str] | None = None,
+) -> Decision:
+    """Return the first of the strictest decisions: deny before ask before allow. What was `looked_up`
+    comes last. The names of all policies that ask are added to `asking`."""
     strictest: Decision = ALLOWED
     for policy in policies:
         try:
-            decision = policy(hydrated, context)
+            given = policy(hydrated, context)
         except KeyboardInterrupt:
             raise
         except BaseException as raised:  # noqa: BLE001  CancelledError too: it denies
             log_raised(f"policy '{_name(policy)}'", raised)
             return Deny(_FAILED, _name(policy))
-        if type(decision) is Allow:
+        if type(given) is Allow:
             continue
-        decision = _read(policy, decision)
+        decision = _read(policy, given)
         if isinstance(decision, Deny):
             return decision
-        if isinstance(decision, Ask) and not isinstance(strictest, Ask):
-            strictest = decision
+        if isinstance(decision, Ask):
+            strictest = _stricter(strictest, decision, asking)
+    for decision in looked_up:
+        if isinstance(decision, Deny):
+            return decision
+        if isinstance(decision, Ask):
+            strictest = _stricter(strictest, decision, asking)
     return strictest
+
+
+def _stricter(strictest: Decision, ask: Ask, asking: list[str] | None) -> Decision:
+    if asking is not None:
+        asking.append(ask.policy)
+    return strictest if isinstance(strictest, Ask) else ask
+
+
+async def look_up(
+    policies: Sequence[LookingPolicy],
+    hydrated: Hydrated,
+    context: PolicyContext,
+    seconds: float,
+) -> list[Decision]:
+    """Return what policies decide that look something up, all at the same time, within so many seconds.
+
+    One that raises, or is not ready by then, denies. It is told to stop, and not waited for.
+    """
+    tasks = [asyncio.ensure_future(_asked(policy, hydrated, context)) for policy in policies]
+    try:
+        await asyncio.wait(tasks, timeout=seconds)
+    finally:
+        for task in tasks:
+            if not task.done():
+                task.cancel()
+                _LATE.add(task)  # the loop holds its tasks weakly
+                task.add_done_callback(_LATE.discard)
+    return [_decided(policy, task, seconds) for policy, task in zip(policies, tasks, strict=True)]
+
+
+_LATE: Final[set[asyncio.Future[Any]]] = set()
+
+
+async def _asked(
+    policy: LookingPolicy, hydrated: Hydrated, context: PolicyContext
+) -> Decision | BaseException:
+    try:
+        return _read(policy, await policy(hydrated, context))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as raised:  # noqa: BLE001  as in `decide`
+        return raised
+
+
+def _decided(
+    policy: LookingPolicy, asked: asyncio.Future[Decision | BaseException], seconds: float
+) -> Decision:
+    in_time = asked.done() and not asked.cancelled()
+    given = asked.result() if in_time else TimeoutError()
+    if not isinstance(given, BaseException):
+        return given
+    log_raised(f"policy '{_name(policy)}'", given)
+    return Deny(_FAILED if in_time else _TOO_LATE.format(seconds), _name(policy))
 
 
 def never_allowed(
@@ -450,6 +537,14 @@ def spared_for_run(hydrated: Hydrated, run: RunTally, caller: str) -> bool:
         not marks.safe or marks.threat_level == "high" or definition.no_schema_mode is not None
     )
     return not asked_anyway and (marks.requires_approval or (run.tainted and not marks.read_only))
+
+
+def may_have_rule(hydrated: Hydrated, run: RunTally) -> bool:
+    """Return whether a rule may speak for a call: nothing about how it arrived is doubtful, its
+    arguments were checked, and they can be compared with those of another call."""
+    unchecked = hydrated.definition.no_schema_mode is not None or hydrated.provenance.repaired
+    doubtful = unchecked or any(_doubts(hydrated))
+    return not doubtful and run.mac_of(hydrated) is not None
 
 
 def _doubts(hydrated: Hydrated) -> Iterator[str]:

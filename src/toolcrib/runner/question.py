@@ -16,9 +16,12 @@ from toolcrib.runner.approval import (
     answer_to,
     approval_request,
     approved_call,
+    asked_call,
     edit_of,
     explained,
     keeping,
+    kept_rule,
+    rule_for,
 )
 from toolcrib.runner.idempotency import EndedByAnswer
 from toolcrib.runner.recorder import CallFacts
@@ -27,7 +30,15 @@ from toolcrib.runner.stopped import Stopped, rejection
 from toolcrib.values.call import Hydrated, Rejected
 from toolcrib.values.context import ToolApproval
 from toolcrib.values.decision import ApprovalRequest, Approve, Ask, Caller, Refuse
-from toolcrib.values.record import FOR_RUN, FOR_RUN_EXACTLY, CallError, Failed, is_final
+from toolcrib.values.record import (
+    ALWAYS,
+    FOR_RUN,
+    FOR_RUN_EXACTLY,
+    AppliedRule,
+    CallError,
+    Failed,
+    is_final,
+)
 
 _WAITS_WITHIN = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN,
@@ -43,12 +54,18 @@ class CallQuestion(msgspec.Struct):
     caller: Caller
     hydrated: Hydrated
     request: ApprovalRequest
+    asked_by: tuple[str, ...] = ()  # the policies that ask
     yes: Approve | None = None
     answered: bool = False  # beforehand
 
     @staticmethod
     def of(
-        setup: Setup, facts: CallFacts, caller: Caller, hydrated: Hydrated, ask: Ask
+        setup: Setup,
+        facts: CallFacts,
+        caller: Caller,
+        hydrated: Hydrated,
+        ask: Ask,
+        asked_by: tuple[str, ...],
     ) -> CallQuestion:
         """Return the question; one that was asked before keeps the time at which it lapses."""
         scope = facts.scope
@@ -60,13 +77,14 @@ class CallQuestion(msgspec.Struct):
             seconds=setup.approval_seconds,
             within=scope.within,
             occasion=scope.occasion,
+            rules=setup.rules is not None,
         )
         asked = scope.asked.get(request.id)
         if asked is not None:
             request = msgspec.structs.replace(
                 request, asked_at=asked.asked_at, expires_at=asked.expires_at
             )
-        return CallQuestion(setup, facts, caller, hydrated, request)
+        return CallQuestion(setup, facts, caller, hydrated, request, asked_by)
 
     async def approved(self) -> Hydrated | None:
         """Return the call that somebody approved, this one or this one with edited arguments; None
@@ -76,7 +94,7 @@ class CallQuestion(msgspec.Struct):
         await self._use_up()
         approver = keeping(facts.scope.approver or setup.approver, hydrated.building.pinned)
         try:
-            answer = await answer_to(request, facts.scope, approver, self._failed)
+            answer = await answer_to(request, facts.scope, approver, self._failed, self._by_rule)
         except Stopped as stopped:
             if stopped.edited_by:
                 facts.approved_by, facts.edit = stopped.edited_by, "unfit"
@@ -95,8 +113,34 @@ class CallQuestion(msgspec.Struct):
             error = rejection(approved)  # a person wrote it: no call of the model's can mend it
             raise Stopped(msgspec.structs.replace(error, retryable=False))
         if isinstance(answer, Approve):
+            await self._keep_rule(approved, answer)
             self.yes = Approve(answer.by, answer.arguments, answer.for_run)
         return approved
+
+    async def _by_rule(self) -> Approve | None:
+        """Return the yes of a rule that speaks for the call. Raises Stopped where one was changed.
+
+        Who was asked about the call before is to answer. Where rules cannot be read, somebody is asked.
+        """
+        rules, facts, request = self.setup.rules, self.facts, self.request
+        if rules is None or not request.always or any(facts.scope.asked_about(request.call_id)):
+            return None
+        asked = asked_call(self.hydrated, request, facts.scope.tally, self.asked_by)
+        rule = await rule_for(rules, asked, self._failed)
+        if rule is None:
+            return None
+        facts.approval_id = rule.approval_id
+        facts.rule = AppliedRule(rule.id, rule.by, rule.given_at)
+        return Approve(rule.by)
+
+    async def _keep_rule(self, approved: Hydrated, answer: Approve) -> None:
+        """Keep the rule that a yes gives, if it gives one. Raises Stopped where that cannot be."""
+        if answer.always is None:
+            return
+        asked = asked_call(approved, self.request, self.facts.scope.tally, self.asked_by)
+        rule = await kept_rule(self.setup.rules, asked, answer, self._failed)
+        self.facts.rule = AppliedRule(rule.id, rule.by, rule.given_at)
+        self.facts.notes += (ALWAYS,)
 
     async def _use_up(self) -> None:
         """Take an answer that was given beforehand. Raises Stopped where it comes too late."""

@@ -30,6 +30,7 @@ from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, canonical_json, is_seen, keyed_digest
 from toolcrib.values.record import (
     NO_JSON,
+    AppliedRule,
     Attachment,
     CallError,
     Failed,
@@ -85,6 +86,7 @@ class CallFacts(msgspec.Struct, gc=False):
     notes: tuple[str, ...] = ()
     spent: SpentWithin | None = None
     parts: tuple[PartInfo, ...] = ()
+    rule: AppliedRule | None = None
 
     def take(self, hydrated: HydrationResult) -> None:
         """Take a repaired call; size and digest stay those of what was sent."""
@@ -232,6 +234,7 @@ class CallFacts(msgspec.Struct, gc=False):
             "parent_run_id": "" if parent is None else parent.tally.run_id,
             "parent_call_id": "" if parent is None else parent.call_id,
             "spent": self.spent,
+            "rule": self.rule,
             "picked": None if choice is None else choice.about(self.hydrated.call.name),
         }
 

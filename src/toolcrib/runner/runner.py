@@ -29,6 +29,7 @@ from toolcrib.runner.idempotency import IdempotencyCache, WriteAhead
 from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import (
     Policy,
+    apart,
     counting,
     decide,
     has_spent_within,
@@ -64,10 +65,12 @@ from toolcrib.values.decision import (
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.message import Offer, Plan
 from toolcrib.values.record import CallError, Ledger, Origin, Outcome, Sink, prompt_of
+from toolcrib.values.rule import KeepsRules
 from toolcrib.values.run import RunRecord
 from toolcrib.values.typed import check_each, check_type
 
 DEFAULT_TIMEOUT = 60.0
+POLICY_SECONDS = 10.0
 REMEMBERED = 1_000
 _CALLS = (ToolCall, Hydrated, Rejected)
 _PLANS = "a Plan (await client.tool_call(…)), or a list of what hydrate gives"
@@ -76,12 +79,13 @@ _PLANS = "a Plan (await client.tool_call(…)), or a list of what hydrate gives"
 class ToolRunner:
     """Holds policy, approver and sinks: one object that agent, chat and bridges share.
 
-    `policy` is added to the standard one, and the strictest wins. `timeout` (seconds) holds for
-    tools that name none; `concurrency` bounds how many run together. A request for approval lapses
-    after `approval_seconds`. With a `repairer`, a call that does not parse or validate is repaired
-    once. The outcomes of the last `remember` calls are kept, up to 64 MB of results: a call of the
-    same id (in the same run) is not run again, it has the same outcome; a sink that is a `Ledger`
-    remembers all of them.
+    `policy` is added to the standard one, and the strictest wins; async ones decide within
+    `policy_seconds`, or deny. `timeout` (seconds) holds for tools that name none; `concurrency` bounds
+    how many run together. A request for approval lapses after `approval_seconds`; `rules` keeps what an
+    answer allows for always, and is the approver if that can and none is given. With a `repairer`, a
+    call that does not parse or validate is repaired once. The outcomes of the last `remember` calls are
+    kept, up to 64 MB of results: a call of the same id (in the same run) is not run again, it has the
+    same outcome; a sink that is a `Ledger` remembers all of them.
     `on_exception` is for debugging: it is given what a tool, a capability or the approver raised,
     which no record ever holds; the logger `toolcrib.tools` is told where it was raised. Raises
     BindingError if a tool's capability is not bound, ApprovalError for what is no approver,
@@ -95,12 +99,14 @@ class ToolRunner:
         *,
         policy: Policy | Sequence[Policy] = (),
         approver: Approver | None = None,
+        rules: KeepsRules | None = None,
         sinks: Sequence[Sink] = (),
         timeout: float | None = DEFAULT_TIMEOUT,
         concurrency: int = 32,
         repairer: Repairer | None = None,
         remember: int = REMEMBERED,
         approval_seconds: float = DEFAULT_SECONDS,
+        policy_seconds: float = POLICY_SECONDS,
         max_result_bytes: int = MAX_RESULT_BYTES,
         on_exception: ExceptionHook | None = None,
     ) -> None:
@@ -109,6 +115,7 @@ class ToolRunner:
             concurrency=concurrency,
             remember=remember,
             approval_seconds=approval_seconds,
+            policy_seconds=policy_seconds,
             max_result_bytes=max_result_bytes,
         )
         check_hook(on_exception)
@@ -117,6 +124,7 @@ class ToolRunner:
         catalog.check_bound()
         if approver is not None:
             check_approver(approver)
+        check_rules(rules, approver)
         if repairer is not None:
             check_repairer(repairer)
         self._repairer = repairer
@@ -126,13 +134,18 @@ class ToolRunner:
         write_ahead = WriteAhead(sinks)
         self._recorder = Recorder(sinks, write_ahead.ledger)
         policies = with_standard(policy)
+        at_once, looking = apart(policies)
         reporter = Reporter(on_exception)
         self._setup = Setup(
             catalog=catalog,
             policies=policies,
+            at_once=at_once,
+            looking=looking,
+            policy_seconds=policy_seconds,
             counting=counting(policies),
             reserving=reserving(policies),
             approver=approver,
+            rules=_rules_of(approver, rules),
             approval_seconds=approval_seconds,
             limiter=Limiter(concurrency),
             write_ahead=write_ahead,
@@ -186,7 +199,8 @@ class ToolRunner:
         """Return a runner that asks this approver, and shares all else."""
         check_approver(approver)
         made = copy(self)
-        made._setup = replace(self._setup, approver=approver)  # noqa: SLF001  one's own copy
+        rules = _rules_of(approver, self._setup.rules)
+        made._setup = replace(self._setup, approver=approver, rules=rules)  # noqa: SLF001  one's own copy
         made._keeper = _keeper(approver)  # noqa: SLF001  one's own copy
         return made
 
@@ -470,6 +484,28 @@ def _keeper(approver: Approver | None) -> KeepingApprover | None:
     return approver if isinstance(approver, KeepingApprover) else None
 
 
+def _rules_of(approver: Approver | None, rules: KeepsRules | None) -> KeepsRules | None:
+    """Return what keeps rules: the approver, if it is a store, for it alone knows what was asked."""
+    if isinstance(approver, KeepsRules):
+        return approver if approver.keeps_rules else None
+    return rules
+
+
+def check_rules(rules: object, approver: object) -> None:
+    """Raise ToolcribError for what cannot keep rules, or has no key to sign them with, and for another
+    store than the approver: it would not know of a no that stands there."""
+    if isinstance(approver, KeepsRules) and rules not in (None, approver):
+        raise ToolcribError(
+            "the approver is a store: give it the state_key, to keep rules, and leave out rules="
+        )
+    if rules is None or (isinstance(rules, KeepsRules) and rules.keeps_rules):
+        return
+    raise ToolcribError(
+        "rules are kept signed, by something such as ApprovalStore(url, state_key=…): "
+        f"this {type(rules).__name__} cannot, or has no key"
+    )
+
+
 def _look_at(future: asyncio.Future[Any]) -> None:
     if not future.cancelled():
         future.exception()
@@ -481,12 +517,14 @@ def check_numbers(
     concurrency: object,
     remember: object,
     approval_seconds: object,
+    policy_seconds: object,
     max_result_bytes: object,
 ) -> None:
     """Raises ToolcribError, naming what cannot be meant."""
     if timeout is not None:
         _check_seconds("timeout", timeout)
     _check_seconds("approval_seconds", approval_seconds)
+    _check_seconds("policy_seconds", policy_seconds)
     _check_whole("concurrency", concurrency, 1)
     _check_whole("remember", remember, 0)
     _check_whole("max_result_bytes", max_result_bytes, 1)

@@ -6,12 +6,13 @@ import msgspec
 
 from toolcrib.runner.executor import Executor
 from toolcrib.runner.idempotency import IdempotencyCache, WriteAhead
-from toolcrib.runner.policy import CountingPolicy, Policy, ReservingPolicy
+from toolcrib.runner.policy import CountingPolicy, LookingPolicy, Policy, ReservingPolicy
 from toolcrib.runner.recorder import Recorder
 from toolcrib.runner.running import Limiter
 from toolcrib.runner.stopped import Reporter
 from toolcrib.tools import Catalog
 from toolcrib.values.decision import Approver
+from toolcrib.values.rule import KeepsRules
 
 
 class Setup(msgspec.Struct, frozen=True, eq=False):
@@ -19,9 +20,13 @@ class Setup(msgspec.Struct, frozen=True, eq=False):
 
     catalog: Catalog
     policies: tuple[Policy, ...]
+    at_once: tuple[Policy, ...]  # those of them that decide so
+    looking: tuple[LookingPolicy, ...]  # those that may look something up, and for how long
+    policy_seconds: float
     counting: tuple[CountingPolicy, ...]
     reserving: tuple[ReservingPolicy, ...]
     approver: Approver | None
+    rules: KeepsRules | None
     approval_seconds: float
     limiter: Limiter
     write_ahead: WriteAhead

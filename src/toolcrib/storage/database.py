@@ -431,6 +431,17 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             text TEXT NOT NULL
         )""",
     ),
+    (
+        "ALTER TABLE approvals ADD COLUMN signature TEXT NOT NULL DEFAULT ''",
+        """CREATE TABLE approval_rules (
+            id VARCHAR(64) PRIMARY KEY,
+            definition_digest TEXT NOT NULL,
+            caller TEXT NOT NULL,
+            content TEXT NOT NULL,
+            signature TEXT NOT NULL
+        )""",
+        "CREATE INDEX approval_rules_by_call ON approval_rules (definition_digest, caller)",
+    ),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -85,7 +86,8 @@ class ApprovalRequest(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
     points (JSON Pointers) to those that were not sent and are the author's defaults.
     `asked_at` and `expires_at` are in seconds since the epoch. With `for_run`, a yes for the rest of
     the run (either `Approve.for_run`) would spare what the standard policy asks about further calls of
-    the tool. If an agent that is a tool asks, it is `within` its call, and those around it.
+    the tool. If an agent that is a tool asks, it is `within` its call, and those around it. With
+    `always` a yes may be a rule for calls like this one (`Approve.always`).
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("arguments",)
@@ -104,6 +106,7 @@ class ApprovalRequest(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
     defaults: tuple[str, ...] = ()
     for_run: bool = False
     within: tuple[OuterCall, ...] = ()
+    always: bool = False
 
     @property
     def title(self) -> str:
@@ -124,6 +127,23 @@ ForRun: TypeAlias = bool | Literal["exactly"]
 """For the rest of a run a yes is to any call of a tool, to none, or to the same call again."""
 
 
+class Always(Checked, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Makes a yes a rule: further calls like this one do not ask, in whichever run and process.
+
+    They are calls of this very definition by this caller, whose arguments are the same but for those
+    named `open`, which may have any value. It lapses after `seconds`, if given. Raises ValueError for
+    what cannot be meant.
+    """
+
+    open: tuple[str, ...] = ()
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise ValueError("Always(seconds=…) is a number of seconds above 0")
+
+
 class Approve(
     Checked, Veiled, msgspec.Struct, frozen=True, tag="approve", forbid_unknown_fields=True
 ):
@@ -139,6 +159,9 @@ class Approve(
     `by`. What else asks (what is marked as not safe, doubts about a call, other policies) asks as
     before.
 
+    With `always` it is a rule, where the question says that it may be one: it speaks for the arguments
+    that ran, edited or not, until it is revoked.
+
     In JSON a member that is none of these makes it no answer: a misspelt `arguments` would let the
     call run with those that were to be changed.
     """
@@ -148,13 +171,14 @@ class Approve(
     by: str
     arguments: JsonObject | None = None
     for_run: ForRun = False
+    always: Always | None = None
 
 
 class LimitedApprove(Approve, frozen=True, kw_only=True):
     """A yes of somebody who may approve some questions only: those that `may` says True to.
 
     It is asked about the question with the arguments that will run, where the yes has others than were
-    asked about. Such a yes is never to a whole tool, whose further calls nobody has asked about.
+    asked about. Such a yes is never to a whole tool, and no rule: about further calls nobody has asked.
     """
 
     may: Callable[[ApprovalRequest], bool]

@@ -78,6 +78,10 @@ FOR_RUN = "approved_for_run"
 """The note on a call with whose approval somebody said yes to its tool for the whole run."""
 
 
+ALWAYS = "approved_always"
+"""The note on a call with whose approval somebody gave a rule for calls like it."""
+
+
 FOR_RUN_EXACTLY = "approved_exactly_for_run"
 """The note on a call with whose approval somebody said yes to the very same call for the whole run."""
 
@@ -313,6 +317,14 @@ def _said(message: Message) -> dict[str, object]:
     return told
 
 
+class AppliedRule(msgspec.Struct, frozen=True, gc=False):
+    """Says which rule approved a call, who gave it, and when (seconds since the epoch)."""
+
+    id: str
+    by: str
+    given_at: float
+
+
 def _said_part(part: Part) -> object:
     """Return a text as it is; of anything else what it is, how large, and a digest."""
     if isinstance(part, str):
@@ -362,7 +374,8 @@ class ToolInvocationRecord(
     the call stood in. `parts` says what content came with the result; its data is in no record.
     `spent` is what an agent that is the tool has spent in its run: whoever is given its outcome again
     has spent that, too. `process` is where a call that had waited within its tool goes on: an entry
-    with it stands under a key of its own, so that it goes on in one process.
+    with it stands under a key of its own, so that it goes on in one process. `rule` is the one by
+    which it was approved, or, with the note `approved_always`, which its approval gave.
     """
 
     id: str
@@ -404,6 +417,7 @@ class ToolInvocationRecord(
     parts: tuple[PartInfo, ...] = ()
     spent: SpentWithin | None = None
     process: str = ""
+    rule: AppliedRule | None = None
 
     @property
     def arguments(self) -> JsonObject | None:

@@ -265,7 +265,7 @@ class Fork(msgspec.Struct, frozen=True, omit_defaults=True):
     repeat: Repeat = "deny"
 
 
-_SAYS_NOTHING: tuple[Any, ...] = ({}, [], None, msgspec.to_builtins(Expense()))
+_SAYS_NOTHING: tuple[Any, ...] = (False, {}, [], None, msgspec.to_builtins(Expense()))
 
 
 class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
@@ -332,7 +332,7 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
         saved = msgspec.json.decode(msgspec.structs.replace(self, signature="").to_json())
         newer = [(saved, name) for name in ("suspended", "settings", "speakers", "marks", "fork")]
         newer += [(saved["tally"], name) for name in ("inner", "begun")]
-        newer += [(each, "within") for each in saved["pending"]]
+        newer += [(each, name) for each in saved["pending"] for name in ("within", "always")]
         for place, name in newer:
             if place[name] in _SAYS_NOTHING:
                 del place[name]

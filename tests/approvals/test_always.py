@@ -1,0 +1,526 @@
+"""Rules: a yes that is for always, to calls that fit it and to no others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from children import ENVIRONMENT
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rows import each_row
+
+from toolcrib import (
+    ALL,
+    Agent,
+    Allow,
+    ApprovalRequest,
+    Approve,
+    Ask,
+    Caller,
+    Completed,
+    Deny,
+    ErrorCode,
+    Failed,
+    Hydrated,
+    PolicyContext,
+    Refuse,
+    Tool,
+    ToolCall,
+    ToolRunner,
+    Waiting,
+    tool,
+)
+from toolcrib.approvals import ApprovalStore, answer_later
+from toolcrib.errors import ApprovalError, ToolcribError
+from toolcrib.hydration import Sanitizer
+from toolcrib.runner import CallScope
+from toolcrib.testing import MemorySink, ScriptedClient, call
+from toolcrib.values.context import RunTally
+from toolcrib.values.decision import Always, Answer, LimitedApprove
+from toolcrib.values.json import JsonObject, canonical_json
+from toolcrib.values.record import ALWAYS, Outcome
+
+KEY, OTHER = b"k" * 32, b"o" * 32
+ADA = Caller("ada")
+ran: list[JsonObject] = []
+
+
+def refund_tool(description: str = "Refund an order.") -> Tool[..., Any]:
+    @tool(visible=ALL, safe=False, secret=["pin"], name="refund", description=description)
+    async def refund(order: int, cents: int = 5, note: Any = None, pin: str = "") -> str:
+        ran.append({"order": order, "cents": cents, "note": note, "pin": pin})
+        return f"refunded {cents}"
+
+    return refund
+
+
+REFUND = refund_tool()
+
+
+def call_of(id_: str, **arguments: Any) -> ToolCall:
+    return ToolCall(id_, "refund", json.dumps(arguments))
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    ran.clear()
+    return f"sqlite:///{tmp_path / 'crib.db'}"
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[ApprovalStore]:
+    async with ApprovalStore(url, state_key=KEY) as opened:
+        yield opened
+
+
+async def given_rule(
+    store: ApprovalStore,
+    runner: ToolRunner,
+    call: ToolCall,
+    answer: Answer,
+    *,
+    caller: Caller = ADA,
+    scope: CallScope | None = None,
+) -> Outcome:
+    """Have a call asked about, answered, and made again."""
+    asked = await runner.exec(call, caller=caller, scope=scope)
+    assert isinstance(asked, Waiting)
+    await store.answer(asked.request.id, answer)
+    return await runner.exec(call, caller=caller, scope=scope)
+
+
+FIRST = call_of("first", order=7, cents=500, pin="canary")
+YES = Approve("grace", always=Always(open=("cents",)))
+
+
+async def test_calls_that_fit_do_not_ask_and_their_record_says_whose_rule_it_was(
+    store: ApprovalStore,
+) -> None:
+    sink = MemorySink()
+    runner = ToolRunner([REFUND], approver=store, sinks=[sink])
+    before = time.time()
+    outcome = await given_rule(store, runner, FIRST, YES)
+    assert isinstance(outcome, Completed)
+    assert ALWAYS in outcome.record.notes
+    again = await runner.exec(call_of("again", order=7, cents=9, pin="canary"), caller=ADA)
+    assert isinstance(again, Completed)
+    record = sink.records[-1]
+    [kept] = await store.rules()
+    assert kept.rule is not None
+    assert record.approved_by == "grace"
+    assert record.rule is not None
+    assert record.rule == outcome.record.rule
+    assert (record.rule.id, record.rule.by, record.rule.given_at) == (
+        kept.id,
+        "grace",
+        kept.rule.given_at,
+    )
+    assert before <= kept.rule.given_at <= time.time()
+    assert ALWAYS not in record.notes
+    assert isinstance(record.decision, Ask)
+    assert (kept.rule.arguments, kept.rule.open) == (
+        {"order": 7, "note": None, "pin": "***"},
+        ("cents",),
+    )
+
+
+OTHERS: list[tuple[str, dict[str, Any]]] = [
+    ("another closed argument", {"call": call_of("x", order=8, cents=500, pin="canary")}),
+    (
+        "a closed default that was sent otherwise",
+        {"call": call_of("x", order=7, note="", pin="canary")},
+    ),
+    ("true is not 1", {"call": call_of("x", order=7, note=False, pin="canary")}),
+    ("another secret", {"call": call_of("x", order=7, cents=500, pin="canard")}),
+    ("no secret", {"call": call_of("x", order=7, cents=500)}),
+    ("another caller", {"caller": Caller("bob")}),
+    ("a tool that has changed", {"tool": refund_tool("Refund it, and tell nobody.")}),
+    ("a run that has read untrusted content", {"scope": CallScope(RunTally("r", tainted=True))}),
+    ("arguments that were repaired", {"text": '{"order": 7, "cents": 500, "pin": "canary",}'}),
+]
+
+
+@each_row(("what", "other"), OTHERS)
+async def test_what_does_not_fit_asks(what: str, other: dict[str, Any], tmp_path: Path) -> None:
+    async with ApprovalStore(f"sqlite:///{tmp_path}/{what}.db", state_key=KEY) as store:
+        first = await given_rule(store, ToolRunner([REFUND], approver=store), FIRST, YES)
+        assert isinstance(first, Completed)
+        runner = ToolRunner([other.get("tool", REFUND)], approver=store, repairer=Sanitizer())
+        call = other.get("call", call_of("x", order=7, cents=1, pin="canary"))
+        if "text" in other:
+            call = ToolCall("x", "refund", other["text"])
+        outcome = await runner.exec(call, caller=other.get("caller", ADA), scope=other.get("scope"))
+        assert isinstance(outcome, Waiting), what
+
+
+async def test_it_is_revoked_at_once_and_lapses(store: ApprovalStore, url: str) -> None:
+    runner = ToolRunner([REFUND], approver=store)
+    await given_rule(store, runner, FIRST, YES)
+    async with ApprovalStore(url, state_key=KEY) as elsewhere:
+        [kept] = await elsewhere.rules()
+        await elsewhere.revoke(kept.id)
+        with pytest.raises(ApprovalError, match="there is no rule"):
+            await elsewhere.revoke(kept.id)
+    assert isinstance(await runner.exec(call_of("x", order=7, pin="canary"), caller=ADA), Waiting)
+    short = Approve("grace", always=Always(open=("cents",), seconds=0.01))
+    second = call_of("second", order=9, cents=500)
+    assert isinstance(await given_rule(store, runner, second, short), Completed)
+    await asyncio.sleep(0.02)
+    assert isinstance(await runner.exec(call_of("y", order=9), caller=ADA), Waiting)
+
+
+async def test_who_was_asked_before_is_to_answer(store: ApprovalStore) -> None:
+    """A no stays a no, and a question a question, whatever rule is given later."""
+    runner = ToolRunner([REFUND], approver=store)
+    refused = call_of("refused", order=7, cents=1, pin="canary")
+    outcome = await given_rule(store, runner, refused, Refuse("no", by="grace"))
+    assert isinstance(outcome, Failed)
+    waits = call_of("waits", order=7, cents=2, pin="canary")
+    assert isinstance(await runner.exec(waits, caller=ADA), Waiting)
+    assert isinstance(await given_rule(store, runner, FIRST, YES), Completed)
+    again = await ToolRunner([REFUND], approver=store).exec(refused, caller=ADA)
+    assert isinstance(again, Failed)
+    assert again.error.code is ErrorCode.APPROVAL_REFUSED
+    assert isinstance(await runner.exec(waits, caller=ADA), Waiting)
+
+
+async def test_it_speaks_for_edited_arguments_as_they_run(store: ApprovalStore) -> None:
+    runner = ToolRunner([REFUND], approver=store)
+    edit = Approve("grace", {"order": 1, "note": "ok", "pin": "***"}, always=Always())
+    assert isinstance(await given_rule(store, runner, FIRST, edit), Completed)
+    assert ran == [{"order": 1, "cents": 5, "note": "ok", "pin": "canary"}]
+    same = call_of("same", order=1, cents=5, note="ok", pin="canary")
+    assert isinstance(await runner.exec(same, caller=ADA), Completed)
+    asked = call_of("asked", order=7, cents=500, pin="canary")
+    assert isinstance(await runner.exec(asked, caller=ADA), Waiting)
+
+
+def only_cheap(call: Hydrated, _context: PolicyContext) -> Allow | Ask | Deny:
+    cents: Any = call.arguments["cents"]
+    return Allow() if cents < 100 else Ask("it is much") if cents < 1_000 else Deny("too much")
+
+
+async def test_it_answers_for_no_policy_that_did_not_ask_then(store: ApprovalStore) -> None:
+    runner = ToolRunner([REFUND], approver=store, policy=only_cheap)
+    first = call_of("first", order=7, cents=5)
+    assert isinstance(await given_rule(store, runner, first, YES), Completed)
+    for cents, kind in ((6, Completed), (500, Waiting), (5_000, Failed)):
+        outcome = await runner.exec(call_of(f"c{cents}", order=7, cents=cents), caller=ADA)
+        assert isinstance(outcome, kind), cents
+
+
+@each_row(
+    ("always", "told"),
+    [
+        (Always(open=("pin",)), "'pin' is secret, and cannot be left open"),
+        (Always(open=("cent",)), "the call has no argument 'cent'"),
+    ],
+)
+async def test_what_cannot_be_open(always: Always, told: str, tmp_path: Path) -> None:
+    async with ApprovalStore(f"sqlite:///{tmp_path}/{always.open[0]}.db", state_key=KEY) as store:
+        asked = await ToolRunner([REFUND], approver=store).exec(FIRST, caller=ADA)
+        assert isinstance(asked, Waiting)
+        with pytest.raises(ApprovalError, match=told):
+            await store.answer(asked.request.id, Approve("grace", always=always))
+
+        async def desk(_request: ApprovalRequest) -> Approve:
+            return Approve("grace", always=always)
+
+        ran.clear()
+        runner = ToolRunner([REFUND], approver=desk, rules=store)
+        outcome = await runner.exec(call_of("c", order=7, pin="canary"), caller=ADA)
+        assert isinstance(outcome, Failed)
+        assert outcome.error.code is ErrorCode.APPROVAL_FAILED
+        assert told in outcome.error.message
+        assert (ran, await store.rules()) == ([], [])
+
+
+async def test_without_a_key_there_are_no_rules_and_that_is_said(url: str) -> None:
+    with pytest.raises(ToolcribError, match="state_key is at least 32 random bytes"):
+        ApprovalStore(url, state_key=b"short")
+    async with ApprovalStore(url) as store:
+        with pytest.raises(ToolcribError, match="rules are kept signed"):
+            ToolRunner([REFUND], rules=store)
+        asked = await ToolRunner([REFUND], approver=store).exec(FIRST, caller=ADA)
+        assert isinstance(asked, Waiting)
+        assert not asked.request.always
+        for method in (store.answer(asked.request.id, YES), store.rules()):
+            with pytest.raises(ApprovalError, match="this store keeps no rules"):
+                await method
+
+    async def desk(_request: ApprovalRequest) -> Answer:
+        return YES
+
+    outcome = await ToolRunner([REFUND], approver=desk).exec(FIRST, caller=ADA)
+    assert isinstance(outcome, Failed)
+    assert "no rule can be given for this call" in outcome.error.message
+
+
+async def test_who_keeps_the_questions_keeps_the_rules(
+    store: ApprovalStore, tmp_path: Path
+) -> None:
+    """Another store would not know of a no that stands in the first one."""
+    async with ApprovalStore(f"sqlite:///{tmp_path}/other.db") as other:
+        with pytest.raises(ToolcribError, match="the approver is a store: give it the state_key"):
+            ToolRunner([REFUND], approver=other, rules=store)
+        runner = ToolRunner([REFUND], rules=store).with_approver(other)
+        asked = await runner.exec(FIRST, caller=ADA)
+        assert isinstance(asked, Waiting)
+        assert not asked.request.always
+
+
+async def test_who_may_approve_some_questions_gives_no_rule(store: ApprovalStore) -> None:
+    async def desk(_request: ApprovalRequest) -> Answer:
+        return LimitedApprove("grace", always=Always(), may=lambda _: True)
+
+    runner = ToolRunner([REFUND], approver=desk, rules=store)
+    outcome = await runner.exec(FIRST, caller=ADA)
+    assert isinstance(outcome, Failed)
+    assert (ran, await store.rules()) == ([], [])
+
+
+def edited(url: str, change: str, *values: object) -> None:
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+        assert connection.execute(change, values).rowcount
+        connection.commit()
+
+
+WIDENED: list[tuple[str, dict[str, Any]]] = [
+    ("open", {"open": ["cents", "order"], "closed": '{"note":null,"pin":"***"}'}),
+    ("closed", {"closed": '{"note":null,"order":8,"pin":"***"}'}),
+    ("lapses", {"expires_at": None}),
+    ("caller", {"caller": "bob"}),
+    ("by", {"by": "root"}),
+    ("given", {"given_at": 1.0}),
+    ("policies", {"asked_by": ["standard", "only_cheap"]}),
+    ("taint", {"untrusted": True}),
+    ("secret", {"secrets_mac": ""}),
+]
+
+
+@each_row(("what", "fields"), WIDENED)
+async def test_a_rule_that_was_widened_in_the_store_lets_nothing_run(
+    what: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/{what}.db"
+    caller = Caller(fields.get("caller", "ada"))
+    async with ApprovalStore(url, state_key=KEY) as store:
+        runner = ToolRunner([REFUND], approver=store)
+        yes = Approve("grace", always=Always(("cents",), 3_600))
+        assert isinstance(await given_rule(store, runner, FIRST, yes), Completed)
+        [kept] = await store.rules()
+        content = json.loads(msgspec.json.encode(kept.rule))
+        content |= fields
+        edited(url, "UPDATE approval_rules SET content = ?", json.dumps(content))
+        edited(url, "UPDATE approval_rules SET caller = ?", caller.id)
+        ran.clear()
+        order = 8 if what in ("open", "closed") else 7
+        outcome = await runner.exec(call_of("x", order=order, pin="canary"), caller=caller)
+        assert isinstance(outcome, Failed)
+        assert outcome.error.code is ErrorCode.INVALID_RULE
+        assert ran == []
+        assert [each.rule for each in await store.rules()] == [None]
+        await store.revoke(kept.id)
+        asked = await runner.exec(call_of("y", order=7, pin="canary"), caller=caller)
+        assert isinstance(asked, Waiting)
+
+
+async def test_an_answer_is_made_no_rule_by_editing_the_store(
+    store: ApprovalStore, url: str
+) -> None:
+    runner = ToolRunner([REFUND], approver=store)
+    asked = await runner.exec(FIRST, caller=ADA)
+    assert isinstance(asked, Waiting)
+    await store.answer(asked.request.id, Approve("grace"))
+    text = msgspec.json.encode(YES).decode()
+    edited(url, "UPDATE approvals SET answer = ?", text)
+    outcome = await runner.exec(FIRST, caller=ADA)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.INVALID_RULE
+    assert (ran, await store.rules()) == ([], [])
+
+
+async def test_a_rule_of_another_key_is_none(store: ApprovalStore, url: str) -> None:
+    await given_rule(store, ToolRunner([REFUND], approver=store), FIRST, YES)
+    async with ApprovalStore(url, state_key=OTHER) as other:
+        assert [kept.rule for kept in await other.rules()] == [None]
+        runner = ToolRunner([REFUND], approver=other)
+        outcome = await runner.exec(call_of("x", order=7, pin="canary"), caller=ADA)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.INVALID_RULE
+
+
+def all_bytes(folder: Path) -> bytes:
+    return b"".join(each.read_bytes() for each in folder.iterdir())
+
+
+async def test_no_secret_stands_in_the_store(store: ApprovalStore, tmp_path: Path) -> None:
+    await given_rule(store, ToolRunner([REFUND], approver=store), FIRST, YES)
+    await store.aclose()
+    written = all_bytes(tmp_path)
+    assert b"refund" in written
+    assert b"canary" not in written
+
+
+async def test_while_rules_cannot_be_read_somebody_is_asked(tmp_path: Path) -> None:
+    async def desk(_request: ApprovalRequest) -> Answer:
+        return Approve("grace")
+
+    async with ApprovalStore(f"sqlite:///{tmp_path}/none/crib.db", state_key=KEY) as away:
+        runner = ToolRunner([REFUND], approver=desk, rules=away)
+        outcome = await runner.exec(FIRST, caller=ADA)
+    assert isinstance(outcome, Completed)
+    assert outcome.record.rule is None
+
+
+NAMES = ("order", "cents", "note")
+VALUES = st.fixed_dictionaries(
+    {},
+    optional={
+        "cents": st.integers(0, 2),
+        "note": st.sampled_from([None, True, 1, 1.5, "1", [1], {"default": "int"}, {}]),
+    },
+).flatmap(lambda rest: st.integers(0, 1).map(lambda order: {"order": order, **rest}))
+
+
+@given(VALUES, st.lists(VALUES, max_size=4), st.sets(st.sampled_from(NAMES)))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_pattern_fits_exactly_what_it_shows(
+    first: JsonObject, others: list[JsonObject], opened: set[str]
+) -> None:
+    full = {"order": None, "cents": 5, "note": None, "pin": ""}
+
+    async def check() -> None:
+        async with ApprovalStore("sqlite://", state_key=KEY) as store:
+            runner = ToolRunner([REFUND], approver=store)
+            yes = Approve("grace", always=Always(tuple(opened)))
+            outcome = await given_rule(store, runner, call_of("first", **first), yes)
+            assert isinstance(outcome, Completed)
+            [kept] = await store.rules()
+            assert kept.rule is not None
+            for at, other in enumerate(others):
+                told = await runner.exec(call_of(f"c{at}", **other), caller=ADA)
+                sent = full | other
+                closed = {name: value for name, value in sent.items() if name not in opened}
+                closed["pin"] = "***"
+                shown = canonical_json(closed) == canonical_json(kept.rule.arguments)
+                assert isinstance(told, Completed) is shown
+
+    asyncio.run(check())
+
+
+POLICIES: list[Any] = [
+    lambda *_: Allow(),
+    lambda *_: Ask("why not", "asks"),
+    lambda call, _: Deny("odd") if call.arguments["cents"] % 2 else Allow(),
+    lambda *_: Deny("never"),
+]
+
+
+async def denies_late(call: Hydrated, _context: PolicyContext) -> Allow | Deny:
+    await asyncio.sleep(0)
+    return Deny("2") if call.arguments["cents"] == 2 else Allow()
+
+
+@given(
+    st.lists(st.sampled_from([*POLICIES, denies_late]), max_size=3),
+    st.lists(st.integers(0, 4), min_size=1, max_size=4),
+)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_no_rule_lets_run_what_a_policy_denies(policies: list[Any], cents: list[int]) -> None:
+    async def check() -> None:
+        async with ApprovalStore("sqlite://", state_key=KEY) as store:
+            lax = ToolRunner([REFUND], approver=store, policy=POLICIES[1])
+            yes = Approve("grace", always=Always(("cents", "note")))
+            assert isinstance(
+                await given_rule(store, lax, call_of("first", order=7), yes), Completed
+            )
+            runner = ToolRunner([REFUND], approver=store, policy=policies)
+            for at, given in enumerate(cents):
+                call = call_of(f"c{at}", order=7, cents=given)
+                outcome = await runner.exec(call, caller=ADA)
+                denied = (
+                    POLICIES[3] in policies
+                    or (POLICIES[2] in policies and given % 2)
+                    or (denies_late in policies and given == 2)
+                )
+                assert isinstance(outcome, Failed if denied else Completed)
+
+    asyncio.run(check())
+
+
+CHILD = """
+import asyncio, json, sys
+from approvals.test_always import ADA, KEY, REFUND, call_of
+from toolcrib import ToolRunner
+from toolcrib.approvals import ApprovalStore, answer_later
+
+async def main(url):
+    async with ApprovalStore(url, state_key=KEY) as store:
+        runner = ToolRunner([REFUND], approver=store)
+        for line in sys.stdin:
+            outcome = await runner.exec(call_of(line.strip(), order=7, pin="canary"), caller=ADA)
+            print(type(outcome).__name__, flush=True)
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+async def test_two_processes_have_the_same_rules(store: ApprovalStore, url: str) -> None:
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        CHILD,
+        url,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=ENVIRONMENT,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+
+    async def told(name: str) -> str:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(f"{name}\n".encode())
+        return (await child.stdout.readline()).decode().strip()
+
+    assert await told("a") == "Waiting"
+    await given_rule(store, ToolRunner([REFUND], approver=store), FIRST, YES)
+    assert await told("b") == "Completed"
+    [kept] = await store.rules()
+    await store.revoke(kept.id)
+    assert await told("c") == "Waiting"
+    child.stdin.close()
+    assert await child.wait() == 0
+
+
+async def test_an_answer_that_a_saved_run_is_resumed_with_may_be_a_rule(
+    store: ApprovalStore,
+) -> None:
+    """In an agent's run, also of an agent that is a tool: its rule is for calls within it alone."""
+    replies: list[Any] = [call("refund", order=7, cents=cents) for cents in (5, 6)]
+    runner = ToolRunner([REFUND], rules=store, approver=answer_later)
+    waiting = await Agent(ScriptedClient(replies[:1]), runner).run("Refund.", caller=ADA)
+    [question] = waiting.pending
+    answers = {question.id: Approve("grace", always=Always(("cents",)))}
+    agent = Agent(ScriptedClient([*replies[1:], "Done."]), runner)
+    result = await agent.resume(waiting.state, answers)
+    assert result.status == "completed"
+    assert [each["cents"] for each in ran] == [5, 6]
+    clerk = Agent(ScriptedClient([call("refund", order=7, cents=7)]), runner, name="clerk")
+    model = ScriptedClient([call("clerk", prompt="Refund.")])
+    around = ToolRunner([clerk.as_tool("clerk", "Refunds.")], rules=store, approver=answer_later)
+    within = await Agent(model, around).run("Refund.", caller=ADA)
+    assert within.status == "waiting"
+    assert within.pending[0].always
