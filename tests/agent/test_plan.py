@@ -89,6 +89,15 @@ async def test_calls_are_hydrated_and_decided_and_none_runs() -> None:
     await log.aclose()
 
 
+async def test_policies_that_look_something_up_are_asked() -> None:
+    async def is_open(hydrated: Any, _context: Any) -> Any:
+        return Deny("closed") if hydrated.definition.name == "pay" else Allow()
+
+    said = [call("pay", amount=1), call("wipe")]
+    planned = (await agent(*said, runner={"policy": [is_open]}).plan("Go.")).calls
+    assert [type(each.decision) for each in planned] == [Deny, Ask]
+
+
 async def test_each_is_decided_as_if_those_before_it_had_been_made_and_nothing_is_spent() -> None:
     policies = [budget(calls=1, only=["pay"]), rate_limit("1/hour", only="wipe")]
     planner = agent(call("pay", amount=1), call("pay", amount=2), runner={"policy": policies})

@@ -70,7 +70,7 @@ class Planning(Run):
         finally:
             self._toolbox.close()
         limit = limit or self._spending.begin_calls(calls)
-        decided = self._runner.foreseen(calls, context)
+        decided = await self._runner.foreseen(calls, context)
         await self._runner.record_plan(Plan(calls, reply, self._sent), caller=self._caller)
         planned = tuple(map(PlannedCall, calls, decided))
         return RunPlan(reply.text, planned, self._spending.usage, reply.finish, limit)

@@ -33,6 +33,7 @@ from toolcrib.runner.policy import (
     counting,
     decide,
     has_spent_within,
+    look_up,
     never_allowed,
     reserving,
     with_standard,
@@ -228,8 +229,11 @@ class ToolRunner:
     def asking_first(self, policy: Policy) -> ToolRunner:
         """Return a runner that asks this policy, too, before all others, and shares all else: the first
         of equally strict decisions is the one that is told. It is none that counts or reserves."""
-        made = copy(self)
-        made._setup = replace(self._setup, policies=(policy, *self._setup.policies))  # noqa: SLF001  one's own copy
+        made, policies = copy(self), (policy, *self._setup.policies)
+        at_once, looking = apart(policies)
+        made._setup = replace(  # noqa: SLF001  one's own copy
+            self._setup, policies=policies, at_once=at_once, looking=looking
+        )
         return made
 
     @property
@@ -284,7 +288,7 @@ class ToolRunner:
         own = self.catalog[tool].get_definition()
         return has_spent_within(self._setup.policies, own, calls, context)
 
-    def foreseen(
+    async def foreseen(
         self, calls: Iterable[HydrationResult], context: PolicyContext
     ) -> list[Decision | None]:
         """Return what the policies say now of calls that nobody runs, each as if those before it had
@@ -293,12 +297,19 @@ class ToolRunner:
         for call in calls:
             decision = None
             if isinstance(call, Hydrated):
-                known = PolicyContext(context.caller, ahead)
-                decision = decide(self._setup.policies, call, known)
+                decision = await self._foreseen(call, PolicyContext(context.caller, ahead))
             if isinstance(call, Hydrated) and not isinstance(decision, Deny):
                 ahead.count(call.definition.name, call.definition.annotations.cost)
             decided.append(decision)
         return decided
+
+    async def _foreseen(self, call: Hydrated, context: PolicyContext) -> Decision:
+        setup = self._setup
+        decision = decide(setup.at_once, call, context)
+        if not setup.looking or isinstance(decision, Deny):
+            return decision
+        looked_up = await look_up(setup.looking, call, context, setup.policy_seconds)
+        return decide(setup.at_once, call, context, looked_up)
 
     async def hydrate(
         self,
