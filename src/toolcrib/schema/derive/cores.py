@@ -24,28 +24,36 @@ def is_core(node: Any) -> bool:
 
 def parts_of(node: Any) -> list[Any]:
     """Return what may hold core schemas in a core schema, or in a list or a dict of them."""
-    if isinstance(node, list | tuple):
-        return list(node)
     if not isinstance(node, dict):
-        return []
+        return list(node) if isinstance(node, list | tuple) else []
     core = is_core(node)  # else a dict of fields, which may have any name
     return [part for key, part in node.items() if not (core and key in NO_PARTS)]
 
 
 def core_schemas(core: Any) -> Iterator[dict[str, Any]]:
-    """Yield each core schema in a core schema once, itself included."""
-    pending: list[Any] = [core]
+    """Yield each core schema in a core schema once, itself included.
+
+    A tool with a model walks through it several times: what `is_core` and `parts_of` say stands here
+    without a call for each node.
+    """
+    pending: list[Any] = [core] if isinstance(core, _HOLDERS) else []
     seen = set[int]()
     while pending:
         node = pending.pop()
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if is_core(node):
+        if not isinstance(node, dict):
+            pending += [part for part in node if isinstance(part, _HOLDERS)]
+        elif isinstance(node.get("type"), str):
             yield node
-        pending += parts_of(node)
+            parts = node.items()
+            pending += [p for key, p in parts if isinstance(p, _HOLDERS) and key not in NO_PARTS]
+        else:
+            pending += [part for part in node.values() if isinstance(part, _HOLDERS)]
 
 
+_HOLDERS = (dict, list, tuple)
 CLASSES = frozenset(("model-fields", "dataclass-args", "typed-dict"))
 # The members of a core schema that hold no core schemas of what is read.
 NO_PARTS = frozenset(
