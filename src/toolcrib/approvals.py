@@ -21,7 +21,7 @@ import msgspec
 
 from toolcrib.closing import Closing
 from toolcrib.errors import ApprovalError, ErrorCode, ToolcribError
-from toolcrib.runner.approval import check_always, checked_answer, differing, mismatch
+from toolcrib.runner.approval import NO_RULE, check_always, checked_answer, differing, mismatch
 from toolcrib.storage import OWNERS, Row, SqlDatabase, Transaction, as_column
 from toolcrib.threads import in_thread
 from toolcrib.values.decision import Always, Answer, ApprovalRequest, Approve, Refuse
@@ -261,9 +261,14 @@ _CHANGED_RULE = (
     "rule {} was changed in the database, or was signed with another state_key: it lets nothing run."
     " Revoke it, and give another one"
 )
+_CHANGED_QUESTION = (
+    "question {} was changed in the database, or was asked with another state_key: no rule can be given"
+    " as its answer"
+)
 _YES_OR_NO: msgspec.json.Decoder[Approve | Refuse] = msgspec.json.Decoder(Approve | Refuse)
-_SAVE = """INSERT INTO approvals (id, run_id, call_id, request, expires_at, pinned)
-    VALUES (:id, :run_id, :call_id, :request, :expires_at, :pinned) ON CONFLICT DO NOTHING"""
+_SAVE = """INSERT INTO approvals (id, run_id, call_id, request, expires_at, pinned, signature)
+    VALUES (:id, :run_id, :call_id, :request, :expires_at, :pinned, :signature)
+    ON CONFLICT DO NOTHING"""
 _FIND = "SELECT * FROM approvals WHERE id = :id"
 _ASKED = "SELECT * FROM approvals WHERE run_id = :run_id AND call_id = :call_id"
 _RULES = "SELECT * FROM approval_rules"
@@ -278,7 +283,7 @@ _PENDING = """SELECT * FROM approvals WHERE answer IS NULL AND expires_at > :now
     ORDER BY expires_at, id"""
 _USE = "UPDATE approvals SET used_at = :now WHERE id = :id"
 _IS_USED = "SELECT id FROM approvals WHERE id = :id AND used_at = :now"
-_ANSWER = """UPDATE approvals SET answer = :answer, signature = :signature
+_ANSWER = """UPDATE approvals SET answer = :answer, answered_at = :now, signature = :signature
     WHERE id = :id AND answer IS NULL AND expires_at > :now"""
 
 
@@ -337,10 +342,11 @@ class ApprovalStore(Closing):
     ) -> list[ApprovalRequest]:
         """Return the questions that nobody has answered and that have not lapsed, next to lapse first.
 
-        Of one run or one caller (by their ids), if named. Raises ApprovalError if one cannot be read.
+        Of one run or one caller (by their ids), if named. With a `state_key`, one that is not as it was
+        asked has no `always`. Raises ApprovalError if one cannot be read.
         """
         rows = await self._database.read(_PENDING, now=time.time())
-        requests = [_stored(row, "request", _REQUEST) for row in rows]
+        requests = [_shown(row, self._key) for row in rows]
         return [
             request
             for request in requests
@@ -388,18 +394,15 @@ class ApprovalStore(Closing):
             partial(_fitting_rule, asked, self._rule_key), write=False
         )
 
-    async def keep_rule(self, asked: CallToApprove, always: Always, by: str, /) -> ApprovalRule:
-        """Keep the rule that a yes makes, and return it. Raises ApprovalError if it cannot be."""
-        rule = rule_from(asked, always, by, self._rule_key)
-        named = {
-            "id": rule.id,
-            "definition_digest": rule.definition_digest,
-            "caller": as_column(rule.caller),
-            "content": msgspec.json.encode(rule).decode(),
-            "signature": signature_of(rule, self._rule_key),
-        }
-        await self._database.write(_KEEP_RULE, **named)
-        return rule
+    async def keep_rule(
+        self, asked: CallToApprove, always: Always, by: str, /
+    ) -> ApprovalRule | None:
+        """Keep the rule that a yes makes, and return it; None if it has lapsed by now.
+
+        Where the question is stored here, the rule is for what that asked, and lasts from when it was
+        answered. Raises ApprovalError if it cannot be kept.
+        """
+        return await self._database.transact(partial(_kept_rule, asked, always, by, self._rule_key))
 
     async def rules(self) -> list[KeptRule]:
         """Return all rules, also those that have lapsed; without what is kept where one was changed."""
@@ -446,6 +449,33 @@ def _fitting_rule(
     return min(rules, key=lambda rule: rule.given_at, default=None)
 
 
+def _kept_rule(
+    asked: CallToApprove, always: Always, by: str, key: bytes, transaction: Transaction
+) -> ApprovalRule | None:
+    request, given_at = asked.request, time.time()
+    for row in transaction.rows(_FIND, id=request.id):
+        shown = _as_asked(row, key)
+        if not shown.always or shown.within != request.within:
+            raise ApprovalError(NO_RULE)
+        given_at = min(given_at, row["answered_at"] or given_at)
+        request = msgspec.structs.replace(
+            request, asked_by=shown.asked_by, untrusted=shown.untrusted
+        )
+    asked = msgspec.structs.replace(asked, request=request)
+    rule = rule_from(asked, always, by, key, given_at=given_at)
+    if rule.expired():
+        return None
+    transaction.execute(
+        _KEEP_RULE,
+        id=rule.id,
+        definition_digest=rule.definition_digest,
+        caller=as_column(rule.caller),
+        content=msgspec.json.encode(rule).decode(),
+        signature=signature_of(rule, key),
+    )
+    return rule
+
+
 def _rule_in(row: Row, key: bytes) -> ApprovalRule | None:
     """Return the rule in a row; None unless it is as it was signed, and is where it was put."""
     try:
@@ -466,14 +496,16 @@ def _take(
     transaction: Transaction, request: ApprovalRequest, pinned: JsonObject, key: bytes | None
 ) -> Answer | None:
     """Save the question unless it is there; its answer, marked as used."""
+    text = msgspec.json.encode(request).decode()
     transaction.execute(
         _SAVE,
         id=request.id,
         run_id=as_column(request.run_id),
         call_id=as_column(request.call_id),
-        request=msgspec.json.encode(request).decode(),
+        request=text,
         expires_at=request.expires_at,
         pinned=json.dumps(pinned) if pinned else "",
+        signature="" if key is None else _question_signature(key, request.id, text),
     )
     rows = transaction.rows(_FIND + transaction.for_update, id=request.id)
     if not rows:
@@ -524,14 +556,40 @@ def _fitting_answer(row: Row, request: ApprovalRequest) -> Answer | None:
 
 def _check_answer(row: Row, key: bytes | None) -> None:
     """Raise ApprovalError for an answer that gives a rule, and is not as it was signed."""
-    if key is None or not _signed(row, _answer_signature(key, row["id"], row["answer"])):
+    if key is None or not _signed(row, _answer_signature(key, row)):
         why = _NO_KEY if key is None else "it was changed, or signed with another state_key"
         told = f"the answer to approval {row['id']} gives a rule, and does not count: {why}"
         raise ApprovalError(told, ErrorCode.INVALID_RULE)
 
 
-def _answer_signature(key: bytes, request_id: str, text: str) -> str:
-    return keyed_digest(key, "answer that gives an approval rule", request_id, text)
+def _shown(row: Row, key: bytes | None) -> ApprovalRequest:
+    """Return the question in a row, without an offer that nobody could take up."""
+    request = _stored(row, "request", _REQUEST)
+    changed = key is not None and not _is_as_asked(row, key)
+    return msgspec.structs.replace(request, always=False) if changed else request
+
+
+def _as_asked(row: Row, key: bytes) -> ApprovalRequest:
+    """Return the question in a row. Raises ApprovalError unless it is as it was signed when it was
+    asked: who answers was to see what the rule is for."""
+    if _is_as_asked(row, key):
+        return _stored(row, "request", _REQUEST)
+    raise ApprovalError(_CHANGED_QUESTION.format(row["id"]), ErrorCode.INVALID_RULE)
+
+
+def _is_as_asked(row: Row, key: bytes) -> bool:
+    asked = _signed(row, _question_signature(key, row["id"], row["request"]))
+    return asked or _signed(row, _answer_signature(key, row))
+
+
+def _question_signature(key: bytes, request_id: str, text: str) -> str:
+    return keyed_digest(key, "question about an approval", request_id, text)
+
+
+def _answer_signature(key: bytes, row: Row) -> str:
+    """Return the signature of an answer that gives a rule: over the question, and when it was given."""
+    told = (row["id"], row["request"], row["answer"], row["answered_at"])
+    return keyed_digest(key, "answer that gives an approval rule", *map(str, told))
 
 
 def _answer_each(
@@ -542,12 +600,13 @@ def _answer_each(
 ) -> None:
     now = time.time()
     for request_id, text in texts.items():
-        rows, signature = transaction.rows(_FIND, id=request_id), ""
+        rows = transaction.rows(_FIND, id=request_id)
+        signature = rows[0]["signature"] if rows else ""
         if rows and request_id in always:
             if key is None:
                 raise ApprovalError(_NO_KEY)
-            check_always(_stored(rows[0], "request", _REQUEST), always[request_id])
-            signature = _answer_signature(key, request_id, text)
+            check_always(_as_asked(rows[0], key), always[request_id])
+            signature = _answer_signature(key, {**rows[0], "answer": text, "answered_at": now})
         answered = {"id": request_id, "answer": text, "signature": signature, "now": now}
         if transaction.execute(_ANSWER, **answered) == 1:
             continue

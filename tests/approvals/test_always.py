@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from toolcrib import (
     Hydrated,
     PolicyContext,
     Refuse,
+    RunState,
     Tool,
     ToolCall,
     ToolRunner,
@@ -419,12 +421,21 @@ def test_a_pattern_fits_exactly_what_it_shows(
     asyncio.run(check())
 
 
-POLICIES: list[Any] = [
-    lambda *_: Allow(),
-    lambda *_: Ask("why not", "asks"),
-    lambda call, _: Deny("odd") if call.arguments["cents"] % 2 else Allow(),
-    lambda *_: Deny("never"),
-]
+def allows(*_: Any) -> Allow:
+    return Allow()
+
+
+def asks(*_: Any) -> Ask:
+    return Ask("why not", "curious")
+
+
+def denies_odd(call: Hydrated, _context: PolicyContext) -> Allow | Deny:
+    cents: Any = call.arguments["cents"]
+    return Deny("odd") if cents % 2 else Allow()
+
+
+def denies(*_: Any) -> Deny:
+    return Deny("never")
 
 
 async def denies_late(call: Hydrated, _context: PolicyContext) -> Allow | Deny:
@@ -433,14 +444,16 @@ async def denies_late(call: Hydrated, _context: PolicyContext) -> Allow | Deny:
 
 
 @given(
-    st.lists(st.sampled_from([*POLICIES, denies_late]), max_size=3),
+    st.lists(
+        st.sampled_from([allows, asks, denies_odd, denies, denies_late]), max_size=3, unique=True
+    ),
     st.lists(st.integers(0, 4), min_size=1, max_size=4),
 )
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_rule_lets_run_what_a_policy_denies(policies: list[Any], cents: list[int]) -> None:
     async def check() -> None:
         async with ApprovalStore("sqlite://", state_key=KEY) as store:
-            lax = ToolRunner([REFUND], approver=store, policy=POLICIES[1])
+            lax = ToolRunner([REFUND], approver=store, policy=asks)
             yes = Approve("grace", always=Always(("cents", "note")))
             assert isinstance(
                 await given_rule(store, lax, call_of("first", order=7), yes), Completed
@@ -450,8 +463,8 @@ def test_no_rule_lets_run_what_a_policy_denies(policies: list[Any], cents: list[
                 call = call_of(f"c{at}", order=7, cents=given)
                 outcome = await runner.exec(call, caller=ADA)
                 denied = (
-                    POLICIES[3] in policies
-                    or (POLICIES[2] in policies and given % 2)
+                    denies in policies
+                    or (denies_odd in policies and given % 2)
                     or (denies_late in policies and given == 2)
                 )
                 assert isinstance(outcome, Failed if denied else Completed)
@@ -524,3 +537,158 @@ async def test_an_answer_that_a_saved_run_is_resumed_with_may_be_a_rule(
     within = await Agent(model, around).run("Refund.", caller=ADA)
     assert within.status == "waiting"
     assert within.pending[0].always
+
+
+class Above:
+    """Asks about more than so much."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def __call__(self, call: Hydrated, _context: PolicyContext) -> Allow | Ask:
+        cents: Any = call.arguments.get("cents", 0)
+        return Ask(f"more than {self.most}") if cents > self.most else Allow()
+
+
+def above(most: int) -> Any:
+    return lambda call, _: Ask(f"more than {most}") if call.arguments["cents"] > most else Allow()
+
+
+def more_than(call: Hydrated, _context: PolicyContext, most: int) -> Allow | Ask:
+    return Above(most)(call, _context)
+
+
+@each_row(
+    ("policies", "offered"),
+    [
+        ([Above(100), Above(1_000)], False),
+        ([above(100), above(1_000)], False),
+        ([partial(more_than, most=100), partial(more_than, most=1_000)], False),
+        ([Above(100), above(1_000), above(2_000)], True),  # those of one name did not ask
+    ],
+)
+async def test_of_two_policies_of_one_name_none_is_answered_by_a_rule(
+    policies: list[Any], offered: bool, tmp_path: Path
+) -> None:
+    async with ApprovalStore(f"sqlite:///{tmp_path}/crib.db", state_key=KEY) as store:
+        runner = ToolRunner([REFUND], approver=store, policy=policies)
+        asked = await runner.exec(FIRST, caller=ADA)
+        assert isinstance(asked, Waiting)
+        assert asked.request.always is offered
+        one = ToolRunner([REFUND], approver=store, policy=policies[0])
+        first = call_of("one", order=7, cents=500, pin="canary")
+        assert isinstance(await given_rule(store, one, first, YES), Completed)
+        large = call_of("large", order=7, cents=5_000, pin="canary")
+        assert isinstance(await runner.exec(large, caller=ADA), Waiting)
+
+
+@tool(visible=ALL, untrusted_output=True, read_only=True)
+async def fetch() -> str:
+    """Read what others wrote."""
+    return "x"
+
+
+@each_row(("resumed",), [(False,), (True,)])
+async def test_a_rule_is_for_what_was_asked_when_it_was_asked(
+    resumed: bool, tmp_path: Path
+) -> None:
+    """Not for what has come by the time at which the answer is used: that call has its yes, no more."""
+    async with ApprovalStore(f"sqlite:///{tmp_path}/crib.db", state_key=KEY) as store:
+        approver: Any = answer_later if resumed else store
+        rules = store if resumed else None
+
+        def runner(*policies: Any) -> ToolRunner:
+            return ToolRunner([REFUND, fetch], approver=approver, rules=rules, policy=policies)
+
+        replies: list[Any] = [[call("refund", order=7, cents=500), call("fetch")], "Done."]
+        waiting = await Agent(ScriptedClient(replies[:1]), runner()).run("Refund.", caller=ADA)
+        [question] = waiting.pending
+        if not resumed:
+            await store.answer(question.id, YES)
+        agent = Agent(ScriptedClient(replies[1:]), runner(Above(100)))
+        state = RunState.from_json(waiting.state.to_json())
+        done = await agent.resume(state, {question.id: YES} if resumed else {})
+        assert done.status == "completed"
+        [kept] = await store.rules()
+        assert kept.rule is not None
+        assert (kept.rule.asked_by, kept.rule.untrusted) == (("standard",), False)
+        replies = [[call("fetch")], [call("refund", order=7, cents=6)]]
+        later = await Agent(ScriptedClient(replies), runner()).run("Refund.", caller=ADA)
+        assert later.status == "waiting"
+        large = call_of("large", order=7, cents=500)
+        assert isinstance(await runner(Above(100)).exec(large, caller=ADA), Waiting)
+        assert isinstance(await runner().exec(large, caller=ADA, scope=other()), Completed)
+
+
+def other() -> CallScope:
+    return CallScope(RunTally("other"))
+
+
+async def test_a_rule_lasts_from_when_it_was_given(store: ApprovalStore, url: str) -> None:
+    """Not from when the call goes on; one that has lapsed by then is none, and the call has its yes."""
+    runner = ToolRunner([REFUND], approver=store)
+    for seconds, kept in ((0.01, 0), (60.0, 1)):
+        waits = call_of(f"c{seconds}", order=7, cents=500)
+        asked = await runner.exec(waits, caller=ADA)
+        assert isinstance(asked, Waiting)
+        before = time.time()
+        yes = Approve("grace", always=Always(("cents",), seconds))
+        await store.answer(asked.request.id, yes)
+        answered = time.time()
+        await asyncio.sleep(0.05)
+        outcome = await runner.exec(waits, caller=ADA)
+        assert isinstance(outcome, Completed)
+        assert (ALWAYS in outcome.record.notes) is bool(kept)
+        rules = [each.rule for each in await store.rules()]
+        assert len(rules) == kept
+        for rule in rules:
+            assert rule is not None
+            assert before <= rule.given_at <= answered
+            assert rule.expires_at == rule.given_at + seconds
+    third = call_of("third", order=8, cents=500)
+    asked = await runner.exec(third, caller=ADA)
+    assert isinstance(asked, Waiting)
+    await store.answer(asked.request.id, YES)
+    edited(url, "UPDATE approvals SET answered_at = answered_at + 9 WHERE call_id = 'third'")
+    outcome = await runner.exec(third, caller=ADA)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.INVALID_RULE
+
+
+FORGED: list[tuple[str, Any]] = [
+    ("within", [{"run_id": "r", "call_id": "c", "tool": "sandbox"}]),
+    ("reason", "it is harmless"),
+    ("asked_by", ["standard", "Above"]),
+    ("untrusted", True),
+    ("always", True),
+]
+
+
+@each_row(("field", "value"), FORGED)
+async def test_nobody_is_misled_about_what_a_rule_is_for(
+    field: str, value: Any, tmp_path: Path
+) -> None:
+    """By who can write to the database, and has no key: before the answer, or once it is given."""
+    url = f"sqlite:///{tmp_path}/crib.db"
+    async with ApprovalStore(url, state_key=KEY) as store:
+        policies = [Above(1), Above(2)] if field == "always" else []
+        runner = ToolRunner([REFUND], approver=store, policy=policies)
+        asked = await runner.exec(FIRST, caller=ADA)
+        assert isinstance(asked, Waiting)
+        request = json.loads(msgspec.json.encode(asked.request))
+        forged = json.dumps(request | {field: value})
+        edited(url, "UPDATE approvals SET request = ?", forged)
+        assert [each.always for each in await store.pending()] == [False]
+        with pytest.raises(ApprovalError, match="was changed in the database") as raised:
+            await store.answer(asked.request.id, YES)
+        assert raised.value.code is ErrorCode.INVALID_RULE
+        if field == "always":
+            return
+        edited(url, "UPDATE approvals SET request = ?", msgspec.json.encode(asked.request).decode())
+        assert [each.always for each in await store.pending()] == [True]
+        await store.answer(asked.request.id, YES)
+        edited(url, "UPDATE approvals SET request = ?", forged)
+        outcome = await runner.exec(FIRST, caller=ADA)
+        assert isinstance(outcome, Failed)
+        assert outcome.error.code is ErrorCode.INVALID_RULE
+        assert await store.rules() == []

@@ -61,7 +61,7 @@ async def test_a_new_database_is_of_the_newest_version(url: str) -> None:
     spent = {"spenders", "spent_calls"}
     own = {"approvals", "approval_rules", "spilled_results", "toolcrib_schema"}
     assert own.union(audit, chat, durable, spent) == set(found)
-    assert found["approvals"][-4:] == ["run_id", "call_id", "pinned", "signature"]
+    assert found["approvals"][-4:] == ["call_id", "pinned", "signature", "answered_at"]
 
 
 async def test_one_without_a_version_is_taken_over_with_all_that_is_in_it(url: str) -> None:
@@ -82,6 +82,7 @@ async def test_one_without_a_version_is_taken_over_with_all_that_is_in_it(url: s
             "call_id": "",
             "pinned": "",
             "signature": "",
+            "answered_at": None,
         }
     ]
     assert await versions(database) == list(range(1, NEWEST + 1))

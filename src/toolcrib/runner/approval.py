@@ -36,7 +36,7 @@ from toolcrib.runner.output import (
     own_copy,
     unmasked,
 )
-from toolcrib.runner.policy import NOT_TRUSTED, may_have_rule, spared_for_run
+from toolcrib.runner.policy import NOT_TRUSTED, may_have_rule, spared_for_run, steered
 from toolcrib.runner.stopped import NOT_ITS_OWN, ExceptionHook, Stopped
 from toolcrib.schema.derive.plain import is_mark
 from toolcrib.threads import cancel_requests, is_stop
@@ -112,10 +112,10 @@ def approval_request(
     seconds: float = DEFAULT_SECONDS,
     within: tuple[OuterCall, ...] = (),
     occasion: str = "",
-    rules: bool = False,
+    asked_by: Iterable[str] = (),
 ) -> ApprovalRequest:
     """Return the question that `ask` leads to, in a run within these calls; it lapses after `seconds`.
-    With `rules` its answer may be one.
+    It is `asked_by` all these policies.
 
     The run's `nonce` goes into the id: without one, short secrets could be tried out against it. So
     does the `occasion`: what is asked on another one is another question.
@@ -140,13 +140,28 @@ def approval_request(
         defaults=masked_places(definition, hydrated.defaults),
         for_run=ask.policy == "standard" and spared_for_run(hydrated, run, caller.id),
         within=within,
-        always=rules and may_have_rule(hydrated, run),
+        asked_by=tuple(sorted(asked_by)),
+        untrusted=steered(hydrated, run),
     )
 
 
-def asked_call(
-    hydrated: Hydrated, request: ApprovalRequest, run: RunTally, asked_by: Iterable[str]
-) -> CallToApprove:
+def as_asked_before(
+    request: ApprovalRequest, asked: ApprovalRequest, *, answered: bool
+) -> ApprovalRequest:
+    """Return a request as it was `asked` before: it lapses when that does. A rule is for what the
+    answer was given to; while there is none, for what both of them say."""
+    both = tuple(name for name in request.asked_by if name in asked.asked_by)
+    return msgspec.structs.replace(
+        request,
+        asked_at=asked.asked_at,
+        expires_at=asked.expires_at,
+        always=asked.always and (answered or request.always),
+        asked_by=asked.asked_by if answered else both,
+        untrusted=asked.untrusted and (answered or request.untrusted),
+    )
+
+
+def asked_call(hydrated: Hydrated, request: ApprovalRequest, run: RunTally) -> CallToApprove:
     """Return a call as rules look at it: the one that was asked about, or the one that an edit made."""
     definition, arguments = hydrated.definition, hydrated.arguments
     shown = masked_arguments(definition, arguments)
@@ -157,8 +172,6 @@ def asked_call(
         msgspec.structs.replace(_asked_about(hydrated, request), always=always),
         {name: value for name, value in arguments.items() if shown[name] == MASK},
         tuple(place for place in places if name_at(place) in marked),
-        tuple(sorted(set(asked_by))),
-        run.tainted and not definition.annotations.read_only,
     )
 
 
@@ -477,9 +490,10 @@ async def kept_rule(
     asked: CallToApprove,
     answer: Approve,
     failed: Callable[[BaseException], None],
-) -> ApprovalRule:
-    """Return the rule that an answer gives, once it is kept. Raises Stopped for one that cannot be
-    given for this call, or that is not kept: whoever gave it would believe in it. `failed` is told."""
+) -> ApprovalRule | None:
+    """Return the rule that an answer gives, once it is kept; None if it has lapsed by now. Raises
+    Stopped for one that cannot be given for this call, or that is not kept: whoever gave it would
+    believe in it. `failed` is told."""
     cancels = cancel_requests()
     try:
         if rules is None or answer.always is None or not asked.request.always:

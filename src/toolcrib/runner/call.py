@@ -58,6 +58,7 @@ from toolcrib.runner.idempotency import (
 from toolcrib.runner.late import follow, late_end
 from toolcrib.runner.output import Unusable, check_output, report_unusable, views
 from toolcrib.runner.policy import (
+    LookedUp,
     Release,
     count_all,
     decide,
@@ -188,7 +189,7 @@ class Call(Veiled, msgspec.Struct):
     again: bool = False  # it was cut, and is made again where its run goes on
     watcher_raised: BaseException | None = None  # when it was told of a part
     left: tuple[Work, bool] | None = None  # its tool that was left behind; was it out of time
-    asking: tuple[str, ...] = ()  # the policies that ask about it
+    asking: dict[str, str] = {}  # the policies that ask about it, and why
     reserved: Sequence[Release] = ()  # in stores; given back if its tool does not begin
 
     async def run(
@@ -476,14 +477,13 @@ class Call(Veiled, msgspec.Struct):
             raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL, _EVICTED))
         return earlier
 
-    def _decide(self, hydrated: Hydrated, looked_up: Sequence[Decision] = ()) -> Decision:
+    def _decide(self, hydrated: Hydrated, looked_up: Sequence[LookedUp] = ()) -> Decision:
         """Ask the policies. Where a person was asked about this call before, their answer is needed."""
         context = self.context
         if hydrated.call.id in self.scope.tally.begun:
             context = self._going_on(hydrated)
-        asking: list[str] = []
-        decision = decide(self.setup.at_once, hydrated, context, looked_up, asking)
-        self.asking = tuple(asking)
+        self.asking = {}
+        decision = decide(self.setup.at_once, hydrated, context, looked_up, self.asking)
         begun = self.scope.suspended.get(hydrated.call.id) if self.scope.suspended else None
         if begun is not None and begun.approval is None and isinstance(decision, Ask):
             decision = _GOES_ON

@@ -42,6 +42,7 @@ NOT_TRUSTED = "it was imported, and nobody here trusts it yet (see trust=)"
 
 LookingPolicy: TypeAlias = Callable[[Hydrated, PolicyContext], Awaitable[Decision]]
 Policy: TypeAlias = Callable[[Hydrated, PolicyContext], Decision] | LookingPolicy
+LookedUp: TypeAlias = tuple[Policy, Decision]
 Release: TypeAlias = Callable[[], Awaitable[None]]
 """Gives back what was reserved for a call."""
 
@@ -221,11 +222,11 @@ def decide(
     policies: Iterable[Policy],
     hydrated: Hydrated,
     context: PolicyContext,
-    looked_up: Sequence[Decision] = (),
-    asking: list[str] | None = None,
+    looked_up: Sequence[LookedUp] = (),
+    asking: dict[str, str] | None = None,
 ) -> Decision:
     """Return the first of the strictest decisions: deny before ask before allow. What was `looked_up`
-    comes last. The names of all policies that ask are added to `asking`."""
+    comes last. The names of all policies that ask are added to `asking`, with their reasons."""
     strictest: Decision = ALLOWED
     for policy in policies:
         try:
@@ -241,19 +242,36 @@ def decide(
         if isinstance(decision, Deny):
             return decision
         if isinstance(decision, Ask):
-            strictest = _stricter(strictest, decision, asking)
-    for decision in looked_up:
+            strictest = _stricter(strictest, policy, decision, asking)
+    for policy, decision in looked_up:
         if isinstance(decision, Deny):
             return decision
         if isinstance(decision, Ask):
-            strictest = _stricter(strictest, decision, asking)
+            strictest = _stricter(strictest, policy, decision, asking)
     return strictest
 
 
-def _stricter(strictest: Decision, ask: Ask, asking: list[str] | None) -> Decision:
+def _stricter(
+    strictest: Decision, policy: Policy, ask: Ask, asking: dict[str, str] | None
+) -> Decision:
     if asking is not None:
-        asking.append(ask.policy)
+        name = _known_as(policy)
+        asking[name if ask.policy == name else f"{name}: {ask.policy}"] = ask.reason
     return strictest if isinstance(strictest, Ask) else ask
+
+
+def told_apart(policies: Iterable[Policy], asked_by: Iterable[str]) -> bool:
+    """Return whether each name in `asked_by` is that of one of these policies alone. Two instances of a
+    class, two functions that one function has made, and partial ones have one name."""
+    names = [_known_as(policy) for policy in policies]
+    return all(
+        sum(asked == name or asked.startswith(f"{name}: ") for name in names) == 1
+        for asked in asked_by
+    )
+
+
+def _known_as(policy: Policy) -> str:
+    return "standard" if isinstance(policy, Standard) else _name(policy)
 
 
 async def look_up(
@@ -261,7 +279,7 @@ async def look_up(
     hydrated: Hydrated,
     context: PolicyContext,
     seconds: float,
-) -> list[Decision]:
+) -> list[LookedUp]:
     """Return what policies decide that look something up, all at the same time, within so many seconds.
 
     One that raises, or is not ready by then, denies. It is told to stop, and not waited for.
@@ -275,7 +293,10 @@ async def look_up(
                 task.cancel()
                 _LATE.add(task)  # the loop holds its tasks weakly
                 task.add_done_callback(_LATE.discard)
-    return [_decided(policy, task, seconds) for policy, task in zip(policies, tasks, strict=True)]
+    return [
+        (policy, _decided(policy, task, seconds))
+        for policy, task in zip(policies, tasks, strict=True)
+    ]
 
 
 _LATE: Final[set[asyncio.Future[Any]]] = set()
@@ -537,6 +558,11 @@ def spared_for_run(hydrated: Hydrated, run: RunTally, caller: str) -> bool:
         not marks.safe or marks.threat_level == "high" or definition.no_schema_mode is not None
     )
     return not asked_anyway and (marks.requires_approval or (run.tainted and not marks.read_only))
+
+
+def steered(hydrated: Hydrated, run: RunTally) -> bool:
+    """Return whether somebody else may have steered a call that may have side effects."""
+    return run.tainted and not hydrated.definition.annotations.read_only
 
 
 def may_have_rule(hydrated: Hydrated, run: RunTally) -> bool:

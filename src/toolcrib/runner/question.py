@@ -7,7 +7,7 @@ tally of the run, once the call that was asked about may run. `approval` says wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -16,6 +16,7 @@ from toolcrib.runner.approval import (
     answer_to,
     approval_request,
     approved_call,
+    as_asked_before,
     asked_call,
     edit_of,
     explained,
@@ -24,6 +25,7 @@ from toolcrib.runner.approval import (
     rule_for,
 )
 from toolcrib.runner.idempotency import EndedByAnswer
+from toolcrib.runner.policy import may_have_rule, told_apart
 from toolcrib.runner.recorder import CallFacts
 from toolcrib.runner.setup import Setup
 from toolcrib.runner.stopped import Stopped, rejection
@@ -54,7 +56,6 @@ class CallQuestion(msgspec.Struct):
     caller: Caller
     hydrated: Hydrated
     request: ApprovalRequest
-    asked_by: tuple[str, ...] = ()  # the policies that ask
     yes: Approve | None = None
     answered: bool = False  # beforehand
 
@@ -65,9 +66,10 @@ class CallQuestion(msgspec.Struct):
         caller: Caller,
         hydrated: Hydrated,
         ask: Ask,
-        asked_by: tuple[str, ...],
+        asking: Mapping[str, str],
     ) -> CallQuestion:
-        """Return the question; one that was asked before keeps the time at which it lapses."""
+        """Return the question: what policies are `asking`. One that was asked before keeps the time at
+        which it lapses."""
         scope = facts.scope
         request = approval_request(
             hydrated,
@@ -77,14 +79,16 @@ class CallQuestion(msgspec.Struct):
             seconds=setup.approval_seconds,
             within=scope.within,
             occasion=scope.occasion,
-            rules=setup.rules is not None,
+            asked_by=asking,
         )
+        apart = setup.rules is not None and told_apart(setup.policies, asking)
+        if apart and may_have_rule(hydrated, scope.tally):
+            reason = "; ".join(asking.values()) or request.reason  # all that a rule would answer
+            request = msgspec.structs.replace(request, always=True, reason=reason)
         asked = scope.asked.get(request.id)
         if asked is not None:
-            request = msgspec.structs.replace(
-                request, asked_at=asked.asked_at, expires_at=asked.expires_at
-            )
-        return CallQuestion(setup, facts, caller, hydrated, request, asked_by)
+            request = as_asked_before(request, asked, answered=request.id in scope.answers)
+        return CallQuestion(setup, facts, caller, hydrated, request)
 
     async def approved(self) -> Hydrated | None:
         """Return the call that somebody approved, this one or this one with edited arguments; None
@@ -125,7 +129,7 @@ class CallQuestion(msgspec.Struct):
         rules, facts, request = self.setup.rules, self.facts, self.request
         if rules is None or not request.always or any(facts.scope.asked_about(request.call_id)):
             return None
-        asked = asked_call(self.hydrated, request, facts.scope.tally, self.asked_by)
+        asked = asked_call(self.hydrated, request, facts.scope.tally)
         rule = await rule_for(rules, asked, self._failed)
         if rule is None:
             return None
@@ -137,8 +141,10 @@ class CallQuestion(msgspec.Struct):
         """Keep the rule that a yes gives, if it gives one. Raises Stopped where that cannot be."""
         if answer.always is None:
             return
-        asked = asked_call(approved, self.request, self.facts.scope.tally, self.asked_by)
+        asked = asked_call(approved, self.request, self.facts.scope.tally)
         rule = await kept_rule(self.setup.rules, asked, answer, self._failed)
+        if rule is None:
+            return
         self.facts.rule = AppliedRule(rule.id, rule.by, rule.given_at)
         self.facts.notes += (ALWAYS,)
 

@@ -442,6 +442,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "CREATE INDEX approval_rules_by_call ON approval_rules (definition_digest, caller)",
     ),
+    ("ALTER TABLE approvals ADD COLUMN answered_at DOUBLE PRECISION",),
 )
 
 

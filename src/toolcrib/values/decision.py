@@ -87,7 +87,9 @@ class ApprovalRequest(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
     `asked_at` and `expires_at` are in seconds since the epoch. With `for_run`, a yes for the rest of
     the run (either `Approve.for_run`) would spare what the standard policy asks about further calls of
     the tool. If an agent that is a tool asks, it is `within` its call, and those around it. With
-    `always` a yes may be a rule for calls like this one (`Approve.always`).
+    `always` a yes may be a rule for calls like this one (`Approve.always`): for what the policies
+    `asked_by` ask, and for runs that have read untrusted content only if it is `untrusted`, which says
+    that this one had, and that the tool may have side effects.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("arguments",)
@@ -107,6 +109,8 @@ class ApprovalRequest(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
     for_run: bool = False
     within: tuple[OuterCall, ...] = ()
     always: bool = False
+    asked_by: tuple[str, ...] = ()
+    untrusted: bool = False
 
     @property
     def title(self) -> str:

@@ -36,8 +36,7 @@ class CallToApprove(Veiled, msgspec.Struct, frozen=True):
     """A call that somebody has to approve, as rules look at it.
 
     `secrets` are the arguments that the request has masked, `unlike` the places of defaults of which
-    only the type is shown, `asked_by` the policies that ask; `untrusted` says that the run has read
-    untrusted content, and the tool may have side effects.
+    only the type is shown.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("secrets",)
@@ -45,8 +44,6 @@ class CallToApprove(Veiled, msgspec.Struct, frozen=True):
     request: ApprovalRequest
     secrets: JsonObject
     unlike: tuple[str, ...]
-    asked_by: tuple[str, ...]
-    untrusted: bool
 
 
 class ApprovalRule(Veiled, msgspec.Struct, frozen=True, kw_only=True):
@@ -89,11 +86,13 @@ class ApprovalRule(Veiled, msgspec.Struct, frozen=True, kw_only=True):
         return self.expires_at is not None and time.time() >= self.expires_at
 
 
-def rule_from(asked: CallToApprove, always: Always, by: str, key: bytes) -> ApprovalRule:
+def rule_from(
+    asked: CallToApprove, always: Always, by: str, key: bytes, *, given_at: float
+) -> ApprovalRule:
     """Return the rule that a yes to this call makes. Raises ApprovalError as `check_open` does."""
     request = asked.request
     check_open(always.open, request, asked.secrets)
-    now, opened = time.time(), tuple(sorted(always.open))
+    opened = tuple(sorted(always.open))
     return ApprovalRule(
         id=f"rule_{sha256_hex(request.id)[:40]}",
         tool=request.tool,
@@ -102,12 +101,12 @@ def rule_from(asked: CallToApprove, always: Always, by: str, key: bytes) -> Appr
         closed=_without(request.arguments, opened),
         open=opened,
         by=by,
-        given_at=now,
-        expires_at=None if always.seconds is None else now + always.seconds,
+        given_at=given_at,
+        expires_at=None if always.seconds is None else given_at + always.seconds,
         approval_id=request.id,
         within=tuple(outer.tool for outer in request.within),
-        asked_by=asked.asked_by,
-        untrusted=asked.untrusted,
+        asked_by=request.asked_by,
+        untrusted=request.untrusted,
         unlike=_closed_places(asked.unlike, opened),
         secrets_mac=_mac(asked.secrets, request.id, key),
     )
@@ -126,8 +125,8 @@ def speaks_for(rule: ApprovalRule, asked: CallToApprove, key: bytes) -> bool:
         and rule.closed == _without(request.arguments, rule.open)
         and rule.unlike == _closed_places(asked.unlike, rule.open)
         and hmac.compare_digest(rule.secrets_mac, _mac(asked.secrets, rule.approval_id, key))
-        and set(asked.asked_by) <= set(rule.asked_by)
-        and rule.untrusted >= asked.untrusted
+        and set(request.asked_by) <= set(rule.asked_by)
+        and rule.untrusted >= request.untrusted
     )
 
 
@@ -186,6 +185,11 @@ class KeepsRules(Protocol):
         """
         ...
 
-    async def keep_rule(self, asked: CallToApprove, always: Always, by: str, /) -> ApprovalRule:
-        """Keep the rule that a yes to a call makes, and return it. Raises ApprovalError."""
+    async def keep_rule(
+        self, asked: CallToApprove, always: Always, by: str, /
+    ) -> ApprovalRule | None:
+        """Keep the rule that a yes to a call makes, and return it; None if it has lapsed by now.
+
+        It is one for what was asked, and lasts from when that was answered. Raises ApprovalError.
+        """
         ...
