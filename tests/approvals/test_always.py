@@ -692,3 +692,104 @@ async def test_nobody_is_misled_about_what_a_rule_is_for(
         assert isinstance(outcome, Failed)
         assert outcome.error.code is ErrorCode.INVALID_RULE
         assert await store.rules() == []
+
+
+@tool(visible=ALL)
+async def pay(order: int) -> str:
+    """Pay an order."""
+    ran.append({"order": order})
+    return "paid"
+
+
+async def test_no_rule_answers_a_fork_about_what_its_first_run_has_done(
+    store: ApprovalStore,
+) -> None:
+    """Nor is one offered; whatever a policy is named that asked in the first run."""
+
+    def fork(*_: Any) -> Ask:
+        return Ask("why not")
+
+    def guard(*_: Any) -> Ask:
+        return Ask("why not", "fork of a run")
+
+    for order, policy in enumerate((fork, guard)):
+        runner = ToolRunner([pay], approver=store, policy=policy)
+        made = call("pay", order=order)
+        waiting = await Agent(ScriptedClient([made]), runner).run("Pay.", caller=ADA)
+        [question] = waiting.pending
+        assert question.always
+        await store.answer(question.id, Approve("grace", always=Always()))
+        agent = Agent(ScriptedClient(["Paid."]), runner)
+        done = await agent.resume(waiting.state)
+        assert done.status == "completed"
+        forked = agent.replace(model=ScriptedClient([made, "Paid."]))
+        ran.clear()
+        asks = await forked.resume(forked.fork(done.state, turn=0, repeat="ask"))
+        assert (asks.status, ran) == ("waiting", [])
+        assert not asks.pending[0].always
+        with pytest.raises(ApprovalError, match="no rule can be given"):
+            await store.answer(asks.pending[0].id, Approve("grace", always=Always()))
+
+
+async def test_what_asks_after_a_rule_has_answered_asks_a_person(store: ApprovalStore) -> None:
+    await given_rule(store, ToolRunner([REFUND], approver=store), FIRST, YES)
+    ran.clear()
+    looks = 0
+
+    async def risk(call: Hydrated, _context: PolicyContext) -> Allow | Ask:
+        nonlocal looks
+        looks += call.definition.name == "refund"
+        return Ask("it is a risk by now") if looks > 1 else Allow()
+
+    fits = call_of("fits", order=7, cents=9, pin="canary")
+    runner = ToolRunner([REFUND], approver=store, policy=risk)
+    outcome = await runner.exec(fits, caller=ADA)
+    assert isinstance(outcome, Waiting)
+    assert (outcome.record.rule, outcome.record.approved_by) == (None, None)
+    assert outcome.request.reason == "the tool is marked as not safe; it is a risk by now"
+    await store.answer(outcome.request.id, Approve("ada"))
+    assert isinstance(await runner.exec(fits, caller=ADA), Completed)
+    ran.clear()
+    looks = 0
+
+    @tool(visible=ALL, untrusted_output=True, read_only=True)
+    async def fetch() -> str:
+        """Read what others wrote."""
+        return "x"
+
+    async def slow(call: Hydrated, context: PolicyContext) -> Allow:
+        nonlocal looks
+        looks += call.definition.name == "refund"
+        while looks > 1 and not context.run.tainted:  # noqa: ASYNC110  no event says so
+            await asyncio.sleep(0)
+        return Allow()
+
+    replies: list[Any] = [[call("refund", order=7, cents=8, pin="canary"), call("fetch")]]
+    runner = ToolRunner([REFUND, fetch], approver=store, policy=slow)
+    waiting = await Agent(ScriptedClient(replies), runner).run("Refund.", caller=ADA)
+    assert (waiting.status, ran) == ("waiting", [])
+    assert waiting.pending[0].untrusted
+
+
+@each_row(("first",), [(Refuse("no", by="eve"),), (None,)])
+async def test_a_live_approver_that_was_asked_is_to_answer_as_well(
+    first: Answer | None, tmp_path: Path
+) -> None:
+    ran.clear()
+    answers: list[Answer | None] = [first, YES, first]
+
+    async def desk(_request: ApprovalRequest) -> Answer | None:
+        return answers.pop(0)
+
+    async with ApprovalStore(f"sqlite:///{tmp_path}/crib.db", state_key=KEY) as store:
+        runner = ToolRunner([REFUND], approver=desk, rules=store)
+        asked = call_of("asked", order=7, cents=1, pin="canary")
+        for _ in range(2):
+            outcome = await runner.exec(asked, caller=ADA)
+            assert isinstance(outcome, Waiting if first is None else Failed)
+            if len(answers) == 2:
+                assert isinstance(await runner.exec(FIRST, caller=ADA), Completed)
+        assert not answers
+        again = call_of("again", order=7, cents=1, pin="canary")
+        assert isinstance(await runner.exec(again, caller=ADA), Completed)
+        assert [each["cents"] for each in ran] == [500, 1]

@@ -20,6 +20,7 @@ import msgspec
 from toolcrib.agent.history import ConversationHistory
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.runner.output import public_view
+from toolcrib.runner.policy import FORK
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
@@ -252,6 +253,8 @@ class RepeatGuard:
     sent in neither: where only a secret differs, nobody can say that they are not.
     """
 
+    __name__ = FORK  # by which no rule may answer
+
     def __init__(self, fork: Fork) -> None:
         self._repeat = fork.repeat
         self._effects: dict[str, list[Effect]] = {}
@@ -274,7 +277,7 @@ class RepeatGuard:
             f" {effect.turn} of {effect.run_id}, {effect.ended}"
         )
         if self._repeat == "ask":
-            return Ask(reason, "fork")
+            return Ask(reason, FORK)
         return Deny(reason, "fork", ErrorCode.REPEATED_EFFECT)
 
 

@@ -772,17 +772,22 @@ class Call(Veiled, msgspec.Struct):
         if isinstance(decision, Deny):
             raise Stopped(CallError.of(decision.code))
         caller = self.context.caller
-        question = CallQuestion.of(setup, facts, caller, hydrated, decision, self.asking)
-        self.question = question
-        approved = await question.approved()
-        if approved is None:
-            return Waiting(facts.record("waiting"), question.request)
-        # once more: the run may have spent more meanwhile
-        again = await self._look_up(approved) if setup.looking else self._decide(approved)
-        if isinstance(again, Deny):
-            raise Stopped(CallError.of(again.code))
-        question.keep_for_run(approved)
-        return approved
+        rules = setup.rules
+        while True:
+            question = CallQuestion.of(setup, facts, caller, hydrated, decision, self.asking)
+            question.rules, self.question = rules, question
+            approved = await question.approved()
+            if approved is None:
+                return Waiting(facts.record("waiting"), question.request)
+            # once more: the run may have spent more meanwhile
+            again = await self._look_up(approved) if setup.looking else self._decide(approved)
+            if isinstance(again, Deny):
+                raise Stopped(CallError.of(again.code))
+            if not (isinstance(again, Ask) and question.outgrown(self.asking)):
+                question.keep_for_run(approved)
+                return approved
+            decision, rules = again, None  # now somebody is asked
+            facts.rule, facts.approved_by = None, None
 
 
 def _began_elsewhere(outcome: Outcome) -> bool:

@@ -212,6 +212,7 @@ class IdempotencyCache:
         self._lock = threading.Lock()
         self.pins: dict[str, tuple[ToolCall, str, FactoryValues]] = {}
         self.answered: dict[str, EndedByAnswer] = {}
+        self.asked: dict[str, None] = {}
 
     def pin(self, key: str, call: ToolCall, caller: str, pinned: FactoryMade | None) -> None:
         """Keep the values of default factories of a call that waits: they run once a call."""
@@ -229,6 +230,13 @@ class IdempotencyCache:
         with self._lock:
             while len(self.answered) > MAX_EVICTED:
                 del self.answered[next(iter(self.answered))]
+
+    def keep_asked(self, key: str) -> None:
+        """Keep that somebody was asked about the call of this key."""
+        self.asked[key] = None
+        with self._lock:
+            while len(self.asked) > MAX_EVICTED:
+                del self.asked[next(iter(self.asked))]
 
     def pinned(self, run_id: str, call: ToolCall, caller: str) -> FactoryValues | None:
         """Return the values that were pinned for this very call, if it waited here before."""

@@ -38,6 +38,8 @@ from toolcrib.values.typed import came
 _FAILED = "the policy failed"
 _UNDECIDED = "the policy gave no decision"
 _TOO_LATE = "the policy did not decide within {:g} seconds"
+FORK: Final = "fork of a run"
+"""The policy by whose name a fork asks about what its first run has done: no rule answers that."""
 NOT_TRUSTED = "it was imported, and nobody here trusts it yet (see trust=)"
 
 LookingPolicy: TypeAlias = Callable[[Hydrated, PolicyContext], Awaitable[Decision]]

@@ -25,13 +25,14 @@ from toolcrib.runner.approval import (
     rule_for,
 )
 from toolcrib.runner.idempotency import EndedByAnswer
-from toolcrib.runner.policy import may_have_rule, told_apart
+from toolcrib.runner.policy import FORK, may_have_rule, steered, told_apart
 from toolcrib.runner.recorder import CallFacts
 from toolcrib.runner.setup import Setup
 from toolcrib.runner.stopped import Stopped, rejection
 from toolcrib.values.call import Hydrated, Rejected
 from toolcrib.values.context import ToolApproval
 from toolcrib.values.decision import ApprovalRequest, Approve, Ask, Caller, Refuse
+from toolcrib.values.json import key_of
 from toolcrib.values.record import (
     ALWAYS,
     FOR_RUN,
@@ -41,6 +42,7 @@ from toolcrib.values.record import (
     Failed,
     is_final,
 )
+from toolcrib.values.rule import KeepsRules
 
 _WAITS_WITHIN = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN,
@@ -56,8 +58,10 @@ class CallQuestion(msgspec.Struct):
     caller: Caller
     hydrated: Hydrated
     request: ApprovalRequest
+    rules: KeepsRules | None = None  # that may answer it
     yes: Approve | None = None
     answered: bool = False  # beforehand
+    by_rule: bool = False
 
     @staticmethod
     def of(
@@ -82,13 +86,13 @@ class CallQuestion(msgspec.Struct):
             asked_by=asking,
         )
         apart = setup.rules is not None and told_apart(setup.policies, asking)
-        if apart and may_have_rule(hydrated, scope.tally):
+        if apart and FORK not in asking and may_have_rule(hydrated, scope.tally):
             reason = "; ".join(asking.values()) or request.reason  # all that a rule would answer
             request = msgspec.structs.replace(request, always=True, reason=reason)
         asked = scope.asked.get(request.id)
         if asked is not None:
             request = as_asked_before(request, asked, answered=request.id in scope.answers)
-        return CallQuestion(setup, facts, caller, hydrated, request)
+        return CallQuestion(setup, facts, caller, hydrated, request, setup.rules)
 
     async def approved(self) -> Hydrated | None:
         """Return the call that somebody approved, this one or this one with edited arguments; None
@@ -126,16 +130,31 @@ class CallQuestion(msgspec.Struct):
 
         Who was asked about the call before is to answer. Where rules cannot be read, somebody is asked.
         """
-        rules, facts, request = self.setup.rules, self.facts, self.request
-        if rules is None or not request.always or any(facts.scope.asked_about(request.call_id)):
+        setup, facts, request = self.setup, self.facts, self.request
+        if setup.rules is None:
             return None
-        asked = asked_call(self.hydrated, request, facts.scope.tally)
-        rule = await rule_for(rules, asked, self._failed)
-        if rule is None:
-            return None
-        facts.approval_id = rule.approval_id
-        facts.rule = AppliedRule(rule.id, rule.by, rule.given_at)
-        return Approve(rule.by)
+        key = key_of(request.run_id, request.call_id)
+        before = key in setup.cache.asked or any(facts.scope.asked_about(request.call_id))
+        if self.rules is not None and request.always and not before:
+            asked = asked_call(self.hydrated, request, facts.scope.tally)
+            rule = await rule_for(self.rules, asked, self._failed)
+            if rule is not None:
+                self.by_rule = True
+                facts.approval_id = rule.approval_id
+                facts.rule = AppliedRule(rule.id, rule.by, rule.given_at)
+                return Approve(rule.by)
+        approver: object = facts.scope.approver or setup.approver
+        if approver is not None and approver is not setup.rules and request.call_id:
+            setup.cache.keep_asked(key)  # a store knows by itself
+        return None
+
+    def outgrown(self, asking: Mapping[str, str]) -> bool:
+        """Return whether a rule has answered, and these policies, or what the run has read, ask more by
+        now than it was held against."""
+        request = self.request
+        steers = steered(self.hydrated, self.facts.scope.tally)
+        more = not asking.keys() <= set(request.asked_by) or steers > request.untrusted
+        return self.by_rule and bool(asking) and more
 
     async def _keep_rule(self, approved: Hydrated, answer: Approve) -> None:
         """Keep the rule that a yes gives, if it gives one. Raises Stopped where that cannot be."""
