@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
@@ -16,7 +17,9 @@ from toolcrib import (
     Catalog,
     Completed,
     Failed,
+    Limits,
     PickOptions,
+    RunState,
     ToolCall,
     ToolCallProgress,
     ToolDefinition,
@@ -26,11 +29,13 @@ from toolcrib import (
     per_call,
     tool,
 )
+from toolcrib.approvals import answer_later
 from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.cli.audit import CallStory
 from toolcrib.errors import CatalogError
 from toolcrib.policies import budget, deny_by_default
 from toolcrib.testing import MemorySink, ScriptedClient, ToolEmulator, call
+from toolcrib.values.record import has_begun
 
 REAL: list[Any] = []
 
@@ -296,3 +301,126 @@ def test_an_answer_of_a_tool_that_there_is_not() -> None:
         ToolEmulator({"coutn": 7}).over(runner())
     with pytest.raises(TypeError, match="an Agent or a ToolRunner"):
         ToolEmulator().over(Catalog([count]))  # type: ignore[type-var]
+
+
+# Whoever speaks after an agent that is emulated.
+
+
+TOOL_OF = ("count", "blocks", "streams", "class_tool")
+
+
+def to(name: str) -> Any:
+    return call(f"hand_over_to_{name}", reason="It is theirs.")
+
+
+def speaker(name: str, *turns: Any, **options: Any) -> Agent:
+    return Agent(
+        ScriptedClient(turns),
+        options.pop("runner", None) or runner(),
+        name=name,
+        limits=Limits(repeated_calls=None),
+        **options,
+    )
+
+
+async def test_who_is_handed_over_to_is_emulated_too_in_runs_sessions_and_other_processes() -> None:
+    emulator = ToolEmulator({"count": 7, "wipe": {"n": 1}})
+
+    def team(front: list[Any], back: list[Any]) -> Agent:
+        second = speaker("billing", *back, runner=runner(approver=answer_later))
+        return emulator.over(speaker("front", *front, runner=ToolRunner([]), handovers=[second]))
+
+    done = await team([to("billing")], [call("count", word="tea"), "Done."]).run("Go.")
+    assert [(r.name, r.emulated) for r in done.records] == [
+        ("hand_over_to_billing", False),  # the library's own, without effects: it happens
+        ("count", True),
+    ]
+    session = team([to("billing")], ["Hello.", call("count", word="tea"), "Done."]).session()
+    await session.send("Go.")
+    assert session.speaker == "billing"
+    assert [r.emulated for r in (await session.send("Go on.")).records] == [True]
+    waits = await team([to("billing")], [call("wipe", disk="a", key="k"), "Done."]).run("Go.")
+    [question] = waits.pending
+    over = await team([], ["Done."]).resume(
+        RunState.from_json(waits.state.to_json()), {question.id: Approve("grace")}
+    )
+    assert [(r.name, r.emulated) for r in over.records][-1] == ("wipe", True)
+
+
+async def test_answers_are_for_the_tools_of_all_who_may_speak() -> None:
+    team = speaker("front", runner=ToolRunner([]), handovers=[speaker("billing")])
+    ToolEmulator({"count": 7}).over(team)
+    with pytest.raises(CatalogError, match="nothing_such"):
+        ToolEmulator({"nothing_such": 7}).over(team)
+
+
+async def test_an_agent_of_the_test_within_a_real_team_hands_on_to_nobody_real() -> None:
+    second = ToolEmulator({"count": 7}).over(speaker("billing", to("front"), handovers=["front"]))
+    front = speaker("front", to("billing"), call("count", word="a"), "Done.", handovers=[second])
+    done = await front.run("Go.")
+    assert [r.emulated for r in done.records if r.name == "count"] == [True]
+
+
+async def test_no_way_brings_a_real_tool_into_an_emulated_run() -> None:
+    """Teams and ways to begin, go on and change them, drawn at random: `REAL` stays empty."""
+    for seed in range(60):
+        draw = random.Random(seed)  # noqa: S311
+        named = draw.sample(["ada", "bob", "eve", "kim"], draw.randint(1, 4))
+        turns: dict[str, list[Any]] = {name: [] for name in named}
+        said = [named[0]]
+        for _ in range(draw.randint(0, 5) if len(named) > 1 else 0):
+            turns[said[-1]].append(_some_call(draw))
+            heir = draw.choice([name for name in named if name != said[-1]])
+            turns[said[-1]].append(to(heir))
+            said.append(heir)
+        turns[said[-1]] += [_some_call(draw), call("wipe", disk="a", key="k"), "Done."]
+        agent = _team(draw, named, turns)
+        if draw.random() < 0.5:
+            agent = agent.replace(tools=runner(approver=answer_later))
+        if draw.random() < 0.5:
+            agent = agent.replace(tools=agent.runner.with_tools(_inner("clerk")))
+        result = await (
+            agent.run("Go.", speaker=said[0])
+            if draw.random() < 0.5
+            else agent.session().send("Go.")
+        )
+        while result.status == "waiting":
+            result = await agent.resume(
+                RunState.from_json(result.state.to_json()),
+                {each.id: Approve("grace") for each in result.pending},
+            )
+        assert (result.status, result.limit) == ("completed", None), seed
+        others = [r for r in result.records if not r.name.startswith("hand_over_to_")]
+        assert others, seed
+        assert all(r.emulated or not has_begun(r) for r in others), seed
+        assert REAL == [], seed
+
+
+def _some_call(draw: random.Random) -> Any:
+    return call(draw.choice(TOOL_OF), word="tea")
+
+
+def _inner(name: str) -> Any:
+    inner = speaker("inner", call("count", word="a"), "Done.")
+    return inner.as_tool(name, "Count letters.", visible=ALL)
+
+
+def _team(draw: random.Random, named: list[str], turns: dict[str, list[Any]]) -> Agent:
+    """An emulated team: the first leads to all others, who lead to each other by name."""
+    members = [
+        speaker(
+            name,
+            *turns[name],
+            runner=runner(approver=answer_later, sinks=draw.choice([(), (MemorySink(),)])),
+            handovers=[other for other in named if other != name],
+        )
+        for name in named[1:]
+    ]
+    first = speaker(
+        named[0],
+        *turns[named[0]],
+        runner=runner(approver=answer_later),
+        handovers=members,
+        **({"pick": PickOptions(max_candidates=6)} if draw.random() < 0.3 else {}),
+    )
+    return ToolEmulator({**dict.fromkeys(ALL_KINDS, 3), "wipe": {"n": 1}}).over(first)

@@ -744,8 +744,10 @@ class Agent:
         durability: StepRunner | None = None,
     ) -> Agent:
         """Return a copy of the agent with another model, other tools or other steps; what is no runner
-        is run by the agent's own policy, approver and sinks."""
-        if tools is not None and not isinstance(tools, ToolRunner):
+        is run by the agent's own policy, approver and sinks. An agent that is emulated stays so."""
+        if isinstance(tools, ToolRunner):
+            tools = tools.emulated_as(self.runner)
+        elif tools is not None:
             tools = self.runner.over(tools)
         return Agent(
             self.client if model is None else model,
@@ -1035,6 +1037,8 @@ class Agent:
         if state.fork is not None:
             guard = RepeatGuard(state.fork)
             runners = {name: each.asking_first(guard) for name, each in runners.items()}
+        for before, name in itertools.pairwise(state.speakers):
+            runners[name] = runners[name].emulated_as(runners[before])
 
         async def drive(listener: Listener) -> RunResult:
             agent, at, toolbox, given, told = speaks, state, opened, answers, listener
@@ -1056,6 +1060,7 @@ class Agent:
                 if run.heir is None:
                     return result
                 by, agent, tally = agent, self._team[run.heir], run.tally
+                runners[agent.name] = runners[agent.name].emulated_as(runner)
                 offered[by.name] = result.state.offered
                 at, given = agent._taking_over(result.state, offered.get(agent.name, ())), {}
                 toolbox, told = agent._begun(at, outer), going_on(listener)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Protocol, TypedDict, TypeVar
+from weakref import WeakSet
 
 import msgspec
 
@@ -24,6 +25,7 @@ from toolcrib.values.run import Limits, RunState
 
 _PREFIX = "hand_over_to_"
 _LONGEST = 64 - len(_PREFIX)  # OpenAI takes no longer names of tools
+_MADE: WeakSet[Tool[..., Any]] = WeakSet()
 _SECOND = "One reply hands the conversation over once: this was its second handover."
 
 
@@ -68,6 +70,11 @@ def handover_tools(handovers: Iterable[HandsOver | str]) -> Catalog:
     return Catalog([_tool(name, purpose) for name, purpose in named], source="handovers=")
 
 
+def is_handover(tool: Tool[..., Any]) -> bool:
+    """Return whether a tool is one of these, not an author's of such a name."""
+    return tool in _MADE
+
+
 def _tool(agent: str, purpose: str) -> Tool[..., Any]:
     what = f"Hand the conversation over to '{agent}', who goes on with it in your place."
 
@@ -82,6 +89,7 @@ def _tool(agent: str, purpose: str) -> Tool[..., Any]:
         del reason
         return {"agent": agent}
 
+    _MADE.add(hand_over)
     return hand_over
 
 

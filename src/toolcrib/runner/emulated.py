@@ -42,8 +42,8 @@ class EmulatingExecutor(Executor):
         spares: Callable[[Tool[..., Any]], bool],
     ) -> None:
         super().__init__(catalog, timeout, reporter, max_result_bytes=max_result_bytes)
-        self._stand_in = stand_in
-        self._spares = spares
+        self.stand_in = stand_in
+        self.spares = spares
         plans = [plan_of(entry, timeout) for entry in catalog.entries]
         self.plans = {
             plan.tool.definition.name: plan
@@ -58,21 +58,21 @@ class EmulatingExecutor(Executor):
             self.timeout,
             self._reporter,
             max_result_bytes=self._max_bytes,
-            stand_in=self._stand_in,
-            spares=self._spares,
+            stand_in=self.stand_in,
+            spares=self.spares,
         )
 
     async def _with(
         self, context: CallContext, plan: ToolPlan, hydrated: Hydrated, instance: Any
     ) -> Any:
-        if self._spares(plan.tool):
+        if self.spares(plan.tool):
             return await super()._with(context, plan, hydrated, instance)
         definition = hydrated.definition
         parts = Parts(context.call_id, definition.visible, context.observer, self._max_bytes)
         return await limited(self._value(plan, hydrated, parts), plan.limit)
 
     async def _value(self, plan: ToolPlan, hydrated: Hydrated, parts: Parts) -> Any:
-        made = called(lambda: self._stand_in(hydrated.definition, hydrated.arguments))
+        made = called(lambda: self.stand_in(hydrated.definition, hydrated.arguments))
         made = await awaited(made)
         if inspect.isgenerator(made) or isinstance(made, AsyncIterator):
             return await parts.last(_each(made)) if plan.tool.streaming else await _last(made)

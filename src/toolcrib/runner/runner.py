@@ -188,10 +188,11 @@ class ToolRunner:
 
     def completed_by(self, other: ToolRunner) -> ToolRunner:
         """Return a runner that writes to the sinks of another one, too, and asks whom that asks where
-        it has nobody to ask; of two ledgers its own is left."""
-        known = [*self._sinks, *([] if self.ledger is None else [other.ledger])]
+        it has nobody to ask, and emulates where that does; of two ledgers its own is left."""
+        made = self.emulated_as(other)
+        known = [*self._sinks, *([] if made.ledger is None else [other.ledger])]
         more = [each for each in other._sinks if not any(each is one for one in known)]
-        made = self.with_sinks(*more) if more else self
+        made = made.with_sinks(*more) if more else made
         if made.approver is None and other.approver is not None:
             made = made.with_approver(other.approver)
         return made
@@ -226,6 +227,13 @@ class ToolRunner:
         )
         return made.with_sinks()
 
+    def emulated_as(self, other: ToolRunner) -> ToolRunner:
+        """Return a runner that is emulated as another one is; itself, if that is not, or it is."""
+        executor = other._setup.executor
+        if self.emulates or not isinstance(executor, EmulatingExecutor):
+            return self
+        return self.emulated(executor.stand_in, spares=executor.spares)
+
     def asking_first(self, policy: Policy) -> ToolRunner:
         """Return a runner that asks this policy, too, before all others, and shares all else: the first
         of equally strict decisions is the one that is told. It is none that counts or reserves."""
@@ -235,6 +243,11 @@ class ToolRunner:
             self._setup, policies=policies, at_once=at_once, looking=looking
         )
         return made
+
+    @property
+    def emulates(self) -> bool:
+        """Whether something stands in for its tools: none of their code is started."""
+        return isinstance(self._setup.executor, EmulatingExecutor)
 
     @property
     def on_exception(self) -> ExceptionHook:

@@ -13,6 +13,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from toolcrib.agent import Agent
+from toolcrib.agent.context import read_result
+from toolcrib.agent.handover import is_handover, team_of
 from toolcrib.agent.loop import unfenced
 from toolcrib.agent.picking import search_tools
 from toolcrib.clients import client_for
@@ -56,15 +58,22 @@ class ToolEmulator:
 
     def over(self, thing: T) -> T:
         """Return an agent, or a runner, like this one, whose tools are all stood in for, also those
-        that it is given later. Raises CatalogError for an answer of a tool that there is not."""
+        that it is given later, and those of the agents that it hands over to. Raises CatalogError for
+        an answer of a tool that there is not."""
         check_type("what is emulated", thing, (Agent, ToolRunner), "an Agent or a ToolRunner")
         runner = thing.runner if isinstance(thing, Agent) else thing
-        runner.catalog.only(*self._answers)
+        self._check_answers(runner, thing)
         made: Any = runner.emulated(self._value, spares=_is_ours)
         if isinstance(thing, Agent):
             made = thing.replace(tools=made)
         over: T = made
         return over
+
+    def _check_answers(self, runner: ToolRunner, thing: Agent | ToolRunner) -> None:
+        """Raise CatalogError for an answer of a tool that no agent has which may speak."""
+        team = team_of(thing) if isinstance(thing, Agent) and thing.handovers else {}
+        theirs = {name for each in team.values() for name in each.runner.catalog.names}
+        runner.catalog.only(*(name for name in self._answers if name not in theirs))
 
     def _value(self, definition: ToolDefinition, arguments: JsonObject) -> Any:
         """Return the value of a call, or what gives it."""
@@ -95,5 +104,6 @@ class ToolEmulator:
 
 
 def _is_ours(tool: Tool[..., Any]) -> bool:
-    """Return whether a tool is the library's own, without effects: the search for tools."""
-    return tool is search_tools()
+    """Return whether a tool is the library's own, without effects: the search for tools, what reads on
+    in a result, a handover."""
+    return tool is search_tools() or tool is read_result() or is_handover(tool)
