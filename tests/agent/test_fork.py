@@ -388,6 +388,33 @@ async def test_an_agent_that_is_a_tool_is_held_back_whatever_it_is_told() -> Non
     assert RAN == [(7, "none")]
 
 
+@each_row("depth", [1, 2])
+@each_row("repeat", ["deny", "ask", "allow"])
+async def test_an_agent_within_a_fork_repeats_no_effect_either(depth: int, repeat: Any) -> None:
+    def team(*front: Any, within: tuple[Any, ...] = ()) -> Agent:
+        inner = Agent(ScriptedClient(within), [refund, look])
+        for _ in range(depth - 1):
+            said = [call("clerk", prompt="Refund 7."), "Done."]
+            inner = Agent(ScriptedClient(said), [inner.as_tool("clerk", "Refunds.", visible=ALL)])
+        clerk = inner.as_tool("clerk", "Refunds.", visible=ALL)
+        return agent(*front, runner=ToolRunner([refund, clerk], approver=answer_later))
+
+    done = await team(call("refund", order=7), "Done.").run("Go.")
+    RAN.clear()
+    calls = [call("look", order=7), call("refund", order=8), call("refund", order=7)]
+    other = team(call("clerk", prompt="Refund 7."), "Well.", within=(calls, "Done.", "Done."))
+    result = await other.resume(other.fork(done.state, turn=0, repeat=repeat))
+    assert 7 in RAN  # what only reads
+    assert ((8, "none") in RAN, (7, "none") in RAN) == (True, repeat == "allow")
+    assert result.status == ("waiting" if repeat == "ask" else "completed")
+    if repeat == "ask":
+        [question] = result.pending
+        assert "its first run has made this call" in question.reason
+        anew = RunState.from_json(result.state.to_json())
+        over = await other.resume(anew, {question.id: Refuse("no", by="eve")})
+        assert (over.status, len(RAN)) == ("completed", 2)
+
+
 async def test_an_agent_that_waits_within_its_call_has_begun() -> None:
     inner = Agent(ScriptedClient([call("pay", amount=1, account="a")]), [pay_after_asking])
     runner = ToolRunner([inner.as_tool("clerk", "Pays.")], approver=answer_later)

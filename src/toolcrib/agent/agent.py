@@ -1034,8 +1034,10 @@ class Agent:
         over to. Raises BindingError."""
         team = self._team.items() if self.handovers else [(self.name, self)]
         runners = {name: each._bound(deps) for name, each in team}
+        guards = () if outer is None else outer.around.scope.guards
         if state.fork is not None:
-            guard = RepeatGuard(state.fork)
+            guards = (*guards, RepeatGuard(state.fork))
+        for guard in guards:
             runners = {name: each.asking_first(guard) for name, each in runners.items()}
         for before, name in itertools.pairwise(state.speakers):
             runners[name] = runners[name].emulated_as(runners[before])
@@ -1051,7 +1053,7 @@ class Agent:
                     runner if outer is None else runner.or_sinks(outer.around.sinks),
                     at,
                     open_toolbox=toolbox,
-                    terms=self._terms(agent, at, deps or {}, tally),
+                    terms=self._terms(agent, at, deps or {}, tally)._replace(guards=guards),
                     listener=told,
                     answers=given,
                     outer=outer,

@@ -52,7 +52,7 @@ from toolcrib.schema import Parameter, compile_validator, derive_input
 from toolcrib.threads import cancel_requests, is_stop
 from toolcrib.tools import Tool
 from toolcrib.values.call import HydrationError, HydrationResult, ToolCall
-from toolcrib.values.context import PolicyContext, RunTally, StepRunner
+from toolcrib.values.context import Guard, PolicyContext, RunTally, StepRunner
 from toolcrib.values.decision import Answer, ApprovalRequest
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject, canonical_bytes, canonical_json, encodable, kept_apart
@@ -337,6 +337,7 @@ class RunTerms(NamedTuple):
     heirs: Mapping[str, str] = MappingProxyType({})
     tally: RunTally | None = None
     context: ContextKeeper | None = None
+    guards: tuple[Guard, ...] = ()
 
 
 class Listener(NamedTuple):
@@ -418,6 +419,7 @@ class Run:
             account=self._spending,
             within=() if outer is None else (*outer.around.scope.within, outer.call),
             steps=self._steps,
+            guards=terms.guards,
         )
 
     @property

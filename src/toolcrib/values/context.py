@@ -6,12 +6,12 @@ import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from toolcrib.values.call import Hydrated
-from toolcrib.values.decision import Answer, ApprovalRequest, Approver, Caller, OuterCall
+from toolcrib.values.decision import Answer, ApprovalRequest, Approver, Caller, Decision, OuterCall
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonValue, Veiled, keyed_digest
 from toolcrib.values.message import Usage
@@ -278,7 +278,8 @@ class CallScope(msgspec.Struct, frozen=True):
     `approver` is asked in place of the runner's own. `suspended` has, by call id, the calls whose tools
     have begun and go on. Agents that are tools spend from `account`, or else what the tally and the
     runner's budgets leave; the run itself is `within` these calls. What is asked on another `occasion`
-    is another question. With `steps` each call is a step.
+    is another question. With `steps` each call is a step. The runs within ask `guards`, too, before
+    all their policies.
     """
 
     tally: RunTally
@@ -294,6 +295,7 @@ class CallScope(msgspec.Struct, frozen=True):
     within: tuple[OuterCall, ...] = ()
     occasion: str = ""
     steps: StepRunner | None = None
+    guards: tuple[Guard, ...] = ()
 
     def going_on(self, begun: SuspendedCall) -> CallScope:
         """Return the scope in which a call goes on whose tool has begun: with the question, too, by
@@ -317,6 +319,10 @@ class PolicyContext(msgspec.Struct, frozen=True, gc=False):
 
     caller: Caller
     run: RunTally
+
+
+Guard: TypeAlias = Callable[[Hydrated, PolicyContext], Decision]
+"""A policy that holds for a run, whichever agent makes the call."""
 
 
 class Surroundings(msgspec.Struct, frozen=True, eq=False):
