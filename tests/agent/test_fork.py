@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from pydantic import SecretStr
@@ -14,7 +15,9 @@ from rows import each_row
 from toolcrib import (
     ALL,
     Agent,
+    Allow,
     Approve,
+    Ask,
     Caller,
     Limits,
     Refuse,
@@ -77,7 +80,25 @@ async def pay(amount: int, account: SecretStr) -> str:
     return "paid"
 
 
-TOOLS = (refund, look, fetch, Send, pay)
+@dataclass
+class Sub:
+    key: str = field(default_factory=lambda: str(uuid4()))
+
+
+@dataclass
+class Meta:
+    note: str = ""
+    sub: Sub = field(default_factory=Sub)
+
+
+@tool(visible=ALL)
+async def book(order: int, meta: Meta = Meta(), other: Meta | None = None) -> str:  # noqa: B008
+    """Book an order."""
+    RAN.append((order, meta.note))
+    return "booked"
+
+
+TOOLS = (refund, look, fetch, Send, pay, book)
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +126,10 @@ async def ended(*turns: Any, **options: Any) -> RunResult:
         (raw_call("refund", '{"order": 7.0}'), call("refund", order=7)),
         (call("send", to="ada"), call("send", to="ada")),
         (call("pay", amount=1, account="a"), call("pay", amount=1, account="b")),
+        (call("book", order=7), call("book", order=7, meta={})),
+        (call("book", order=7, meta={}), call("book", order=7)),
+        (call("book", order=7, meta={"sub": {}}), call("book", order=7)),
+        (call("book", order=7, meta={}), call("book", order=7, meta={"sub": {}})),
     ],
 )
 async def test_an_effect_that_has_happened_is_not_silently_repeated(first: Any, again: Any) -> None:
@@ -129,11 +154,20 @@ async def test_an_effect_that_has_happened_is_not_silently_repeated(first: Any, 
         call("refund", order=7, reason="cold"),
         call("send", to="bob"),
         call("look", order=7),
+        call("book", order=7, meta={"note": "cold"}),
+        call("book", order=7, meta={"sub": {"key": "k"}}),
+        call("book", order=7, other={}),
     ],
 )
 async def test_what_is_another_call_or_only_reads_runs(again: Any) -> None:
     done = await ended(
-        [call("refund", order=7), call("send", to="ada"), call("look", order=7)], "Done."
+        [
+            call("refund", order=7),
+            call("send", to="ada"),
+            call("look", order=7),
+            call("book", order=7),
+        ],
+        "Done.",
     )
     other = agent(again, "So be it.")
     result = await other.resume(other.fork(done.state, turn=0))
@@ -334,6 +368,30 @@ async def test_a_reopened_call_that_ran_is_held_back_too() -> None:
     assert (result.records[0].error.code, RAN) == ("repeated_effect", [])
 
 
+async def test_a_reopened_call_that_ran_with_other_arguments_is_held_back_too() -> None:
+    def much(hydrated: Any, _context: Any) -> Any:
+        return Ask("more than 7") if hydrated.arguments["order"] > 7 else Allow()
+
+    first = agent(
+        call("refund", order=9), "Done.", of_runner={"policy": much, "approver": answer_later}
+    )
+    waits = await first.run("Refund order 9.")
+    edited = Approve("grace", arguments={"order": 7, "reason": "none"})
+    done = await first.resume(waits.state, {waits.pending[0].id: edited})
+    assert RAN == [(7, "none")]
+    for again in (call("refund", order=9), call("refund", order=8)):
+        other = agent(again, "Well.")  # of another order it is another call
+        start = other.fork(done.state, turn=1, reopen=True)
+        anew = await other.resume(RunState.from_json(start.to_json()))
+        assert [str(r.error and r.error.code) for r in anew.records] == ["repeated_effect", "None"]
+    assert RAN == [(7, "none"), (9, "none"), (8, "none")]
+    asks = agent("Well.", of_runner={"approver": answer_later})
+    waiting = await asks.resume(asks.fork(done.state, turn=1, reopen=True, repeat="ask"))
+    twice = await agent("Well.").resume(agent().fork(waiting.state, turn=0))  # a fork of that fork
+    assert [str(r.error and r.error.code) for r in twice.records] == ["repeated_effect"]
+    assert len(RAN) == 3
+
+
 async def test_another_answer_to_what_was_asked() -> None:
     @tool(visible=ALL, safe=False)
     async def wipe(disk: str) -> str:
@@ -394,7 +452,7 @@ async def test_an_agent_within_a_fork_repeats_no_effect_either(depth: int, repea
     def team(*front: Any, within: tuple[Any, ...] = ()) -> Agent:
         inner = Agent(ScriptedClient(within), [refund, look])
         for _ in range(depth - 1):
-            said = [call("clerk", prompt="Refund 7."), "Done."]
+            said: list[Any] = [call("clerk", prompt="Refund 7."), "Done."]
             inner = Agent(ScriptedClient(said), [inner.as_tool("clerk", "Refunds.", visible=ALL)])
         clerk = inner.as_tool("clerk", "Refunds.", visible=ALL)
         return agent(*front, runner=ToolRunner([refund, clerk], approver=answer_later))

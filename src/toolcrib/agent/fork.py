@@ -71,7 +71,7 @@ def fork_of(
     run_id = f"run_{os.urandom(8).hex()}"
     closed = [r for r in state.records if _turn_of(r) <= at.turn and r.id not in opened]
     spent = _spent(state, closed, after.turn - 1)
-    effects = _effects(state, {record.id for record in closed}, reads_only)
+    effects = _effects(state, {record.id for record in closed}, opened, reads_only)
     before = () if state.fork is None else state.fork.effects
     tally = RunTally(
         run_id,
@@ -225,7 +225,9 @@ def _seconds(
     return {tool: max(0.0, took) for tool, took in seconds.items() if tool in spent.per_tool}
 
 
-def _effects(state: RunState, closed: Collection[str], reads_only: IsReadOnly) -> Iterator[Effect]:
+def _effects(
+    state: RunState, closed: Collection[str], opened: Collection[str], reads_only: IsReadOnly
+) -> Iterator[Effect]:
     """Yield the calls that began and are not `closed`, of tools that do more than read."""
     for record in state.records:
         if record.id in closed or not has_begun(record) or reads_only(record.name):
@@ -239,6 +241,7 @@ def _effects(state: RunState, closed: Collection[str], reads_only: IsReadOnly) -
             record.arguments or {},
             record.defaulted,
             any_arguments=record.spent is not None,
+            reopened=record.id in opened,
         )
     for call_id, each in state.suspended.items():
         if not reads_only(each.call.tool):
@@ -250,7 +253,8 @@ class RepeatGuard:
     """The policy of a fork on calls that would repeat an effect: as the fork says, or nothing.
 
     Two calls of a tool are the same if what a record may show of their arguments is, without what was
-    sent in neither: where only a secret differs, nobody can say that they are not.
+    sent in neither: where only a secret differs, nobody can say that they are not. So is a call that is
+    decided anew, whatever it was let run with.
     """
 
     __name__ = FORK  # by which no rule may answer
@@ -268,7 +272,13 @@ class RepeatGuard:
             return _ALLOWED
         shown, defaulted = public_view(hydrated)
         arguments = msgspec.json.decode(shown)
-        same = (e for e in known if e.any_arguments or _is_same(e, arguments, defaulted))
+        same = (
+            each
+            for each in known
+            if each.any_arguments
+            or (each.reopened and each.call_id == hydrated.call.id)
+            or _is_same(each, arguments, defaulted)
+        )
         effect = next(same, None)
         if effect is None:
             return _ALLOWED
@@ -282,18 +292,32 @@ class RepeatGuard:
 
 
 def _is_same(effect: Effect, arguments: JsonObject, defaulted: Collection[str]) -> bool:
-    unsent = set(effect.defaulted).intersection(defaulted)
+    unsent = {*_below(effect.defaulted, defaulted), *_below(defaulted, effect.defaulted)}
     one, other = (_without(each, unsent) for each in (effect.arguments, arguments))
     return canonical_json(one) == canonical_json(other)
 
 
+def _below(places: Iterable[str], others: Collection[str]) -> Iterator[str]:
+    """Yield the places (JSON Pointers) that are among others, or within one of those."""
+    for place in places:
+        if any(place == other or place.startswith(f"{other}/") for other in others):
+            yield place
+
+
 def _without(arguments: JsonObject, pointers: Iterable[str]) -> JsonObject:
-    """Return arguments without the members that these JSON Pointers lead to."""
+    """Return arguments without the members that these JSON Pointers lead to, if there are any."""
     left = json_copy(canonical_json(arguments))
     for pointer in pointers:
         *steps, last = (s.replace("~1", "/").replace("~0", "~") for s in pointer[1:].split("/"))
         node: Any = left
         for step in steps:
-            node = node[int(step)] if isinstance(node, list) else node[step]
-        del node[last]
+            node = _member(node, step)
+        if isinstance(node, dict):
+            node.pop(last, None)
     return left
+
+
+def _member(node: Any, step: str) -> Any:
+    if isinstance(node, list):
+        return node[int(step)] if step.isdecimal() and int(step) < len(node) else None
+    return node.get(step) if isinstance(node, dict) else None

@@ -240,7 +240,7 @@ class Effect(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
 
     `arguments` are those that its record shows, `defaulted` those of them that were not sent. `ended`
     is how, as `state_of` says it. With `any_arguments` the tool is an agent: its words may differ, and
-    do the same.
+    do the same. A call that is `reopened` is decided anew: an edit may have let it run as another one.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("arguments",)
@@ -253,6 +253,7 @@ class Effect(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     arguments: JsonObject = {}
     defaulted: tuple[str, ...] = ()
     any_arguments: bool = False
+    reopened: bool = False
 
 
 class Fork(msgspec.Struct, frozen=True, omit_defaults=True):
