@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -29,10 +30,10 @@ from toolcrib import (
     per_call,
     tool,
 )
-from toolcrib.approvals import answer_later
+from toolcrib.approvals import Always, ApprovalStore, answer_later
 from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.cli.audit import CallStory
-from toolcrib.errors import CatalogError
+from toolcrib.errors import ApprovalError, CatalogError, SourceError
 from toolcrib.policies import budget, deny_by_default
 from toolcrib.testing import MemorySink, ScriptedClient, ToolEmulator, call
 from toolcrib.values.record import has_begun
@@ -424,3 +425,65 @@ def _team(draw: random.Random, named: list[str], turns: dict[str, list[Any]]) ->
         **({"pick": PickOptions(max_candidates=6)} if draw.random() < 0.3 else {}),
     )
     return ToolEmulator({**dict.fromkeys(ALL_KINDS, 3), "wipe": {"n": 1}}).over(first)
+
+
+# What was made up does not become real.
+
+
+async def test_a_run_that_was_emulated_goes_on_with_an_emulated_agent_alone() -> None:
+    def clerk(*turns: Any) -> Agent:
+        return speaker("clerk", *turns, runner=runner(approver=answer_later))
+
+    emulator = ToolEmulator({"count": 7, "wipe": {"n": 1}})
+    wipe_it = call("wipe", disk="a", key="k")
+    waits = await emulator.over(clerk(call("count", word="a"), wipe_it)).run("Go.")
+    yes = {each.id: Approve("grace") for each in waits.pending}
+    state = RunState.from_json(waits.state.to_json())
+    assert (state.emulated, len(yes)) == (True, 1)
+    with pytest.raises(SourceError, match="the run was emulated"):
+        await clerk("Done.").resume(state, yes)
+    session = clerk("Done.").session(waits.messages)
+    with pytest.raises(SourceError, match="the run was emulated"):
+        await session.resume(state, yes)
+    done = await emulator.over(clerk("Done.")).resume(state, yes)
+    assert [record.emulated for record in done.records] == [True, True]
+    kept = clerk("Done.").fork(done.state, turn=1)
+    with pytest.raises(SourceError, match="the run was emulated"):
+        await clerk("Done.").resume(kept)
+    twice = emulator.over(clerk("Done."))
+    later = await twice.resume(kept)
+    with pytest.raises(SourceError, match="the run was emulated"):
+        await clerk("Done.").resume(twice.fork(later.state, turn=0))
+    again = clerk("Done.").fork(done.state, turn=0)  # nothing that was made up is left
+    assert (await clerk("Done.").resume(again)).text == "Done."
+
+
+async def test_a_team_goes_on_as_whoever_has_spoken_was_emulated() -> None:
+    def team(front: list[Any], back: list[Any], over: ToolEmulator | None) -> Agent:
+        second = speaker("billing", *back, handovers=["front"])
+        given = second if over is None else over.over(second)
+        return speaker("front", *front, runner=runner(approver=answer_later), handovers=[given])
+
+    emulator = ToolEmulator({"wipe": {"n": 1}})
+    asks = [to("billing"), call("wipe", disk="a", key="k"), "Done."]
+    waits = await team(asks, [to("front")], emulator).run("Go.")
+    yes = {each.id: Approve("grace") for each in waits.pending}
+    with pytest.raises(SourceError, match="the run was emulated"):
+        await team(["Done."], [], None).resume(waits.state, yes)
+    done = await team(["Done."], [], emulator).resume(waits.state, yes)
+    assert [record.emulated for record in done.records] == [False, False, True]
+
+
+async def test_an_answer_to_what_an_emulated_call_asks_gives_no_rule(tmp_path: Path) -> None:
+    store = ApprovalStore(f"sqlite:///{tmp_path}/a.db", state_key=b"k" * 32)
+    emulated = ToolEmulator({"wipe": {"n": 1}}).over(runner(approver=store))
+    await runner(approver=store).exec(ToolCall("call_2", "wipe", '{"disk": "a", "key": "k"}'))
+    [real] = await store.pending()
+    assert real.always
+    for each in (emulated, emulated.with_approver(store), emulated.completed_by(runner())):
+        await each.exec(asked("wipe", '{"disk": "a", "key": "k"}'))
+    question = next(each for each in await store.pending() if each.id != real.id)
+    assert not question.always
+    with pytest.raises(ApprovalError):
+        await store.answer(question.id, Approve("grace", always=Always()))
+    await store.aclose()

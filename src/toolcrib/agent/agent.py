@@ -101,6 +101,10 @@ _LONGEST = 3600.0  # seconds that an agent may take as a tool, if its limits do 
 _TO_END = 60.0  # seconds after its limit in which its run has to end by itself
 _KEPT = ("completed", "limited", "waiting")
 _ELSEWHERE = "the run is of another conversation, or of a turn of this one that was not kept"
+_MADE_UP = (
+    "the run was emulated, so what its tools gave was made up, and nothing has happened: resume it"
+    " with the agent that ToolEmulator(…).over(…) gives, or begin it anew"
+)
 _STALE = (
     "the state is not the last one of its run, which has gone on in this conversation:"
     " resume the state that it ended with, or send(…) what is to be done now"
@@ -660,8 +664,9 @@ class Agent:
         The run goes on with the options that it began with. No state holds `deps`, which are the
         application's objects: they are given again. Raises BindingError, before anything runs, where
         they are missing.
-        Raises SourceError if a tool that was offered is not there any more, or if the state was changed
-        since it was saved, as far as that can be told without a `state_key`.
+        Raises SourceError if a tool that was offered is not there any more, if the state was changed
+        since it was saved, as far as that can be told without a `state_key`, or if the run was emulated
+        and this agent is not.
         Raises ApprovalError for an answer to a question that the state does not ask.
         """
         return await self._resumed(state, answers or {}, deps)(_NOBODY)
@@ -1041,6 +1046,8 @@ class Agent:
             runners = {name: each.asking_first(guard) for name, each in runners.items()}
         for before, name in itertools.pairwise(state.speakers):
             runners[name] = runners[name].emulated_as(runners[before])
+        if state.emulated and not runners[speaks.name].emulates:
+            raise SourceError(_MADE_UP)
 
         async def drive(listener: Listener) -> RunResult:
             agent, at, toolbox, given, told = speaks, state, opened, answers, listener

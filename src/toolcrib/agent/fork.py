@@ -100,7 +100,15 @@ def fork_of(
         settings=state.settings,
         speakers=state.speakers,
         fork=Fork(state.run_id, at.turn, (*before, *effects), at.repeat),
+        emulated=_has_made_up(state, closed),
     )
+
+
+def _has_made_up(state: RunState, closed: Iterable[ToolInvocationRecord]) -> bool:
+    """Return whether what stood in for tools has given one of the results that a fork keeps; of those
+    that a fork has from the first run itself, nobody can say which."""
+    before = state.emulated and state.fork is not None
+    return before or any(record.emulated for record in closed)
 
 
 def _check_marks(state: RunState, turn: int) -> None:

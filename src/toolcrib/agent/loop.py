@@ -803,6 +803,7 @@ class Run:
             marks=tuple(self._marks),
             fork=self._saved.fork,
             speakers=(*self._saved.speakers, *([] if heir is None else [heir])),
+            emulated=self._saved.emulated or self._runner.emulates,
         )
         if self._state_key is not None:
             state = state.signed(self._state_key)

@@ -201,7 +201,7 @@ class ToolRunner:
         """Return a runner that asks this approver, and shares all else."""
         check_approver(approver)
         made = copy(self)
-        rules = _rules_of(approver, self._setup.rules)
+        rules = None if self.emulates else _rules_of(approver, self._setup.rules)
         made._setup = replace(self._setup, approver=approver, rules=rules)  # noqa: SLF001  one's own copy
         made._keeper = _keeper(approver)  # noqa: SLF001  one's own copy
         return made
@@ -211,7 +211,8 @@ class ToolRunner:
     ) -> ToolRunner:
         """Return a runner that starts no tool's code, but `stand_in` in its place, also for tools that
         it is given later; those that it `spares` are the library's own, without effects. It shares
-        policies, approver and sinks, no outcomes, and takes nothing from budgets in a store."""
+        policies, approver and sinks, no outcomes, and takes nothing from budgets in a store. No rule
+        speaks for its calls, and no answer gives one."""
         made, setup = copy(self), self._setup
         executor = EmulatingExecutor(
             setup.catalog,
@@ -223,7 +224,7 @@ class ToolRunner:
         )
         made._keeps_ledger = False  # noqa: SLF001  one's own copy
         made._setup = replace(  # noqa: SLF001
-            setup, executor=executor, reserving=(), cache=IdempotencyCache(REMEMBERED)
+            setup, executor=executor, reserving=(), rules=None, cache=IdempotencyCache(REMEMBERED)
         )
         return made.with_sinks()
 

@@ -266,6 +266,7 @@ class Fork(msgspec.Struct, frozen=True, omit_defaults=True):
     repeat: Repeat = "deny"
 
 
+_NEWER = ("suspended", "settings", "speakers", "marks", "fork", "emulated")
 _SAYS_NOTHING: tuple[Any, ...] = (False, {}, [], None, msgspec.to_builtins(Expense()))
 
 
@@ -284,8 +285,9 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     runs of agents that are tools, and wait themselves. `settings` are what this run, not its agent,
     asks of the model. `marks` say where each turn began, and `fork` which run this one was forked from.
     `speakers` names the agents that have spoken in the run, in order, where one may hand over to
-    another: the last one goes on. `signature` is that of an agent with a `state_key`, over all the
-    rest.
+    another: the last one goes on. `emulated` says that something stood in for tools, in it or before
+    it was forked: nothing real goes on from there. `signature` is that of an agent with a `state_key`,
+    over all the rest.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("restored", "pinned")
@@ -311,6 +313,7 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     marks: tuple[TurnMark, ...] = ()
     fork: Fork | None = None
     speakers: tuple[str, ...] = ()
+    emulated: bool = False
     version: int = 1
     signature: str = ""
 
@@ -331,7 +334,7 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
         What 0.2 did not have is left out where it says nothing: a state that it signed goes on.
         """
         saved = msgspec.json.decode(msgspec.structs.replace(self, signature="").to_json())
-        newer = [(saved, name) for name in ("suspended", "settings", "speakers", "marks", "fork")]
+        newer = [(saved, name) for name in _NEWER]
         newer += [(saved["tally"], name) for name in ("inner", "begun")]
         newer += [(each, name) for each in saved["pending"] for name in ("within", "always")]
         for place, name in newer:
