@@ -109,6 +109,24 @@ async def test_each_is_decided_as_if_those_before_it_had_been_made_and_nothing_i
         assert isinstance(planned.decision, Ask)
 
 
+async def test_what_policies_count_by_themselves_is_as_it_is_now() -> None:
+    paid = [call("pay", amount=each) for each in range(3)]
+    for policy in (rate_limit("2/minute"), budget(calls=2, per="caller")):
+        plan = await agent(*paid, runner={"policy": policy}).plan("Go.")
+        assert [type(each.decision) for each in plan.calls] == [Allow] * 3
+
+
+async def test_the_second_handover_of_a_reply_is_refused_and_limits_hold() -> None:
+    heirs = [Agent(ScriptedClient([]), name=name) for name in ("ada", "bob")]
+    both = [call(f"hand_over_to_{each.name}", reason="Theirs.") for each in heirs]
+    plan = await agent(*both, name="front", handovers=heirs).plan("Go.")
+    first, second = plan.calls
+    assert (type(first.decision), second.decision, plan.limit) == (Allow, None, None)
+    assert "second handover" in second.call.errors[0].message
+    none = await agent(*both, name="front", handovers=heirs, limits=Limits(handovers=0)).plan("Go.")
+    assert none.limit == "handovers"
+
+
 async def test_roles_limits_and_settings_are_those_of_a_run() -> None:
     said = [call("pay", amount=1), call("pay", amount=2)]
     poor = await agent(*said, limits=Limits(calls=1)).plan("Go.")

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import msgspec
 
+from toolcrib.agent.handover import once, over_limit
 from toolcrib.agent.loop import Run, permitted
 from toolcrib.values.call import HydrationResult
 from toolcrib.values.context import PolicyContext
@@ -66,9 +67,10 @@ class Planning(Run):
             limit = self._spending.begin_turn()
             reply = await self._ask()
             offer = permitted(self._toolbox.offer(reply.offer, reply.tool_calls), self._choice)
-            calls = await self._hydrated(reply.tool_calls, offer)
+            calls = once(await self._hydrated(reply.tool_calls, offer), self._heirs)
         finally:
             self._toolbox.close()
+        limit = limit or over_limit(self._limits, self._saved.speakers, calls, self._heirs)
         limit = limit or self._spending.begin_calls(calls)
         decided = await self._runner.foreseen(calls, context)
         await self._runner.record_plan(Plan(calls, reply, self._sent), caller=self._caller)

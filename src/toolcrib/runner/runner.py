@@ -305,8 +305,9 @@ class ToolRunner:
     async def foreseen(
         self, calls: Iterable[HydrationResult], context: PolicyContext
     ) -> list[Decision | None]:
-        """Return what the policies say now of calls that nobody runs, each as if those before it had
-        been made, None of those that were rejected. Nothing is counted, and nobody is asked."""
+        """Return what the policies say now of calls that nobody runs, each as if the run had counted
+        those before it (what a policy counts by itself is as it is), None of those that were rejected.
+        Nothing is counted, and nobody is asked."""
         ahead, decided = context.run.copied(), list[Decision | None]()
         for call in calls:
             decision = None
