@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from pydantic import SecretStr
+from rows import each_row
 
 from toolcrib import ALL, Agent, Limits, RunResult, ToolRunner, tool
 from toolcrib.agent.replay import replayed
 from toolcrib.approvals import answer_later
 from toolcrib.cli import run
-from toolcrib.errors import ConnectionFailed
+from toolcrib.errors import ConnectionFailed, SourceError
 from toolcrib.testing import ScriptedClient, ToolEmulator, call, raw_call
 from toolcrib.values.run import RunState
 
@@ -46,10 +48,13 @@ def shown(result: RunResult, capsys: pytest.CaptureFixture[str], *options: str) 
     return shown_state(result.state, capsys, *options)
 
 
-def shown_state(state: RunState, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+def shown_state(
+    state: RunState, capsys: pytest.CaptureFixture[str], *options: str, fails: bool = False
+) -> str:
     Path("state.json").write_text(state.to_json(), encoding="utf-8")
-    assert run(["runs", "replay", "state.json", *options]) == 0
-    return capsys.readouterr().out
+    assert (run(["runs", "replay", "state.json", *options]) != 0) is fails
+    told = capsys.readouterr()
+    return told.err if fails else told.out
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +118,7 @@ async def test_a_fork_an_emulated_call_and_a_turn_whose_model_failed(
     done = await trial.resume(state)
     assert [turn.turn for turn in replayed(done.state)] == [1, 3]
     assert " · emulated → " in shown(done, capsys)
-    other = agent.replace(model=ScriptedClient(["So?"]))
+    other = trial.replace(model=ScriptedClient(["So?"]))
     forked = await other.resume(other.fork(done.state, turn=1, prompt="And now?"))
     lines = shown(forked, capsys).splitlines()
     assert lines[0].endswith(f", forked from {done.state.run_id} after turn 1")
@@ -146,3 +151,25 @@ def test_what_is_no_saved_run(
         Path("state.json").write_text(text, encoding="utf-8")
     assert run(["runs", "replay", "state.json"]) != 0
     assert said in capsys.readouterr().err
+
+
+@each_row(
+    "said",
+    [
+        '{"error":5}',
+        '{"error":{"code":"denied"}}',
+        "[]",
+        "no JSON",
+        "",
+        '{"error":{"code":1,"message":""}}',
+    ],
+)
+async def test_a_state_written_by_hand_is_told_as_what_it_is(
+    said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = (await ran(raw_call("look", '{"order": "seven"}'), "Well.")).state
+    messages = [replace(m, content=said) if m.role == "tool" else m for m in state.messages]
+    forged = replace(state, messages=tuple(messages), records=())
+    with pytest.raises(SourceError, match="not as an error is told"):
+        replayed(forged)
+    assert shown_state(forged, capsys, fails=True).count("not as an error is told") == 1

@@ -378,12 +378,27 @@ def told(messages: Iterable[Message]) -> set[tuple[str | None, str, tuple[Part, 
 
 def told_error(messages: Sequence[Message], call_id: str) -> tuple[str, str] | None:
     """Return code and message of the error that a model is told of a call without a record of its end,
-    or None for a call that the history does not have."""
+    or None for a call that the history does not have. Raises SourceError for what tells none."""
     for message in reversed(messages):
         if message.role == "tool" and message.call_id == call_id and message.is_error:
-            error = orjson.loads(message.content)["error"]
-            return error["code"], error["message"]
+            try:
+                error = msgspec.json.decode(message.content, type=_ToldError).error
+            except (ValueError, RecursionError):
+                said = "its result is not as an error is told"
+                raise SourceError(f"call {call_id!r} of the run has failed, but {said}") from None
+            return error.code, error.message
     return None
+
+
+class _ToldParts(msgspec.Struct, frozen=True):
+    code: str
+    message: str
+
+
+class _ToldError(msgspec.Struct, frozen=True):
+    """What `error_content` writes, as far as it is read again."""
+
+    error: _ToldParts
 
 
 def _extend(
