@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,12 +31,14 @@ from toolcrib import (
     per_call,
     tool,
 )
+from toolcrib.agent import ContextOptions
 from toolcrib.approvals import Always, ApprovalStore, answer_later
 from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.cli.audit import CallStory
 from toolcrib.errors import ApprovalError, CatalogError, SourceError
 from toolcrib.policies import budget, deny_by_default
 from toolcrib.testing import MemorySink, ScriptedClient, ToolEmulator, call
+from toolcrib.values.message import ChatRequest
 from toolcrib.values.record import has_begun
 
 REAL: list[Any] = []
@@ -487,3 +490,29 @@ async def test_an_answer_to_what_an_emulated_call_asks_gives_no_rule(tmp_path: P
     with pytest.raises(ApprovalError):
         await store.answer(question.id, Approve("grace", always=Always()))
     await store.aclose()
+
+
+async def test_what_was_left_out_of_a_made_up_result_can_be_read() -> None:
+    @tool(visible=ALL)
+    async def big() -> str:
+        """Give a long text."""
+        REAL.append("big")
+        return ""
+
+    def reads_on(request: ChatRequest) -> Any:
+        found = re.search(r"read_result\(id='([^']+)'\)", request.messages[-1].content)
+        assert found is not None
+        return call("read_result", id=found[1], start=30_000, end=30_003)
+
+    told = "".join(f"{at:05}." for at in range(10_000))
+    agent = Agent(
+        ScriptedClient([call("big"), reads_on, "Done."]),
+        [big],
+        context=ContextOptions(tokens=4000),
+    )
+    done = await ToolEmulator({"big": told}).over(agent).run("Go.")
+    assert [(r.name, r.status, r.emulated) for r in done.records] == [
+        ("big", "completed", True),
+        ("read_result", "completed", False),
+    ]
+    assert done.messages[-2].content.count(told[30_000:30_003]) == 1
