@@ -27,8 +27,10 @@ from toolcrib import (
     Approve,
     Caller,
     ContextOptions,
+    File,
     Image,
     Limits,
+    Link,
     Message,
     PickOptions,
     ResultStore,
@@ -52,6 +54,7 @@ from toolcrib.errors import (
 )
 from toolcrib.policies import deny_by_default
 from toolcrib.testing import ScriptedClient, call
+from toolcrib.values.content import Part
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import ChatRequest, ProviderState, Settings, Usage
 from toolcrib.wire import encode
@@ -275,6 +278,52 @@ async def test_of_images_the_mark_says_that_they_were_there() -> None:
     assert "an image (image/png) left out" in shown.content
     assert shown.parts == ()
     assert result.messages[2].parts == (Image("image/png", "aGk="),)
+
+
+CSV = "tea,3\n" * 10_000
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        File("text/csv", text=CSV),
+        File.from_bytes("text/csv", CSV.encode()),
+        File.from_bytes("application/pdf", b"%PDF-1.7" + b"x" * 300_000),
+        File("application/pdf", url=File.from_bytes("application/pdf", bytes(300_000)).as_url()),
+    ],
+)
+async def test_a_file_weighs_what_is_sent_of_it_in_whatever_form_it_is_kept(file: File) -> None:
+    model = ScriptedClient(["Done."])
+    with pytest.raises(PromptTooLargeError):
+        await Agent(model, context=ContextOptions(tokens=8_000)).run(["Read it.", file])
+    assert model.requests == []
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        File("text/csv", text=CSV + "the end", name="a.csv"),
+        File.from_bytes("text/csv", f"{CSV}the end".encode(), name="a.csv"),
+        Link("demo://a", description=CSV + "the end"),
+    ],
+)
+async def test_a_result_that_is_a_file_of_text_is_shortened_and_can_be_read(part: Part) -> None:
+    @tool(visible=ALL)
+    async def table() -> Part:
+        """Return the table."""
+        return part
+
+    def read(request: ChatRequest) -> Any:
+        mark = request.messages[-1].content
+        (id_,) = re.findall(r"read_result\(id='(r_[0-9a-f]+)'\)", mark)
+        return call(NAME, id=id_, search="the end")
+
+    model = ScriptedClient([call("table"), read, "Done."])
+    await Agent(model, [table], context=ContextOptions(tokens=8_000)).run("Go.")
+    shown = model.requests[1].messages[-1]
+    assert len(shown.content) < 8_000
+    assert shown.parts == ()
+    assert "the end" in model.requests[2].messages[-1].content
 
 
 def weight(view: ContextOptions, window: int, messages: tuple[Message, ...]) -> int:

@@ -26,7 +26,7 @@ from toolcrib.agent.summary import Summarizer, transcript
 from toolcrib.clients import client_for
 from toolcrib.errors import ContextError, ContextTooSmallError, PromptTooLargeError, ToolError
 from toolcrib.tools import Catalog, Tool, capability, per_call, tool
-from toolcrib.values.content import File, Image, Link, Part
+from toolcrib.values.content import File, Image, Link, Part, inline_data, text_in
 from toolcrib.values.context import CallContext
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonObject, encodable, sha256_hex
@@ -259,15 +259,15 @@ class _Meter:
         return _MESSAGE_TOKENS + said + parts + _IMAGE_TOKENS * len(message.images)
 
     def part(self, part: Part) -> int:
+        """Return what a part takes: a file that is text goes as text, whatever form it is kept in."""
         match part:
-            case str():
-                return self.text(part)
             case Image():
                 return _IMAGE_TOKENS
-            case Link():
-                return self.text(part.uri + part.name + part.description)
-            case File():
-                return self.text(part.text) + (len(part.data) // _FILE_BYTES if part.data else 0)
+            case str() | Link() | File():
+                text = text_in(part)
+                if text is None and isinstance(part, File):
+                    return len(inline_data(part) or "") // _FILE_BYTES
+                return self.text(text or "")
             case _:
                 assert_never(part)
 
@@ -460,7 +460,7 @@ class ContextView:
 
     def _shortened(self, at: int, head: int, most: int) -> Message:
         whole = self._whole[at]
-        parts = tuple(each for each in whole.parts if not _text_of(each))
+        parts = tuple(each for each in whole.parts if text_in(each) is None)
         kept = parts if sum(map(self._meter.part, parts)) <= most else ()
         text = _whole_text(whole)
         begin = self._beginning(text, head)
@@ -516,13 +516,9 @@ class ContextView:
         )
 
 
-def _text_of(part: Part) -> str:
-    return part if isinstance(part, str) else part.text if isinstance(part, File) else ""
-
-
 def _whole_text(message: Message) -> str:
     """Return all texts of a result, as a model would read them."""
-    texts = (message.content, *map(_text_of, message.parts))
+    texts = (message.content, *map(text_in, message.parts))
     return encodable("\n\n".join(text for text in texts if text))
 
 
