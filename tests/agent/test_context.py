@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent.test_prompt import PNG
 from agent.test_steps import Steps
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -612,6 +613,24 @@ async def test_a_model_summarises_what_is_too_long_even_without_its_results(tmp_
         await later.send("All?", caller=ADA)
         assert len(summaries.requests) == asked
         assert again.requests[0].messages[: len(last)] == last
+
+
+async def test_who_summarises_reads_the_parts_of_prompts_and_of_results() -> None:
+    @tool(visible=ALL)
+    async def balance() -> File:
+        """Return the balance."""
+        return File("text/plain", text="the balance is 815")
+
+    summaries = Summaries()
+    said: list[Any] = [call("balance"), "Noted.", *["x" * 900] * 7]
+    context = ContextOptions(tokens=3_600, summarize=summaries)
+    session = Session(Agent(ScriptedClient(said), [balance], context=context))
+    await session.send(["Look:", PNG, "my account is 4711", Link("demo://a")])
+    for _ in range(7):
+        await session.send("w" * 900)
+    read = summaries.requests[0].messages[1].content
+    for text in ("the balance is 815", "image/png", "my account is 4711", "demo://a"):
+        assert text in read
 
 
 async def test_a_summary_that_fails_ends_the_run_which_can_go_on() -> None:

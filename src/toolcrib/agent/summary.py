@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from toolcrib.agent.results import ResultStore
 from toolcrib.errors import ClientError
+from toolcrib.values.content import told_in_text
 from toolcrib.values.json import sha256_hex
 from toolcrib.values.message import ChatRequest, LLMClient, Message, Settings, Usage
 
@@ -66,7 +67,7 @@ def transcript(messages: Sequence[Message]) -> str:
     lines: list[str] = []
     for message in messages:
         who = f"result of {message.name}" if message.role == "tool" else message.role
-        if message.content:
-            lines.append(f"{who}: {message.content}")
+        told = told_in_text((*message.images, *message.parts))
+        lines += [f"{who}: {text}" for text in (message.content, *told) if text]
         lines += [f"{who} calls {call.name}({call.arguments})" for call in message.tool_calls]
     return "\n\n".join(lines)
