@@ -20,7 +20,7 @@ from toolcrib.clients.local.client import NO_EXAMPLES, NO_FIT, NO_REQUEST, NO_TO
 from toolcrib.clients.local.model import Completion, GivenUpError, Model, until_given_up
 from toolcrib.errors import ErrorCode, MissingExtraError, ProviderError, RequestError, SourceError
 from toolcrib.values.call import Hydrated, ToolCall
-from toolcrib.values.content import File, Image
+from toolcrib.values.content import File, Image, Link
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ArgumentsPart,
@@ -207,6 +207,19 @@ async def test_it_takes_texts_and_names_what_is_none(local: Callable[..., LocalC
         await local().chat(ChatRequest((asked,)))
     told = Message("user", "", parts=("Hello", File("text/plain", text="a note")))
     assert (await local().chat(ChatRequest((told,)))).text == NO_TOOLS
+
+
+async def test_it_reads_the_files_and_links_of_what_it_is_asked(
+    local: Callable[..., LocalClient],
+) -> None:
+    engine = Engine()
+    parts = (File("text/plain", text="6 * 7"), Link("demo://sums"))
+    asked = ChatRequest((Message("user", "Note this sum", parts=parts),), (note,), tool_choice=NOTE)
+    reply = await local(engine).chat(asked)
+    assert [call.name for call in reply.tool_calls] == ["note"]
+    told = json.dumps(engine.asked)
+    for text in ("Note this sum", "6 * 7", "demo://sums"):
+        assert text in told
 
 
 async def test_it_does_not_reason(local: Callable[..., LocalClient]) -> None:

@@ -825,8 +825,11 @@ def _refuse_pictures(messages: Sequence[Message]) -> None:
 
 
 def _last_request(messages: Sequence[Message]) -> str:
+    """Return what the user asks for last: what was said, with the files and links that it came with."""
     last = messages[-1] if messages else None
-    return last.text.strip() if last is not None and last.role == "user" else ""
+    if last is None or last.role != "user":
+        return ""
+    return "\n\n".join((last.content, *told_in_text(last.parts))).strip()
 
 
 def _model_file(path: str | Path | None) -> Path:
