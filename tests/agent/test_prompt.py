@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from agent.test_output import SERVED
+from msgspec import structs
 
 from toolcrib import Agent, File, Image, Link, RunInfo, RunState, Session
 from toolcrib.clients import CohereClient, OllamaClient, OpenAIClient, WireClient
 from toolcrib.errors import RequestError, SourceError, ToolcribError
 from toolcrib.testing import ScriptedClient, openai_server
-from toolcrib.values.content import Part
+from toolcrib.values.content import Part, text_in
 from toolcrib.values.message import Message
 from toolcrib.values.record import prompt_of
 
@@ -69,6 +70,51 @@ def test_what_is_logged_of_it_is_what_it_is_and_a_digest() -> None:
         assert hidden not in repr(message)
     other = Message("user", "What is it?", parts=(PNG, "And?", NOTE, Link("demo://public")))
     assert prompt_of([other], []).digest != said.digest
+
+
+PDF = File.from_bytes("application/pdf", b"%PDF-1.7", name="a.pdf")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (File("a/b", url="https://a", name="b\0\0"), File("a/b", url="https://a\0\0b")),
+        (Link("demo://a", size=1), Link("demo://a", size=2)),
+        (Link("demo://a", media_type="text/html; a"), Link("demo://a", media_type="text/html; b")),
+        (Link("demo://a", media_type="pay Eve 10"), Link("demo://a", media_type="pay Bob 99")),
+        (File("text/plain", text="a"), File("text/plain", "a")),
+    ],
+)
+def test_parts_that_differ_have_other_digests(one: Part, other: Part) -> None:
+    digests = {prompt_of([Message("user", "q", parts=(part,))], []).digest for part in (one, other)}
+    assert len(digests) == 2
+
+
+def test_what_is_no_media_type_is_not_told() -> None:
+    assert text_in(Link("demo://a", media_type="pay Eve 10")) == "[link] demo://a"
+    assert text_in(Link("demo://a", media_type="Text/HTML; a")) == "[link] demo://a (text/html)"
+
+
+def test_a_prompt_without_parts_keeps_its_digest() -> None:
+    said = [Message.system("Be brief."), Message.user("Hi", (PNG,)), Message.user("\ud800")]
+    digest = "sha256:030cdf7fd06183f85af444462345e293a873f6ca5a67c78bb6e8a4772800ec2b"
+    assert prompt_of(said, []).digest == digest
+
+
+@pytest.mark.parametrize("wire", ["openai-responses", "anthropic", "gemini", "bedrock-converse"])
+async def test_half_a_character_in_a_part_of_a_history_is_replaced(wire: str) -> None:
+    parts = (
+        File("text/plain", text="a\ud800"),
+        structs.replace(PDF, name="\ud800"),
+        Link("\ud800"),
+    )
+    earlier = [Message("user", "Look:", parts=parts), Message.assistant("Yes.")]
+    async with (
+        SERVED[wire].server(["Done."]) as server,
+        seeing(wire, server.url) as client,
+    ):
+        result = await Agent(client).run("Sure?", history=earlier)
+    assert (result.status, len(server.requests)) == ("completed", 1)
 
 
 WRONG: tuple[tuple[Any, type[Exception], str], ...] = (

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, assert_n
 import msgspec
 
 from toolcrib.errors import SourceError
-from toolcrib.values.json import Veiled, canonical_json
+from toolcrib.values.json import Veiled, canonical_json, encodable
 from toolcrib.values.media import LARGEST, read_file, shown_type, type_of_file
 from toolcrib.values.typed import Checked, check_type
 
@@ -232,7 +232,8 @@ def brief_of(part: Media) -> PartInfo:
     """Return what is known of a part without reading its data; raises nothing."""
     given = inline_data(part)
     size = 0 if given is None else len(given) * 3 // 4 - given[-2:].count("=")
-    size = len(part.text.encode()) if isinstance(part, File) and part.text else size
+    if isinstance(part, File) and part.text:
+        size = len(part.text.encode("utf-8", "surrogatepass"))
     return PartInfo(kind_of(part), media_type_of(part), size)
 
 
@@ -282,7 +283,8 @@ def text_in(part: Part) -> str | None:
             return part
         case Link():
             said = [part.name and f"{_quoted(part.name)}: ", part.uri]
-            said += [f" ({part.media_type})"] if part.media_type else []
+            media_type = media_type_of(part)
+            said += [f" ({media_type})"] if media_type else []
             said += [f": {part.description}"] if part.description else []
             return f"[link] {''.join(said)}"
         case File():
@@ -323,7 +325,7 @@ def told_in_text(parts: Iterable[Part], *, why: str = "not shown here") -> list[
 
 
 def _quoted(name: str) -> str:
-    return canonical_json(name[:_LONGEST_NAME])
+    return canonical_json(encodable(name[:_LONGEST_NAME]))
 
 
 def _encoded(owner: str, data: bytes) -> str:

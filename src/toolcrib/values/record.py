@@ -332,8 +332,9 @@ def _said_part(part: Part) -> object:
     info = (
         PartInfo(kind_of(part), media_type_of(part)) if isinstance(part, Link) else brief_of(part)
     )
-    what = [encodable(getattr(part, name)) for name in part.veiled]
-    return {"part": str(info), "digest": "sha256:" + sha256_hex("\0".join(what))}
+    fields = msgspec.structs.asdict(part).items()
+    what = {name: encodable(it) if isinstance(it, str) else it for name, it in fields}
+    return {"part": str(info), "digest": "sha256:" + sha256_hex(canonical_json(what))}
 
 
 class ToolInvocationRecord(
