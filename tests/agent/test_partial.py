@@ -71,12 +71,17 @@ def test_what_is_nested_deeper_than_any_answer_does_not_raise() -> None:
     assert told("[" * 1_000)[0] == []
 
 
-@pytest.mark.parametrize("text", ["Here it is.", "", "{'a': 1}", "nul", "\ud800", "```py"])
+@pytest.mark.parametrize("text", [
+    "Here it is.", "", "{'a': 1}", "nul", "\ud800", "```py", "12 monkeys", "true story", "NaN",
+    "-Infinity", "[NaN", '{"a": 1e999, "b": 1', '[-Infinity, 1]',
+])  # fmt: skip
 def test_what_is_no_json_has_no_value(text: str) -> None:
-    assert told(text) == []
+    assert [value for value in told(text) if value != []] == []
 
 
-@pytest.mark.parametrize("before", ["```json\n", "```\n", " \n ", "\n```json\n\n"])
+@pytest.mark.parametrize(
+    "before", ["```json\n", "```\n", " \n ", "\n```json\n\n", "\n" * 40 + "```json\n"]
+)
 def test_a_fence_is_no_part_of_it(before: str) -> None:
     assert told(before + '["a"]\n```')[-1] == ["a"]
 

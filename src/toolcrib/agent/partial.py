@@ -1,7 +1,8 @@
 """A typed answer while it streams: the value that its text says so far, for display.
 
 Rule: it is data as JSON has it, and nothing has judged it. What the answer is, its whole text says once
-the reply has ended. Half of JSON never raises, and a number shows when it is known to be whole.
+the reply has ended. Half of JSON never raises, and a number shows when it is known to be whole: one
+that stands alone does not, as text may begin with it.
 
 A value is told again when the text has grown by a thirty-second: what all of them take together goes
 with the length of the text, not with its square, however small the pieces are that it comes in.
@@ -9,6 +10,7 @@ with the length of the text, not with its square, however small the pieces are t
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -20,7 +22,7 @@ from toolcrib.values.step import offer_of
 from toolcrib.wire.forms import AnswerRestorer
 
 _GROWTH = 32
-_LONGEST_HEAD = 16  # characters before a value: white space, and the beginning of a fence
+_LONGEST_HEAD = 16  # characters before a value: a fence, and white space behind it
 _FENCE = re.compile(r"\s*(?:```(?:json)?\s)?")
 _QUOTES = re.compile(r'\\.|\\$|"', re.DOTALL)
 _UNENDED = b"0123456789+-.eE"
@@ -54,7 +56,7 @@ class PartialValue:
     def feed(self, piece: str) -> list[JsonValue]:
         """Return the value so far, alone in a list; nothing where there is none, or no other one."""
         if not self._begun:
-            self._head += piece
+            self._head = (self._head + piece).lstrip()
             piece = self._head[_end_of_head(self._head) :]
             if not piece.strip("`json \t\r\n") and len(self._head) < _LONGEST_HEAD:
                 return []
@@ -75,8 +77,11 @@ class PartialValue:
         if not self._in_text:
             text = text.rstrip(_UNENDED)
         try:
-            value = jiter.from_json(text, partial_mode="trailing-strings")
+            value = jiter.from_json(text, partial_mode="trailing-strings", allow_inf_nan=False)
+            json.dumps(value, allow_nan=False)  # 1e999 is read as infinity
         except ValueError:
+            return []
+        if not isinstance(value, dict | list | str):
             return []
         if isinstance(value, dict) and list(value) == [self._wrapper]:
             value = value[self._wrapper]
