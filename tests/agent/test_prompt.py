@@ -128,6 +128,12 @@ WRONG: tuple[tuple[Any, type[Exception], str], ...] = (
         "first bytes are those of image/png",
     ),
     ([Image("image/png", "aGk=")], ToolcribError, "those of something else, and not of image/png"),
+    ([Image("application/pdf", PDF.data)], ToolcribError, "an Image is .* not application/pdf"),
+    ([Image("png", PNG.data)], ToolcribError, "an Image is of a type such as image/png"),
+    ([Image("text/html", url="https://a")], ToolcribError, r"not text/html: use a File"),
+    ([Image(url="data:image/png,PNG")], ToolcribError, r"prompt\[0\]: its address is data"),
+    ([Image(url=f"DATA:image/png;base64,{PNG.data}")], ToolcribError, "its address is data"),
+    ([File("application/pdf", name="a.pdf")], ToolcribError, r"prompt\[0\]: the file is empty"),
     ([Image("image/png", "no base64")], ToolcribError, r"prompt\[0\] cannot be sent"),
 )
 

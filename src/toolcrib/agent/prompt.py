@@ -7,7 +7,18 @@ media type that it is said to be, is an error that names the part, and no reques
 from __future__ import annotations
 
 from toolcrib.errors import ToolcribError
-from toolcrib.values.content import PARTS, Link, Part, Prompt, info_of, inline_data, media_type_of
+from toolcrib.values.content import (
+    PARTS,
+    File,
+    Image,
+    Link,
+    Media,
+    Part,
+    Prompt,
+    info_of,
+    inline_data,
+    media_type_of,
+)
 from toolcrib.values.json import encodable
 from toolcrib.values.media import contradiction
 from toolcrib.values.message import Message
@@ -36,8 +47,21 @@ def _checked(name: str, part: Part) -> Part:
         info_of(part)
     except ValueError as error:
         raise ToolcribError(f"{name} cannot be sent: {error}") from None
-    data = None if isinstance(part, Link) else inline_data(part)
-    wrong = contradiction(media_type_of(part), data) if data else ""
+    wrong = "" if isinstance(part, Link) else _wrong(part)
     if wrong:
         raise ToolcribError(f"{name}: {wrong}")
     return part
+
+
+def _wrong(part: Media) -> str:
+    """Return in words why an image or a file is not what it is said to be; empty if it may be that."""
+    data, media_type = inline_data(part), media_type_of(part)
+    if data is None and part.url[:5].lower() == "data:":
+        return "its address is data, and such an address is data:image/png;base64,…"
+    if isinstance(part, Image) and (data or media_type) and not media_type.startswith("image/"):
+        return (
+            f"an Image is of a type such as image/png, and not {media_type or 'none'}: use a File"
+        )
+    if isinstance(part, File) and not (part.data or part.url or part.text):
+        return "the file is empty"
+    return contradiction(media_type, data) if data else ""
