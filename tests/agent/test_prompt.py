@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,14 @@ def test_files_are_read_and_say_by_their_bytes_what_they_are(tmp_path: Path) -> 
     table.write_bytes(b"a,b")
     assert File.from_path(table).media_type == "text/csv"
     assert File.from_path(table, "text/plain").media_type == "text/plain"
+    assert File.from_path(table, max_bytes=10**30).to_bytes() == b"a,b"
+
+
+@pytest.mark.parametrize("name", ["a.yaml", "a.YML", "a.toml", "a.jsonl", "a.md"])
+def test_files_of_settings_and_notes_are_text_with_every_python(name: str, tmp_path: Path) -> None:
+    place = tmp_path / name
+    place.write_text("a: 1", encoding="utf-8")
+    assert str(text_in(File.from_path(place))).endswith("]\na: 1")
 
 
 def test_files_that_cannot_be_taken_are_errors_that_say_why(tmp_path: Path) -> None:
@@ -213,6 +222,8 @@ def test_files_that_cannot_be_taken_are_errors_that_say_why(tmp_path: Path) -> N
         (tmp_path / name).write_bytes(data)
     assert "there is no such file" in said(Image.from_path, "b.png")
     assert "that is a folder" in said(File.from_path, ".")
+    os.mkfifo(tmp_path / "pipe")
+    assert "that is no ordinary file" in said(File.from_path, "pipe")
     assert "is empty" in said(File.from_path, "none")
     assert "larger than max_bytes=67" in said(Image.from_path, "x.png", max_bytes=67)
     assert "it is application/pdf: File.from_path" in said(Image.from_path, "a.pdf")

@@ -188,7 +188,9 @@ _MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]{0,99}")
 _ALSO = {"image/jpg": "image/jpeg", "audio/mp3": "audio/mpeg"} | dict.fromkeys(
     ("audio/x-wav", "audio/wave", "audio/vnd.wave"), "audio/wav"
 )
-_TEXTS = frozenset(("application/json", "application/xml", "application/yaml"))
+_TEXTS = frozenset(
+    f"application/{name}" for name in ("json", "jsonl", "toml", "x-ndjson", "x-yaml", "xml", "yaml")
+)
 _LONGEST_NAME = 200
 _KINDS: dict[str, Kind] = {"image": "image", "audio": "audio", "video": "video"}
 

@@ -45,17 +45,26 @@ _FORMS = {  # of a container, by the four bytes behind its first eight
     (b"FORM", b"AIFC"): "audio/aiff",
 }
 _BRANDS = {  # of ISO media files
-    **dict.fromkeys((b"heic", b"heix", b"hevc", b"hevx"), "image/heic"),
-    **dict.fromkeys((b"mif1", b"msf1", b"heim", b"heis"), "image/heif"),
-    b"avif": "image/avif",
+    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis"), "image/heic"),
+    **dict.fromkeys((b"hevc", b"hevx", b"hevm", b"hevs"), "image/heic"),
+    **dict.fromkeys((b"mif1", b"mif2", b"msf1", b"miaf"), "image/heif"),
+    **dict.fromkeys((b"avif", b"avis"), "image/avif"),
     b"qt  ": "video/quicktime",
     b"M4A ": "audio/mp4",
+}
+_NAMED = {  # texts, by names that not every version of Python and not every system knows
+    ".jsonl": "application/jsonl",
+    ".md": "text/markdown",
+    ".toml": "application/toml",
+    ".yaml": "application/yaml",
+    ".yml": "application/yaml",
 }
 _SHOWN = frozenset([kind for _, kind in _SIGNS] + [*_FORMS.values(), *_BRANDS.values()])
 _ALWAYS = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 """Of these every file begins as said above; a PDF, or a recording, may have something before that."""
 _ALIKE = (  # what no first bytes tell from one another
     frozenset(("image/heic", "image/heif")),
+    frozenset(("image/avif", "image/heif")),
     frozenset(("video/mp4", "video/quicktime", "audio/mp4")),
 )
 
@@ -68,7 +77,8 @@ def shown_type(data: bytes) -> str:
     if data.startswith(b"BM") and data[6:10] == b"\0\0\0\0":
         return "image/bmp"
     if data[4:8] == b"ftyp":
-        return _BRANDS.get(data[8:12], "video/mp4")
+        found = _BRANDS.get(data[8:12], "video/mp4")
+        return "image/avif" if found == "image/heif" and b"avif" in data[16:_HEAD] else found
     return _FORMS.get((data[:4], data[8:12]), "")
 
 
@@ -95,14 +105,15 @@ def read_file(path: str | Path, *, max_bytes: int) -> bytes:
     place = Path(path)
     try:
         if not place.is_file():
-            what = "that is a folder" if place.is_dir() else "there is no such file"
-            raise SourceError(f"{place}: {what}")
+            what = "that is no ordinary file" if place.exists() else "there is no such file"
+            raise SourceError(f"{place}: {'that is a folder' if place.is_dir() else what}")
+        most = min(max_bytes, max(place.stat().st_size, LARGEST))  # memory for it is taken first
         with place.open("rb") as file:
-            data = file.read(max_bytes + 1)
+            data = file.read(most + 1)
     except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
         why = getattr(error, "strerror", None) or error
         raise SourceError(f"{place} cannot be read: {why}") from None
-    if len(data) > max_bytes:
+    if len(data) > most:
         raise SourceError(f"{place} is larger than max_bytes={max_bytes:,} allows")
     if not data:
         raise SourceError(f"{place} is empty")
@@ -111,5 +122,6 @@ def read_file(path: str | Path, *, max_bytes: int) -> bytes:
 
 def type_of_file(path: str | Path, data: bytes) -> str:
     """Return the media type of a file, by its first bytes or else its name; empty if neither says."""
-    shown = shown_type(data)
-    return shown or guess_type(Path(path).name)[0] or ""
+    name = Path(path).name
+    shown = shown_type(data) or _NAMED.get(Path(name).suffix.lower(), "")
+    return shown or guess_type(name)[0] or ""
