@@ -45,6 +45,12 @@ def test_an_empty_file_is_a_file() -> None:
     assert told_in_text([File("text/csv", name="a.csv")]) == ['[file "a.csv" text/csv]\n']
 
 
+def test_a_repr_shows_a_media_type_and_nothing_else_in_its_place() -> None:
+    assert "image/png" in repr(Image("image/png", DATA))
+    for part in (Image(CANARY, DATA), File(CANARY), Link("demo://a", media_type=f"a/b; {CANARY}")):
+        assert CANARY not in repr(part)
+
+
 def test_an_address_has_no_bytes_here() -> None:
     for part in (
         Image(url="https://a.test/b.png"),

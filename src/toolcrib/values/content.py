@@ -25,7 +25,21 @@ from toolcrib.values.typed import Checked, check_type
 T = TypeVar("T")
 
 
-class Image(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True, tag="image"):
+_MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]{0,99}")
+
+
+class _WithMediaType(Veiled):
+    """Hides from a repr what stands for a media type and is none, too: it may say anything."""
+
+    __slots__ = ()
+    media_type: str
+
+    def _hides(self, name: str) -> bool:
+        is_none = name == "media_type" and not _MEDIA_TYPE.fullmatch(self.media_type)
+        return is_none or super()._hides(name)
+
+
+class Image(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=True, tag="image"):
     """A picture: base64 text with its media type (`image/png`), or an address. Raises ValueError.
 
     Of an address the media type may be unknown; some providers need it all the same.
@@ -68,7 +82,7 @@ class Image(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True, ta
         return self.url or f"data:{self.media_type};base64,{self.data}"
 
 
-class File(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True, tag="file"):
+class File(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=True, tag="file"):
     """A document, a recording or anything else with a media type: base64 text, an address, or text.
 
     Raises ValueError if it has more than one of `data`, `url` and `text`; an empty file has none.
@@ -114,7 +128,7 @@ class File(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True, tag
         return self.url or f"data:{self.media_type};base64,{self.data}"
 
 
-class Link(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True, tag="link"):
+class Link(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=True, tag="link"):
     """Says where something is that a model may ask for: nobody fetches it. `size` is in bytes."""
 
     veiled: ClassVar[tuple[str, ...]] = ("uri", "name", "description")
@@ -184,7 +198,6 @@ def holds_content(value: object) -> bool:
 
 Kind: TypeAlias = Literal["text", "image", "audio", "video", "file", "link"]
 Media: TypeAlias = Image | File
-_MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]{0,99}")
 _ALSO = {"image/jpg": "image/jpeg", "audio/mp3": "audio/mpeg"} | dict.fromkeys(
     ("audio/x-wav", "audio/wave", "audio/vnd.wave"), "audio/wav"
 )

@@ -327,12 +327,15 @@ class Veiled:
         fields = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
         return f"{type(self).__name__}({fields})"
 
+    def _hides(self, name: str) -> bool:
+        return name in self.veiled
+
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Hide the same fields from rich, whose tracebacks show local values."""
         told = []
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            told.append((name, _Veil(value) if value and name in self.veiled else value))
+            told.append((name, _Veil(value) if value and self._hides(name) else value))
         return told
 
 
