@@ -183,6 +183,19 @@ async def test_each_provider_is_given_it_and_goes_on_with_it(wire: str) -> None:
         assert json.dumps(body).count(PNG.data) == 1
 
 
+@pytest.mark.parametrize("wire", ["openai-chat", "openai-responses", "mistral", "gemini"])
+async def test_documents_and_recordings_reach_who_takes_them(wire: str) -> None:
+    sound = File.from_bytes("audio/wav", b"RIFF\1\2\3\4WAVE")
+    heard = () if wire == "openai-responses" else (sound,)
+    async with (
+        SERVED[wire].server(["Done."]) as server,
+        seeing(wire, server.url) as client,
+    ):
+        await Agent(client).run(["What do they say?", PDF, *heard])
+    (body,) = map(json.dumps, server.requests)
+    assert [part.data in body for part in (PDF, *heard)] == [True] * (1 + len(heard))
+
+
 def test_a_client_can_say_what_its_model_takes() -> None:
     client = OllamaClient("m", prompt_media=["Image/PNG"])
     assert (client.wire.prompt_media, client.wire.prompt_models) == (frozenset(["image/png"]), "")

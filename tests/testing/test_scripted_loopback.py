@@ -126,12 +126,26 @@ def picture(url: str) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
+def document(data: str) -> dict[str, Any]:
+    return {"type": "file", "file": {"filename": "a.pdf", "file_data": data}}
+
+
+def recording(format_: str) -> dict[str, Any]:
+    return {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": format_}}
+
+
+PDF = "data:application/pdf;base64,JVBERi0="
+
+
 def function(**members: Any) -> dict[str, Any]:
     return {"type": "function", "function": F["function"] | members}  # type: ignore[operator]
 
 
 LEGAL = [
     said(USER),
+    said({"role": "user", "content": [document(PDF), recording("wav")]}),
+    said({"role": "user", "content": [{"type": "document_url", "document_url": PDF}]}),
+    said({"role": "user", "content": [{"type": "input_audio", "input_audio": "UklGRg=="}]}),
     said(USER, ASKED, GIVEN),
     said(USER, ASKED, GIVEN, ASKED, GIVEN, USER, tools=[F], tool_choice="auto"),
     said(USER, tools=[function(description="d", strict=True)], parallel_tool_calls=True),
@@ -147,6 +161,9 @@ FAULTS: list[tuple[Any, str]] = [
     (said({"role": "user", "content": [{"type": "image"}]}), "content"),
     (said({"role": "user", "content": [picture("ftp://x/y.png")]}), "content"),
     (said({"role": "assistant", "content": [picture("https://x/y.png")]}), "content"),
+    (said({"role": "assistant", "content": [document(PDF)]}), "content"),
+    (said({"role": "user", "content": [document("https://x/a.pdf")]}), "content"),
+    (said({"role": "user", "content": [recording("ogg")]}), "content"),
     (said(USER, GIVEN), "must be a response"),
     (said(USER, ASKED), "did not have response messages: c"),
     (said(USER, ASKED, USER, GIVEN), "did not have"),

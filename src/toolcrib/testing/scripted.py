@@ -292,8 +292,8 @@ def _message_fault(message: dict[str, Any], at: int) -> str | None:
 
 
 def _is_content(content: Any, *, of_user: bool) -> bool:
-    """Return a text, or parts: texts, and a user's images, each an address
-    or data in the form of one."""
+    """Return whether it is a text, or parts: texts, and a user's images, files and recordings, in
+    OpenAI's form or in Mistral's."""
     if isinstance(content, str):
         return True
     return (
@@ -310,6 +310,18 @@ def _is_part(part: Any, of_user: bool) -> bool:
             "image_url": str(url),
         }:
             return of_user and url.startswith(("https://", "http://", "data:image/"))
+        case {
+            "type": "input_audio",
+            "input_audio": {"data": str(data), "format": "wav" | "mp3"},
+        } | {
+            "type": "input_audio",
+            "input_audio": str(data),
+        }:
+            return of_user and bool(data)
+        case {"type": "file", "file": {"filename": str(), "file_data": str(url)}}:
+            return of_user and url.startswith("data:")
+        case {"type": "document_url", "document_url": str(url)}:
+            return of_user and url.startswith(("https://", "http://", "data:"))
     return False
 
 
