@@ -318,10 +318,12 @@ def test_spans_are_rounded_down(seconds: float, shown: str) -> None:
 
 
 def run_it(name: str, cents: int, caller: str = "ada") -> Any:
-    """Run a call in the program that asks, which has the key that the command line made."""
+    """Run a call in the program that asks, which has the key that the command line uses."""
 
     file = Path("crib.db.key")
-    key = file.read_bytes() if file.exists() else b"k" * 32
+    if not file.exists():
+        file.write_bytes(b"k" * 32)
+    key = file.read_bytes()
 
     async def opened() -> Any:
         async with ApprovalStore("sqlite:///crib.db", state_key=key) as store:
