@@ -683,6 +683,38 @@ def histories(draw: Any) -> tuple[Message, ...]:
     return tuple(messages)
 
 
+@pytest.mark.parametrize("special", [1, 2, 30])
+async def test_a_tokenizer_may_count_something_for_nothing(special: int) -> None:
+    context = ContextOptions(
+        tokens=4_000, result_tokens=3_000, count=lambda text: len(text) // 4 + special
+    )
+    calls = [call("long", number=at, size=10_000) for at in range(5)]
+    model = ScriptedClient([*calls, "Done."])
+    result = await Agent(model, [long], context=context).run("Go.")
+    assert result.status == "completed"
+    shown = [each.content for each in model.requests[-1].messages if each.role == "tool"]
+    assert "begin 4." in shown[-1]
+    assert all(ID.search(each) for each in shown[:-1])
+
+
+@pytest.mark.parametrize("given", [float("nan"), 1.5, None, "7", -1, ValueError("secret")])
+async def test_what_is_no_number_of_tokens_is_named_with_the_state(given: Any) -> None:
+    def count(_text: str) -> Any:
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    model = ScriptedClient(["Done."])
+    agent = Agent(model, [long], context=ContextOptions(tokens=4_000, count=count))
+    with pytest.raises(
+        ContextError, match=r"^ContextOptions\(count=…\) (raised|returned)"
+    ) as raised:
+        await agent.run("Go.")
+    assert "secret" not in str(raised.value)
+    assert raised.value.state is not None
+    assert not model.requests
+
+
 @given(histories(), st.sampled_from([2_000, 4_000, 9_000, 40_000]), st.booleans())
 @example((Message.user("Go."), Message.assistant("Hi"), Message.user("And?")), 2_000, True)
 @settings(max_examples=sample(400))

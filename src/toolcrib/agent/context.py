@@ -17,7 +17,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Protocol, TypeAlias, TypedDict, assert_never
+from operator import index
+from typing import Any, Protocol, SupportsIndex, TypeAlias, TypedDict, assert_never
 
 import msgspec
 
@@ -242,7 +243,7 @@ class _Meter:
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         if self._count is None or size > self._most:
             return size // _TOKEN_BYTES + 1 if size else 0
-        return self._count(text)
+        return _counted(self._count, text)
 
     def message(self, message: Message) -> int:
         """Return what a message takes. What a provider wants back stands for what it says, too."""
@@ -276,6 +277,22 @@ class _Meter:
         schema = definition.input_schema_json or ""
         told = self.text(definition.name) + self.text(definition.description) + self.text(schema)
         return told + _TOOL_TOKENS
+
+
+_NOT_COUNTED = "ContextOptions(count=…) {}; it returns the tokens of any text, an int of at least 0"
+
+
+def _counted(count: Count, text: str) -> int:
+    """Return the tokens of a text by the application's own tokenizer. Raises ContextError."""
+    try:
+        given: Any = count(text)
+    except Exception as raised:
+        raise ContextError(_NOT_COUNTED.format(f"raised {type(raised).__name__}")) from raised
+    if not isinstance(given, SupportsIndex):
+        raise ContextError(_NOT_COUNTED.format(f"returned a {type(given).__name__}"))
+    if index(given) < 0:
+        raise ContextError(_NOT_COUNTED.format("returned less than 0"))
+    return index(given)
 
 
 # The view of one run.
@@ -476,7 +493,7 @@ class ContextView:
     def _beginning(self, text: str, tokens: int) -> str:
         size = tokens * _TOKEN_BYTES
         begin = text[:size].encode()[:size].decode(errors="ignore")
-        while self._meter.text(begin) > tokens + 1:
+        while begin and self._meter.text(begin) > tokens + 1:  # "" may count, too
             begin = begin[: len(begin) * 3 // 4]
         return begin
 
