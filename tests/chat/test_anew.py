@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import aiohttp
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 from rows import each_row
 from samples import sample
 
-from toolcrib import ALL, Agent, ToolRunner, tool
+from toolcrib import ALL, Agent, ContextOptions, PickOptions, ToolRunner, tool
 from toolcrib.chat import ThreadStore, chat_app
 from toolcrib.chat.view import TurnView, line_of, new_turn
-from toolcrib.testing import ScriptedClient, call, cut
+from toolcrib.testing import ScriptedCall, ScriptedClient, call, cut
+from toolcrib.values.message import ChatRequest
 
 PAID: list[int] = []
 
@@ -90,6 +92,67 @@ async def test_a_branch_goes_on_from_before_and_forgets_no_call(url: str) -> Non
         assert page.turns[:4] == before
         assert [turn["asked"] for turn in line_of(page.turns)] == ["I am Ada.", "Pay 7.", "Go on."]
         assert PAID == [5]
+
+
+@tool(visible=ALL, read_only=True)
+async def far() -> str:
+    """Give a long text."""
+    return "x" * 9_000
+
+
+def reads_rest(request: ChatRequest) -> ScriptedCall:
+    ids = re.findall(r"id='(r_[0-9a-f]{20})'", request.messages[-1].content)
+    return call("read_result", id=ids[0], end=5)
+
+
+@pytest.mark.parametrize(
+    ("turns", "made"),
+    [
+        ([call("far"), reads_rest], {"context": ContextOptions(tokens=8_000)}),
+        (
+            [call("search_tools", query="look")],
+            {"pick": PickOptions(max_candidates=2), "search_tools": True},
+        ),
+        (
+            [call("hand_over_to_back", reason="x")],
+            {"handovers": [Agent(ScriptedClient([]), name="back")], "name": "front"},
+        ),
+    ],
+)
+async def test_what_an_agent_offers_of_its_own_is_not_told_as_made_and_taints_nothing(
+    url: str, turns: Any, made: Any
+) -> None:
+    handed = made.get("handovers")
+    client = ScriptedClient([*turns, *([] if handed else ["Ok."]), "Anew."])
+    if handed:
+        made["handovers"] = [handed[0].replace(model=ScriptedClient(["Ok."]))]
+    agent = Agent(client, ToolRunner([far]), **made)
+    async with page_of(chat_app(agent, store=url)) as page:
+        await page.ask("First words.")
+        await page.ended()
+        assert [each["state"] for each in page.calls()] == ["completed"] * len(turns)
+        await page.ask("Other words.", instead_of=page.turns[0]["id"])
+        await page.ended(turns=2)
+        assert [m.content for m in client.requests[-1].messages] == ["Other words."]
+        assert not client.requests[-1].messages[-1].untrusted
+
+
+@tool(visible=ALL, read_only=True, name="pay")
+async def paid_before(order: int) -> str:
+    """Look up what was paid."""
+    return "nothing"
+
+
+async def test_a_call_is_judged_by_the_tool_of_the_agent_that_made_it(url: str) -> None:
+    back = Agent(ScriptedClient([call("pay", cents=5), "Paid."]), [pay], name="back")
+    client = ScriptedClient([call("hand_over_to_back", reason="x"), "Anew."])
+    front = Agent(client, [paid_before], name="front", handovers=[back])
+    async with page_of(chat_app(front, store=url)) as page:
+        await page.ask("Pay 5.")
+        await page.ended()
+        await page.ask("Pay 7.", instead_of=page.turns[0]["id"])
+        await page.ended(turns=2)
+    assert 'pay {"cents":5}: it has run' in said(client)
 
 
 async def test_a_branch_of_a_branch_knows_what_ran_in_both_and_outlives_a_restart(url: str) -> None:

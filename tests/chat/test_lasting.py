@@ -172,6 +172,26 @@ async def test_what_the_page_asks_may_be_answered_elsewhere_and_counts_once(url:
     assert RAN == [5]
 
 
+@tool(visible=ALL, read_only=True, name="pay")
+async def paid_before(order: int) -> str:
+    """Look up what was paid."""
+    return "nothing"
+
+
+async def test_a_question_shows_the_schema_of_the_agent_that_asks(url: str) -> None:
+    turns: list[Said] = [call("hand_over_to_back", reason="x"), call("pay", cents=5), "Paid."]
+    back = Agent(Model(*turns), [pay], name="back")
+    front = Agent(Model(*turns), [paid_before], name="chat", handovers=[back], state_key=KEY)
+    async with chatting(url, front) as (page, _):
+        await page.ask("Pay.")
+        await page.ended("waiting")
+        shown = page.calls()[-1]["approval"]
+        assert shown["schema"]["properties"] == {"cents": {"type": "integer"}}
+        await page.post(f"/{page.thread}/approvals/{shown['id']}", {"decision": "approve"})
+        await page.ended("completed")
+        assert page.text() == "Paid."
+
+
 async def test_two_questions_are_answered_one_after_the_other(url: str) -> None:
     both: Said = ["Both.", call("pay", cents=1), call("pay", cents=2)]
     async with chatting(url, agent(both, "Done.")) as (page, _):

@@ -1139,11 +1139,18 @@ class Agent:
             )
         return self._team[name]
 
-    def definition(self, name: str) -> ToolDefinition | None:
-        """Return the definition of a tool of this agent, or else of one that it hands over to."""
-        team = self._team.values() if self.handovers else (self,)
-        named = (each.runner.catalog.by_name.get(name) for each in team)
-        return next((entry.tool.definition for entry in named if entry is not None), None)
+    def definition(self, name: str, by: str = "") -> ToolDefinition | None:
+        """Return the first of `definitions`."""
+        return next(iter(self.definitions(name, by)), None)
+
+    def definitions(self, name: str, by: str = "") -> tuple[ToolDefinition, ...]:
+        """Return the definitions of the tools of this name that an agent of its runs offers: the one
+        called `by`, or, where there is none, each of them, itself first. What it offers of its own
+        (handovers, `search_tools`, `read_result`) is among them."""
+        team = self._team if self.handovers else {self.name: self}
+        asked = [team[by]] if by in team else team.values()
+        named = (each._runner.catalog.by_name.get(name) for each in asked)
+        return tuple(entry.tool.definition for entry in named if entry is not None)
 
     def handover(self, record: ToolInvocationRecord) -> HandedOver | None:
         """Return who speaks next, where a call of a run of this agent has handed it over."""

@@ -19,6 +19,7 @@ from toolcrib.values.run import (
     ApprovalRequested,
     Done,
     Event,
+    HandedOver,
     ReplyFinished,
     RunError,
     RunResult,
@@ -80,6 +81,8 @@ class LastingRun:
         self._reply = 0  # the last one that has come
         self._replies = 0 if known is None else known.turn  # that were told
         self._told = _told(known)
+        spoken = known is not None and known.speakers
+        self._speaker = spoken[0] if spoken else session.speaker  # whoever began the run
 
     async def begin(self) -> None:
         """Keep, for good, what this run is to do. Raises ToolcribError where that cannot be."""
@@ -94,6 +97,8 @@ class LastingRun:
             if isinstance(event, Done):
                 async for last in self._ended(event.result):
                     yield last
+            if isinstance(event, HandedOver):
+                self._speaker = event.agent
             yield self._asked(event) if isinstance(event, ApprovalRequested) else event
 
     def _is_known(self, event: Event) -> bool:
@@ -121,7 +126,7 @@ class LastingRun:
 
     def _asked(self, event: ApprovalRequested) -> ApprovalRequested:
         request = event.request
-        definition = self._session.agent.definition(request.tool)
+        definition = self._session.agent.definition(request.tool, self._speaker)
         if definition is None or request.within:
             return event
         return ApprovalRequested(request, definition.input_schema)

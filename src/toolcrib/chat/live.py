@@ -522,8 +522,8 @@ class LiveThreads:
     def _done(self, part: Json, record: ToolInvocationRecord | None) -> str:
         """Return what became of a call that a conversation does not have any more, so that the model
         does not make it again; nothing if it has not begun, or only read."""
-        definition = self._definition(part["name"])
-        reads = definition is not None and definition.annotations.read_only
+        definitions = self._definitions(part["name"], record)
+        reads = bool(definitions) and all(each.annotations.read_only for each in definitions)
         begun = part["state"] in _BEGUN and (record is None or has_begun(record))
         if reads or not begun:
             return ""
@@ -533,10 +533,18 @@ class LiveThreads:
         """Return whether a call has begun that may have read untrusted content. Of a tool that nobody
         here knows, who knows what it has read?"""
         begun = [record for record in calls.values() if has_begun(record)]
-        definitions = [self._definition(record.name) for record in begun]
+        definitions = [self._definitions(record.name, record) for record in begun]
         return any(READ_UNTRUSTED in record.notes for record in begun) or any(
-            each is None or each.annotations.untrusted_output for each in definitions
+            not known or any(each.annotations.untrusted_output for each in known)
+            for known in definitions
         )
+
+    def _definitions(
+        self, name: str, record: ToolInvocationRecord | None
+    ) -> tuple[ToolDefinition, ...]:
+        """Return the definitions of the tools that a call may have been of."""
+        origin = None if record is None else record.origin
+        return self._agent.definitions(name, "" if origin is None else origin.agent)
 
     def _opened(self, stored: StoredThread) -> _OpenThread:
         return self._open.setdefault(stored.id, _OpenThread(stored))
@@ -584,15 +592,12 @@ class LiveThreads:
         return bare
 
     def _view(self, turn: Json) -> TurnView:
-        return TurnView(turn, self._definition, limited=self._limited)
+        return TurnView(turn, self._agent.definition, limited=self._limited)
 
     def _session(self, stored: StoredThread) -> Session:
         if not stored.session:
             return self._agent.session()
         return Session.from_json(self._agent, stored.session)
-
-    def _definition(self, name: str) -> ToolDefinition | None:
-        return self._agent.definition(name)
 
 
 def as_asked(answer: Answer, request: ApprovalRequest) -> Answer:
