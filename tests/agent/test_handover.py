@@ -338,6 +338,27 @@ async def test_the_second_agent_by_itself_does_not_take_the_state() -> None:
         await desk.run("Hello", speaker="x")
 
 
+async def test_a_run_prepared_before_its_agent_had_handovers_goes_on_after_one() -> None:
+    kept = Agent(ScriptedClient([]), [look_up], name="front").prepare("Go.").to_json()
+    waits = await team([TO_BILLING], [call("refund", order=2)]).resume(RunState.from_json(kept))
+    assert (waits.status, waits.agent) == ("waiting", "billing")
+    assert waits.state.speakers == ("front", "billing")
+    kept, answers = waits.state.to_json(), {waits.pending[0].id: Approve("ada")}
+    done = await team([], ["Done."]).resume(RunState.from_json(kept), answers)
+    assert (done.status, done.agent) == ("completed", "billing")
+
+
+async def test_a_run_that_began_before_its_agent_had_handovers_goes_on_without() -> None:
+    runner = ToolRunner([refund], approver=answer_later)
+    old = Agent(ScriptedClient([call("refund", order=1)]), runner)
+    waits = await old.run("Go.")
+    for turn in (call("refund", order=2), "Done."):
+        answers = {waits.pending[0].id: Approve("ada")}
+        agent = team([turn], []).replace(tools=runner)
+        waits = await agent.resume(RunState.from_json(waits.state.to_json()), answers)
+    assert waits.status == "completed"
+
+
 def test_names_that_cannot_work_are_errors_when_the_agent_is_made() -> None:
     one = Agent(ScriptedClient([]), name="Billing")
     other = Agent(ScriptedClient([]), name="billing")

@@ -973,6 +973,8 @@ class Agent:
         self.check_saved(state)
         check_state(state)
         speaks = self.speaking_in(state)
+        if self.handovers and not state.speakers and not state.turn:  # older than its handovers
+            state = msgspec.structs.replace(state, speakers=(self.name,))
         if is_tainted_here() or self._is_untrusted(state.messages):
             tally = msgspec.structs.replace(state.tally, tainted=True)
             state = msgspec.structs.replace(state, tally=tally)
