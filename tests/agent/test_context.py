@@ -525,6 +525,63 @@ async def test_an_agent_that_picks_offers_it_in_each_run() -> None:
     assert {c.name: c.reason for c in state.choice.offered}[NAME].startswith("offered by each")
 
 
+@tool(visible=ALL, description="Convert currency. " + "More of it. " * 120)
+async def currency() -> str:
+    return "11"
+
+
+async def yes(_request: object) -> Approve:
+    return Approve("ada")
+
+
+async def test_tools_that_are_found_later_change_nothing_of_what_was_sent() -> None:
+    found = call("search_tools", query="convert currency", limit=1)
+    longs = [call("long", number=at, size=2_000) for at in range(7)]
+    sent: list[list[ChatRequest]] = []
+    for approver in (yes, answer_later):
+        model = ScriptedClient([*longs[:6], found, longs[6], call("pay", number=1), "Done.", "On."])
+        agent = Agent(
+            model,
+            ToolRunner([long, pay, currency], approver=approver),
+            pick=PickOptions(max_candidates=2),
+            search_tools=True,
+            context=ContextOptions(tokens=6_000, result_tokens=800),
+        )
+        session = agent.session()
+        result = await session.send("Give a long text, then pay.")
+        if result.status == "waiting":
+            state = RunState.from_json(result.state.to_json())
+            await session.resume(state, {state.pending[0].id: Approve("ada")})
+        await session.send("And now?")
+        sent.append(model.requests)
+    at_once, resumed = (
+        [[ID.sub("", m.content) for m in each.messages] for each in requests] for requests in sent
+    )
+    assert at_once == resumed
+    last, later = sent[0][-2:]
+    assert len(last.tools) > len(sent[0][0].tools)
+    assert later.messages[: len(last.messages)] == last.messages
+    assert ids_in(last)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+async def test_a_mark_that_was_shown_can_be_read_where_there_is_room_for_more_now(
+    kept: bool, tmp_path: Path
+) -> None:
+    longs = [call("long", number=at, size=900) for at in range(6)]
+    model = ScriptedClient([*longs, "Done."])
+    store = ResultStore(tmp_path) if kept else None
+    context = ContextOptions(tokens=3_000, result_tokens=400, results=store)
+    asked = Agent(model, [long], context=context, max_tokens=1_500)
+    before = await asked.run("Go.")
+    marks = ids_in(model.requests[-1])
+    roomy = ScriptedClient([call(NAME, id=marks[0], end=7), "Ok."])
+    wide = Agent(roomy, [long], context=context, max_tokens=10)
+    result = await wide.run("And?", history=before.messages)
+    assert not ids_in(roomy.requests[0])
+    assert answer(result)["text"] == "begin 0"
+
+
 async def test_a_store_forgets_when_it_is_told_to_and_the_model_reads_that(tmp_path: Path) -> None:
     for place in (tmp_path / "folder", f"sqlite:///{tmp_path}/crib.db"):
         store = ResultStore(place)

@@ -522,8 +522,10 @@ class Agent:
             check_handovers(self)
             hands = handover_tools(self.handovers)
         self.context = context
-        self._keeper = None if context is None else ContextKeeper(context, self.client.model)
-        if self._keeper is not None:
+        self._keeper: ContextKeeper | None = None
+        if context is not None:
+            picks = pick is not None
+            self._keeper = ContextKeeper(context, self.client.model, picks=picks)
             hands = hands.with_tools(self._keeper.tools)
         self._hands = self.runner.with_tools(hands) if hands.names else self.runner
         self._picking = (

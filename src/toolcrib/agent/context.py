@@ -60,6 +60,9 @@ WINDOWS = {
 _REPLY_SHARE = 8  # of a window, for the reply, where nobody says how long that may be
 _RESULT_SHARE = 8  # of what a request may have, for one result
 _HEAD_SHARE = 4  # of that, for the beginning of one that has more
+_TOOLS_SHARE = 4
+"""Of what a request may have, for the tools of an agent that picks: those that a run finds later change
+nothing of what was left out before, as long as all of them take no more."""
 _TOKEN_BYTES = 3
 _MESSAGE_TOKENS = 8
 _TOOL_TOKENS = 16
@@ -309,7 +312,9 @@ class ContextView:
         *,
         summarizer: Summarizer | None = None,
         spend: Callable[[Usage], None] = lambda _usage: None,
+        picks: bool = False,
     ) -> None:
+        self._picks = picks
         self._store = context.results
         self._caller = caller
         self._summarizer, self._spend = summarizer, spend
@@ -340,7 +345,7 @@ class ContextView:
         self._measure(request)
         await self._take(request.messages)
         await self._make_room()
-        if self._total > self._room:
+        if self._total > self._window - self._reply - self._offered[1]:
             raise self._too_much()
         await self._keep()
         return (*self._lead, *self._shown[self._cut :])
@@ -356,14 +361,26 @@ class ContextView:
 
     async def text(self, id: str, caller: str) -> str:  # noqa: A002
         """Return what `read_result` reads. Raises ToolError for what this run has not left out."""
-        if caller != self._caller or id not in self._texts:
+        if caller != self._caller:
             raise ToolError(_UNKNOWN, retryable=False)
+        if id not in self._texts:
+            return self._own_text(id)
         text = self._texts[id]
         if text is None and self._store is not None:
             text = await self._store.read(caller, id)
         if text is None:
             raise ToolError(_LOST, retryable=False)
         return text
+
+    def _own_text(self, id: str) -> str:  # noqa: A002
+        """Return what a result of the run's own messages says. A request with fewer tools, or another
+        limit of the reply, may have shown the mark of one that the view would not shorten now."""
+        for message in self._whole:
+            if message.role == "tool" and message.name != NAME:
+                text = _whole_text(message)
+                if text and _id_of(message, text) == id:
+                    return text
+        raise ToolError(_UNKNOWN, retryable=False)
 
     def page(self, text: str) -> str:
         """Return as much of the beginning of a text as one result may have."""
@@ -384,7 +401,8 @@ class ContextView:
             self._offered = (told, weight)
             self._reads = any(each.get_definition().name == NAME for each in request.tools)
         self._reply = request.settings.max_tokens or self._window // _REPLY_SHARE
-        self._room = self._window - self._reply - self._offered[1]
+        most = self._window - self._reply
+        self._room = most - max(self._offered[1], most // _TOOLS_SHARE if self._picks else 0)
         largest = self._result_tokens or (self._window - self._reply) // _RESULT_SHARE
         self._largest = max(largest, 2 * _MARK_TOKENS)
 
@@ -501,8 +519,7 @@ class ContextView:
         """Return the id of a result of which something is left out."""
         id_ = self._ids.get(at)
         if id_ is None:
-            call = self._whole[at].call_id or ""
-            id_ = self._ids[at] = f"r_{sha256_hex(f'{len(call)}:{call}{text}')[:20]}"
+            id_ = self._ids[at] = _id_of(self._whole[at], text)
             if self._store is None:
                 self._texts[id_] = text
             else:
@@ -539,6 +556,12 @@ def _whole_text(message: Message) -> str:
     return encodable("\n\n".join(text for text in texts if text))
 
 
+def _id_of(result: Message, text: str) -> str:
+    """Return the id that the mark of a result names: by the text of all of it, and its call."""
+    call = result.call_id or ""
+    return f"r_{sha256_hex(f'{len(call)}:{call}{text}')[:20]}"
+
+
 def _named(part: Part) -> str:
     kind = type(part).__name__.lower()
     media_type = "" if isinstance(part, str) else part.media_type
@@ -551,8 +574,9 @@ class ContextKeeper:
     Raises ContextError for a model of which nobody has said how much it takes.
     """
 
-    def __init__(self, context: ContextOptions, model: str) -> None:
+    def __init__(self, context: ContextOptions, model: str, *, picks: bool = False) -> None:
         self._context = context
+        self._picks = picks
         self._window = context.window(model)
         self._open: dict[str, list[ContextView]] = {}  # a saved run may go on twice at once
         self._summarizer: Summarizer | None = None
@@ -568,7 +592,12 @@ class ContextKeeper:
     def open(self, run_id: str, caller: str, spend: Callable[[Usage], None]) -> ContextView:
         """Return the view of a run, which is told what it spends; `close` has to follow."""
         view = ContextView(
-            self._context, self._window, caller, summarizer=self._summarizer, spend=spend
+            self._context,
+            self._window,
+            caller,
+            summarizer=self._summarizer,
+            spend=spend,
+            picks=self._picks,
         )
         self._open.setdefault(run_id, []).append(view)
         return view
