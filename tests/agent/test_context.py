@@ -57,7 +57,7 @@ from toolcrib.policies import deny_by_default
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.content import Part
 from toolcrib.values.definition import PlainTool, ToolDefinition
-from toolcrib.values.message import ChatRequest, ProviderState, Settings, Usage
+from toolcrib.values.message import ChatRequest, ProviderState, Reply, Settings, Usage
 from toolcrib.wire import encode
 
 LONG = 60_000
@@ -580,6 +580,38 @@ async def test_a_mark_that_was_shown_can_be_read_where_there_is_room_for_more_no
     result = await wide.run("And?", history=before.messages)
     assert not ids_in(roomy.requests[0])
     assert answer(result)["text"] == "begin 0"
+
+
+async def test_a_state_that_goes_on_twice_at_once_reads_its_own_results() -> None:
+    later, over = asyncio.Event(), asyncio.Event()
+
+    class First(ScriptedClient):
+        async def chat(self, request: ChatRequest) -> Reply:
+            if len(self.requests) == 2:  # it has its long result
+                await later.wait()
+            return await super().chat(request)
+
+    class Later(ScriptedClient):
+        async def chat(self, request: ChatRequest) -> Reply:
+            later.set()
+            await over.wait()
+            return await super().chat(request)
+
+    first = First([call("pay", number=0), call("long", number=1), reads(end=7), "Ok."])
+    agent = Agent(
+        first,
+        ToolRunner([long, pay], approver=answer_later),
+        context=ContextOptions(tokens=32_000),
+    )
+    saved = (await agent.run("Go.")).state
+    answers = {saved.pending[0].id: Approve("ada")}
+    going = asyncio.create_task(agent.resume(saved, answers))
+    await asyncio.sleep(0)  # it has its client
+    agent.client = Later(["Ok."])
+    other = asyncio.create_task(agent.resume(saved, answers))
+    assert answer(await going)["text"] == "begin 1"
+    over.set()
+    await other
 
 
 async def test_a_store_forgets_when_it_is_told_to_and_the_model_reads_that(tmp_path: Path) -> None:

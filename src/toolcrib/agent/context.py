@@ -15,7 +15,7 @@ elsewhere, and the next run of a conversation, send what was sent before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from operator import index
 from typing import Any, Protocol, SupportsIndex, TypeAlias, TypedDict, assert_never
@@ -361,10 +361,10 @@ class ContextView:
 
     async def text(self, id: str, caller: str) -> str:  # noqa: A002
         """Return what `read_result` reads. Raises ToolError for what this run has not left out."""
-        if caller != self._caller:
+        if not self.knows(id, caller):
             raise ToolError(_UNKNOWN, retryable=False)
         if id not in self._texts:
-            return self._own_text(id)
+            return self._own_texts[id]
         text = self._texts[id]
         if text is None and self._store is not None:
             text = await self._store.read(caller, id)
@@ -372,15 +372,18 @@ class ContextView:
             raise ToolError(_LOST, retryable=False)
         return text
 
-    def _own_text(self, id: str) -> str:  # noqa: A002
-        """Return what a result of the run's own messages says. A request with fewer tools, or another
-        limit of the reply, may have shown the mark of one that the view would not shorten now."""
-        for message in self._whole:
-            if message.role == "tool" and message.name != NAME:
-                text = _whole_text(message)
-                if text and _id_of(message, text) == id:
-                    return text
-        raise ToolError(_UNKNOWN, retryable=False)
+    def knows(self, id: str, caller: str) -> bool:  # noqa: A002
+        """Return whether this is what it has left out, or a result of the run's own messages.
+
+        A request with fewer tools, or another limit of the reply, may have shown the mark of one that
+        the view would not shorten now.
+        """
+        return caller == self._caller and (id in self._texts or id in self._own_texts)
+
+    @property
+    def _own_texts(self) -> dict[str, str]:
+        results = (m for m in self._whole if m.role == "tool" and m.name != NAME)
+        return {_id_of(each, text): text for each in results if (text := _whole_text(each))}
 
     def page(self, text: str) -> str:
         """Return as much of the beginning of a text as one result may have."""
@@ -609,6 +612,20 @@ class ContextKeeper:
         if not opened:
             del self._open[run_id]
 
-    def _of_call(self, context: CallContext) -> ContextView:
+    def _of_call(self, context: CallContext) -> _OpenViews:
         opened = self._open.get(context.run_id)
-        return opened[-1] if opened else ContextView(self._context, self._window, context.caller.id)
+        return _OpenViews(opened or [ContextView(self._context, self._window, context.caller.id)])
+
+
+class _OpenViews:
+    """The open views of one run, which may go on twice at once: each reads what any of them shows."""
+
+    def __init__(self, views: Sequence[ContextView]) -> None:
+        self._views = views
+
+    async def text(self, id: str, caller: str) -> str:  # noqa: A002
+        knowing = (view for view in self._views if view.knows(id, caller))
+        return await next(knowing, self._views[-1]).text(id, caller)
+
+    def page(self, text: str) -> str:
+        return self._views[-1].page(text)
