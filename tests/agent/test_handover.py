@@ -21,6 +21,7 @@ from toolcrib import (
     Event,
     HandedOver,
     Limits,
+    Message,
     PickOptions,
     Refuse,
     RunInfo,
@@ -357,6 +358,21 @@ async def test_a_run_that_began_before_its_agent_had_handovers_goes_on_without()
         agent = team([turn], []).replace(tools=runner)
         waits = await agent.resume(RunState.from_json(waits.state.to_json()), answers)
     assert waits.status == "completed"
+
+
+async def test_a_system_message_of_the_history_outlives_handovers_between_any_agents() -> None:
+    blocked = Message.system("The customer is blocked.")
+    history = [Message.system("Old."), blocked, Message.user("Hi."), Message.assistant("Hello.")]
+    for ours, theirs in (("", ""), ("", "You refund."), ("You greet.", "")):
+        client = ScriptedClient([TO_FRONT])
+        back = Agent(client, instructions=theirs, name="billing", handovers=["front"])
+        client = ScriptedClient([TO_BILLING, "Done."])
+        front = Agent(client, instructions=ours, name="front", handovers=[back])
+        await front.run("Go.", history=history)
+        for who, told in (("front", ours), ("billing", theirs)):
+            for request in client_of(front, who).requests:
+                system = [m.content for m in request.messages if m.role == "system"]
+                assert system == [*([told] if told else []), blocked.content]
 
 
 def test_names_that_cannot_work_are_errors_when_the_agent_is_made() -> None:

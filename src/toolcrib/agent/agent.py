@@ -981,7 +981,7 @@ class Agent:
             tally = msgspec.structs.replace(state.tally, tainted=True)
             state = msgspec.structs.replace(state, tally=tally)
         if speaks._is_handed(state):
-            state = speaks._taking_over(state)
+            state = speaks._taking_over(state, self._team[state.speakers[-2]])
         elif state.turn:
             opened = speaks._reopened(state)
             return self._driven(speaks, state, opened, answers, deps, outer)
@@ -1075,7 +1075,8 @@ class Agent:
                 by, agent, tally = agent, self._team[run.heir], run.tally
                 runners[agent.name] = runners[agent.name].emulated_as(runner)
                 offered[by.name] = result.state.offered
-                at, given = agent._taking_over(result.state, offered.get(agent.name, ())), {}
+                before = offered.get(agent.name, ())
+                at, given = agent._taking_over(result.state, by, before), {}
                 toolbox, told = agent._begun(at, outer), going_on(listener)
                 listener.emit(HandedOver(agent.name, by.name, agent.version))
 
@@ -1177,10 +1178,12 @@ class Agent:
         own = {handover_name(self.name): self.name} if len(state.speakers) > 1 else {}
         return handed_to(state.messages, own) is not None
 
-    def _taking_over(self, state: RunState, before: tuple[str, ...] = ()) -> RunState:
-        """Return the state of a run as this agent begins to speak in it: with its instructions, and
-        what it offered `before`, if it has spoken in this process."""
-        said = state.messages[1:] if state.messages[0].role == "system" else state.messages
+    def _taking_over(self, state: RunState, by: Agent, before: tuple[str, ...] = ()) -> RunState:
+        """Return the state of a run as this agent begins to speak in it, handed over `by` another one:
+        with its instructions instead of theirs, and what it offered `before`, if it has spoken in this
+        process."""
+        instructed = bool(by._system()) and state.messages[0].role == "system"
+        said = state.messages[1:] if instructed else state.messages
         return msgspec.structs.replace(
             state, messages=(*self._system(), *said), offered=before, origin=None, choice=None
         )
