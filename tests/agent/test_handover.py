@@ -375,6 +375,27 @@ async def test_a_system_message_of_the_history_outlives_handovers_between_any_ag
                 assert system == [*([told] if told else []), blocked.content]
 
 
+async def test_a_session_keeps_what_the_agent_that_spoke_last_has_picked() -> None:
+    search = call("search_tools", query="look up an order", limit=1)
+    client = ScriptedClient([search, "Ready.", call("look_up", order=7), "Done."])
+    billing = Agent(
+        client,
+        [refund, look_up, read_mail],
+        name="billing",
+        pick=PickOptions(max_candidates=1),
+        search_tools=True,
+    )
+    front = Agent(ScriptedClient([TO_BILLING]), [], name="front", handovers=[billing])
+    session = front.session()
+    await session.send("Read my mail.")
+    result = await Session.from_json(front, session.to_json()).send("Read my mail.")
+    first = offered(front, "billing")
+    assert "look_up" not in first[0]
+    assert first[1][-1] == "look_up"
+    assert first[2] == first[1]
+    assert [each.status for each in result.records] == ["completed"]
+
+
 def test_names_that_cannot_work_are_errors_when_the_agent_is_made() -> None:
     one = Agent(ScriptedClient([]), name="Billing")
     other = Agent(ScriptedClient([]), name="billing")

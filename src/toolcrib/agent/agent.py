@@ -347,7 +347,8 @@ class Session:
         else:
             self._system, turns = split_system(result.messages)[0], (*self._turns, turn)
         self._take(turns)
-        if self._messages != before and self.agent.pick is not None:
+        spoke = self.agent.speaking((result.state.speakers or ("",))[-1])
+        if self._messages != before and spoke.pick is not None:
             self.offered = result.state.offered or self.offered
         if result.state.speakers and self._turns and self._turns[-1].run_id == turn.run_id:
             self.speaker = result.state.speakers[-1]
