@@ -29,6 +29,7 @@ from toolcrib import (
     RunStarted,
     RunState,
     Session,
+    Tool,
     ToolRunner,
     capability,
     per_run,
@@ -394,6 +395,34 @@ async def test_a_session_keeps_what_the_agent_that_spoke_last_has_picked() -> No
     assert first[1][-1] == "look_up"
     assert first[2] == first[1]
     assert [each.status for each in result.records] == ["completed"]
+
+
+def numbered(number: int) -> Tool[..., Any]:
+    @tool(visible=ALL, name=f"do_{number}", description=f"Do thing{number}, thing{number}.")
+    async def do() -> str:
+        return "done"
+
+    return do
+
+
+async def test_an_agent_that_picks_offers_what_it_did_when_it_is_handed_back_to() -> None:
+    tools = [numbered(at) for at in range(9)]
+    searches = [call("search_tools", query=f"thing{at}", limit=1) for at in range(1, 6)]
+    client = ScriptedClient([*searches, TO_BILLING, call("do_5"), "Done."])
+    back = ScriptedClient([call("do_7"), TO_FRONT])
+    front = Agent(
+        client,
+        tools,
+        name="front",
+        handovers=[Agent(back, tools, name="billing", handovers=["front"])],
+        pick=PickOptions(max_candidates=1),
+        search_tools=True,
+    )
+    result = await front.run("Do thing0.")
+    before, after = offered(front, "front")[-3:-1]
+    assert "do_5" in before
+    assert after == [*before, "do_7"]
+    assert [each.status for each in result.records][-1] == "completed"
 
 
 def test_names_that_cannot_work_are_errors_when_the_agent_is_made() -> None:

@@ -1018,11 +1018,10 @@ class Agent:
         async def opened(context: PolicyContext) -> Toolbox:
             if picking is None:
                 return Toolbox(catalog, tuple(catalog))
+            begin = partial(picking.begin, state.messages, before, begun=state.turn > 0)
             if steps is None:
-                return await picking.begin(state.messages, before, context)
-            return await _picked(
-                partial(picking.begin, state.messages, before), picking, context, steps
-            )
+                return await begin(context)
+            return await _picked(begin, picking, context, steps)
 
         return opened
 

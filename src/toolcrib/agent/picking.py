@@ -248,17 +248,23 @@ class AgentPicking:
         return max(_MOST, self._options.max_candidates + max(1, len(self._always)))
 
     async def begin(
-        self, messages: Sequence[Message], before: Iterable[str], context: PolicyContext
+        self,
+        messages: Sequence[Message],
+        before: Iterable[str],
+        context: PolicyContext,
+        *,
+        begun: bool = False,
     ) -> PickedToolbox:
         """Return the toolbox of a new run; `before` names what the conversation was offered before it.
 
-        Raises what `pick_tools` does.
+        All of that stays in a run that has `begun`, in which another agent has spoken meanwhile. Raises
+        what `pick_tools` does.
         """
         best = await self.best(messages, context, self._options.max_candidates)
         picked = best.kept
         called = [call.name for message in messages for call in message.tool_calls]
         wanted = [*(p.definition.name for p in picked), *reversed(called)]
-        names = self._at_first(before, wanted, context)
+        names = self._at_first(before, wanted, context, begun=begun)
         offered = [*(name for name in self._always if self.permits(name, context)), *names]
         return self.reopen(offered, context, self._choice(best, offered, called))
 
@@ -331,7 +337,12 @@ class AgentPicking:
         )
 
     def _at_first(
-        self, before: Iterable[str], wanted: Iterable[str], context: PolicyContext
+        self,
+        before: Iterable[str],
+        wanted: Iterable[str],
+        context: PolicyContext,
+        *,
+        begun: bool,
     ) -> list[str]:
         """Return what was offered before, in its order, then what is newly wanted, best first.
 
@@ -341,6 +352,9 @@ class AgentPicking:
         """
         kept, needed = (self._eligible(names, context) for names in (before, wanted))
         new, room = set(needed).difference(kept), self.most - max(1, len(self._always))
+        if begun:
+            fitting = [name for name in needed if name in new][: max(0, room - len(kept))]
+            return [*kept, *self.in_order(fitting)]
         enough = min(room, _CARRIED * self._options.max_candidates) if new else room
         if len(kept) + len(new) > enough:
             kept, new = [], set(needed[:room])
