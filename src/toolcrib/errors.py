@@ -282,7 +282,12 @@ class PromptTooLargeError(ContextError):
 
 
 class SourceError(ToolcribError):
-    """Tools, a file or a model cannot be loaded from where they were said to be."""
+    """Tools, a file or a model cannot be loaded from where they were said to be.
+
+    Raised out of a run, such as by a store of results, `state` is the `RunState` that it had reached.
+    """
+
+    state: Any = None
 
 
 class MissingExtraError(ToolcribError, ImportError):

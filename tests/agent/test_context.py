@@ -644,8 +644,9 @@ async def test_a_store_that_cannot_be_written_to_ends_the_run(tmp_path: Path) ->
     file.write_text("", encoding="utf-8")
     model = ScriptedClient([call("long", number=1), "Done."])
     context = ContextOptions(tokens=32_000, results=ResultStore(file))
-    with pytest.raises(SourceError, match="cannot be written to"):
+    with pytest.raises(SourceError, match="cannot be written to") as raised:
         await Agent(model, [long], context=context).run("Go.")
+    assert [each.name for each in raised.value.state.records] == ["long"]
     assert len(model.requests) == 1
 
 
@@ -734,6 +735,38 @@ async def test_a_summary_that_fails_ends_the_run_which_can_go_on() -> None:
         await agent.resume(first.value.state)
     result = await agent.resume(second.value.state)
     assert (result.status, len(result.records)) == ("completed", 12)
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        (asyncio.CancelledError(), "raised CancelledError"),
+        (Reply(Message.assistant("Half of"), finish="length"), "'length'"),
+        (Reply(Message.assistant("Half of"), finish="content_filter"), "'content_filter'"),
+        ("A text.", "gives is a Reply"),
+    ],
+)
+async def test_a_summary_that_is_none_fails_the_run(given: Any, error: str) -> None:
+    class Other(ScriptedClient):
+        async def chat(self, request: ChatRequest) -> Any:
+            if isinstance(given, BaseException):
+                raise given
+            return given
+
+    context = ContextOptions(6_000, summarize=Other([]))
+    agent = Agent(ScriptedClient([*map(note, range(12))]), [take], context=context)
+    with pytest.raises((ClientError, TypeError), match=error):
+        await agent.run("Take the notes.")
+
+
+async def test_what_cannot_be_a_summarizer_or_an_age_is_an_error_where_it_is_given(
+    tmp_path: Path,
+) -> None:
+    for wrong in (3, ScriptedClient):
+        with pytest.raises(TypeError, match="summarize is a client, or a name"):
+            ContextOptions(summarize=wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="older_than"):
+        await ResultStore(tmp_path).forget(older_than="x")  # type: ignore[arg-type]
 
 
 # Every request of a random history is one that all eight wires send.

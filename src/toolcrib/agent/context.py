@@ -32,7 +32,7 @@ from toolcrib.values.context import CallContext
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonObject, encodable, sha256_hex
 from toolcrib.values.message import ChatRequest, LLMClient, Message, Usage
-from toolcrib.values.typed import Checked
+from toolcrib.values.typed import Checked, came
 
 Count: TypeAlias = Callable[[str], int]
 _log = logging.getLogger("toolcrib.agent")
@@ -100,6 +100,11 @@ class ContextOptions(Checked, msgspec.Struct, frozen=True):
             number = getattr(self, name)
             if number is not None and number < 1:
                 raise ValueError(f"ContextOptions: {name} is a number of tokens, at least 1")
+        given: Any = self.summarize
+        named = given is None or isinstance(given, str)
+        if not named and (isinstance(given, type) or not callable(getattr(given, "chat", None))):
+            wanted = "a client, or a name such as 'openai:gpt-5-mini'"
+            raise TypeError(f"ContextOptions: summarize is {wanted}; {came(given)}")
 
     def window(self, model: str) -> int:
         """Return the tokens that a model takes. Raises ContextError where nobody has said."""

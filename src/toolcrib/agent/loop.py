@@ -39,6 +39,7 @@ from toolcrib.errors import (
     ContextError,
     DefinitionError,
     ErrorCode,
+    SourceError,
     Stage,
     ToolcribError,
 )
@@ -759,7 +760,7 @@ class Run:
         own = isinstance(error, ToolcribError)
         self._emit(RunError(type(error).__name__, str(error) if own else "an unexpected error"))
         result = self._end("failed")
-        if isinstance(error, ClientError | AnswerError | ContextError):
+        if isinstance(error, ClientError | AnswerError | ContextError | SourceError):
             error.state = result.state
 
     def _end(self, status: RunStatus, limit: str | None = None) -> RunResult:

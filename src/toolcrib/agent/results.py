@@ -19,7 +19,7 @@ from toolcrib.closing import Closing
 from toolcrib.errors import SourceError
 from toolcrib.storage import OWNERS, SqlDatabase, create_private
 from toolcrib.values.json import sha256_hex
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.typed import check_type, names_wrong_types
 
 _KEEP = """INSERT INTO spilled_results (name, kept_at, text) VALUES (:name, :now, :text)
     ON CONFLICT (name) DO NOTHING"""
@@ -65,6 +65,7 @@ class ResultStore(Closing):
 
     async def forget(self, *, older_than: float) -> int:
         """Delete what was kept more than so many seconds ago; return how many results that were."""
+        check_type("older_than", older_than, (int, float), "a number of seconds")
         until = time.time() - older_than
         if self._database is None:
             return await asyncio.to_thread(self._delete, until)

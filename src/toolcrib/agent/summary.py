@@ -8,15 +8,19 @@ conversation, send what was sent before.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from toolcrib.agent.results import ResultStore
 from toolcrib.errors import ClientError
+from toolcrib.threads import cancel_requests, is_stop
 from toolcrib.values.content import told_in_text
 from toolcrib.values.json import sha256_hex
-from toolcrib.values.message import ChatRequest, LLMClient, Message, Settings, Usage
+from toolcrib.values.message import ChatRequest, LLMClient, Message, Reply, Settings, Usage
+from toolcrib.values.typed import check_type
 
 _REMEMBERED = 100
+_CUT = ("length", "content_filter")
 _ASK = (
     "You are given the beginning of a conversation between a user and an assistant that calls tools."
     " Write a summary of it for the assistant, who goes on with the conversation and will see nothing"
@@ -40,7 +44,8 @@ class Summarizer:
     ) -> str:
         """Return the summary of a text, of at most so many tokens; `spend` is told what it used.
 
-        Raises ClientError, also where the model gives no text.
+        Raises ClientError, also where the model gives no text, or half of one, and TypeError for a
+        client that gives no Reply.
         """
         id_ = f"s_{sha256_hex(text)[:20]}"
         known = self._known.get(f"{caller}\n{id_}")
@@ -49,8 +54,12 @@ class Summarizer:
         if known is not None:
             return known
         asked = (Message.system(_ASK), Message.user(text))
-        reply = await self._client.chat(ChatRequest(asked, settings=Settings(max_tokens=most)))
+        reply = await self._replied(ChatRequest(asked, settings=Settings(max_tokens=most)))
         spend(reply.usage)
+        if reply.finish in _CUT:
+            raise ClientError(
+                f"the summary of a conversation is not whole: its model ended with {reply.finish!r}"
+            )
         if not reply.text.strip():
             raise ClientError("the model that summarises a conversation gave no text")
         if self._store is not None:
@@ -60,6 +69,17 @@ class Summarizer:
             while len(self._known) > _REMEMBERED:
                 del self._known[next(iter(self._known))]
         return reply.text
+
+    async def _replied(self, request: ChatRequest) -> Reply:
+        cancels = cancel_requests()
+        try:
+            reply = await self._client.chat(request)
+        except asyncio.CancelledError as raised:
+            if is_stop(raised, cancels):
+                raise
+            raise ClientError("the client that summarises raised CancelledError itself") from None
+        check_type("what the client that summarises gives", reply, Reply, "a Reply")
+        return reply
 
 
 def transcript(messages: Sequence[Message]) -> str:
