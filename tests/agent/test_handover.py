@@ -425,6 +425,23 @@ async def test_an_agent_that_picks_offers_what_it_did_when_it_is_handed_back_to(
     assert [each.status for each in result.records][-1] == "completed"
 
 
+async def test_a_run_that_ends_right_after_a_handover_says_who_goes_on() -> None:
+    @tool(visible=ALL)
+    async def hang() -> str:
+        """Hang."""
+        await asyncio.Event().wait()
+        return "never"
+
+    client = ScriptedClient([[TO_BILLING, call("hang")]])
+    billing = Agent(ScriptedClient(["Hello."]), name="billing")
+    limits = Limits(seconds=0.2)
+    front = Agent(client, [hang], name="front", handovers=[billing], limits=limits)
+    session = front.session()
+    result = await session.send("Go.")
+    assert (result.status, result.limit) == ("limited", "seconds")
+    assert result.agent == result.state.speakers[-1] == session.speaker == "billing"
+
+
 def test_names_that_cannot_work_are_errors_when_the_agent_is_made() -> None:
     one = Agent(ScriptedClient([]), name="Billing")
     other = Agent(ScriptedClient([]), name="billing")

@@ -821,5 +821,5 @@ class Run:
             pending=pending,
             state=state,
             limit=limit,
-            agent=self._label.name,
+            agent=state.speakers[-1] if state.speakers else self._label.name,
         )
