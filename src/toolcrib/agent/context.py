@@ -3,8 +3,8 @@
 Rule: the history stays whole, and what the model is sent is a view of it, in which each call still has
 its one result, in its place. Only results of calls are shortened: what people and the model said,
 calls, thoughts and signatures stay as they are, or go as a whole, with their results, where a summary
-takes their place. What is left out, a tool gives back, `read_result`, to the run whose view says so and
-to nobody else.
+takes their place. What is left out, a tool gives back, `read_result`, to the run whose messages have it
+and to nobody else.
 
 A provider caches the beginning of a request up to the first byte that is another one. So a large result
 is shortened before it is sent for the first time, and old ones many at a time, after which there is
