@@ -123,6 +123,8 @@ def test_what_0_2_has_signed_goes_on_and_cannot_be_added_to() -> None:
         (again, "suspended", {"call": {"saved": {}}}),
         (again["pending"][0], "within", [{"run_id": "r", "call_id": "c", "tool": "t"}]),
         (again["pending"][0], "always", True),
+        (again["pending"][0], "asked_by", ["standard"]),
+        (again["pending"][0], "untrusted", True),
         (again["tally"]["inner"], "calls", 1),
     ):
         before, place[field] = place[field], more

@@ -267,6 +267,7 @@ class Fork(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _NEWER = ("suspended", "settings", "speakers", "marks", "fork", "emulated")
+_NEWER_OF_QUESTIONS = ("within", "always", "asked_by", "untrusted")
 _SAYS_NOTHING: tuple[Any, ...] = (False, {}, [], None, msgspec.to_builtins(Expense()))
 
 
@@ -336,7 +337,7 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
         saved = msgspec.json.decode(msgspec.structs.replace(self, signature="").to_json())
         newer = [(saved, name) for name in _NEWER]
         newer += [(saved["tally"], name) for name in ("inner", "begun")]
-        newer += [(each, name) for each in saved["pending"] for name in ("within", "always")]
+        newer += [(each, name) for each in saved["pending"] for name in _NEWER_OF_QUESTIONS]
         for place, name in newer:
             if place[name] in _SAYS_NOTHING:
                 del place[name]
