@@ -570,6 +570,9 @@ async def test_a_tool_does_not_begin_when_what_it_is_given_caught_the_end(ends: 
     assert "begun" not in done
 
 
+CLEANING = 0.3  # seconds: long after whoever cancels once more, on a busy machine, too
+
+
 class CleansUp:
     """A tool's cleaning up, in some way that waits: it begins when the tool is told to stop."""
 
@@ -593,31 +596,31 @@ class CleansUp:
             raise
 
     async def _clean(self) -> None:
-        ends = time.monotonic() + 0.08
+        ends = time.monotonic() + CLEANING
         match self.way:
             case "sleep":
-                await asyncio.sleep(0.08)
+                await asyncio.sleep(CLEANING)
             case "steps":
                 while time.monotonic() < ends:  # noqa: ASYNC110  as a tool may
                     await asyncio.sleep(0)
             case "task":
-                await asyncio.ensure_future(asyncio.sleep(0.08))
+                await asyncio.ensure_future(asyncio.sleep(CLEANING))
             case "limit":
                 async with asyncio.timeout(60):
-                    await asyncio.sleep(0.08)
+                    await asyncio.sleep(CLEANING)
             case "limit that is over":
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(0.08):
+                    async with asyncio.timeout(CLEANING):
                         await asyncio.sleep(60)
             case "group that fails":
                 with suppress(ExceptionGroup):
                     await failing_group()
-                await asyncio.sleep(0.08)
+                await asyncio.sleep(CLEANING)
             case "call":
                 inner = tool(visible=ALL, name="inner", description="Wait.")(self._inner)
                 assert isinstance(await ToolRunner([inner]).exec(INNER), Completed)
             case "call that is too long":
-                inner = tool(visible=ALL, name="inner", description="Wait.", timeout=0.08)(
+                inner = tool(visible=ALL, name="inner", description="Wait.", timeout=CLEANING)(
                     wait_long
                 )
                 told = await ToolRunner([inner]).exec(INNER)
@@ -625,7 +628,7 @@ class CleansUp:
                 assert told.error.code is ErrorCode.TIMEOUT
 
     async def _inner(self) -> None:
-        await asyncio.sleep(0.08)
+        await asyncio.sleep(CLEANING)
 
 
 INNER = ToolCall("inner", "inner", "{}")
