@@ -735,10 +735,10 @@ class Agent:
         said = None if prompt is None else asked_message(prompt)
         if said is not None:  # in a tool that has read untrusted content, it may quote that
             said = msgspec.structs.replace(said, untrusted=is_tainted_here())
-        by_name = self._runner.catalog.by_name
 
         def reads_only(name: str) -> bool:
-            return name in by_name and by_name[name].tool.definition.annotations.read_only
+            known = self.definition(name, self.name)
+            return known is not None and known.annotations.read_only
 
         point = ForkPoint(turn, said, reopen, repeat)
         made = fork_of(state, point, reads_only=reads_only, reads_others=self._is_untrusted)
@@ -818,7 +818,7 @@ class Agent:
         run are not the agent's. Raises DefinitionError, also where an agent that it hands over to has
         another `output`, and BindingError for an agent with capabilities that each run is to be given.
         """
-        team = tuple(self._team.values()) if self.handovers else (self,)
+        team = self._team.values()
         for each in team:
             self._check_given(
                 each._given_each_run, "an agent that is a tool is given none: bind it"
@@ -955,12 +955,10 @@ class Agent:
         return any(m.untrusted or (m.role == "tool" and self._reads_others(m)) for m in past)
 
     def _reads_others(self, result: Message) -> bool:
-        team = self._team.values() if self.handovers else (self,)
-        named = [each._runner.catalog.by_name.get(result.name or "") for each in team]
-        found = [entry for entry in named if entry is not None]
+        found = self.definitions(result.name or "")
         if not found:
             return not (result.is_error and result.content in _OWN_WORDS)
-        return any(entry.tool.definition.annotations.untrusted_output for entry in found)
+        return any(definition.annotations.untrusted_output for definition in found)
 
     def _resumed(
         self,
@@ -1041,8 +1039,7 @@ class Agent:
     ) -> _Drive:
         """Return what drives a run of this agent, in which `speaks` goes on, and then whoever is handed
         over to. Raises BindingError."""
-        team = self._team.items() if self.handovers else [(self.name, self)]
-        runners = {name: each._bound(deps) for name, each in team}
+        runners = {name: each._bound(deps) for name, each in self._team.items()}
         guards = () if outer is None else outer.around.scope.guards
         if state.fork is not None:
             guards = (*guards, RepeatGuard(state.fork))
@@ -1120,10 +1117,14 @@ class Agent:
         for each in team.values():
             check_own_names(each.name, each.runner.catalog.names, reserved)
 
-    @cached_property
+    @property
     def _team(self) -> Mapping[str, Agent]:
         """The agents of its runs, by name. Raises ToolcribError for a handover to none of them."""
-        found = team_of(self) if self.handovers else {self.name: self}
+        return self._handed_to if self.handovers else {self.name: self}
+
+    @cached_property
+    def _handed_to(self) -> Mapping[str, Agent]:
+        found = team_of(self)
         check_resolved(found)
         return {name: self if each is self else each._lent(self) for name, each in found.items()}
 
@@ -1152,7 +1153,7 @@ class Agent:
         """Return the definitions of the tools of this name that an agent of its runs offers: the one
         called `by`, or, where there is none, each of them, itself first. What it offers of its own
         (handovers, `search_tools`, `read_result`) is among them."""
-        team = self._team if self.handovers else {self.name: self}
+        team = self._team
         asked = [team[by]] if by in team else team.values()
         named = (each._runner.catalog.by_name.get(name) for each in asked)
         return tuple(entry.tool.definition for entry in named if entry is not None)
