@@ -877,4 +877,5 @@ def check_shown(whole: tuple[Message, ...], shown: tuple[Message, ...], view: Co
             assert head == (after.call_id, after.name, after.is_error, after.untrusted)
             for id_ in ID.findall(after.content):
                 text = asyncio.run(view.text(id_, "ada"))
+                assert text is not None
                 assert text.startswith(before.content)

@@ -134,7 +134,7 @@ _LOST = "What was left out of that result is not kept any more: make its call ag
 
 @capability
 class ResultReader(Protocol):
-    """What was left out of the results of the run of a call."""
+    """Gives back what was left out of the results of one run."""
 
     async def text(self, id: str, caller: str) -> str: ...  # noqa: A002
 
@@ -364,12 +364,17 @@ class ContextView:
         await self._make_room()
         await self._keep()
 
-    async def text(self, id: str, caller: str) -> str:  # noqa: A002
-        """Return what `read_result` reads. Raises ToolError for what this run has not left out."""
-        if not self.knows(id, caller):
-            raise ToolError(_UNKNOWN, retryable=False)
+    async def text(self, id: str, caller: str) -> str | None:  # noqa: A002
+        """Return what `read_result` reads; None unless this run has left it out, or has it in its own
+        messages. Raises ToolError for what is not kept any more.
+
+        A request with fewer tools, or another limit of the reply, may have shown the mark of one that
+        the view would not shorten now.
+        """
+        if caller != self._caller:
+            return None
         if id not in self._texts:
-            return self._own_texts[id]
+            return self._own_text(id)
         text = self._texts[id]
         if text is None and self._store is not None:
             text = await self._store.read(caller, id)
@@ -377,18 +382,10 @@ class ContextView:
             raise ToolError(_LOST, retryable=False)
         return text
 
-    def knows(self, id: str, caller: str) -> bool:  # noqa: A002
-        """Return whether this is what it has left out, or a result of the run's own messages.
-
-        A request with fewer tools, or another limit of the reply, may have shown the mark of one that
-        the view would not shorten now.
-        """
-        return caller == self._caller and (id in self._texts or id in self._own_texts)
-
-    @property
-    def _own_texts(self) -> dict[str, str]:
+    def _own_text(self, id: str) -> str | None:  # noqa: A002
         results = (m for m in self._whole if m.role == "tool" and m.name != NAME)
-        return {_id_of(each, text): text for each in results if (text := _whole_text(each))}
+        texts = ((each, _whole_text(each)) for each in results)
+        return next((text for each, text in texts if text and _id_of(each, text) == id), None)
 
     def page(self, text: str) -> str:
         """Return as much of the beginning of a text as one result may have."""
@@ -618,8 +615,7 @@ class ContextKeeper:
             del self._open[run_id]
 
     def _of_call(self, context: CallContext) -> _OpenViews:
-        opened = self._open.get(context.run_id)
-        return _OpenViews(opened or [ContextView(self._context, self._window, context.caller.id)])
+        return _OpenViews(self._open.get(context.run_id, []))
 
 
 class _OpenViews:
@@ -629,8 +625,11 @@ class _OpenViews:
         self._views = views
 
     async def text(self, id: str, caller: str) -> str:  # noqa: A002
-        knowing = (view for view in self._views if view.knows(id, caller))
-        return await next(knowing, self._views[-1]).text(id, caller)
+        for view in self._views:
+            text = await view.text(id, caller)
+            if text is not None:
+                return text
+        raise ToolError(_UNKNOWN, retryable=False)
 
     def page(self, text: str) -> str:
         return self._views[-1].page(text)
