@@ -31,7 +31,7 @@ class UnrecordedCall(msgspec.Struct, frozen=True):
 
 
 class ReplayedTurn(Veiled, msgspec.Struct, frozen=True):
-    """One turn of a run: what was said `before` it by the user or the loop, the model's `text`, what
+    """Holds one turn of a run: what the user or the loop said `before` it, the model's `text`, and what
     became of its calls. `seconds` and `usage` are those of the turn with its calls, None where the
     state does not say."""
 
@@ -70,7 +70,7 @@ def replayed(state: RunState) -> tuple[ReplayedTurn, ...]:
             calls=called,
             unrecorded=unrecorded,
             seconds=max(0.0, elapsed - mark.elapsed) if known else None,
-            usage=_beyond(usage, mark.usage) if known else None,
+            usage=usage.beyond(mark.usage) if known else None,
         )
         turns.append(turn)
         begin = mark.at
@@ -107,8 +107,3 @@ def _derived(state: RunState) -> Iterator[TurnMark]:
         if known or turn or is_last:
             turn = known[0] if known else turn + 1
             yield TurnMark(turn, at)
-
-
-def _beyond(usage: Usage, before: Usage) -> Usage:
-    names = Usage.__struct_fields__
-    return Usage(*(max(0, getattr(usage, n) - getattr(before, n)) for n in names))

@@ -65,7 +65,7 @@ class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """What it says in words: `content`, and the texts among its parts."""
+        """The words of the message: its `content`, and the texts among its parts."""
         if not self.parts:
             return self.content
         return "\n\n".join(filter(None, (self.content, *(p for p in self.parts if type(p) is str))))
@@ -114,6 +114,11 @@ class Usage(Checked, msgspec.Struct, frozen=True):
             self.cache_read + other.cache_read,
             self.cache_written + other.cache_written,
         )
+
+    def beyond(self, known: Usage) -> Usage:
+        """Return what this has more than another one."""
+        names = self.__struct_fields__
+        return Usage(*(max(0, getattr(self, name) - getattr(known, name)) for name in names))
 
 
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high"]

@@ -233,9 +233,7 @@ class SpentWithin(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def beyond(self, known: SpentWithin) -> SpentWithin:
         """Return what this has more than another one."""
-        names = Usage.__struct_fields__
-        more = (max(0, getattr(self.usage, n) - getattr(known.usage, n)) for n in names)
-        return SpentWithin(self.expense.beyond(known.expense), Usage(*more))
+        return SpentWithin(self.expense.beyond(known.expense), self.usage.beyond(known.usage))
 
 
 AttachmentKind: TypeAlias = Literal["definition", "prompt", "choice"]
