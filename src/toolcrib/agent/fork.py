@@ -21,6 +21,7 @@ from toolcrib.agent.history import ConversationHistory
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.runner.output import public_view
 from toolcrib.runner.policy import FORK
+from toolcrib.schema.references import steps_of
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
@@ -316,7 +317,7 @@ def _without(arguments: JsonObject, pointers: Iterable[str]) -> JsonObject:
     """Return arguments without the members that these JSON Pointers lead to, if there are any."""
     left = json_copy(canonical_json(arguments))
     for pointer in pointers:
-        *steps, last = (s.replace("~1", "/").replace("~0", "~") for s in pointer[1:].split("/"))
+        *steps, last = steps_of(pointer)
         node: Any = left
         for step in steps:
             node = _member(node, step)
