@@ -13,11 +13,12 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from toolcrib.closing import Closing
 from toolcrib.errors import SourceError
-from toolcrib.storage import OWNERS, SqlDatabase, create_private
+from toolcrib.storage import OWNERS, SqlDatabase, Transaction, create_private
 from toolcrib.values.json import sha256_hex
 from toolcrib.values.typed import check_type, names_wrong_types
 
@@ -47,12 +48,11 @@ class ResultStore(Closing):
     async def keep(self, caller: str, texts: Mapping[str, str]) -> None:
         """Keep texts by their ids, for one caller. What is kept already stays as it is."""
         named = {_name(caller, id_): text for id_, text in texts.items()}
+        if not named:
+            return
         if self._database is not None:
-            for name, text in named.items():
-                # as JSON in ASCII: no database refuses a character of it
-                now = time.time()
-                await self._database.write(_KEEP, name=name, now=now, text=json.dumps(text))
-        elif named:
+            await self._database.transact(partial(_keep_each, named))
+        else:
             await asyncio.to_thread(self._write, named)
 
     async def read(self, caller: str, id: str) -> str | None:  # noqa: A002
@@ -119,6 +119,13 @@ class ResultStore(Closing):
     def _failed(self, what: str, error: Exception) -> SourceError:
         why = type(error).__name__
         return SourceError(f"the folder of results, {self._folder}, cannot be {what} ({why})")
+
+
+def _keep_each(named: Mapping[str, str], transaction: Transaction) -> None:
+    """Keep texts in one order, in which no two writers wait for each other."""
+    for name, text in sorted(named.items()):
+        # as JSON in ASCII: no database refuses a character of it
+        transaction.execute(_KEEP, name=name, now=time.time(), text=json.dumps(text))
 
 
 def _name(caller: str, id_: str) -> str:
