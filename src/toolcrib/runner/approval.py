@@ -460,18 +460,26 @@ async def rule_for(
 ) -> ApprovalRule | None:
     """Return a rule that speaks for a call; none where rules cannot be looked at: somebody is asked.
     Raises Stopped where one was changed. `failed` is told."""
+    rule = await _from_store(lambda: rules.rule_for(asked), failed)
+    if isinstance(rule, ApprovalError):
+        raise Stopped(CallError.of(rule.code))
+    return None if isinstance(rule, BaseException) else rule
+
+
+async def _from_store(
+    asking: Callable[[], Awaitable[ApprovalRule | None]], failed: Callable[[BaseException], None]
+) -> ApprovalRule | BaseException | None:
+    """Return what a store of rules gives, or raised, which `failed` is told."""
     cancels = cancel_requests()
     try:
-        return await rules.rule_for(asked)
+        return await asking()
     except NOT_ITS_OWN:
         raise
     except BaseException as raised:
         if is_stop(raised, cancels):
             raise
         failed(raised)
-        if isinstance(raised, ApprovalError):
-            raise Stopped(CallError.of(raised.code)) from None
-        return None
+        return raised
 
 
 def check_always(asked: ApprovalRequest, answer: Approve) -> None:
@@ -494,20 +502,18 @@ async def kept_rule(
     """Return the rule that an answer gives, once it is kept; None if it has lapsed by now. Raises
     Stopped for one that cannot be given for this call, or that is not kept: whoever gave it would
     believe in it. `failed` is told."""
-    cancels = cancel_requests()
-    try:
-        if rules is None or answer.always is None or not asked.request.always:
-            raise ApprovalError(NO_RULE)
-        return await rules.keep_rule(asked, answer.always, answer.by)
-    except NOT_ITS_OWN:
-        raise
-    except BaseException as raised:
-        if is_stop(raised, cancels):
-            raise
-        failed(raised)
-        known = isinstance(raised, ApprovalError)
-        text = f"No rule was given, and the call did not run: {raised}." if known else _NOT_KEPT
-        raise Stopped(CallError.of(ErrorCode.APPROVAL_FAILED, text)) from None
+    kept: ApprovalRule | BaseException | None
+    if rules is None or answer.always is None or not asked.request.always:
+        kept = ApprovalError(NO_RULE)
+        failed(kept)
+    else:
+        keep = functools.partial(rules.keep_rule, asked, answer.always, answer.by)
+        kept = await _from_store(keep, failed)
+    if not isinstance(kept, BaseException):
+        return kept
+    known = isinstance(kept, ApprovalError)
+    text = f"No rule was given, and the call did not run: {kept}." if known else _NOT_KEPT
+    raise Stopped(CallError.of(ErrorCode.APPROVAL_FAILED, text))
 
 
 def keeping(approver: Approver | None, pinned: JsonObject) -> Approver | None:
