@@ -518,16 +518,8 @@ class Agent:
         check_type("description", description, str, "a str: what the agent is for")
         self.description = description
         self.handovers = checked_handovers(handovers)
-        hands = Catalog()
-        if self.handovers:
-            check_handovers(self)
-            hands = handover_tools(self.handovers)
         self.context = context
-        self._keeper: ContextKeeper | None = None
-        if context is not None:
-            picks = pick is not None
-            self._keeper = ContextKeeper(context, self.client.model, picks=picks)
-            hands = hands.with_tools(self._keeper.tools)
+        hands = self._own_tools()
         self._hands = self.runner.with_tools(hands) if hands.names else self.runner
         self._picking = (
             None
@@ -1106,6 +1098,20 @@ class Agent:
         return self._asked if own == RunSettings() else own.over(self._asked)
 
     # Handing over: who else speaks in the runs of this agent.
+
+    def _own_tools(self) -> Catalog:
+        """Return what the agent offers besides its tools: the handovers, and what reads on in results.
+        Raises ToolcribError, and ContextError."""
+        hands = Catalog()
+        if self.handovers:
+            check_handovers(self)
+            hands = handover_tools(self.handovers)
+        self._keeper: ContextKeeper | None = None
+        if self.context is not None:
+            picks = self.pick is not None
+            self._keeper = ContextKeeper(self.context, self.client.model, picks=picks)
+            hands = hands.with_tools(self._keeper.tools)
+        return hands
 
     def _check_team(self) -> None:
         """Raise ToolcribError for agents of one name, and CatalogError for a tool called as one of
