@@ -24,6 +24,8 @@ __all__ = ["databases", "own_server", "postgres"]
 ROOT = Path(__file__).parents[1]
 YOUNG = 5_000
 """New objects after which the garbage collector looks at them: as most tests make fewer, few wait."""
+OPEN, MOST_LEFT_OPEN = Path("/proc/self/fd"), 64
+BEFORE = pytest.StashKey[int]()
 MEMORY, ROOM = Path("/dev/shm"), 2 * 2**30  # noqa: S108  a folder in memory, on Linux
 
 
@@ -83,6 +85,29 @@ def pytest_runtest_makereport(
     if item.get_closest_marker("skipif") is None:
         in_ci_nothing_is_missing(report)
     return report
+
+
+def files_open() -> int:
+    """How many files and connections this process holds; where no system tells, none."""
+    return len(os.listdir(OPEN)) if OPEN.is_dir() else 0  # noqa: PTH208  asked after each test
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Note what is open before a test begins."""
+    item.stash[BEFORE] = files_open()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    """Hold that a test closes what it opens: thousands that do not come to more than a process may."""
+    yield
+    before = item.stash[BEFORE]
+    if files_open() > before + MOST_LEFT_OPEN:
+        gc.collect()
+        left = files_open() - before
+        assert left <= MOST_LEFT_OPEN, f"{left} files are still open: close the logs and databases"
 
 
 @pytest.hookimpl(wrapper=True)

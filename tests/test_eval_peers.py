@@ -93,7 +93,9 @@ def ends(pid: int) -> bool:
     except ProcessLookupError:
         return True
     try:
-        return bool(select.select([process], [], [], 60)[0])
+        ended = select.poll()  # its number may be more than `select` can take
+        ended.register(process, select.POLLIN)
+        return bool(ended.poll(60_000))
     finally:
         os.close(process)
 

@@ -187,6 +187,7 @@ async def test_calls_without_an_id_of_their_own_are_made_once(
         current = graph() if anew else current
         command = resume((asked[0], Approve("ada")))
         result = await current.ainvoke(command, thread(), durability="sync")
+    await log.aclose()
     assert (sorted(charged + paid), len(paid)) == (sorted(cents), answers)
     contents = [message.content for message in told(result)]
     assert contents == [str(each) for each in cents]
