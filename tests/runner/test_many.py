@@ -162,7 +162,7 @@ def make(random_: random.Random, n: int) -> tuple[ToolCall, str]:
 def nothing_left() -> Iterator[None]:
     """No task, no capability, and no more threads than are kept for later calls, outlive the calls."""
     most = MOST_IDLE + Work.left_behind  # by tools of other tests that hang
-    most += sum(thread.name == "toolcrib-audit" for thread in threading.enumerate())
+    most += _workers() - sum(thread.name == "toolcrib-work" for thread in threading.enumerate())
     yield
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and _workers() > most:
