@@ -43,6 +43,7 @@ contest.main([Case("one", "ms", both, "2 x", 3), Case("two", "ms", both, "", 3, 
 @pytest.mark.parametrize(
     ("name", "ours", "floor", "processes"), [("one", 8, 4, 2), ("two", 8, 4, 6)]
 )
+@pytest.mark.exhaustive
 def test_contenders_take_turns(
     tmp_path: Path, name: str, ours: float, floor: float, processes: int
 ) -> None:

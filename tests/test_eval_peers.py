@@ -132,6 +132,7 @@ def test_an_unusable_command_line_is_one_line(
 
 
 @pytest.mark.parametrize(("name", "begins"), [("p.png", b"\x89PNG\r\n"), ("p.SVG", b"<?xml")])
+@pytest.mark.exhaustive
 def test_a_picture_is_drawn(evaluate: EvalPeers, tmp_path: Path, name: str, begins: bytes) -> None:
     pytest.importorskip("matplotlib")
     peer = beside(HONEST, tmp_path)
@@ -218,6 +219,7 @@ FAILING = [
 
 
 @pytest.mark.parametrize(("code", "why"), FAILING, ids=[code[-40:] for code, _ in FAILING])
+@pytest.mark.exhaustive
 def test_a_peer_that_fails_is_named_and_harms_no_other(
     evaluate: EvalPeers, tmp_path: Path, code: str, why: str
 ) -> None:
@@ -248,6 +250,7 @@ def test_who_a_peer_leaves_behind_is_ended_too(evaluate: EvalPeers, tmp_path: Pa
 
 @pytest.mark.parametrize("to_group", [True, False], ids=["terminal", "kill -INT"])
 @pytest.mark.usefixtures("evaluate")
+@pytest.mark.exhaustive
 def test_interrupted_it_ends_its_peers(tmp_path: Path, to_group: bool) -> None:
     here = tmp_path / "here"
     os.mkfifo(here)

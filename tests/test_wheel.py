@@ -198,6 +198,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.mark.exhaustive
 def test_it_holds_the_library_and_its_licence_alone(wheel: Path) -> None:
     assert wheel.name == f"toolcrib-{PROJECT['version']}-py3-none-any.whl"
     names = zipfile.ZipFile(wheel).namelist()

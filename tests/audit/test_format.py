@@ -186,6 +186,7 @@ ATTACKS = [
 
 
 @pytest.mark.parametrize("migrated", [False, True], ids=["format 1", "migrated"])
+@pytest.mark.exhaustive
 async def test_no_change_of_an_older_log_is_migrated(path: Path, migrated: bool) -> None:
     """What is migrated is what was written, whole and sealed; else it is an error, and stays."""
     async with AuditLog(f"sqlite:///{path}", key=KEY) as log:

@@ -207,6 +207,7 @@ def test_an_empty_key_is_no_key(key: Any) -> None:
 
 @each_row("newest", [False, True])
 @each_row("limit", [None, 500, 501, 1200])
+@pytest.mark.exhaustive
 async def test_pages_follow_each_other(newest: bool, limit: int | None) -> None:
     async with AuditLog("sqlite://") as log:
         await asyncio.gather(*(log.write(record(at)) for at in range(1100)))

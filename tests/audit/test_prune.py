@@ -251,6 +251,7 @@ async def test_what_goes_missing_while_a_log_is_read_to_be_pruned_stops_it(
         assert len(await log.entries()) == 5
 
 
+@pytest.mark.exhaustive
 async def test_many_go_in_parts_between_which_others_write(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -681,6 +681,7 @@ def taking_a(name: str, *, kind: str) -> tuple[BaseTool, list[Any]]:
 @each_row("name", LANGCHAINS_OWN)
 @each_row("kind", ["class", "dictionary", "subclass"])
 @each_row("sent", [{"cents": 5}, {"cents": 5, "": "sent"}])
+@pytest.mark.exhaustive
 async def test_no_name_of_langchains_own_gets_another_value(
     name: str, kind: str, sent: dict[str, Any]
 ) -> None:

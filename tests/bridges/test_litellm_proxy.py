@@ -74,6 +74,7 @@ async def _answering(process: subprocess.Popen[bytes], url: str) -> None:
     raise AssertionError("LiteLLM's proxy did not start")
 
 
+@pytest.mark.exhaustive
 async def test_the_proxy_is_a_server_of_openais_wire(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         openai = await stack.enter_async_context(openai_server(SAID))

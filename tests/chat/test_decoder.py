@@ -107,6 +107,7 @@ async def check(page: Recorded) -> None:
         assert read["state"] == kept == page.state
 
 
+@pytest.mark.exhaustive
 async def test_every_kind_of_event_is_read_as_it_was_meant(tmp_path: Path) -> None:
     cut = raw_call("echo", '{"said": "with')
     model = agent(
@@ -144,6 +145,7 @@ async def test_every_kind_of_event_is_read_as_it_was_meant(tmp_path: Path) -> No
         await check(page)
 
 
+@pytest.mark.exhaustive
 async def test_a_run_that_was_killed_and_gone_on_with_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

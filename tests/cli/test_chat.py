@@ -430,6 +430,7 @@ async def interrupted(folder: Path, *command: str) -> tuple[int | None, dict[str
     return child.returncode, json.loads(out)
 
 
+@pytest.mark.exhaustive
 async def test_ctrl_c_with_json_says_what_ran(tmp_path: Path) -> None:
     async with openai_server([call("quick"), call("hangs"), "never"]) as server:
         code, told = await interrupted(tmp_path, "chat", "go", "--model", f"{server.url}#m")

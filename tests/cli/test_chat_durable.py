@@ -99,6 +99,7 @@ def mode(file: str) -> int:
     return Path(file).stat().st_mode & 0o777
 
 
+@pytest.mark.exhaustive
 async def test_who_is_killed_is_gone_on_with_and_nothing_is_done_twice() -> None:
     def talk(url: str) -> None:
         child = terminal(url)

@@ -122,6 +122,7 @@ def test_of_a_call_that_a_worker_cut_a_person_says_what_happened(runs: Commands)
     assert "nobody knows" in again
 
 
+@pytest.mark.exhaustive
 def test_several_workers_end_with_the_one_that_started_them(runs: Commands) -> None:
     runs("start", "desk", "Go.", "--agents", "shop.py", "--run", "tea")
     with working("--workers", "2") as worker:

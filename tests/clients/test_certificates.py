@@ -45,6 +45,7 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
     return made, key
 
 
+@pytest.mark.exhaustive
 async def test_the_certificates_of_the_environment(certificate: tuple[Path, Path]) -> None:
     made, key = certificate
 

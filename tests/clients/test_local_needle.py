@@ -268,6 +268,7 @@ class TestReal:
         plan = await client.tool_call("What is 23*17+5?", TOOLS)
         assert plan[0].call.arguments == '{"expression": "23*17+5"}'
 
+    @pytest.mark.exhaustive
     async def test_a_tool_without_examples(self, real: LocalClient) -> None:
         plan = await real.tool_call("where is my parcel RX88120DE", TOOLS)
         assert isinstance(plan[0], Hydrated)

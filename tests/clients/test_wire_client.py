@@ -634,6 +634,7 @@ async def test_what_only_looks_like_a_coding_tells_no_end(coding: bytes) -> None
             await reply_of(client, request, stream=True)
 
 
+@pytest.mark.exhaustive
 async def test_what_much_is_unpacked_from_lets_others_have_their_turn_and_has_a_limit() -> None:
     """A little of gzip can hold hours of comments."""
     packer, piece = zlib.compressobj(wbits=31), b": \n" * 1_000_000

@@ -164,6 +164,7 @@ async def test_what_is_answered_while_nobody_works_is_taken_up(file: str, tmp_pa
     assert "begin refund" not in effects(tmp_path)
 
 
+@pytest.mark.exhaustive
 async def test_of_fifty_that_wait_and_ten_that_work_on_two_slots_none_starves(
     url: str, tmp_path: Path
 ) -> None:

@@ -101,6 +101,7 @@ async def test_a_worker_that_stops_after_the_handover_leaves_the_rest_to_another
     assert [record.name for record in waits.records] == ["hand_over_to_billing"]
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_that_is_killed_after_the_handover_leaves_the_rest_to_another(
     file: str,
 ) -> None:

@@ -343,6 +343,7 @@ async def _stopped_after_a_step(file: str, folder: Path) -> str:
         whole_only("output = '{\"step\":5}'", "step 1"),
     ],
 )
+@pytest.mark.exhaustive
 async def test_a_kept_step_that_was_changed_is_not_taken_up(
     file: str, tmp_path: Path, sql: str, names: str, again: str
 ) -> None:

@@ -204,6 +204,7 @@ async def test_a_database_that_is_away_in_mid_run_holds_it_up_and_nothing_is_los
         assert (await log.verify()).ok
 
 
+@pytest.mark.exhaustive
 async def test_one_that_is_away_for_long_is_named_and_its_run_is_resumed(
     broken: tuple[str, Break], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +224,7 @@ async def test_one_that_is_away_for_long_is_named_and_its_run_is_resumed(
     assert len(shop.ran) == len(set(shop.ran))
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_ends_while_its_database_is_away(broken: tuple[str, Break]) -> None:
     """What it could not keep, another one takes up."""
     url, breaks = broken
@@ -245,6 +247,7 @@ async def test_a_worker_ends_while_its_database_is_away(broken: tuple[str, Break
     assert shop.ran.count("pay bob") == 1
 
 
+@pytest.mark.exhaustive
 async def test_a_clock_that_is_set_back_or_forward_loses_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

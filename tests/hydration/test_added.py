@@ -171,6 +171,7 @@ def least(hint: Any) -> Any:
 
 
 @each_row("hint", [h for h in HINTS.values() if h is not Partial], ids=str)
+@pytest.mark.exhaustive
 def test_what_defaults_add_is_bounded(hint: Any) -> None:
     started = time.perf_counter()
     rejected = call_with(hint, [least(hint)] * 25_000)

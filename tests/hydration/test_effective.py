@@ -651,6 +651,7 @@ class Nest:
     numbers: frozenset[int] = frozenset()
 
 
+@pytest.mark.exhaustive
 def test_what_is_read_again_is_counted() -> None:
     """160 bytes would hold the process for minutes, since each level doubles the work."""
 

@@ -278,6 +278,7 @@ def test_a_query_without_end_is_stopped(path: Path, sql: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no alarm")
+@pytest.mark.exhaustive
 def test_a_question_ends_though_nobody_is_left_to_stop_it(path: Path) -> None:
     """Whatever the process that asked has made of the signal: it is inherited."""
     asked = {

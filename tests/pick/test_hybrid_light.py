@@ -65,6 +65,7 @@ def many(count: int) -> tuple[Any, ...]:
     return tuple(entry(f"{x}_{y}", f"Does {x} with {y}.") for x, y in pairs[:count])
 
 
+@pytest.mark.exhaustive
 def test_of_a_large_catalog_the_best_are_what_they_are_among_all() -> None:
     tools = (*many(9_000), *SHOP)
     for text in ("the weather in a city", "bal_bel", "how do I convert an amount of money"):

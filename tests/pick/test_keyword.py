@@ -302,6 +302,7 @@ async def test_what_needs_no_tool_gets_none(request_: str) -> None:
     assert await pick_tools(request_, SHOP) == []
 
 
+@pytest.mark.exhaustive
 def test_the_same_input_has_one_ranking_in_every_process() -> None:
     script = (
         "from pick.pick_helpers import SHOP; from toolcrib.pick import *;"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from samples import whole_only
 
 from toolcrib import ALL, Caller, Completed, ErrorCode, Failed, ToolCall, ToolRunner, tool
 from toolcrib.audit import AuditLog
@@ -91,7 +92,7 @@ def check_outcomes(
 
 @pytest.mark.parametrize("first", FIRST, ids=str)
 @pytest.mark.parametrize("together", [False, True], ids=["over", "running"])
-@pytest.mark.parametrize("where", ["memory", "one log", "two logs"])
+@pytest.mark.parametrize("where", ["memory", whole_only("one log"), "two logs"])
 async def test_nobody_is_told_what_became_of_another_call(
     first: Made, together: bool, where: str, tmp_path: Path
 ) -> None:

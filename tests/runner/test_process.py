@@ -202,6 +202,7 @@ async def test_a_process_that_dies_is_a_tool_that_failed(
         ("iterator", ErrorCode.INVALID_OUTPUT, "it is an iterator", False),
     ],
 )
+@pytest.mark.exhaustive
 async def test_what_is_told_of_an_error(
     how: str, code: ErrorCode, text: str, retryable: bool
 ) -> None:
@@ -354,12 +355,14 @@ def test_a_tool_of_the_program_itself(how: str, program: Path) -> None:
     assert said == "7 True\n"
 
 
+@pytest.mark.exhaustive
 def test_python_is_started_as_the_program_was(program: Path) -> None:
     with start(program, "-O -s -W error FILE", "flags", "{}") as started:
         said, _ = started.communicate(timeout=PATIENCE)
     assert said == "1 1 ['error'] False True\n"
 
 
+@pytest.mark.exhaustive
 def test_a_program_that_runs_its_tools_when_it_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     text = """

@@ -162,6 +162,7 @@ def judged_apart(files: Mapping[str, Any]) -> Any:
 
 
 @each_row(("files", "values"), CASES.values(), ids=CASES)
+@pytest.mark.exhaustive
 def test_the_whole_means_what_the_files_do(
     files: dict[str, Any], values: list[Any], tmp_path: Path
 ) -> None:

@@ -177,6 +177,7 @@ def constants_and_values(chance: Random) -> tuple[dict[str, Any], Any]:
 
 
 @pytest.mark.parametrize("seed", range(16))
+@pytest.mark.exhaustive
 def test_whatever_the_constants_are_comparing_takes_bearable_time(seed: int) -> None:
     schema, values = constants_and_values(Random(seed))  # noqa: S311  the same each time
     validator = compile_validator(schema)

@@ -70,6 +70,7 @@ def compiles(schema: Any) -> bool:
 
 @settings(max_examples=sample(4_000, part=16))
 @given(SCHEMAS, ANYTHING)
+@pytest.mark.exhaustive
 def test_what_is_plain_compiles_and_judges_the_same(schema: Any, value: Any) -> None:
     try:
         if not plain(schema):

@@ -123,6 +123,7 @@ def test_a_secret_over_lines(
 
 
 @each_row("piece", [b"a\n", b"\n", b"\\", b"%25", b"\n  ", b"x" * 76 + b"\n"])
+@pytest.mark.exhaustive
 def test_lines_are_joined_in_linear_time(piece: bytes) -> None:
     def seconds(size: int) -> float:
         began = time.process_time()

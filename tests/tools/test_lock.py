@@ -230,6 +230,7 @@ def test_the_text_is_a_line_for_each_part() -> None:
     assert differing == ['"description":', '"digest":']
 
 
+@pytest.mark.exhaustive
 def test_the_text_is_the_same_in_another_process() -> None:
     script = (
         "from toolcrib import kit\nfrom toolcrib.tools.lock import lock_catalog\n"

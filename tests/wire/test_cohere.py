@@ -509,6 +509,7 @@ def test_names_are_own_names_again() -> None:
     assert call.name == "a.b"
 
 
+@pytest.mark.exhaustive
 def test_many_pieces_are_joined_once() -> None:
     pieces = [piece(0, thinking="x") for _ in range(20_000)]
     calls = [begun(0, "a", "a", '{"x": "'), *(more(0, "x") for _ in range(20_000)), more(0, '"}')]

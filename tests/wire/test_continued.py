@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import pytest
 from rows import each_row
 from servers import anthropic, bedrock, gemini, responses
 from servers.cohere import CohereServer
@@ -242,6 +243,7 @@ def test_what_was_begun_here_goes_on_there(here: str, there: str, shared_data: P
 
 @each_row("there", FAULT_OF)
 @each_row("here", FAULT_OF)
+@pytest.mark.exhaustive
 def test_the_sdk_takes_it_there(here: str, there: str, shared_data: Path) -> None:
     """And a picture in it."""
     judge, messages = judge_of(there), conversation(shared_data, here)

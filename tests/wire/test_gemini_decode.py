@@ -448,6 +448,7 @@ def test_no_bytes_make_it_crash(data: bytes, start: bytes) -> None:
     assert reply.finish in ("incomplete", "stop")
 
 
+@pytest.mark.exhaustive
 def test_many_pieces_are_all_kept() -> None:
     pieces = [value("$.s", "{}", True)] * 20_000
     body = ended(said("a"), HEAD | SIGNED, *pieces, value("$.s", ""), TAIL, *[said("b")] * 20_000)

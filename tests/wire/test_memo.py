@@ -57,6 +57,7 @@ def talks_of(count: int, *, turns: int = 0) -> list[tuple[Message, ...]]:
 
 
 @EACH
+@pytest.mark.exhaustive
 def test_of_hundreds_of_conversations_only_what_is_new_is_encoded(
     wire: str, encoded: list[Any]
 ) -> None:

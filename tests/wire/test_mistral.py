@@ -326,6 +326,7 @@ def test_an_error_need_not_be_called_one(body: bytes) -> None:
         decode(MISTRAL, body)
 
 
+@pytest.mark.exhaustive
 def test_many_pieces_of_thinking_are_joined_once() -> None:
     body = sse_of(*(delta([thinking("x")]) for _ in range(20_000)), delta("", "stop"))
     state = decode(MISTRAL, body).message.provider_state

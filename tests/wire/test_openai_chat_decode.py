@@ -501,6 +501,7 @@ def test_no_bytes_make_it_crash(data: bytes, start: bytes) -> None:
 
 
 @pytest.mark.parametrize("repeat_name", [False, True])
+@pytest.mark.exhaustive
 def test_many_deltas_of_one_call_are_all_kept(repeat_name: bool) -> None:
     """With a name in each delta every one may begin a new call; that must not cost a new scan."""
     name = "f" if repeat_name else None

@@ -560,6 +560,7 @@ def test_no_json_makes_it_crash(values: list[tuple[str, Any]]) -> None:
         assert (reply.finish == "tool_calls") == any(c.complete for c in reply.tool_calls)
 
 
+@pytest.mark.exhaustive
 def test_many_events_of_one_call_are_read_once() -> None:
     """Ends in between would each join all that was there, were they not told by their length."""
     events = [begun(F0)]

@@ -218,6 +218,7 @@ OPEN = {
 )
 @each_row("opened", [False, True])
 @each_row("step", [0, 1, 64])
+@pytest.mark.exhaustive
 def test_the_work_is_linear_in_the_text(
     syntax: str, unit: str, opened: bool, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,7 @@ def test_generic_models_and_local_ones() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_schemas_are_the_same_in_each_process() -> None:
     script = (
         "from schema.derive.test_generator_names import *\n"
