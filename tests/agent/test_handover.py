@@ -35,6 +35,7 @@ from toolcrib import (
     per_run,
     tool,
 )
+from toolcrib.agent.stream import Listener
 from toolcrib.approvals import answer_later
 from toolcrib.clients import AnthropicClient, OpenAIClient
 from toolcrib.errors import (
@@ -593,8 +594,8 @@ async def test_a_run_that_is_cancelled_in_the_second_agent_goes_on_there() -> No
     def heard(event: Event) -> None:
         ended.extend([event.result] if isinstance(event, Done) else [])
 
-    run = desk.start("Hello", heard, history=(), caller=Caller("ada"), offered=())
-    task = asyncio.ensure_future(run)
+    drive = desk.team.begun(desk.prepare("Hello", caller=Caller("ada")), None)
+    task = asyncio.ensure_future(drive(Listener(heard, streaming=False)))
     await asked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

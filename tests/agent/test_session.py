@@ -892,7 +892,7 @@ async def test_a_session_that_says_nothing_of_what_is_within_goes_on() -> None:
     older = json.loads(saved.to_json())
     assert older["turns"][0].pop("within")
     signed = canonical_json([older["messages"], older["offered"], older["turns"]])
-    older["signature"] = agent.signature("toolcrib session", signed)
+    older["signature"] = agent.team.signature("toolcrib session", signed)
     answers: dict[str, Answer] = {waiting.pending[0].id: Refuse(by="joan")}
     for session in (
         Session.from_json(asking_within(1), json.dumps(older)),

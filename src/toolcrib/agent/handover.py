@@ -223,9 +223,10 @@ def within_catalog(choice: ToolChoice | None, catalog: Catalog) -> ToolChoice | 
     return msgspec.structs.replace(choice, allowed=left) if left else ToolChoice("none")
 
 
-def check_speakers(state: RunState, team: Mapping[str, HandsOver]) -> None:
+def check_speakers(state: RunState, team: Mapping[str, Mapping[str, str]]) -> None:
     """Raise SourceError where those who have spoken in a saved run are not in it, or not by its own
-    records: each of them was handed over to by the one before, and the last asked for what waits."""
+    records: each of them was handed over to by the one before, and the last asked for what waits.
+    `team` has the heirs of each."""
     speakers = state.speakers
     for name in speakers:
         if name not in team:
@@ -235,7 +236,7 @@ def check_speakers(state: RunState, team: Mapping[str, HandsOver]) -> None:
             )
     if not speakers:
         return
-    tools = {tool: name for agent in team.values() for tool, name in heirs_of(agent).items()}
+    tools = {tool: name for heirs in team.values() for tool, name in heirs.items()}
     done = [each for each in state.records if each.status == "completed" and each.name in tools]
     if done and state.pending and done[-1].id in _last_asked(state.messages):
         done.pop()  # it waits for the other calls of its reply

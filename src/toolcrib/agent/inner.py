@@ -8,10 +8,11 @@ on from there. Its run id follows from the call: the same call in another proces
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
+from toolcrib.agent.stream import Drive, Listener
 from toolcrib.errors import ToolError
 from toolcrib.failures import log_raised
 from toolcrib.runner.output import Unusable
@@ -72,10 +73,8 @@ class OuterRun(NamedTuple):
 class Runs(NamedTuple):
     """How an agent begins a run within a call, with a prompt, or goes on with one."""
 
-    begin: Callable[[str, OuterRun, Callable[[Event], None]], Awaitable[RunResult]]
-    resume: Callable[
-        [RunState, Mapping[str, Answer], OuterRun, Callable[[Event], None]], Awaitable[RunResult]
-    ]
+    begin: Callable[[str, OuterRun], Drive]
+    resume: Callable[[RunState, Mapping[str, Answer], OuterRun], Drive]
 
 
 def inner_run_id(run_id: str, call_id: str) -> str:
@@ -143,10 +142,10 @@ async def _run(
 
     suspended = around.scope.suspended.get(context.call_id)
     if suspended is None:
-        return await runs.begin(prompt, outer, tell)
+        return await runs.begin(prompt, outer)(Listener(tell, streaming=False))
     state, given = saved_run(suspended), around.scope.answers
     answers = {each.id: given[each.id] for each in state.pending if each.id in given}
-    return await runs.resume(state, answers, outer, tell)
+    return await runs.resume(state, answers, outer)(Listener(tell, streaming=False))
 
 
 def _answer(result: RunResult) -> Any:

@@ -32,7 +32,7 @@ from toolcrib.agent.partial import PartialValue
 from toolcrib.agent.picking import OpenToolbox, Toolbox
 from toolcrib.agent.progress import MadeCalls
 from toolcrib.agent.spending import Spending
-from toolcrib.agent.stream import Watch
+from toolcrib.agent.stream import Listener, Watch
 from toolcrib.errors import (
     AnswerError,
     ClientError,
@@ -73,7 +73,6 @@ from toolcrib.values.message import (
 from toolcrib.values.record import PEOPLE, Attachment, CallError, Choice, Origin, Waiting, prompt_of
 from toolcrib.values.run import (
     Done,
-    Event,
     Limits,
     ReplyFinished,
     RunError,
@@ -339,13 +338,6 @@ class RunTerms(NamedTuple):
     tally: RunTally | None = None
     context: ContextKeeper | None = None
     guards: tuple[Guard, ...] = ()
-
-
-class Listener(NamedTuple):
-    """Receives the events of a run, the result last; `streaming` asks for replies piece by piece."""
-
-    emit: Callable[[Event], None]
-    streaming: bool = True
 
 
 def _approved(state: RunState) -> Iterator[ApprovalRequest]:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from copy import copy
 from functools import cache
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 
 import msgspec
 import orjson
@@ -279,15 +279,24 @@ class Watch:
 _running: set[asyncio.Task[RunResult]] = set()
 
 
+class Listener(NamedTuple):
+    """Receives the events of a run, the result last; `streaming` asks for replies piece by piece."""
+
+    emit: Callable[[Event], None]
+    streaming: bool = True
+
+
+Drive: TypeAlias = Callable[[Listener], Coroutine[Any, Any, RunResult]]
+"""Drives a run that is ready to go on, and tells a listener of it."""
+
+
 class RunStream:
     """Async iterable of events, ending with `Done`; async context manager; `await .result()`.
 
     `is_read` says that somebody has begun to read the events, or will.
     """
 
-    def __init__(
-        self, drive: Callable[[Callable[[Event], None]], Coroutine[Any, Any, RunResult]]
-    ) -> None:
+    def __init__(self, drive: Drive) -> None:
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._result: RunResult | None = None
         self._over = False
@@ -297,7 +306,7 @@ class RunStream:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise ToolcribError("a stream needs a running event loop; use run_sync(…)") from None
-        self._task = loop.create_task(drive(self._emit))
+        self._task = loop.create_task(drive(Listener(self._emit)))
         _running.add(self._task)
         self._task.add_done_callback(self._close)
 

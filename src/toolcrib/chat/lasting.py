@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import suppress
 from typing import Any, Protocol
 
-from toolcrib.agent import Session
+from toolcrib.agent import Agent, Session
 from toolcrib.chat.threads import StoredTurn
 from toolcrib.errors import ApprovalError, SourceError, ToolcribError
 from toolcrib.values.decision import Answer, Caller
@@ -68,7 +68,7 @@ class LastingRun:
     def __init__(
         self,
         runs: DurableRuns,
-        session: Session,
+        session: Session[Agent],
         run_id: str,
         *,
         first: Callable[[], Awaitable[object]] | None = None,
@@ -126,7 +126,7 @@ class LastingRun:
 
     def _asked(self, event: ApprovalRequested) -> ApprovalRequested:
         request = event.request
-        definition = self._session.agent.definition(request.tool, self._speaker)
+        definition = self._session.agent.team.definition(request.tool, self._speaker)
         if definition is None or request.within:
             return event
         return ApprovalRequested(request, definition.input_schema)
@@ -159,7 +159,7 @@ class LastingRuns:
         self._runs = runs
         self._agent = agent
 
-    def begun(self, session: Session, turn_id: str, text: str, caller: Caller) -> LastingRun:
+    def begun(self, session: Session[Agent], turn_id: str, text: str, caller: Caller) -> LastingRun:
         """Return a run that has not begun."""
         run_id, history, speaker = _run_of(turn_id), session.messages, session.speaker
 
@@ -171,7 +171,7 @@ class LastingRuns:
         return LastingRun(self._runs, session, run_id, first=begin)
 
     def answered(
-        self, session: Session, state: RunState, request_id: str, answer: Answer
+        self, session: Session[Agent], state: RunState, request_id: str, answer: Answer
     ) -> LastingRun:
         """Return a run that is about to be answered. Somebody else's answer counts, where that came
         before."""
@@ -182,7 +182,7 @@ class LastingRuns:
 
         return LastingRun(self._runs, session, state.run_id, first=give, known=state)
 
-    def followed(self, session: Session, turn: StoredTurn) -> LastingRun:
+    def followed(self, session: Session[Agent], turn: StoredTurn) -> LastingRun:
         """Return the run of a turn that is known, to follow it from the beginning, or from where the
         turn waits."""
         known = RunState.from_json(turn.state) if turn.status == "waiting" else None

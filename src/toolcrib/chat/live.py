@@ -544,7 +544,7 @@ class LiveThreads:
     ) -> tuple[ToolDefinition, ...]:
         """Return the definitions of the tools that a call may have been of."""
         origin = None if record is None else record.origin
-        return self._agent.definitions(name, "" if origin is None else origin.agent)
+        return self._agent.team.definitions(name, "" if origin is None else origin.agent)
 
     def _opened(self, stored: StoredThread) -> _OpenThread:
         return self._open.setdefault(stored.id, _OpenThread(stored))
@@ -592,7 +592,7 @@ class LiveThreads:
         return bare
 
     def _view(self, turn: Json) -> TurnView:
-        return TurnView(turn, self._agent.definition, limited=self._limited)
+        return TurnView(turn, self._agent.team.definition, limited=self._limited)
 
     def _session(self, stored: StoredThread) -> Session:
         if not stored.session:

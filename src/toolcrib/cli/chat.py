@@ -267,7 +267,7 @@ class _Terminal(NamedTuple):
     """A conversation, and what its turns need besides its words."""
 
     loop: asyncio.Runner
-    session: Session
+    session: Session[Agent]
     turn: Callable[[str], Turn]
     asker: _Asker
     model: str
@@ -393,7 +393,7 @@ def _answer(terminal: _Terminal, turn: Turn) -> RunResult:
 class _Turn:
     """Holds one run, whose result can still be read after Ctrl-C cancelled it and its tools."""
 
-    def __init__(self, session: Session, text: str, failed: RunState | None = None) -> None:
+    def __init__(self, session: Session[Agent], text: str, failed: RunState | None = None) -> None:
         self._session = session
         self._text = text
         self._failed = failed

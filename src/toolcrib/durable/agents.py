@@ -30,6 +30,7 @@ import msgspec
 from toolcrib.agent import Agent
 from toolcrib.agent.history import is_cut_short
 from toolcrib.agent.inner import inner_run_id
+from toolcrib.agent.stream import Listener
 from toolcrib.approvals import answer_later
 from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.closing import Closing
@@ -428,13 +429,14 @@ class DurableAgents(Closing):
         try:
             agent = self._agent(run.agent)
             state = RunState.from_json(run.state)
-            agent.check_saved(state)
+            agent.team.check_saved(state)
             if (state.run_id, state.caller.id) != (run.id, run.caller):  # a state says whose it is
                 raise SourceError(f"the state of run {run.id} is of another run, or another caller")
             await self._check_shown(run, state)
             segment.earlier = await self._earlier(run)
             deps = None if self._deps is None else self._deps(run)
-            result = await agent.start_again(state, heard, run.given, deps=deps)
+            drive = agent.team.resumed(state, run.given, deps)
+            result = await drive(Listener(heard, streaming=False))
         except Exception as error:  # noqa: BLE001  whatever ends a run is in the store
             if self._steps.stopping and segment.over is None:
                 await stand_still()
@@ -462,7 +464,7 @@ class DurableAgents(Closing):
         return self._signature(agent, "toolcrib question", run_id, request_text(request))
 
     def _signature(self, agent: str, kind: str, *texts: str) -> str:
-        return self._agent(agent).signature(kind, *texts)
+        return self._agent(agent).team.signature(kind, *texts)
 
     def _agent(self, name: str) -> Agent:
         agent = self._agents.get(name)
@@ -480,7 +482,7 @@ class DurableAgents(Closing):
         agent = self._agents.get(run.agent)
         output: Any = run.text
         if agent is not None:
-            agent.check_saved(state)
+            agent.team.check_saved(state)
         if agent is not None and run.status == "completed":
             output = agent.output_of(run.text, state.speakers[-1] if state.speakers else "")
         status: Any = run.status  # a run's own, where none is under way
@@ -613,5 +615,5 @@ def _events_of(
         if kept.request is None:
             seen.add(kept.record.id)
             yield ToolCallFinished(kept.record)
-            over = None if agent is None else agent.handover(kept.record)
+            over = None if agent is None else agent.team.handover(kept.record)
             handed += [over] if over is not None else []

@@ -1,0 +1,305 @@
+"""Driving a run from its first speaker to its last: how it is prepared, begun, planned and resumed.
+
+Rule: a run is driven by the team that it began with, whoever speaks in it. All of them sign with one
+key, keep the same steps and ask the same guards first; a run that was emulated goes on only so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import ClassVar
+
+import msgspec
+
+from toolcrib.agent.fork import RepeatGuard
+from toolcrib.agent.handover import check_speakers, strictest
+from toolcrib.agent.history import check_state, error_content
+from toolcrib.agent.inner import OuterRun
+from toolcrib.agent.loop import Run, RunTerms
+from toolcrib.agent.picking import OpenToolbox
+from toolcrib.agent.plan import Planning, RunPlan
+from toolcrib.agent.prompt import asked_message
+from toolcrib.agent.speaker import Deps, Speaker
+from toolcrib.agent.stream import Drive, Listener
+from toolcrib.errors import ErrorCode, SourceError, ToolcribError
+from toolcrib.runner import ToolRunner, is_tainted_here
+from toolcrib.runner.approval import NotAnAnswer
+from toolcrib.values.content import Prompt
+from toolcrib.values.context import Guard, RunTally, StepRunner
+from toolcrib.values.decision import Answer, Approve, Caller, Refuse
+from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.json import Veiled, keyed_digest
+from toolcrib.values.message import Message
+from toolcrib.values.record import CallError, ToolInvocationRecord
+from toolcrib.values.run import (
+    Event,
+    HandedOver,
+    RunOptions,
+    RunResult,
+    RunSettings,
+    RunStarted,
+    RunState,
+)
+from toolcrib.values.typed import check_each, check_type
+
+_MADE_UP = (
+    "the run was emulated, so what its tools gave was made up, and nothing has happened: resume it"
+    " with the agent that ToolEmulator(…).over(…) gives, or begin it anew"
+)
+_HISTORY = "a list of Message: result.messages, or of OpenAI's form toolcrib.wire.decode_messages"
+_OWN_WORDS = frozenset(error_content(CallError.of(code)) for code in ErrorCode)
+NOBODY = Listener(lambda _event: None, streaming=False)
+
+
+class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
+    """Holds who may speak in the runs of an agent, by name, that agent first, whose `state_key` and
+    `steps` those are."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("state_key",)
+
+    members: Mapping[str, Speaker]
+    state_key: bytes | None
+    steps: StepRunner | None
+
+    @property
+    def first(self) -> Speaker:
+        return next(iter(self.members.values()))
+
+    def named(self, name: str) -> Speaker:
+        """Return the member of this name, the first for "". Raises SourceError."""
+        if name and name not in self.members:
+            there = ", ".join(self.members)
+            raise SourceError(f"there is no agent {name!r} that this one leads to: {there}")
+        return self.members[name] if name else self.first
+
+    def speaking_in(self, state: RunState) -> Speaker:
+        """Return who goes on with a run. Raises SourceError for one that is not here, and where the
+        records of the run say otherwise."""
+        if state.speakers or self.first.heirs:
+            check_speakers(state, {name: each.heirs for name, each in self.members.items()})
+        return self.members[state.speakers[-1]] if state.speakers else self.first
+
+    def signed(self, state: RunState) -> RunState:
+        """Return a state as it is saved."""
+        return state if self.state_key is None else state.signed(self.state_key)
+
+    def check_saved(self, state: RunState) -> None:
+        """Raise SourceError unless a state is as a team with this key has saved it."""
+        if self.state_key is not None:
+            state.check_signature(self.state_key)
+
+    def signature(self, kind: str, *texts: str) -> str:
+        """Sign texts, as something of this kind; return "" without a key."""
+        return "" if self.state_key is None else keyed_digest(self.state_key, kind, *texts)
+
+    def handover(self, record: ToolInvocationRecord) -> HandedOver | None:
+        """Return who speaks next, where a call of one of these has handed its run over."""
+        by = self.members.get(self.first.name if record.origin is None else record.origin.agent)
+        if by is None or record.status != "completed" or record.name not in by.heirs:
+            return None
+        heir = by.heirs[record.name]
+        return HandedOver(heir, by.name, self.members[heir].label.version)
+
+    def definition(self, name: str, by: str = "") -> ToolDefinition | None:
+        """Return the first of `definitions`."""
+        return next(iter(self.definitions(name, by)), None)
+
+    def definitions(self, name: str, by: str = "") -> tuple[ToolDefinition, ...]:
+        """Return the definitions of the tools of this name that the member called `by` offers, or,
+        where there is none, each of them, the first one first. What it offers of its own (handovers,
+        `search_tools`, `read_result`) is among them."""
+        asked = [self.members[by]] if by in self.members else self.members.values()
+        named = (each.runner.catalog.by_name.get(name) for each in asked)
+        return tuple(entry.tool.definition for entry in named if entry is not None)
+
+    def is_untrusted(self, past: Iterable[Message]) -> bool:
+        """Return whether there is untrusted content in a history, of whichever agent.
+
+        That is what is marked so, and the result of a tool that is untrusted here, or that nobody here
+        knows: who knows what it has read? Errors in our own fixed words are nobody's content.
+        """
+        return any(m.untrusted or (m.role == "tool" and self._reads_others(m)) for m in past)
+
+    def _reads_others(self, result: Message) -> bool:
+        found = self.definitions(result.name or "")
+        if not found:
+            return not (result.is_error and result.content in _OWN_WORDS)
+        return any(definition.annotations.untrusted_output for definition in found)
+
+    def prepared(
+        self,
+        prompt: Prompt,
+        history: Sequence[Message],
+        caller: Caller,
+        offered: Sequence[str],
+        options: RunOptions,
+        *,
+        run_id: str = "",
+        speaker: str = "",
+    ) -> RunState:
+        """Return the state of a run that has not begun, in which this member speaks first."""
+        speaks = self.named(speaker)
+        check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
+        history = check_each("history", history, Message, _HISTORY)
+        said = asked_message(prompt)
+        past = [m for i, m in enumerate(history) if i or m.role != "system"]
+        run_id = run_id or f"run_{os.urandom(8).hex()}"
+        within = is_tainted_here()  # a tool that has read untrusted content may quote it
+        tainted = within or self.is_untrusted(past)
+        asked = msgspec.structs.replace(said, untrusted=within)
+        return RunState(
+            run_id,
+            0,
+            (*speaks.system(), *past, asked),
+            tally=RunTally(run_id, os.urandom(16).hex(), tainted=tainted),
+            caller=caller,
+            offered=_names(offered),
+            settings=speaks.checked(RunSettings.of(options)),
+            speakers=(speaks.name,) if self.first.heirs else (),
+        )
+
+    async def plan(self, state: RunState, deps: Deps | None) -> RunPlan:
+        """Return what the model would do first in a run that was prepared."""
+        speaks = self.speaking_in(state)
+        planning = Planning(
+            speaks.client,
+            speaks.bound(deps),
+            state,
+            open_toolbox=speaks.opening(state, None),
+            terms=self._terms(speaks, state, deps or {})._replace(steps=None),
+            listener=NOBODY,
+            answers={},
+        )
+        return await planning.plan()
+
+    def begun(self, state: RunState, deps: Deps | None, outer: OuterRun | None = None) -> Drive:
+        """Return what drives a run that was prepared. Raises BindingError."""
+        speaks = self.speaking_in(state)
+        return self._driven(speaks, state, self._opening(speaks, state, outer), {}, deps, outer)
+
+    def resumed(
+        self,
+        state: RunState,
+        answers: Mapping[str, Answer],
+        deps: Deps | None,
+        outer: OuterRun | None = None,
+    ) -> Drive:
+        """Return what drives a run that was saved. Raises what `Agent.resume` does before it runs."""
+        check_type("state", state, RunState, "a RunState: RunState.from_json(text)")
+        check_type("answers", answers, Mapping, "a dict of answers by the id of their request")
+        wanted = "a dict of Approve(by=…) and Refuse()"
+        check_each("answers", answers.values(), (Approve, Refuse, NotAnAnswer), wanted)
+        self.check_saved(state)
+        check_state(state)
+        speaks = self.speaking_in(state)
+        if self.first.heirs and not state.speakers and not state.turn:  # older than its handovers
+            state = msgspec.structs.replace(state, speakers=(self.first.name,))
+        if is_tainted_here() or self.is_untrusted(state.messages):
+            tally = msgspec.structs.replace(state.tally, tainted=True)
+            state = msgspec.structs.replace(state, tally=tally)
+        if speaks.is_handed(state):
+            state = speaks.taking_over(state, self.members[state.speakers[-2]])
+            opened = self._opening(speaks, state, outer)
+        elif state.turn:
+            opened = speaks.reopening(state)
+        else:
+            opened = self._opening(speaks, state, outer)
+        return self._driven(speaks, state, opened, answers, deps, outer)
+
+    def _opening(self, speaks: Speaker, state: RunState, outer: OuterRun | None) -> OpenToolbox:
+        return speaks.opening(state, self.steps if outer is None else None)
+
+    def _driven(
+        self,
+        speaks: Speaker,
+        state: RunState,
+        opened: OpenToolbox,
+        answers: Mapping[str, Answer],
+        deps: Deps | None,
+        outer: OuterRun | None,
+    ) -> Drive:
+        """Return what drives a run in which `speaks` goes on, and then whoever is handed over to."""
+        guards = () if outer is None else outer.around.scope.guards
+        if state.fork is not None:
+            guards = (*guards, RepeatGuard(state.fork))
+        runners = self._runners(state, deps, guards)
+        if state.emulated and not runners[speaks.name].emulates:
+            raise SourceError(_MADE_UP)
+
+        async def drive(listener: Listener) -> RunResult:
+            speaker, at, toolbox, given, told = speaks, state, opened, answers, listener
+            tally: RunTally | None = None
+            offered: dict[str, tuple[str, ...]] = {}  # what a provider has read stays in its place
+            while True:
+                runner = runners[speaker.name]
+                run = Run(
+                    speaker.client,
+                    runner if outer is None else runner.or_sinks(outer.around.sinks),
+                    at,
+                    open_toolbox=toolbox,
+                    terms=self._terms(speaker, at, deps or {}, tally)._replace(guards=guards),
+                    listener=told,
+                    answers=given,
+                    outer=outer,
+                )
+                result = await run.drive()
+                if run.heir is None:
+                    return result
+                by, speaker, tally = speaker, self.members[run.heir], run.tally
+                runners[speaker.name] = runners[speaker.name].emulated_as(runner)
+                offered[by.name] = result.state.offered
+                at = speaker.taking_over(result.state, by, offered.get(speaker.name, ()))
+                toolbox, given = self._opening(speaker, at, outer), {}
+                told = _going_on(listener)
+                listener.emit(HandedOver(speaker.name, by.name, speaker.label.version))
+
+        return drive
+
+    def _runners(
+        self, state: RunState, deps: Deps | None, guards: Iterable[Guard]
+    ) -> dict[str, ToolRunner]:
+        """Return the runner of each member in a run. Raises BindingError."""
+        runners = {name: each.bound(deps) for name, each in self.members.items()}
+        for guard in guards:
+            runners = {name: each.asking_first(guard) for name, each in runners.items()}
+        for before, name in pairwise(state.speakers):
+            runners[name] = runners[name].emulated_as(runners[before])
+        return runners
+
+    def _terms(
+        self, speaks: Speaker, state: RunState, deps: Deps, tally: RunTally | None = None
+    ) -> RunTerms:
+        """Return the terms of a run while one speaks in it: the strictest limits of all who have."""
+        limits = [self.first.limits, *(self.members[name].limits for name in state.speakers)]
+        return RunTerms(
+            strictest(limits) if state.speakers else self.first.limits,
+            speaks.output,
+            speaks.label,
+            self.state_key,
+            speaks.asking(state),
+            self.steps,
+            speaks.instructing(state, deps),
+            speaks.heirs,
+            tally,
+            speaks.keeper,
+        )
+
+
+def _going_on(listener: Listener) -> Listener:
+    """Return the listener for an agent that goes on with a run, which has begun once."""
+
+    def tell(event: Event) -> None:
+        if not isinstance(event, RunStarted):
+            listener.emit(event)
+
+    return Listener(tell, listener.streaming)
+
+
+def _names(offered: Sequence[str]) -> tuple[str, ...]:
+    """Raise ToolcribError for what are no names, such as one string."""
+    several = isinstance(offered, Sequence) and not isinstance(offered, str)
+    if not several or not all(isinstance(name, str) for name in offered):
+        raise ToolcribError("offered= is a list of names: that of the run before, `state.offered`")
+    return tuple(offered)

@@ -1,0 +1,360 @@
+"""`Session`: a conversation with an agent; each `send` is a run that knows what was said before.
+
+Rule: a call that was made stays in the conversation with its one result, however its run ended. A
+model that is told "try again" must see what it has done already, or it does it twice. A run that
+failed, or was cancelled, before it called anything leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, Protocol, Unpack
+
+import msgspec
+from typing_extensions import TypeVar
+
+from toolcrib.agent.driving import Team
+from toolcrib.agent.history import RunTurn, SaidWithin, joined, settled, split_system
+from toolcrib.agent.speaker import Deps
+from toolcrib.agent.stream import Drive, Listener, RunStream
+from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.values.content import Prompt
+from toolcrib.values.decision import ANONYMOUS, Answer, Caller
+from toolcrib.values.json import canonical_json
+from toolcrib.values.message import Message
+from toolcrib.values.run import (
+    Done,
+    Event,
+    RunOptions,
+    RunResult,
+    RunState,
+    check_all_read,
+    check_signature,
+)
+from toolcrib.values.typed import came, check_each, check_type
+
+_KEPT = ("completed", "limited", "waiting")
+_ELSEWHERE = "the run is of another conversation, or of a turn of this one that was not kept"
+_STALE = (
+    "the state is not the last one of its run, which has gone on in this conversation:"
+    " resume the state that it ended with, or send(…) what is to be done now"
+)
+
+
+class Converses(Protocol):
+    """An agent, as far as a conversation needs one."""
+
+    @property
+    def team(self) -> Team: ...
+
+
+A = TypeVar("A", bound=Converses, default=Any)
+
+
+class _SavedTurn(msgspec.Struct, frozen=True):
+    """A turn, without its messages: how many of the conversation's it has."""
+
+    run_id: str
+    before: int
+    count: int
+    over: bool = False
+    within: dict[str, SaidWithin] = {}
+
+
+class _SavedSession(msgspec.Struct, frozen=True):
+    messages: tuple[Message, ...]
+    offered: tuple[str, ...] = ()
+    signature: str = ""
+    turns: tuple[_SavedTurn, ...] = ()
+    speaker: str = ""
+
+
+class Session(Generic[A]):
+    """Keeps the messages of a conversation with an agent. One `send` or `stream` at a time.
+
+    `offered` names the tools that its runs have offered, where the agent picks them. `speaker` names
+    the agent that the next run begins with, "" for `agent` itself: the one that spoke last, where one
+    hands over to another.
+    """
+
+    def __init__(
+        self, agent: A, messages: tuple[Message, ...] = (), offered: tuple[str, ...] = ()
+    ) -> None:
+        if not hasattr(type(agent), "team"):
+            raise TypeError(f"agent is an Agent; {came(agent)}")
+        self.agent: A = agent
+        self._turns: tuple[RunTurn, ...] = ()
+        self._messages: tuple[Message, ...] = ()
+        self.messages = messages
+        self.offered = check_each("offered", offered, str, "a list of names")
+        self.speaker = ""
+        self._busy: RunTurn | None = None
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation, as the next run will know it."""
+        return self._messages
+
+    @messages.setter
+    def messages(self, messages: Sequence[Message]) -> None:
+        """Take other messages; runs stay known where these go on with what there is."""
+        here = split_system(self._messages)[1]
+        checked = check_each("messages", messages, Message, "a list of Message")
+        self._system, said = split_system(checked)
+        goes_on = said[: len(here)] == here
+        kept, more = (self._turns, said[len(here) :]) if goes_on else ((), said)
+        self._take((*kept, RunTurn(messages=more)))
+
+    async def send(
+        self,
+        prompt: Prompt,
+        *,
+        caller: Caller = ANONYMOUS,
+        deps: Deps | None = None,
+        **options: Unpack[RunOptions],
+    ) -> RunResult:
+        """Run the agent; its messages become the history. Raises ToolcribError during another run.
+
+        Takes and raises what `Agent.run` does; what ran before that stays in the conversation.
+        """
+        return await self._run(
+            self._next_turn(), lambda: self._asked(prompt, caller, deps, options)
+        )
+
+    async def resume(
+        self,
+        state: RunState,
+        answers: Mapping[str, Answer] | None = None,
+        *,
+        deps: Deps | None = None,
+    ) -> RunResult:
+        """Go on with a run of this conversation that waits, or failed, and keep it.
+
+        Raises what `Agent.resume` does; what ran before that stays in the conversation. Raises
+        ToolcribError, before anything runs, for a run that is none of this conversation, and for a
+        state that is not the last one of its run here.
+        """
+        return await self._run(
+            self._turn_of(state), lambda: self.agent.team.resumed(state, answers or {}, deps)
+        )
+
+    def _asked(
+        self, prompt: Prompt, caller: Caller, deps: Deps | None, options: RunOptions
+    ) -> Drive:
+        team = self.agent.team
+        said, offered, speaker = self.messages, self.offered, self.speaker
+        state = team.prepared(prompt, said, caller, offered, options, speaker=speaker)
+        return team.begun(state, deps)
+
+    async def _run(self, turn: RunTurn, start: Callable[[], Drive]) -> RunResult:
+        self._begin(turn)
+        ended: list[RunResult] = []
+
+        def heard(event: Event) -> None:
+            if isinstance(event, Done):
+                ended.append(event.result)
+
+        try:
+            return await start()(Listener(heard, streaming=False))
+        finally:
+            self._end(turn, ended[0] if ended else None)
+
+    def stream(
+        self,
+        prompt: Prompt,
+        *,
+        caller: Caller = ANONYMOUS,
+        deps: Deps | None = None,
+        **options: Unpack[RunOptions],
+    ) -> RunStream:
+        """Run `send` with its events; the session is busy until the run has ended, read or not."""
+        return self._streamed(self._next_turn(), lambda: self._asked(prompt, caller, deps, options))
+
+    def resume_stream(
+        self,
+        state: RunState,
+        answers: Mapping[str, Answer] | None = None,
+        *,
+        deps: Deps | None = None,
+    ) -> RunStream:
+        """`resume`, with its events."""
+        return self._streamed(
+            self._turn_of(state), lambda: self.agent.team.resumed(state, answers or {}, deps)
+        )
+
+    def _streamed(self, turn: RunTurn, start: Callable[[], Drive]) -> RunStream:
+        self._begin(turn)
+        try:
+            stream = RunStream(start())
+        except BaseException:
+            self._end(turn, None)
+            raise
+        stream.when_ended(lambda result: self._end(turn, result))
+        return stream
+
+    def keep(self, result: RunResult) -> None:
+        """Take a run into the conversation that an agent has resumed; `send`, `stream` and `resume` see
+        to their own.
+
+        The run takes the place that it has, also where the conversation went on while it waited. What
+        the conversation has already is not taken again. Raises ToolcribError for a run that is none of
+        this conversation, and for one that has gone on otherwise here: that would be lost.
+        """
+        check_type("result", result, RunResult, "a RunResult: what agent.resume(…) gives")
+        if self._busy is not None and self._busy.run_id == result.state.run_id:
+            raise ToolcribError("this session is busy with that run: await its end before")
+        before = self._known(result.state)
+        turn = before.replaced(result.state, over=result.status == "completed")
+        if turn.extends(before):
+            self._put(turn, result)
+        elif not before.extends(turn):
+            raise ToolcribError("the run has gone on otherwise in this conversation")
+
+    def _next_turn(self) -> RunTurn:
+        """Return the turn, still empty, of a run that begins now."""
+        return RunTurn(before=len(split_system(self.messages)[1]))
+
+    def _turn_of(self, state: RunState) -> RunTurn:
+        """Return the turn of the run whose last state here this is. Raises ToolcribError otherwise."""
+        check_type("state", state, RunState, "a RunState: RunState.from_json(text)")
+        known = self._known(state)
+        turn = known.replaced(state)
+        if not known.messages and turn.tells_more(known):
+            raise ToolcribError(_ELSEWHERE)
+        if known.messages and not (turn.extends(known) and known.extends(turn)):
+            raise ToolcribError(_STALE)
+        return known
+
+    def _known(self, state: RunState) -> RunTurn:
+        """Return the turn of a run as the conversation has it, empty if it begins behind all of that.
+
+        Raises ToolcribError for a run that has no place here.
+        """
+        for turn in self._turns:
+            if turn.run_id == state.run_id:
+                return turn
+        said, here = settled(state), split_system(self.messages)[1]
+        next_ = said[len(here) : len(here) + 1]  # a run begins with what a user says
+        if next_ and next_[0].role == "user" and said[: len(here)] == here:
+            return RunTurn(state.run_id, len(here))
+        return self._adopted(RunTurn(state.run_id, messages=said))
+
+    def _adopted(self, whole: RunTurn) -> RunTurn:
+        """Return the turn of a run whose messages were given to the session as a list.
+
+        They begin with all of it, and go on, if at all, with what a user said. Raises ToolcribError.
+        """
+        first, *others = self._turns or (RunTurn(),)
+        at = len(whole.messages)
+        same = first.messages[:at] == whole.messages
+        begins = bool(first.messages) and first.messages[:1] == whole.messages[:1]
+        extends = not others and whole.extends(first)  # others began on messages that it has not
+        if first.run_id or not (begins and (same or extends)):
+            raise ToolcribError(_ELSEWHERE)
+        if any(message.role != "user" for message in first.messages[at : at + 1]):
+            raise ToolcribError(_STALE)
+        turn = msgspec.structs.replace(whole, messages=first.messages[:at])
+        self._take((turn, RunTurn(messages=first.messages[at:]), *others))
+        return turn
+
+    def _take(self, turns: tuple[RunTurn, ...]) -> None:
+        self._turns = tuple(turn for turn in turns if turn.messages)
+        self._messages = (*self._system, *joined(self._turns))
+
+    def _put(self, turn: RunTurn, result: RunResult) -> None:
+        """Put a turn in its place: where it is already, or behind all others."""
+        before = self._messages
+        if any(each.run_id == turn.run_id for each in self._turns):
+            turns = tuple(turn if t.run_id == turn.run_id else t for t in self._turns)
+        else:
+            self._system, turns = split_system(result.messages)[0], (*self._turns, turn)
+        self._take(turns)
+        spoke = self.agent.team.named((result.state.speakers or ("",))[-1])
+        if self._messages != before and spoke.picking is not None:
+            self.offered = result.state.offered or self.offered
+        if result.state.speakers and self._turns and self._turns[-1].run_id == turn.run_id:
+            self.speaker = result.state.speakers[-1]
+
+    def _begin(self, turn: RunTurn) -> None:
+        if self._busy is not None:
+            raise ToolcribError("this session is busy: await the send, or the stream, before")
+        self._busy = turn
+
+    def _end(self, turn: RunTurn, result: RunResult | None) -> None:
+        """Keep the run, unless it failed, or was cancelled, before it called anything; or, where it was
+        resumed, before there was more to tell of a call."""
+        self._busy = None
+        if result is None:
+            return
+        begun = msgspec.structs.replace(turn, run_id=result.state.run_id)
+        ended = begun.replaced(result.state, over=result.status == "completed")
+        if result.status in _KEPT or ended.tells_more(begun):
+            self._put(ended, result)
+
+    def to_json(self) -> str:
+        """Return the messages as a JSON list, or an object with what else has to be known: what was
+        offered where the agent picks, which runs may go on, the signature."""
+        saved = self._saved()
+        signature = self._signature(saved)
+        if not (saved.offered or saved.turns or saved.speaker or signature):
+            return msgspec.json.encode(saved.messages).decode()
+        return msgspec.json.encode(msgspec.structs.replace(saved, signature=signature)).decode()
+
+    @classmethod
+    def from_json(cls, agent: A, text: str | bytes) -> Session[A]:
+        """Raise SourceError if the text is not a saved session, or not as an agent with the same
+        `state_key` has saved it."""
+        check_type("text", text, (str, bytes), "the JSON of a saved session, str or bytes")
+        try:
+            saved = msgspec.json.decode(text, type=_SavedSession | tuple[Message, ...])
+            check_all_read(text, saved)
+        except (ValueError, RecursionError) as error:
+            raise SourceError(f"not a saved session: {error}") from None
+        if not isinstance(saved, _SavedSession):
+            saved = _SavedSession(saved)
+        session = cls(agent, saved.messages, saved.offered)
+        if saved.speaker:
+            session.speaker = agent.team.named(saved.speaker).name
+        made = session._signature(saved)
+        if made:
+            check_signature(saved.signature, made, "the saved session")
+        if saved.turns:
+            session._take(_turns_of(saved))
+        return session
+
+    def _saved(self) -> _SavedSession:
+        said = tuple(message for turn in self._turns for message in turn.messages)
+        messages = (*self._system, *said)
+        turns = tuple(
+            _SavedTurn(turn.run_id, turn.before, len(turn.messages), turn.over, turn.within)
+            for turn in self._turns
+        )
+        over = all(turn.over or not turn.run_id for turn in turns)
+        plain = over and messages == self._messages
+        kept = () if plain else turns
+        return _SavedSession(messages, self.offered, turns=kept, speaker=self.speaker)
+
+    def _signature(self, saved: _SavedSession) -> str:
+        signed = (saved.messages, saved.offered, *([saved.turns] if saved.turns else []))
+        plain = msgspec.json.decode(msgspec.json.encode(signed))
+        plain += [{"speaker": saved.speaker}] if saved.speaker else []
+        for turn in plain[2] if saved.turns else ():
+            if not turn["within"]:
+                del turn["within"]  # 0.2 had none: what it signed goes on
+        return self.agent.team.signature("toolcrib session", canonical_json(plain))
+
+
+def _turns_of(saved: _SavedSession) -> tuple[RunTurn, ...]:
+    """Return the turns with their messages. Raises SourceError if they are not those of these."""
+    said = split_system(saved.messages)[1]
+    ids = [turn.run_id for turn in saved.turns if turn.run_id]
+    counts = [turn.count for turn in saved.turns]
+    wrong = min(counts) < 0 or sum(counts) != len(said) or len(set(ids)) != len(ids)
+    if wrong or any(turn.before < 0 for turn in saved.turns):
+        raise SourceError("not a saved session: its turns are not those of its messages")
+    ends = itertools.accumulate(counts)
+    return tuple(
+        RunTurn(turn.run_id, turn.before, said[end - turn.count : end], turn.over, turn.within)
+        for turn, end in zip(saved.turns, ends, strict=True)
+    )

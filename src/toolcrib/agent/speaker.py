@@ -1,0 +1,192 @@
+"""`Speaker`: an agent as it speaks in a run: its client, tools, instructions and settings.
+
+Rule: a speaker is a frozen value and knows no other one. What it says of a run follows from the run's
+state: instructions that are a function of the run are called once, when it begins, and what was picked
+once stays on offer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from inspect import isawaitable
+from typing import Any, ClassVar, TypeAlias
+
+import msgspec
+
+from toolcrib.agent.context import ContextKeeper
+from toolcrib.agent.handover import handed_to, handover_name, within_catalog
+from toolcrib.agent.loop import AgentLabel, OutputType
+from toolcrib.agent.picking import AgentPicking, OpenToolbox, Toolbox
+from toolcrib.errors import BindingError, SourceError
+from toolcrib.runner import ToolRunner
+from toolcrib.values.context import PolicyContext, StepRunner
+from toolcrib.values.json import Veiled, encodable
+from toolcrib.values.message import LLMClient, Message, ToolChoice
+from toolcrib.values.run import Instructions, Limits, RunInfo, RunSettings, RunState
+from toolcrib.values.step import ToolsStep
+from toolcrib.values.typed import check_type
+
+Deps: TypeAlias = Mapping[Any, object]
+"""Capabilities of one run: an implementation, or `per_call(…)`, by its interface, a class. To a type
+checker a `dict[type[Orders], …]` is no mapping of any classes, so the keys are checked when it runs."""
+_TO_COME = Message.system("")
+"""Keeps the place of instructions that are a function of the run, until it begins."""
+
+
+class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
+    """Holds what one agent brings to a run.
+
+    `runner` has all of its tools: its own, the search for them, and its `heirs`, the agents that it may
+    hand over to, by the names of the tools for that. `asked` is what it asks of the model, unless a run
+    asks for something else; `missing` names the capabilities that each run is to be given.
+    """
+
+    veiled: ClassVar[tuple[str, ...]] = ("instructions",)
+
+    client: LLMClient
+    runner: ToolRunner
+    label: AgentLabel
+    instructions: Instructions
+    asked: RunSettings
+    limits: Limits
+    heirs: Mapping[str, str]
+    missing: str
+    output: OutputType | None
+    picking: AgentPicking | None
+    keeper: ContextKeeper | None
+
+    @property
+    def name(self) -> str:
+        return self.label.name
+
+    def system(self) -> list[Message]:
+        """Return the instructions as a run begins with them; those of a function are still to come."""
+        if not isinstance(self.instructions, str):
+            return [_TO_COME]
+        text = self._told(self.instructions)
+        return [Message.system(text)] if text else []
+
+    def _told(self, instructions: str) -> str:
+        """Return the instructions with what says how a typed answer is written."""
+        told = [encodable(instructions), self.output.instructions if self.output else ""]
+        return "\n\n".join(text for text in told if text)
+
+    def instructing(self, state: RunState, deps: Deps) -> Callable[[], Awaitable[str]] | None:
+        """Return what makes the instructions of a run that has none yet, but a place for them."""
+        if state.messages[:1] != (_TO_COME,):
+            return None
+        info = RunInfo(state.run_id, state.caller, self.name, state.messages[1:], deps)
+
+        async def instruct() -> str:
+            text: Any = self.instructions
+            if callable(text):
+                text = text(info)
+            if isawaitable(text):
+                text = await text
+            check_type("what instructions gives", text, str, "a str")
+            return self._told(text)
+
+        return instruct
+
+    def checked(self, asked: RunSettings) -> RunSettings:
+        """Return the settings. Raises CatalogError for a choice of a tool that there is not."""
+        for name in _names_in(asked.tool_choice):
+            self.runner.catalog.only(name)
+        return asked
+
+    def asking(self, state: RunState) -> RunSettings:
+        """Return what a run asks of the model: what it says itself, and else what the agent does."""
+        own = state.settings
+        if len(state.speakers) > 1:
+            choice = within_catalog(own.tool_choice, self.runner.catalog)
+            own = msgspec.structs.replace(own, tool_choice=choice)
+        return self.asked if own == RunSettings() else own.over(self.asked)
+
+    def bound(self, deps: Deps | None) -> ToolRunner:
+        """Return the runner of one run, with the capabilities that it is given. Raises BindingError."""
+        runner, missing = self.runner, self.missing
+        if deps:
+            runner = runner.over(runner.catalog.bind(deps))
+            missing = runner.catalog.given_each_run()
+        check_given(missing, "give it with deps={Interface: implementation}")
+        return runner
+
+    def opening(self, state: RunState, steps: StepRunner | None) -> OpenToolbox:
+        """Return what opens the toolbox of a run in which it begins to speak: all tools, or those
+        picked for what was said; `state` names what was offered before it."""
+        catalog, picking = self.runner.catalog, self.picking
+        before = state.offered
+        if picking is not None:
+            chosen = _names_in(self.asking(state).tool_choice)
+            before = (*before, *(name for name in chosen if name not in before))
+
+        async def opened(context: PolicyContext) -> Toolbox:
+            if picking is None:
+                return Toolbox(catalog, tuple(catalog))
+            begin = partial(picking.begin, state.messages, before, begun=state.turn > 0)
+            if steps is None:
+                return await begin(context)
+            return await _picked(begin, picking, context, steps)
+
+        return opened
+
+    def reopening(self, state: RunState) -> OpenToolbox:
+        """Return what opens the toolbox of a run that goes on: it has what the run was offered. Raises
+        SourceError for a tool that is not there any more."""
+        catalog, picking = self.runner.catalog, self.picking
+        offered = tuple(dict.fromkeys(state.offered))
+        gone = [name for name in offered if name not in catalog]
+        if gone:
+            raise SourceError(f"the run was offered '{gone[0]}', which this agent does not have")
+
+        async def opened(context: PolicyContext) -> Toolbox:
+            if picking is not None:
+                return picking.reopen(offered, context, state.choice)
+            return Toolbox.of(catalog, offered)
+
+        return opened
+
+    def is_handed(self, state: RunState) -> bool:
+        """Return whether a run was handed over to this agent, which has said nothing since."""
+        own = {handover_name(self.name): self.name} if len(state.speakers) > 1 else {}
+        return handed_to(state.messages, own) is not None
+
+    def taking_over(self, state: RunState, by: Speaker, before: tuple[str, ...] = ()) -> RunState:
+        """Return the state of a run as this agent begins to speak in it, handed over `by` another one:
+        with its instructions instead of theirs, and what it offered `before`, if it has spoken in this
+        process."""
+        instructed = bool(by.system()) and state.messages[0].role == "system"
+        said = state.messages[1:] if instructed else state.messages
+        return msgspec.structs.replace(
+            state, messages=(*self.system(), *said), offered=before, origin=None, choice=None
+        )
+
+
+def check_given(missing: str, why: str) -> None:
+    """Raise BindingError where capabilities are missing that each run is to be given."""
+    if missing:
+        raise BindingError(f"{missing}, which each run is given; {why}")
+
+
+async def _picked(
+    begin: Callable[[PolicyContext], Awaitable[Toolbox]],
+    picking: AgentPicking,
+    context: PolicyContext,
+    steps: StepRunner,
+) -> Toolbox:
+    """Pick as a step of the run: what was picked once stays on offer."""
+    opened: list[Toolbox] = []
+
+    async def work() -> ToolsStep:
+        opened.append(await begin(context))
+        return ToolsStep(opened[0].names, opened[0].choice)
+
+    step = await steps.run("tools", work, ToolsStep)
+    return opened[0] if opened else picking.reopen(step.names, context, step.choice)
+
+
+def _names_in(choice: ToolChoice | None) -> tuple[str, ...]:
+    if choice is None:
+        return ()
+    return (*choice.allowed, choice.name) if choice.name is not None else choice.allowed
