@@ -20,12 +20,12 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from toolcrib.closing import Closing
-from toolcrib.errors import ApprovalError, ErrorCode, ToolcribError
+from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.runner.approval import NO_RULE, check_always, checked_answer, differing, mismatch
 from toolcrib.storage import OWNERS, Row, SqlDatabase, Transaction, as_column
 from toolcrib.threads import in_thread
 from toolcrib.values.decision import Always, Answer, ApprovalRequest, Approve, Refuse
-from toolcrib.values.json import JsonObject, JsonValue, digest, keyed_digest
+from toolcrib.values.json import JsonObject, JsonValue, check_key, digest, keyed_digest
 from toolcrib.values.rule import (
     ApprovalRule,
     CallToApprove,
@@ -255,7 +255,6 @@ T = TypeVar("T")
 
 _REQUEST = msgspec.json.Decoder(ApprovalRequest)
 _RULE = msgspec.json.Decoder(ApprovalRule)
-_SHORTEST_KEY = 32
 _NO_KEY = "this store keeps no rules: they are signed, with ApprovalStore(url, state_key=…)"
 _CHANGED_RULE = (
     "rule {} was changed in the database, or was signed with another state_key: it lets nothing run."
@@ -292,20 +291,16 @@ class ApprovalStore(Closing):
 
     The process that answers needs neither agent nor tools. `url` is SQLAlchemy's, such as
     `sqlite:///crib.db`; whoever may write to that database may approve. A SQLite file that is made is
-    its owner's alone, unless `mode` is another one, for a group. With a `state_key` (at least 32 random
-    bytes, the same in all processes, kept where no user is) it keeps rules, too: answers that are for
+    its owner's alone, unless `mode` is another one, for a group. With a `state_key` (32 random bytes,
+    the same in all processes, kept where no user is) it keeps rules, too: answers that are for
     always (`Approve.always`). All methods raise SourceError if it cannot be used, MissingExtraError
     without SQLAlchemy; the constructor raises ToolcribError for a key that is too short.
     """
 
     @names_wrong_types
     def __init__(self, url: str, *, mode: int = OWNERS, state_key: bytes | None = None) -> None:
-        if state_key is not None and len(state_key) < _SHORTEST_KEY:
-            raise ToolcribError(
-                f"state_key is at least {_SHORTEST_KEY} random bytes: os.urandom(32)"
-            )
+        self._key = None if state_key is None else check_key("state_key", state_key)
         self._database = SqlDatabase(url, mode=mode)
-        self._key = state_key
 
     async def __call__(self, request: ApprovalRequest) -> Answer | None:
         """Return the answer; None while there is none. A yes is given out once, a no stays a no.

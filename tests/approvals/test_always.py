@@ -248,7 +248,7 @@ async def test_what_cannot_be_open(always: Always, told: str, tmp_path: Path) ->
 
 
 async def test_without_a_key_there_are_no_rules_and_that_is_said(url: str) -> None:
-    with pytest.raises(ToolcribError, match="state_key is at least 32 random bytes"):
+    with pytest.raises(ToolcribError, match="state_key is at least 16 random bytes"):
         ApprovalStore(url, state_key=b"short")
     async with ApprovalStore(url) as store:
         with pytest.raises(ToolcribError, match="rules are kept signed"):

@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 from named import named
 from rows import each_row
 
+from toolcrib.errors import ToolcribError
 from toolcrib.values.json import (
     JsonObject,
     canonical_bytes,
     canonical_json,
+    check_key,
     digest,
     json_copy,
     keyed_digest,
@@ -215,6 +217,17 @@ def test_a_digest_does_not_know_the_order_of_keys(value: dict[str, Any], random:
     members = list(value.items())
     random.shuffle(members)
     assert digest(dict(members)) == digest(value)
+
+
+KEPT = b"sixteen of them."
+NO_KEYS = [b"", KEPT[:-1], KEPT.decode(), bytearray(KEPT), None]
+
+
+@each_row("key", NO_KEYS, ids=repr)
+def test_a_key_that_may_be_guessed_is_none(key: Any) -> None:
+    with pytest.raises(ToolcribError, match=r"^the_key is at least 16 random bytes"):
+        check_key("the_key", key)
+    assert check_key("the_key", KEPT) == KEPT
 
 
 @given(st.binary(max_size=80), st.lists(st.text()))

@@ -44,6 +44,7 @@ from toolcrib.values.content import Prompt
 from toolcrib.values.context import StepRunner
 from toolcrib.values.decision import ANONYMOUS, Answer, Caller
 from toolcrib.values.definition import All, AnnotationOptions
+from toolcrib.values.json import check_key
 from toolcrib.values.message import LLMClient, Message, Settings
 from toolcrib.values.run import (
     Instructions,
@@ -56,17 +57,9 @@ from toolcrib.values.run import (
 )
 from toolcrib.values.typed import came, check_type
 
-_SHORTEST_KEY = 16
 _LONGEST_ID = 200  # characters of a run's
 _LONGEST = 3600.0  # seconds that an agent may take as a tool, if its limits do not say
 _TO_END = 60.0  # seconds after its limit in which its run has to end by itself
-
-
-def checked_key(key: bytes | None) -> bytes | None:
-    """Return a key for signing. Raises ToolcribError for what is none."""
-    if key is not None and (not isinstance(key, bytes) or len(key) < _SHORTEST_KEY):
-        raise ToolcribError(f"state_key is at least {_SHORTEST_KEY} random bytes: os.urandom(32)")
-    return key
 
 
 class Agent:
@@ -157,7 +150,7 @@ class Agent:
         self.output = output
         self._output = None if output is str else OutputType(output)
         self._speaker.checked(self._asked)
-        self._state_key = checked_key(state_key)
+        self._state_key = None if state_key is None else check_key("state_key", state_key)
         if durability is not None and not callable(getattr(durability, "run", None)):
             raise TypeError(f"durability is a StepRunner; {came(durability)}")
         self._durability = durability

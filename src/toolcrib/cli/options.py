@@ -34,7 +34,13 @@ import typer
 from toolcrib import kit
 from toolcrib.approvals import TerminalApprover
 from toolcrib.audit import AuditFilter, AuditLog, Head
-from toolcrib.errors import DefinitionError, ErrorCode, MissingExtraError, SourceError
+from toolcrib.errors import (
+    DefinitionError,
+    ErrorCode,
+    MissingExtraError,
+    SourceError,
+    ToolcribError,
+)
 from toolcrib.runner.stopped import ExceptionHook
 from toolcrib.storage import UnreachableError, create_private
 from toolcrib.tools import Catalog, DefinitionsFile, discover, read_definitions, source_of
@@ -42,6 +48,7 @@ from toolcrib.urls import without_password
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Refuse
 from toolcrib.values.definition import HasDefinition, ToolDefinition, marks_of_form, own_form
+from toolcrib.values.json import check_key
 from toolcrib.values.record import RecordStatus
 
 T = TypeVar("T")
@@ -52,7 +59,6 @@ _IN_MEMORY = (None, "", ":memory:", "file:", "file::memory:")
 RUNS = "sqlite:///runs.db"
 STORE_OF_RUNS = "TOOLCRIB_RUNS"  # the name of a variable
 STATE_KEY = "TOOLCRIB_STATE_KEY"
-_SHORTEST_KEY = 16
 _MAGIC = b"SQLite format 3\0"
 _LISTED = 20
 _STATUSES: tuple[RecordStatus, ...] = get_args(RecordStatus)
@@ -353,10 +359,11 @@ def state_key(url: str) -> bytes:
     """
     check_url(url)
     given, found = os.fsencode(os.environ.get(STATE_KEY, "")), _SQLITE.fullmatch(url)
-    if given and len(given) < _SHORTEST_KEY:
-        raise UnusableError(f"${STATE_KEY} has at least {_SHORTEST_KEY} characters")
     if given:
-        return given
+        try:
+            return check_key(f"${STATE_KEY}", given)
+        except ToolcribError as error:
+            raise UnusableError(str(error)) from None
     if found is None:
         told = f"of runs on a server the key is yours to keep: set ${STATE_KEY}"
         raise UnusableError(f"{without_password(url)}: {told}")
@@ -370,9 +377,9 @@ def _kept_key(file: Path) -> bytes:
         key = file.read_bytes()
     except OSError as error:
         raise UnusableError(f"{file}: {error.strerror}") from None
-    if len(key) < _SHORTEST_KEY:
-        raise UnusableError(f"{file}: it has no key; it is made anew if you remove it")
-    return key
+    with contextlib.suppress(ToolcribError):
+        return check_key(str(file), key)
+    raise UnusableError(f"{file}: it has no key; it is made anew if you remove it")
 
 
 def existing_file(url: str) -> Path | None:

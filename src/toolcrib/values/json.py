@@ -23,6 +23,8 @@ import msgspec
 import orjson
 from pydantic_core import from_json, to_json
 
+from toolcrib.errors import ToolcribError
+
 if TYPE_CHECKING:
     JsonValue: TypeAlias = (
         bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"] | None
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 else:  # msgspec reads annotations at run time and has no recursive aliases
     JsonValue: TypeAlias = Any
 JsonObject: TypeAlias = dict[str, JsonValue]
+_SHORTEST_KEY = 16  # 128 bits: nobody tries them all
 _EXPONENT = re.compile(rb"e[+-]?[0-9]")
 _MAY_BE_EXPONENT = re.compile(rb"e[-+0-9]")  # found in half the time
 _SHORT = 512  # bytes, in which a translation is quicker than a search
@@ -238,6 +241,14 @@ def key_of(run_id: str, call_id: str) -> str:
     """
     text = f"{len(run_id)}:{run_id}{call_id}".encode("utf-8", "surrogatepass")
     return "sha256:" + hashlib.sha256(text).hexdigest()
+
+
+def check_key(name: str, key: bytes) -> bytes:
+    """Return a key that may sign. Raises ToolcribError, which calls it `name`, for one that is so short
+    that somebody might find it, and for what is no key."""
+    if not isinstance(key, bytes) or len(key) < _SHORTEST_KEY:
+        raise ToolcribError(f"{name} is at least {_SHORTEST_KEY} random bytes: os.urandom(32)")
+    return key
 
 
 def keyed_digest(key: bytes, *parts: str) -> str:
