@@ -739,7 +739,11 @@ async def test_a_summary_that_fails_ends_the_run_which_can_go_on() -> None:
 @pytest.mark.parametrize(
     ("given", "error"),
     [
-        (asyncio.CancelledError(), "raised CancelledError"),
+        (asyncio.CancelledError(), "the client that summarises raised CancelledError of its own"),
+        (
+            Reply(Message.user("What?"), finish="stop"),
+            "summarises gave a reply whose message is not the assistant's",
+        ),
         (Reply(Message.assistant("Half of"), finish="length"), "'length'"),
         (Reply(Message.assistant("Half of"), finish="content_filter"), "'content_filter'"),
         ("A text.", "gives is a Reply"),

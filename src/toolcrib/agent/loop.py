@@ -31,6 +31,7 @@ from toolcrib.agent.inner import OuterRun
 from toolcrib.agent.partial import PartialValue
 from toolcrib.agent.picking import OpenToolbox, Toolbox
 from toolcrib.agent.progress import MadeCalls
+from toolcrib.agent.replies import WHOLE, replied
 from toolcrib.agent.spending import Spending
 from toolcrib.agent.stream import Listener, Watch
 from toolcrib.errors import (
@@ -50,7 +51,7 @@ from toolcrib.runner import CallScope, ToolRunner
 from toolcrib.runner.running import CALLING, taint
 from toolcrib.runner.stopped import ExceptionHook
 from toolcrib.schema import Parameter, compile_validator, derive_input
-from toolcrib.threads import cancel_requests, is_stop
+from toolcrib.threads import cancel_requests
 from toolcrib.tools import Tool
 from toolcrib.values.call import HydrationError, HydrationResult, ToolCall
 from toolcrib.values.context import Guard, PolicyContext, RunTally, StepRunner
@@ -285,8 +286,6 @@ class Origins:
 
 _CUT = ("length", "content_filter")
 _EMPTY = "Your reply was empty. Write your answer, or call a tool."
-_WHOLE = ("tool_calls", "stop")
-"""A typed answer is read out of no other reply: half of one may be JSON too, and valid."""
 _PARTS = (TextPart, ReasoningPart, ArgumentsPart, Reply)
 _PART_KINDS = "a TextPart, ReasoningPart, ArgumentsPart or Reply"
 
@@ -299,19 +298,6 @@ def permitted(offer: Offer, choice: ToolChoice) -> Offer:
     allowed = () if choice.mode == "none" else named
     few = {name: tool for name, tool in offer.tools.items() if name in allowed}
     return msgspec.structs.replace(offer, tools=few, known=offer.known | offer.tools.keys())
-
-
-def _checked(reply: Reply) -> Reply:
-    """Return a client's reply, in which no call is whole unless the reply is, whoever wrote the client.
-    Raises TypeError and ClientError for what is no reply of an assistant."""
-    check_type("what the client gives", reply, Reply, "a Reply")
-    if reply.message.role != "assistant":
-        raise ClientError("the client gave a reply whose message is not the assistant's")
-    if reply.finish in _WHOLE or not reply.tool_calls:
-        return reply
-    cut = tuple(msgspec.structs.replace(call, complete=False) for call in reply.tool_calls)
-    message = msgspec.structs.replace(reply.message, tool_calls=cut)
-    return msgspec.structs.replace(reply, message=message)
 
 
 class _LimitReached(Exception):  # noqa: N818  an outcome; it never leaves the run
@@ -545,7 +531,7 @@ class Run:
             self._history.append(reply.message, untrusted=self._tally.tainted)
             if not reply.tool_calls:
                 typed = self._output_type is not None
-                if reply.finish in _CUT or (typed and reply.finish not in _WHOLE):
+                if reply.finish in _CUT or (typed and reply.finish not in WHOLE):
                     raise _LimitReached(reply.finish)
                 if self._accepts(reply):
                     return
@@ -635,15 +621,8 @@ class Run:
         )
 
     async def _replied(self, request: ChatRequest) -> Reply:
-        try:
-            reply = await (
-                self._streamed(request) if self._streaming else self._client.chat(request)
-            )
-        except asyncio.CancelledError as raised:
-            if is_stop(raised, self._cancels):
-                raise
-            raise ClientError("the client raised CancelledError of its own") from None
-        return _checked(reply)
+        ask = self._streamed if self._streaming else self._client.chat
+        return await replied(ask, request, self._cancels)
 
     async def _kept_reply(self, request: ChatRequest, steps: StepRunner) -> Reply:
         """Ask as a step of the run: of a reply that is kept, the offer is made again."""

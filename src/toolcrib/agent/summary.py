@@ -8,16 +8,15 @@ conversation, send what was sent before.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 
+from toolcrib.agent.replies import replied
 from toolcrib.agent.results import ResultStore
 from toolcrib.errors import ClientError
-from toolcrib.threads import cancel_requests, is_stop
+from toolcrib.threads import cancel_requests
 from toolcrib.values.content import told_in_text
 from toolcrib.values.json import sha256_hex
-from toolcrib.values.message import ChatRequest, LLMClient, Message, Reply, Settings, Usage
-from toolcrib.values.typed import check_type
+from toolcrib.values.message import ChatRequest, LLMClient, Message, Settings, Usage
 
 _REMEMBERED = 100
 _CUT = ("length", "content_filter")
@@ -54,7 +53,9 @@ class Summarizer:
         if known is not None:
             return known
         asked = (Message.system(_ASK), Message.user(text))
-        reply = await self._replied(ChatRequest(asked, settings=Settings(max_tokens=most)))
+        request = ChatRequest(asked, settings=Settings(max_tokens=most))
+        who = "the client that summarises"
+        reply = await replied(self._client.chat, request, cancel_requests(), who)
         spend(reply.usage)
         if reply.finish in _CUT:
             raise ClientError(
@@ -69,17 +70,6 @@ class Summarizer:
             while len(self._known) > _REMEMBERED:
                 del self._known[next(iter(self._known))]
         return reply.text
-
-    async def _replied(self, request: ChatRequest) -> Reply:
-        cancels = cancel_requests()
-        try:
-            reply = await self._client.chat(request)
-        except asyncio.CancelledError as raised:
-            if is_stop(raised, cancels):
-                raise
-            raise ClientError("the client that summarises raised CancelledError itself") from None
-        check_type("what the client that summarises gives", reply, Reply, "a Reply")
-        return reply
 
 
 def transcript(messages: Sequence[Message]) -> str:
