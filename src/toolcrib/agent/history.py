@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import assert_never, cast
+from typing import TypeAlias, assert_never, cast
 
 import msgspec
 import orjson
@@ -496,14 +496,14 @@ def check_state(state: RunState) -> None:
         check_state(inner)
 
 
-def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
-    """Yield each field, what would be wrong with it, and whether it is."""
+_Doubts: TypeAlias = Iterator[tuple[str, str, bool]]
+"""Of a state: each field, what would be wrong with it, and whether it is."""
+
+
+def _contradictions(state: RunState) -> _Doubts:
     tally, caller = state.tally, state.caller
-    yield (
-        "caller",
-        "it is not the one of the records",
-        any(_is_anothers(r, caller) for r in state.records),
-    )
+    foreign = any(_is_anothers(record, caller) for record in state.records)
+    yield "caller", "it is not the one of the records", foreign
     yield "tally.run_id", "it is another run's", tally.run_id not in ("", state.run_id)
     names = {call.id: call.name for message in state.messages for call in message.tool_calls}
     told = {message.call_id for message in state.messages if message.role == "tool"}
@@ -511,44 +511,10 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
         yield f"records[{at}].run_id", "it is another run's", record.run_id != tally.run_id
         unknown = record.id not in told or record.id not in names
         yield f"records[{at}].id", "no call with a result has it", unknown
-        yield (
-            f"records[{at}].name",
-            "its call has another name",
-            record.name != names.get(record.id),
-        )
+        renamed = record.name != names.get(record.id)
+        yield f"records[{at}].name", "its call has another name", renamed
     yield "turn", "it is not the one of the calls", _is_another_turn(state)
-    over = {record.id for record in state.records}
-    begun = Counter(names.get(call_id, "") for call_id in tally.begun if call_id not in over)
-    yield "tally.begun", "no call has that id", "" in begun
-    recorded = Counter(record.name for record in state.records) + begun
-    missing = any(number > recorded[name] for name, number in tally.per_tool.items())
-    yield "tally.per_tool", "not all calls that were made have a record", missing
-    inner = tally.inner
-    miscounted = sum(inner.per_tool.values()) != inner.calls
-    yield "tally.inner", "it is not the number of the calls that were made", miscounted
-    costs = sum(inner.cost_per_tool.values())
-    mistold = not math.isclose(inner.cost, costs, abs_tol=_ROUNDED)
-    uncalled = not inner.cost_per_tool.keys() <= inner.per_tool.keys()
-    yield "tally.inner", "it is not the cost of the calls that were made", mistold or uncalled
-    ended = Counter(record.name for record in state.records if record.status == "completed")
-    completed = ended + begun
-    own = tally.calls - tally.inner.calls
-    miscounted = own != sum(tally.per_tool.values()) or own < completed.total()
-    yield "tally.calls", "it is not the number of the calls that were made", miscounted
-    miscounted = any(tally.per_tool.get(name, 0) < number for name, number in completed.items())
-    yield "tally.per_tool", "a tool completed more often", miscounted
-    called = tally.per_tool.keys()
-    for field, known in (
-        ("cost_per_tool", called),
-        ("seconds_per_tool", called | inner.per_tool.keys()),  # of a run that was forked
-    ):
-        uncalled = not getattr(tally, field).keys() <= known
-        yield f"tally.{field}", "it names a tool that was not called", uncalled
-    costs = sum(tally.cost_per_tool.values(), tally.inner.cost)
-    spent = math.isclose(tally.cost, costs, abs_tol=_ROUNDED)
-    yield "tally.cost", "it is not the cost of the calls that were made", not spent
-    tokens = state.usage.input_tokens + state.usage.output_tokens
-    yield "tally.tokens", "it is not what `usage` says", tally.tokens != tokens
+    yield from _miscounted(state, names)
     answered = {record.approval_id: record for record in state.records if _is_for_run(record)}
     for at, given in enumerate(tally.approved):
         told_by = answered.get(given.id)
@@ -559,6 +525,40 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
     beyond = any(mark.turn > state.turn or mark.at > len(state.messages) for mark in state.marks)
     is_wrong = beyond or places != sorted(places) or any(min(place) < 0 for place in places)
     yield "marks", "no turn begins there", is_wrong
+
+
+def _miscounted(state: RunState, names: Mapping[str, str]) -> _Doubts:
+    """Hold the counts of a state against its records, and against each other; `names` are those of its
+    calls."""
+    tally, inner, called = state.tally, state.tally.inner, state.tally.per_tool
+    over = {record.id for record in state.records}
+    begun = Counter(names.get(call_id, "") for call_id in tally.begun if call_id not in over)
+    yield "tally.begun", "no call has that id", "" in begun
+    recorded = Counter(record.name for record in state.records) + begun
+    missing = any(number > recorded[name] for name, number in called.items())
+    yield "tally.per_tool", "not all calls that were made have a record", missing
+    wrong = sum(inner.per_tool.values()) != inner.calls
+    yield "tally.inner", "it is not the number of the calls that were made", wrong
+    wrong = not math.isclose(inner.cost, sum(inner.cost_per_tool.values()), abs_tol=_ROUNDED)
+    wrong = wrong or not inner.cost_per_tool.keys() <= inner.per_tool.keys()
+    yield "tally.inner", "it is not the cost of the calls that were made", wrong
+    ended = Counter(record.name for record in state.records if record.status == "completed")
+    completed, own = ended + begun, tally.calls - inner.calls
+    wrong = own != sum(called.values()) or own < completed.total()
+    yield "tally.calls", "it is not the number of the calls that were made", wrong
+    wrong = any(called.get(name, 0) < number for name, number in completed.items())
+    yield "tally.per_tool", "a tool completed more often", wrong
+    for field, known in (
+        ("cost_per_tool", called.keys()),
+        ("seconds_per_tool", called.keys() | inner.per_tool.keys()),  # of a run that was forked
+    ):
+        uncalled = not getattr(tally, field).keys() <= known
+        yield f"tally.{field}", "it names a tool that was not called", uncalled
+    costs = sum(tally.cost_per_tool.values(), inner.cost)
+    wrong = not math.isclose(tally.cost, costs, abs_tol=_ROUNDED)
+    yield "tally.cost", "it is not the cost of the calls that were made", wrong
+    tokens = state.usage.input_tokens + state.usage.output_tokens
+    yield "tally.tokens", "it is not what `usage` says", tally.tokens != tokens
 
 
 def _is_other(one: object, other: object) -> bool:
