@@ -118,10 +118,7 @@ class Agent:
         check_type("search_tools", search_tools, bool, "True or False")
         if search_tools and pick is None:
             raise ToolcribError("search_tools=True needs pick=PickOptions(…): else all are offered")
-        self.client = client_for(model) if isinstance(model, str) else model
-        if isinstance(model, type) or not callable(getattr(self.client, "chat", None)):
-            wanted = "a client, or a name such as 'openai:gpt-5'"
-            raise TypeError(f"model is {wanted}; {came(model)}")
+        self.client = _client_of(model)
         most = MAX_RESULT_BYTES if context is None else SPILLED_BYTES
         self._given = (
             tools if isinstance(tools, ToolRunner) else ToolRunner(tools, max_result_bytes=most)
@@ -137,14 +134,9 @@ class Agent:
         self.description = description
         self.handovers = checked_handovers(handovers)
         self.context = context
-        hands = self._own_tools()
-        self._hands = self.runner.with_tools(hands) if hands.names else self.runner
-        self._picking = (
-            None
-            if pick is None
-            else AgentPicking(self.runner, pick, search=search_tools, always=hands)
-        )
-        self._runner = self._hands if self._picking is None else self._picking.runner
+        self._keeper: ContextKeeper | None = None
+        self._picking: AgentPicking | None = None
+        self._runner = self._equipped()
         self._check_team()
         self._missing = self._runner.catalog.given_each_run()
         self.output = output
@@ -442,19 +434,21 @@ class Agent:
 
     # Handing over: who else speaks in the runs of this agent.
 
-    def _own_tools(self) -> Catalog:
-        """Return what the agent offers besides its tools: the handovers, and what reads on in results.
-        Raises ToolcribError, and ContextError."""
+    def _equipped(self) -> ToolRunner:
+        """Return the runner of all that the agent offers: its tools and the search for them, the
+        handovers, and what reads on in results. Raises ToolcribError, CatalogError and ContextError."""
         hands = Catalog()
         if self.handovers:
             check_handovers(self)
             hands = handover_tools(self.handovers)
-        self._keeper: ContextKeeper | None = None
         if self.context is not None:
             picks = self.pick is not None
             self._keeper = ContextKeeper(self.context, self.client.model, picks=picks)
             hands = hands.with_tools(self._keeper.tools)
-        return hands
+        if self.pick is None:
+            return self.runner.with_tools(hands) if hands.names else self.runner
+        self._picking = AgentPicking(self.runner, self.pick, search=self.search_tools, always=hands)
+        return self._picking.runner
 
     def _check_team(self) -> None:
         """Raise ToolcribError for agents of one name, and CatalogError for a tool called as one of
@@ -490,3 +484,11 @@ class Agent:
         """Return the agent that goes on with a run. Raises SourceError for one that is not here, and
         where the records of the run say otherwise."""
         return self._members[self.team.speaking_in(state).name]
+
+
+def _client_of(model: LLMClient | str) -> LLMClient:
+    client = client_for(model) if isinstance(model, str) else model
+    if isinstance(model, type) or not callable(getattr(client, "chat", None)):
+        wanted = "a client, or a name such as 'openai:gpt-5'"
+        raise TypeError(f"model is {wanted}; {came(model)}")
+    return client

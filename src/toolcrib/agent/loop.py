@@ -348,29 +348,23 @@ class Run:
     ) -> None:
         self._client = client
         self._runner = runner
+        self._terms = terms
+        self._settings = terms.settings.of_requests
         self._open_toolbox = open_toolbox
         self._toolbox = Toolbox.of(runner.catalog, state.offered)
-        self._limits = terms.limits
-        self._asked = terms.settings
-        self._settings = terms.settings.of_requests
-        self._instruct = terms.instruct
-        self._heirs = terms.heirs
         self.heir: str | None = None
-        self._output_type = terms.output
         self._answer: str | None = None  # the text of a typed answer, as its type has it
         self._output: Any = None
         self._corrections = state.corrections
         self._emit, self._streaming = listener
         self._run_id = state.run_id
         self._started_at, self._started = time.time(), time.monotonic()
-        self._label = terms.label
         self._origins = Origins(terms.label, state)
         self._records = list(state.records)
         self._marks = list(state.marks)
         self._caller = state.caller
         self._tally = terms.tally or state.tally.copied()  # a saved state may be resumed again
         self._tally.started = time.monotonic() - state.elapsed
-        self._state_key = terms.state_key
         self._steps = terms.steps if outer is None else None  # else a step of the outer run has it
         self._time = asyncio.timeout(None)
         self._saved = state
@@ -384,39 +378,43 @@ class Run:
         self._spending = Spending(
             terms.limits, state, self._tally, runner=runner, outer=outer, emit=self._emit
         )
-        self._keeper = terms.context
         self._view: ContextView | None = None
         self._choice = ToolChoice()
         self._made = MadeCalls(terms.limits, state)
-        self._scope = CallScope(
-            self._tally,
-            answers,
-            {each.id: each for each in (*state.pending, *_approved(state))},
-            self._watch,
-            approver=None if outer is None or runner.approver else outer.around.approver,
-            suspended=state.suspended,
-            account=self._spending,
-            within=() if outer is None else (*outer.around.scope.within, outer.call),
-            steps=self._steps,
-            guards=terms.guards,
-        )
+        self._scope = self._scope_of(answers, outer)
 
     @property
     def tally(self) -> RunTally:
         """What it has spent: the one that whoever goes on with the run counts on."""
         return self._tally
 
+    def _scope_of(self, answers: Mapping[str, Answer], outer: OuterRun | None) -> CallScope:
+        """Return the scope of the calls of this run, which is within that of an `outer` one."""
+        state = self._saved
+        return CallScope(
+            self._tally,
+            answers,
+            {each.id: each for each in (*state.pending, *_approved(state))},
+            self._watch,
+            approver=None if outer is None or self._runner.approver else outer.around.approver,
+            suspended=state.suspended,
+            account=self._spending,
+            within=() if outer is None else (*outer.around.scope.within, outer.call),
+            steps=self._steps,
+            guards=self._terms.guards,
+        )
+
     async def drive(self) -> RunResult:
         """Return the result; with `heir`, that agent goes on with its state, and nothing is over.
         Raises what the provider's failure is, with `.state`, and CancelledError."""
         self._cancels = cancel_requests()
-        label, resumed = self._label, self._saved.turn > 0
+        label, resumed = self._terms.label, self._saved.turn > 0
         self._emit(RunStarted(self._run_id, label.name, label.version, resumed))
         if self._tally.tainted:
             taint(self._tally)  # its history is, and so whoever reads its answer
         ended: tuple[RunStatus, str | None] | None = None
-        if self._keeper is not None:
-            self._view = self._keeper.open(self._run_id, self._caller.id, self._spending.use)
+        if self._terms.context is not None:
+            self._view = self._terms.context.open(self._run_id, self._caller.id, self._spending.use)
         try:
             await self._write_run("running")
             ended = await self._outcome()
@@ -442,8 +440,8 @@ class Run:
             raise
         finally:
             self._toolbox.close()
-            if self._keeper is not None and self._view is not None:
-                self._keeper.close(self._view, self._run_id)
+            if self._terms.context is not None and self._view is not None:
+                self._terms.context.close(self._view, self._run_id)
         return self._end(*ended) if self.heir is None else self._result(*ended)
 
     async def _outcome(self) -> tuple[RunStatus, str | None]:
@@ -468,12 +466,12 @@ class Run:
 
     async def _take_instructions(self) -> None:
         """Put the instructions of a run that begins in their place; they stay what they are then."""
-        if self._instruct is None:
+        if self._terms.instruct is None:
             return
         if self._steps is None:
-            text = await self._instruct()
+            text = await self._terms.instruct()
         else:
-            text = await self._steps.run("instructions", self._instruct, str)
+            text = await self._steps.run("instructions", self._terms.instruct, str)
         self._history.instruct(text)
 
     async def _write_run(
@@ -486,8 +484,8 @@ class Run:
             status=status,
             started_at=self._started_at,
             seconds=None if begins else time.monotonic() - self._started,
-            agent=self._label.name,
-            agent_version=self._label.version,
+            agent=self._terms.label.name,
+            agent_version=self._terms.label.version,
             model=self._client.model,
             provider="" if last is None else last.provider,
             prompt_digest="" if begins else self._origins.prompt_digest(messages, self._toolbox),
@@ -530,7 +528,7 @@ class Run:
             self._origins.of_reply(reply, self._client.model, self._spending.turn)
             self._history.append(reply.message, untrusted=self._tally.tainted)
             if not reply.tool_calls:
-                typed = self._output_type is not None
+                typed = self._terms.output is not None
                 if reply.finish in _CUT or (typed and reply.finish not in WHOLE):
                     raise _LimitReached(reply.finish)
                 if self._accepts(reply):
@@ -552,7 +550,7 @@ class Run:
 
     def _hands_over(self) -> bool:
         """Return whether another agent goes on from here, and note which."""
-        heir = handed_to(self._history.messages, self._heirs) if self._heirs else None
+        heir = handed_to(self._history.messages, self._terms.heirs) if self._terms.heirs else None
         if heir is not None:
             self._check_cancelled()
             self.heir = heir
@@ -560,7 +558,7 @@ class Run:
 
     def _accepts(self, reply: Reply) -> bool:
         """Read the answer; one that is empty, or not of the output's type, goes back to the model."""
-        if self._output_type is None:
+        if self._terms.output is None:
             if reply.text.strip():
                 return True
             self._complain(_EMPTY, "empty_reply")
@@ -569,9 +567,9 @@ class Run:
         if len(answers) == 1:
             restorer = reply.offer.output
             hook = self._runner.on_exception
-            self._output, complaint = self._output_type.read(answers[0], restorer, hook)
+            self._output, complaint = self._terms.output.read(answers[0], restorer, hook)
             if complaint is None:
-                self._answer = self._output_type.told(answers[0], restorer)
+                self._answer = self._terms.output.told(answers[0], restorer)
         else:
             said = f"{len(answers)} texts may each be it" if answers else "no text is marked as it"
             complaint = _complaint([said])
@@ -583,7 +581,7 @@ class Run:
     def _complain(self, complaint: str, limit: str) -> None:
         """Give an answer back to the model. Raises _LimitReached where that was done as often as may
         be."""
-        most = self._limits.corrections
+        most = self._terms.limits.corrections
         if most is not None and self._corrections >= most:
             raise _LimitReached(limit)
         self._corrections += 1
@@ -592,7 +590,7 @@ class Run:
     async def _ask(self) -> Reply:
         turn = self._spending.turn
         called = bool(self._records or self._tally.inner.calls)  # those before a fork count, too
-        self._choice = self._asked.choice(called=called)
+        self._choice = self._terms.settings.choice(called=called)
         request = self._request()
         if self._view is not None:
             fitting = await self._view.fit(request)
@@ -615,9 +613,9 @@ class Run:
             self._toolbox.tools,
             self._choice,
             settings=self._settings,
-            parallel_calls=self._asked.parallel_tool_calls,
+            parallel_calls=self._terms.settings.parallel_tool_calls,
             id_prefix=f"{self._run_id}_{self._spending.turn - 1}_",
-            output=None if self._output_type is None else self._output_type.format,
+            output=None if self._terms.output is None else self._terms.output.format,
         )
 
     async def _replied(self, request: ChatRequest) -> Reply:
@@ -684,11 +682,13 @@ class Run:
         if saved is not None:
             check_as_asked(saved, calls)
             check_answers(saved, self._given)
-        if self._heirs:
-            calls = once(calls, self._heirs)
+        if self._terms.heirs:
+            calls = once(calls, self._terms.heirs)
         scope = self._origins.scope(self._scope, self._history.messages, self._toolbox)
         stuck = None if saved else self._made.limit(self._history.messages, asked)
-        stuck = stuck or over_limit(self._limits, self._saved.speakers, calls, self._heirs)
+        stuck = stuck or over_limit(
+            self._terms.limits, self._saved.speakers, calls, self._terms.heirs
+        )
         limit = stuck or self._spending.begin_calls(calls)
         for call in calls:
             self._watch.started(call)
@@ -752,7 +752,7 @@ class Run:
         pending = tuple(request for waits in self._waiting for request in waits.requests)
         suspended = {w.record.id: w.suspended for w in self._waiting if w.suspended is not None}
         waiting = self._history.unanswered()
-        heir = handed_to(self._history.messages, self._heirs) if self._heirs else None
+        heir = handed_to(self._history.messages, self._terms.heirs) if self._terms.heirs else None
         state = RunState(
             run_id=self._run_id,
             turn=self._spending.turn,
@@ -777,20 +777,20 @@ class Run:
             speakers=(*self._saved.speakers, *([] if heir is None else [heir])),
             emulated=self._saved.emulated or self._runner.emulates,
         )
-        if self._state_key is not None:
-            state = state.signed(self._state_key)
+        if self._terms.state_key is not None:
+            state = state.signed(self._terms.state_key)
         text = self._history.text
         if status == "completed" and self._answer is not None:
             text = self._answer
         return RunResult(
             status=status,
             text=text,
-            output=text if self._output_type is None else self._output,
+            output=text if self._terms.output is None else self._output,
             messages=state.messages,
             usage=state.usage,
             records=state.records,
             pending=pending,
             state=state,
             limit=limit,
-            agent=state.speakers[-1] if state.speakers else self._label.name,
+            agent=state.speakers[-1] if state.speakers else self._terms.label.name,
         )

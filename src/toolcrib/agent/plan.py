@@ -67,10 +67,12 @@ class Planning(Run):
             limit = self._spending.begin_turn()
             reply = await self._ask()
             offer = permitted(self._toolbox.offer(reply.offer, reply.tool_calls), self._choice)
-            calls = once(await self._hydrated(reply.tool_calls, offer), self._heirs)
+            calls = once(await self._hydrated(reply.tool_calls, offer), self._terms.heirs)
         finally:
             self._toolbox.close()
-        limit = limit or over_limit(self._limits, self._saved.speakers, calls, self._heirs)
+        limit = limit or over_limit(
+            self._terms.limits, self._saved.speakers, calls, self._terms.heirs
+        )
         limit = limit or self._spending.begin_calls(calls)
         decided = await self._runner.foreseen(calls, context)
         await self._runner.record_plan(Plan(calls, reply, self._sent), caller=self._caller)
