@@ -26,9 +26,12 @@ from toolcrib import (
     ToolRunner,
     tool,
 )
+from toolcrib.approvals import answer_later
 from toolcrib.errors import ErrorCode, SourceError
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.decision import Answer
+from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.run import RunRecord
 
 RAN: list[str] = []
 
@@ -289,3 +292,41 @@ async def test_a_question_lapses_whether_or_not_it_was_answered() -> None:
     for given in answers:
         assert told(await agent([delete], "done").resume(state, given)) == "approval_expired"
     assert RAN == []
+
+
+async def test_what_fails_before_a_waiting_call_is_decided_leaves_it_waiting() -> None:
+    """No answer is used up by a failure that comes before it is used."""
+    ran: list[int] = []
+
+    @tool(visible=ALL, safe=False)
+    async def pay(cents: int) -> int:
+        """Pay."""
+        ran.append(cents)
+        return cents
+
+    class Full:
+        full = False
+
+        def write(self, record: ToolInvocationRecord) -> None:
+            """Nothing is kept."""
+
+        def write_run(self, record: RunRecord) -> None:
+            if self.full:
+                raise SourceError("no room is left")
+
+    sink = Full()
+    runner = ToolRunner([pay], approver=answer_later, sinks=[sink])
+    key = b"a key of thirty-two random bytes"
+    agent = Agent(ScriptedClient([call("pay", cents=5), "Paid."]), runner, state_key=key)
+    waits = await agent.run("Pay.")
+    answers = {waits.pending[0].id: Approve("ada")}
+    sink.full = True
+    with pytest.raises(SourceError, match="no room") as raised:
+        await agent.resume(waits.state, answers)
+    state = RunState.from_json(raised.value.state.to_json())
+    assert state.pending == waits.pending
+    sink.full = False
+    again = await agent.resume(state)
+    assert (again.status, ran) == ("waiting", [])
+    done = await agent.resume(again.state, answers)
+    assert (done.status, ran) == ("completed", [5])

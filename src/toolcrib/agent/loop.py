@@ -370,6 +370,7 @@ class Run:
         self._saved = state
         self._waiting: tuple[Waiting, ...] = ()
         self._calling = False
+        self._untouched = bool(state.pending)  # nothing that it waited for was decided since
         self._cancels = 0
         self._restored = Restored(runner, state.restored, state.repaired, state.pinned)
         self._history = ConversationHistory(state.messages, self._restored.text)
@@ -695,7 +696,7 @@ class Run:
         if limit is not None:  # none of them runs, and each has its record all the same
             await self._runner.refuse_all(calls, caller=self._caller, scope=scope)
             raise _LimitReached(limit)
-        self._calling = True
+        self._calling, self._untouched = True, False
         try:
             outcomes = await self._runner.exec_all(calls, caller=self._caller, scope=scope)
         finally:
@@ -735,6 +736,8 @@ class Run:
             error.state = result.state
 
     def _end(self, status: RunStatus, limit: str | None = None) -> RunResult:
+        if status == "failed" and self._untouched:
+            return self._told(self._result_of(status, limit, self._saved))
         if status != "waiting":
             self._waiting = ()  # none of them does any more
             code = ErrorCode.BUDGET_EXCEEDED if status == "limited" else ErrorCode.CANCELLED
@@ -744,16 +747,22 @@ class Run:
             if self._history.unanswered():
                 self._history.settle(self._watch.outcomes, error, untrusted=self._tally.tainted)
                 self._toolbox.take(self._watch.outcomes.values())  # of a turn that was cut
-        result = self._result(status, limit)
+        return self._told(self._result(status, limit))
+
+    def _told(self, result: RunResult) -> RunResult:
         self._emit(Done(result))
         return result
 
     def _result(self, status: RunStatus, limit: str | None) -> RunResult:
+        return self._result_of(status, limit, self._state())
+
+    def _state(self) -> RunState:
+        """Return the run as it is now."""
         pending = tuple(request for waits in self._waiting for request in waits.requests)
         suspended = {w.record.id: w.suspended for w in self._waiting if w.suspended is not None}
         waiting = self._history.unanswered()
         heir = handed_to(self._history.messages, self._terms.heirs) if self._terms.heirs else None
-        state = RunState(
+        return RunState(
             run_id=self._run_id,
             turn=self._spending.turn,
             messages=self._history.messages,
@@ -777,6 +786,8 @@ class Run:
             speakers=(*self._saved.speakers, *([] if heir is None else [heir])),
             emulated=self._saved.emulated or self._runner.emulates,
         )
+
+    def _result_of(self, status: RunStatus, limit: str | None, state: RunState) -> RunResult:
         if self._terms.state_key is not None:
             state = state.signed(self._terms.state_key)
         text = self._history.text
@@ -789,7 +800,7 @@ class Run:
             messages=state.messages,
             usage=state.usage,
             records=state.records,
-            pending=pending,
+            pending=state.pending,
             state=state,
             limit=limit,
             agent=state.speakers[-1] if state.speakers else self._terms.label.name,
