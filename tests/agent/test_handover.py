@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 import pytest
+from rows import each_row
 from servers.anthropic import anthropic_server
 
 from toolcrib import (
@@ -42,6 +43,7 @@ from toolcrib.errors import (
     BindingError,
     CatalogError,
     ClientError,
+    ConnectionFailed,
     DefinitionError,
     SourceError,
     ToolcribError,
@@ -362,19 +364,63 @@ async def test_a_run_that_began_before_its_agent_had_handovers_goes_on_without()
     assert waits.status == "completed"
 
 
-async def test_a_system_message_of_the_history_outlives_handovers_between_any_agents() -> None:
-    blocked = Message.system("The customer is blocked.")
-    history = [Message.system("Old."), blocked, Message.user("Hi."), Message.assistant("Hello.")]
-    for ours, theirs in (("", ""), ("", "You refund."), ("You greet.", "")):
-        client = ScriptedClient([TO_FRONT])
-        back = Agent(client, instructions=theirs, name="billing", handovers=["front"])
-        client = ScriptedClient([TO_BILLING, "Done."])
-        front = Agent(client, instructions=ours, name="front", handovers=[back])
-        await front.run("Go.", history=history)
-        for who, told in (("front", ours), ("billing", theirs)):
-            for request in client_of(front, who).requests:
-                system = [m.content for m in request.messages if m.role == "system"]
-                assert system == [*([told] if told else []), blocked.content]
+INSTRUCTED: dict[str, Any] = {
+    "none": "",
+    "a text": "You help.",
+    "a function": lambda run: f"You are {run.agent}.",
+    "a function of none": lambda _run: "",
+}
+
+
+def instructed(kind: str, agent: str) -> list[str]:
+    return {"a text": ["You help."], "a function": [f"You are {agent}."]}.get(kind, [])
+
+
+@each_row("theirs", INSTRUCTED)
+@each_row("ours", INSTRUCTED)
+@each_row("fails", [False, True])
+async def test_instructions_change_with_who_speaks_and_nothing_else_of_the_history_does(
+    ours: str, theirs: str, *, fails: bool
+) -> None:
+    """Also where the one that takes over fails before its first reply, and goes on elsewhere; a
+    session then goes on with what is there, and the turns of the run are still where they began."""
+    given = [Message.system("Old."), Message.system("The customer is blocked.")]
+    down = [ConnectionFailed("down")] * fails
+    back_client = ScriptedClient([*down, TO_FRONT, *down, "Again.", "Now this."])
+    back = Agent(back_client, instructions=INSTRUCTED[theirs], name="billing", handovers=["front"])
+    front_client = ScriptedClient([TO_BILLING, *down, TO_BILLING])
+    front = Agent(front_client, instructions=INSTRUCTED[ours], name="front", handovers=[back])
+    session = Session(front, (*given, Message.user("Hi."), Message.assistant("Hello.")))
+    state: RunState | None = None
+    result: RunResult | None = None
+    while result is None:
+        try:
+            result = await (session.send("Go.") if state is None else session.resume(state))
+        except ClientError as error:
+            state = error.state and RunState.from_json(error.state.to_json())
+    assert result.text == "Again."
+    session = Session.from_json(front.replace(), session.to_json())
+    await session.send("And now?")
+    left = [m.content for m in given][1 if instructed(ours, "front") else 0 :]
+    clients = (("front", ours, front_client), ("billing", theirs, back_client))
+    for who, kind, client in clients:
+        for request in client.requests:
+            system = [m.content for m in request.messages if m.role == "system"]
+            assert system == [*instructed(kind, who), *left], who
+    for mark in result.state.marks:
+        assert result.messages[mark.at].role == "assistant"
+
+
+@each_row("kind", INSTRUCTED)
+async def test_a_session_wears_no_system_message_away(kind: str) -> None:
+    client = ScriptedClient(["One.", "Two.", "Three."])
+    agent = Agent(client, instructions=INSTRUCTED[kind], name="front")
+    session = Session(agent, tuple(map(Message.system, ("S0", "S1", "S2"))))
+    for _ in range(3):
+        await session.send("Go.")
+    mine = instructed(kind, "front") or ["S0"]
+    for request in client.requests:
+        assert [m.content for m in request.messages if m.role == "system"] == [*mine, "S1", "S2"]
 
 
 async def test_a_session_keeps_what_the_agent_that_spoke_last_has_picked() -> None:
@@ -630,3 +676,61 @@ async def test_a_kept_history_is_no_more_untrusted_than_its_tools() -> None:
     second = await desk.run("And?", history=first.messages, speaker=first.agent)
     assert not second.state.tally.tainted
     assert second.agent == "billing"
+
+
+async def test_a_run_that_names_no_speakers_is_the_first_agents_alone() -> None:
+    """Its records say otherwise, or who asked for what waits: then it was changed."""
+    runner = ToolRunner([refund], approver=answer_later)
+    billing = Agent(ScriptedClient([call("refund", order=1), "Done."]), runner, name="billing")
+    front = Agent(ScriptedClient([TO_BILLING]), runner, name="front", handovers=[billing])
+    waits = await front.run("Go.")
+    answers = {waits.pending[0].id: Approve("ada")}
+    forged = msgspec.structs.replace(waits.state, speakers=())
+    bare = msgspec.structs.replace(forged, records=())
+    for state in (forged, bare):
+        with pytest.raises(SourceError, match="was changed"):
+            await front.resume(state, answers)
+
+
+async def test_effects_are_those_of_the_tool_of_the_agent_that_called_it() -> None:
+    @tool(visible=ALL, name="update", read_only=True)
+    async def look_for_one(order: int) -> str:
+        """Look for an update."""
+        return f"none of {order}"
+
+    @tool(visible=ALL)
+    async def update(order: int) -> str:
+        """Update an order."""
+        return f"updated {order}"
+
+    def made(*turns: Any) -> Agent:
+        back = Agent(ScriptedClient(list(turns)), [update], name="billing", handovers=["front"])
+        front = ScriptedClient([TO_BILLING])
+        return Agent(front, [look_for_one], name="front", handovers=[back])
+
+    session = made("Hello.", call("update", order=1), "Done.").session()
+    await session.send("Hi.")
+    done = await session.send("Update it.")
+    again = made(call("update", order=1), "Done.")
+    fork = again.fork(done.state, turn=0)
+    assert fork.fork is not None
+    assert [effect.tool for effect in fork.fork.effects] == ["update"]
+    (record,) = (await again.resume(fork)).records
+    assert record.error is not None
+    assert record.error.code == "repeated_effect"
+
+
+async def test_a_turn_that_hands_over_and_waits_is_forked_only_with_all_of_it_decided_anew() -> (
+    None
+):
+    runner = ToolRunner([refund], approver=answer_later)
+    both = [[TO_BILLING, call("refund", order=1)]]
+    billing = Agent(ScriptedClient(["Done."]), runner, name="billing")
+    front = Agent(ScriptedClient(both), runner, name="front", handovers=[billing])
+    waits = await front.run("Go.")
+    with pytest.raises(ToolcribError, match="turn 1 hands the conversation over"):
+        front.fork(waits.state, turn=1)
+    asked = await front.resume(front.fork(waits.state, turn=1, reopen=True))
+    answers = {asked.pending[0].id: Approve("ada")}
+    done = await front.resume(RunState.from_json(asked.state.to_json()), answers)
+    assert (done.status, done.agent) == ("completed", "billing")

@@ -301,12 +301,17 @@ class Agent:
         if said is not None:  # in a tool that has read untrusted content, it may quote that
             said = msgspec.structs.replace(said, untrusted=is_tainted_here())
 
-        def reads_only(name: str) -> bool:
-            known = self.team.definition(name, self.name)
-            return known is not None and known.annotations.read_only
+        def reads_only(name: str, agent: str) -> bool:
+            known = self.team.definitions(name, agent or self.name)
+            return bool(known) and all(each.annotations.read_only for each in known)
 
-        point = ForkPoint(turn, said, reopen, repeat)
-        made = fork_of(state, point, reads_only=reads_only, reads_others=self.team.is_untrusted)
+        made = fork_of(
+            state,
+            ForkPoint(turn, said, reopen, repeat),
+            reads_only=reads_only,
+            reads_others=self.team.is_untrusted,
+            heirs=self.team.speaking_in(state).heirs,
+        )
         return self.team.signed(made)
 
     def replace(

@@ -67,6 +67,11 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
     def first(self) -> Speaker:
         return next(iter(self.members.values()))
 
+    @property
+    def is_instructed(self) -> bool:
+        """Whether each of them has instructions that no run has to make."""
+        return all(each.is_instructed for each in self.members.values())
+
     def named(self, name: str) -> Speaker:
         """Return the member of this name, the first for "". Raises SourceError."""
         if name and name not in self.members:
@@ -138,27 +143,30 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         *,
         run_id: str = "",
         speaker: str = "",
+        instructed: bool | None = None,
     ) -> RunState:
-        """Return the state of a run that has not begun, in which this member speaks first."""
+        """Return the state of a run that has not begun, in which this member speaks first.
+        `instructed` says whether the history begins with what a run before was instructed with, None
+        where no run was."""
         speaks = self.named(speaker)
         check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
         history = check_each("history", history, Message, _HISTORY)
         said = asked_message(prompt)
-        past = [m for i, m in enumerate(history) if i or m.role != "system"]
         run_id = run_id or f"run_{os.urandom(8).hex()}"
         within = is_tainted_here()  # a tool that has read untrusted content may quote it
-        tainted = within or self.is_untrusted(past)
+        tainted = within or self.is_untrusted(history)
         asked = msgspec.structs.replace(said, untrusted=within)
-        return RunState(
+        state = RunState(
             run_id,
             0,
-            (*speaks.system(), *past, asked),
+            (*history, asked),
             tally=RunTally(run_id, os.urandom(16).hex(), tainted=tainted),
             caller=caller,
             offered=_names(offered),
             settings=speaks.checked(RunSettings.of(options)),
             speakers=(speaks.name,) if self.first.heirs else (),
         )
+        return speaks.beginning(state, instructed=instructed)
 
     async def plan(self, state: RunState, deps: Deps | None) -> RunPlan:
         """Return what the model would do first in a run that was prepared."""
@@ -199,13 +207,11 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         if is_tainted_here() or self.is_untrusted(state.messages):
             tally = msgspec.structs.replace(state.tally, tainted=True)
             state = msgspec.structs.replace(state, tally=tally)
-        if speaks.is_handed(state):
+        handed = speaks.is_handed(state)
+        if handed and state.origin is not None:  # it has not taken over yet
             state = speaks.taking_over(state, self.members[state.speakers[-2]])
-            opened = self._opening(speaks, state, outer)
-        elif state.turn:
-            opened = speaks.reopening(state)
-        else:
-            opened = self._opening(speaks, state, outer)
+        begins = handed or not state.turn
+        opened = self._opening(speaks, state, outer) if begins else speaks.reopening(state)
         return self._driven(speaks, state, opened, answers, deps, outer)
 
     def _opening(self, speaks: Speaker, state: RunState, outer: OuterRun | None) -> OpenToolbox:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import Any, TypeAlias, get_args
 
 import msgspec
@@ -32,8 +33,8 @@ from toolcrib.values.run import Effect, Fork, Repeat, RunState, TurnMark, saved_
 
 _ALLOWED = Allow("nothing that happened after the fork is repeated", "fork")
 _TO_BE_ASKED = "fork it at an earlier turn, where the model is asked again"
-IsReadOnly: TypeAlias = Callable[[str], bool]
-"""Says of a tool, by name, whether it only reads; one that nobody knows may do more."""
+IsReadOnly: TypeAlias = Callable[[str, str], bool]
+"""Says of a tool of an agent, both by name, whether it only reads; an unknown one may do more."""
 
 
 class ForkPoint(msgspec.Struct, frozen=True):
@@ -60,15 +61,22 @@ def fork_of(
     *,
     reads_only: IsReadOnly,
     reads_others: Callable[[Iterable[Message]], bool],
+    heirs: Collection[str],
 ) -> RunState:
     """Return the state in which a fork begins. Raises ToolcribError for a turn that there is not, or
     that cannot be gone on from so, SourceError for a state that does not say where its turns began.
 
-    `reads_others` says whether messages have untrusted content.
+    `reads_others` says whether messages have untrusted content, and `heirs` are the tools that hand the
+    conversation over.
     """
     _check_marks(state, at.turn)
     after = next((mark for mark in state.marks if mark.turn > at.turn), None) or _end_of(state)
     messages, opened = _kept_messages(state, at, after)
+    if opened and not at.reopen and _hands_over(messages, heirs):
+        raise ToolcribError(
+            f"turn {at.turn} hands the conversation over, and others of its calls wait: with"
+            " reopen=True all of them are decided anew"
+        )
     run_id = f"run_{os.urandom(8).hex()}"
     closed = [r for r in state.records if _turn_of(r) <= at.turn and r.id not in opened]
     spent = _spent(state, closed, after.turn - 1)
@@ -102,6 +110,7 @@ def fork_of(
         speakers=state.speakers,
         fork=Fork(state.run_id, at.turn, (*before, *effects), at.repeat),
         emulated=_has_made_up(state, closed),
+        instructions=state.instructions,
     )
 
 
@@ -157,6 +166,11 @@ def _kept_messages(
     return kept, opened
 
 
+def _hands_over(messages: Sequence[Message], heirs: Collection[str]) -> bool:
+    results = takewhile(lambda message: message.role == "tool", reversed(messages))
+    return any(each.name in heirs and not each.is_error for each in results)
+
+
 def _reopened(state: RunState, turn: int, kept: Sequence[Message]) -> frozenset[str]:
     """Return the calls of a turn that were decided: the others could not have run, and keep what was
     said of them. Raises ToolcribError for one that the state does not have as it came."""
@@ -183,6 +197,10 @@ def _waiting(state: RunState) -> frozenset[str]:
 
 def _turn_of(record: ToolInvocationRecord) -> int:
     return 0 if record.origin is None else record.origin.turn
+
+
+def _agent_of(record: ToolInvocationRecord) -> str:
+    return "" if record.origin is None else record.origin.agent
 
 
 def _origin(state: RunState, turn: int) -> Origin:
@@ -239,7 +257,11 @@ def _effects(
 ) -> Iterator[Effect]:
     """Yield the calls that began and are not `closed`, of tools that do more than read."""
     for record in state.records:
-        if record.id in closed or not has_begun(record) or reads_only(record.name):
+        if (
+            record.id in closed
+            or not has_begun(record)
+            or reads_only(record.name, _agent_of(record))
+        ):
             continue
         yield Effect(
             record.run_id,
@@ -252,8 +274,9 @@ def _effects(
             any_arguments=record.spent is not None,
             reopened=record.id in opened,
         )
+    speaks = state.speakers[-1] if state.speakers else ""
     for call_id, each in state.suspended.items():
-        if not reads_only(each.call.tool):
+        if not reads_only(each.call.tool, speaks):
             ended, tool = "waiting", each.call.tool
             yield Effect(state.run_id, call_id, state.turn, tool, ended, any_arguments=True)
 

@@ -226,7 +226,8 @@ def within_catalog(choice: ToolChoice | None, catalog: Catalog) -> ToolChoice | 
 def check_speakers(state: RunState, team: Mapping[str, Mapping[str, str]]) -> None:
     """Raise SourceError where those who have spoken in a saved run are not in it, or not by its own
     records: each of them was handed over to by the one before, and the last asked for what waits.
-    `team` has the heirs of each."""
+    `team` has the heirs of each, the first agent first: where nobody is named, that one has spoken
+    alone, whatever it was called then."""
     speakers = state.speakers
     for name in speakers:
         if name not in team:
@@ -234,8 +235,6 @@ def check_speakers(state: RunState, team: Mapping[str, Mapping[str, str]]) -> No
                 f"the run was handed over to '{name}', to whom this agent does not lead:"
                 f" there is {', '.join(team)}"
             )
-    if not speakers:
-        return
     tools = {tool: name for heirs in team.values() for tool, name in heirs.items()}
     done = [each for each in state.records if each.status == "completed" and each.name in tools]
     if done and state.pending and done[-1].id in _last_asked(state.messages):
@@ -243,9 +242,14 @@ def check_speakers(state: RunState, team: Mapping[str, Mapping[str, str]]) -> No
     if [tools[each.name] for each in done] != list(speakers[1:]):
         raise changed("speakers", "the records of the run have other handovers")
     spoke = [each.origin.agent for each in state.records if each.origin is not None]
+    asked = None if state.origin is None else state.origin.agent
+    if not speakers:
+        if {asked, *spoke} & {*list(team)[1:]}:
+            raise changed("speakers", "another agent has spoken in the run")
+        return
     if (spoke and spoke[0] != speakers[0]) or not {*spoke} <= {*speakers}:
         raise changed("speakers", "a call of the run was made by another agent")
-    if state.pending and state.origin is not None and state.origin.agent != speakers[-1]:
+    if state.pending and asked is not None and asked != speakers[-1]:
         raise changed("speakers", "what waits was asked for by another agent")
 
 

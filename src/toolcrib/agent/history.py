@@ -163,9 +163,10 @@ class ConversationHistory:
         last = self._messages[-1] if self._messages else None
         return last.content if last is not None and last.role == "assistant" else ""
 
-    def instruct(self, text: str) -> None:
-        """Put the instructions in the place that was kept for them, the first message."""
-        self._messages[:1] = [Message.system(text)] if text else []
+    def instruct(self, text: str, *, replacing: bool) -> None:
+        """Put the instructions, if there are any, in the place that was kept for them, the first
+        message; `replacing` the one behind it."""
+        self._messages[: 1 + (replacing and text != "")] = [Message.system(text)] if text else []
 
     def append(self, message: Message, *, untrusted: bool = False) -> None:
         """Add a message; `untrusted` says that the run has read untrusted content."""

@@ -85,6 +85,7 @@ from toolcrib.values.run import (
     RunStatus,
     ToolsOffered,
     TurnMark,
+    moved,
 )
 from toolcrib.values.step import ArgumentsStep, ReplyStep, offer_of
 from toolcrib.values.typed import check_type
@@ -362,6 +363,7 @@ class Run:
         self._origins = Origins(terms.label, state)
         self._records = list(state.records)
         self._marks = list(state.marks)
+        self._instructions = state.instructions
         self._caller = state.caller
         self._tally = terms.tally or state.tally.copied()  # a saved state may be resumed again
         self._tally.started = time.monotonic() - state.elapsed
@@ -473,7 +475,10 @@ class Run:
             text = await self._terms.instruct()
         else:
             text = await self._steps.run("instructions", self._terms.instruct, str)
-        self._history.instruct(text)
+        self._history.instruct(text, replacing=self._instructions == "replacing")
+        self._instructions = "first" if text else "none"
+        if not text:
+            self._marks = list(moved(self._marks, -1))
 
     async def _write_run(
         self, status: RunStatus | Literal["running", "handed_over"], limit: str | None = None
@@ -785,6 +790,7 @@ class Run:
             fork=self._saved.fork,
             speakers=(*self._saved.speakers, *([] if heir is None else [heir])),
             emulated=self._saved.emulated or self._runner.emulates,
+            instructions=self._instructions,
         )
 
     def _result_of(self, status: RunStatus, limit: str | None, state: RunState) -> RunResult:

@@ -68,6 +68,7 @@ class _SavedSession(msgspec.Struct, frozen=True):
     signature: str = ""
     turns: tuple[_SavedTurn, ...] = ()
     speaker: str = ""
+    instructed: bool | None = None
 
 
 class Session(Generic[A]):
@@ -86,6 +87,8 @@ class Session(Generic[A]):
         self.agent: A = agent
         self._turns: tuple[RunTurn, ...] = ()
         self._messages: tuple[Message, ...] = ()
+        self._system: tuple[Message, ...] = ()
+        self._instructed: bool | None = None  # whether a run was, and `_system` begins with that
         self.messages = messages
         self.offered = check_each("offered", offered, str, "a list of names")
         self.speaker = ""
@@ -101,7 +104,9 @@ class Session(Generic[A]):
         """Take other messages; runs stay known where these go on with what there is."""
         here = split_system(self._messages)[1]
         checked = check_each("messages", messages, Message, "a list of Message")
-        self._system, said = split_system(checked)
+        system, said = split_system(checked)
+        self._instructed = self._instructed if system[:1] == self._system[:1] else None
+        self._system = system
         goes_on = said[: len(here)] == here
         kept, more = (self._turns, said[len(here) :]) if goes_on else ((), said)
         self._take((*kept, RunTurn(messages=more)))
@@ -143,8 +148,15 @@ class Session(Generic[A]):
         self, prompt: Prompt, caller: Caller, deps: Deps | None, options: RunOptions
     ) -> Drive:
         team = self.agent.team
-        said, offered, speaker = self.messages, self.offered, self.speaker
-        state = team.prepared(prompt, said, caller, offered, options, speaker=speaker)
+        state = team.prepared(
+            prompt,
+            self.messages,
+            caller,
+            self.offered,
+            options,
+            speaker=self.speaker,
+            instructed=self._instructed,
+        )
         return team.begun(state, deps)
 
     async def _run(self, turn: RunTurn, start: Callable[[], Drive]) -> RunResult:
@@ -269,6 +281,7 @@ class Session(Generic[A]):
             turns = tuple(turn if t.run_id == turn.run_id else t for t in self._turns)
         else:
             self._system, turns = split_system(result.messages)[0], (*self._turns, turn)
+            self._instructed = result.state.instructions != "none"
         self._take(turns)
         spoke = self.agent.team.named((result.state.speakers or ("",))[-1])
         if self._messages != before and spoke.picking is not None:
@@ -297,7 +310,13 @@ class Session(Generic[A]):
         offered where the agent picks, which runs may go on, the signature."""
         saved = self._saved()
         signature = self._signature(saved)
-        if not (saved.offered or saved.turns or saved.speaker or signature):
+        if not (
+            saved.offered
+            or saved.turns
+            or saved.speaker
+            or saved.instructed is not None
+            or signature
+        ):
             return msgspec.json.encode(saved.messages).decode()
         return msgspec.json.encode(msgspec.structs.replace(saved, signature=signature)).decode()
 
@@ -314,6 +333,7 @@ class Session(Generic[A]):
         if not isinstance(saved, _SavedSession):
             saved = _SavedSession(saved)
         session = cls(agent, saved.messages, saved.offered)
+        session._instructed = saved.instructed if session._system else None
         if saved.speaker:
             session.speaker = agent.team.named(saved.speaker).name
         made = session._signature(saved)
@@ -333,12 +353,17 @@ class Session(Generic[A]):
         over = all(turn.over or not turn.run_id for turn in turns)
         plain = over and messages == self._messages
         kept = () if plain else turns
-        return _SavedSession(messages, self.offered, turns=kept, speaker=self.speaker)
+        told = self._system and not self.agent.team.is_instructed
+        instructed = self._instructed if told else None
+        return _SavedSession(
+            messages, self.offered, turns=kept, speaker=self.speaker, instructed=instructed
+        )
 
     def _signature(self, saved: _SavedSession) -> str:
         signed = (saved.messages, saved.offered, *([saved.turns] if saved.turns else []))
         plain = msgspec.json.decode(msgspec.json.encode(signed))
         plain += [{"speaker": saved.speaker}] if saved.speaker else []
+        plain += [] if saved.instructed is None else [{"instructed": saved.instructed}]
         for turn in plain[2] if saved.turns else ():
             if not turn["within"]:
                 del turn["within"]  # 0.2 had none: what it signed goes on

@@ -23,7 +23,7 @@ from toolcrib.runner import ToolRunner
 from toolcrib.values.context import PolicyContext, StepRunner
 from toolcrib.values.json import Veiled, encodable
 from toolcrib.values.message import LLMClient, Message, ToolChoice
-from toolcrib.values.run import Instructions, Limits, RunInfo, RunSettings, RunState
+from toolcrib.values.run import Instructions, Limits, RunInfo, RunSettings, RunState, moved
 from toolcrib.values.step import ToolsStep
 from toolcrib.values.typed import check_type
 
@@ -66,6 +66,22 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
             return [_TO_COME]
         text = self._told(self.instructions)
         return [Message.system(text)] if text else []
+
+    @property
+    def is_instructed(self) -> bool:
+        """Whether it has instructions that are the same for each run."""
+        return self.system() not in ([], [_TO_COME])
+
+    def beginning(self, state: RunState, *, instructed: bool | None) -> RunState:
+        """Return a run that has its history and prompt alone, with instructions. A system message that
+        it begins with gives way: to a text at once, to what a function makes when there is some; in any
+        case where a run before was `instructed` with it, and not where one has left it there."""
+        told, said = self.system(), state.messages
+        given = said[0].role == "system" and instructed is not False
+        if given and (instructed or self.is_instructed):
+            given, said = False, said[1:]
+        where: Any = ("replacing" if given else "first") if told else "none"
+        return msgspec.structs.replace(state, messages=(*told, *said), instructions=where)
 
     def _told(self, instructions: str) -> str:
         """Return the instructions with what says how a typed answer is written."""
@@ -156,10 +172,17 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
         """Return the state of a run as this agent begins to speak in it, handed over `by` another one:
         with its instructions instead of theirs, and what it offered `before`, if it has spoken in this
         process."""
-        instructed = bool(by.system()) and state.messages[0].role == "system"
-        said = state.messages[1:] if instructed else state.messages
+        told, theirs = self.system(), state.instructions not in ("none", None)
+        if state.instructions is None:  # saved by an earlier version
+            theirs = bool(by.system()) and state.messages[0].role == "system"
         return msgspec.structs.replace(
-            state, messages=(*self.system(), *said), offered=before, origin=None, choice=None
+            state,
+            messages=(*told, *state.messages[theirs:]),
+            instructions="first" if told else "none",
+            marks=moved(state.marks, len(told) - theirs),
+            offered=before,
+            origin=None,
+            choice=None,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import (
     Any,
     ClassVar,
@@ -230,6 +230,11 @@ class TurnMark(msgspec.Struct, frozen=True, omit_defaults=True):
     offered: int = 0
 
 
+def moved(marks: Iterable[TurnMark], by: int) -> tuple[TurnMark, ...]:
+    """Return marks for messages before which there are so many more, or fewer."""
+    return tuple(msgspec.structs.replace(mark, at=mark.at + by) for mark in marks)
+
+
 Repeat: TypeAlias = Literal["deny", "ask", "allow"]
 """What becomes of a call that would do again what the run that was forked has done."""
 
@@ -266,7 +271,7 @@ class Fork(msgspec.Struct, frozen=True, omit_defaults=True):
     repeat: Repeat = "deny"
 
 
-_NEWER = ("suspended", "settings", "speakers", "marks", "fork", "emulated")
+_NEWER = ("suspended", "settings", "speakers", "marks", "fork", "emulated", "instructions")
 _NEWER_OF_QUESTIONS = ("within", "always", "asked_by", "untrusted")
 _SAYS_NOTHING: tuple[Any, ...] = (False, {}, [], None, msgspec.to_builtins(Expense()))
 
@@ -287,7 +292,9 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     asks of the model. `marks` say where each turn began, and `fork` which run this one was forked from.
     `speakers` names the agents that have spoken in the run, in order, where one may hand over to
     another: the last one goes on. `emulated` says that something stood in for tools, in it or before
-    it was forked: nothing real goes on from there. `signature` is that of an agent with a `state_key`,
+    it was forked: nothing real goes on from there. `instructions` says whether the first message is the
+    instructions of whoever speaks, and, until they are made, whether the second gives way to them; a
+    state of an earlier version does not say that. `signature` is that of an agent with a `state_key`,
     over all the rest.
     """
 
@@ -315,6 +322,7 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     fork: Fork | None = None
     speakers: tuple[str, ...] = ()
     emulated: bool = False
+    instructions: Literal["first", "none", "replacing"] | None = None
     version: int = 1
     signature: str = ""
 
