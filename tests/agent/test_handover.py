@@ -495,8 +495,10 @@ def test_names_that_cannot_work_are_errors_when_the_agent_is_made() -> None:
     between = Agent(ScriptedClient([]), name="between", handovers=[other])
     with pytest.raises(ToolcribError, match="the same, or alike: 'Billing' and 'billing'"):
         Agent(ScriptedClient([]), name="front", handovers=[one, between])
-    with pytest.raises(CatalogError):
+    with pytest.raises(ToolcribError, match=r"'front' has 'Billing' and 'billing', .* one tool"):
         Agent(ScriptedClient([]), name="front", handovers=[one, other])
+    with pytest.raises(ToolcribError, match=r"has 'billing' twice, .* list each agent once"):
+        Agent(ScriptedClient([]), name="front", handovers=["billing", other])
     with pytest.raises(ToolcribError, match="hands over to itself"):
         Agent(ScriptedClient([]), name="front", handovers=["front"])
     with pytest.raises(ToolcribError, match="needs a name="):

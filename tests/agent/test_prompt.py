@@ -135,7 +135,18 @@ WRONG: tuple[tuple[Any, type[Exception], str], ...] = (
     ([Image(url="data:image/png,PNG")], ToolcribError, r"prompt\[0\]: its address is data"),
     ([Image(url=f"DATA:image/png;base64,{PNG.data}")], ToolcribError, "its address is data"),
     ([File("application/pdf", name="a.pdf")], ToolcribError, r"prompt\[0\]: the file is empty"),
-    ([Image("image/png", "no base64")], ToolcribError, r"prompt\[0\] cannot be sent"),
+    (
+        ["a", Image("image/png", "no base64")],
+        ToolcribError,
+        r"prompt\[1\] cannot be sent: its data is no base64: give its bytes to from_bytes",
+    ),
+    (
+        [File("text/plain", text="a\ud800")],
+        ToolcribError,
+        r"prompt\[0\] cannot be sent: its text has half of a surrogate pair.* errors='replace'",
+    ),
+    ([File("text/plain", "aGk=", name="\udfff")], ToolcribError, r"\[0\] .* its name has half"),
+    ([Image(url="https://a/\ud800")], ToolcribError, r"\[0\] cannot be sent: its url has half"),
 )
 
 

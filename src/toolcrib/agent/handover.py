@@ -104,9 +104,19 @@ def checked_handovers(given: object) -> tuple[Any, ...]:
 def check_handovers(agent: HandsOver) -> None:
     """Raise ToolcribError for handovers that can be no agent's."""
     own = handover_name(agent.name)
-    targets = [handover_name(e if isinstance(e, str) else e.name) for e in agent.handovers]
-    if own in targets:
+    names = [e if isinstance(e, str) else e.name for e in agent.handovers]
+    if own in map(handover_name, names):
         raise ToolcribError(f"agent '{agent.name}' hands over to itself, or to one of its name")
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.get(handover_name(name))
+        if other is not None:
+            wrong = f"'{name}' twice" if name == other else f"'{other}' and '{name}'"
+            raise ToolcribError(
+                f"handovers= of agent '{agent.name}' has {wrong}, which would be one tool: list each"
+                " agent once, by a name that differs from the others in a letter or digit"
+            )
+        known[handover_name(name)] = name
 
 
 def team_of(first: A) -> dict[str, A]:

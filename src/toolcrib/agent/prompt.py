@@ -25,6 +25,11 @@ from toolcrib.values.message import Message
 from toolcrib.values.typed import check_type
 
 _WANTED = "a str, or a list of texts, Images and Files: what the user says"
+_NO_UTF_8 = (
+    "has half of a surrogate pair, which is no character of UTF-8: decode it with errors='replace', or"
+    " give the bytes that it was read from to from_bytes(…)"
+)
+_NO_BASE64 = "is no base64: give its bytes to from_bytes(…), or its file to from_path(…)"
 _PART = "a str, an Image, a File or a Link; a file is Image.from_path(…) or File.from_path(…)"
 
 
@@ -45,8 +50,11 @@ def _checked(name: str, part: Part) -> Part:
         return encodable(part)
     try:
         info_of(part)
-    except ValueError as error:
-        raise ToolcribError(f"{name} cannot be sent: {error}") from None
+    except UnicodeEncodeError as error:
+        field = next(each for each in part.veiled if getattr(part, each) == error.object)
+        raise ToolcribError(f"{name} cannot be sent: its {field} {_NO_UTF_8}") from None
+    except ValueError:
+        raise ToolcribError(f"{name} cannot be sent: its data {_NO_BASE64}") from None
     wrong = "" if isinstance(part, Link) else _wrong(part)
     if wrong:
         raise ToolcribError(f"{name}: {wrong}")
