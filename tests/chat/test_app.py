@@ -118,7 +118,7 @@ async def test_each_call_has_ended_before_its_turn(turns: list[Any], status: str
 async def test_a_call_that_was_cut_ends_before_its_turn() -> None:
     """Of a reply that breaks off in the middle of a call nothing runs, and nothing stays open."""
     ended = await agent("Hi.").run("Go.")
-    view = TurnView(new_turn("t", "Go."), lambda _name: None)
+    view = TurnView(new_turn("t", "Go."), lambda _name, _by: None)
     view.take(ToolArgumentsDelta("c", "add", '{"a": '))
     state = view.snapshot()
     for operation in view.take(Done(ended)):

@@ -34,7 +34,7 @@ from toolcrib.values.run import (
 )
 
 
-def nothing(_name: str) -> None:
+def nothing(_name: str, _by: str) -> None:
     return None
 
 
@@ -86,7 +86,7 @@ def test_operations_make_of_any_snapshot_the_next_one(seed: int) -> None:
 async def shown(*turns: object) -> tuple[dict[str, Any], list[Operation]]:
     agent = Agent(ScriptedClient(list(turns)), ToolRunner([rows, mixed]))  # type: ignore[arg-type]
     catalog = agent.runner.catalog.by_name
-    view = TurnView(new_turn("t", "asked"), lambda name: catalog[name].tool.definition)
+    view = TurnView(new_turn("t", "asked"), lambda name, _by: catalog[name].tool.definition)
     told: list[Operation] = []
     async for event in agent.stream("asked"):
         told += view.take(event)
@@ -97,6 +97,26 @@ async def test_what_is_not_visible_is_nowhere() -> None:
     turn, told = await shown(call("mixed", token="canary-argument"), "done")
     assert "canary-result" not in repr((turn, told))
     assert turn["parts"][0]["result"] == {"kept": "yes"}
+
+
+async def test_a_call_is_shown_as_the_tool_of_whoever_speaks_is() -> None:
+    @tool(visible=ALL, name="rows", marks={"show": "plot"})
+    async def others(count: int) -> int:
+        """Count rows."""
+        return count
+
+    back = Agent(ScriptedClient([call("rows", count=1), "Done."]), [others], name="back")
+    front = Agent(
+        ScriptedClient([call("rows", count=1), call("hand_over_to_back", reason="It counts.")]),
+        [rows],
+        name="front",
+        handovers=[back],
+    )
+    view = TurnView(new_turn("t", "asked"), front.team.definition)
+    async for event in front.stream("asked"):
+        view.take(event)
+    calls = [part for part in view.turn["parts"] if part["kind"] == "call"]
+    assert [part["show"] for part in calls] == ["table", "", "plot"]
 
 
 async def test_a_refused_answer_and_the_accepted_one_are_two_parts() -> None:

@@ -512,7 +512,8 @@ class _RunResponse(OfRun, DataStreamResponse):  # type: ignore[misc] # assistant
 
     def __init__(self, run: RunStream, asked: str, heartbeat: float) -> None:
         self.run = run
-        self._view = TurnView(new_turn(f"turn_{os.urandom(12).hex()}", asked), lambda _name: None)
+        turn = new_turn(f"turn_{os.urandom(12).hex()}", asked)
+        self._view = TurnView(turn, lambda _name, _by: None)
         DataStreamResponse.__init__(self, self._chunks(), heartbeat=heartbeat)
         self.headers.update(_STREAM_HEADERS)
 

@@ -90,7 +90,7 @@ class LastingRun:
             await self._first()
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
-        yield RunStarted(self._run_id)
+        yield RunStarted(self._run_id, self._speaker)
         async for event in self._runs.events(self._run_id):
             if self._is_known(event):
                 continue

@@ -29,7 +29,7 @@ from toolcrib.values.json import (
     encodable,
     to_plain,
 )
-from toolcrib.values.record import ToolInvocationRecord, result_with_parts
+from toolcrib.values.record import Origin, ToolInvocationRecord, result_with_parts
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
@@ -170,7 +170,8 @@ class ShownThread(msgspec.Struct):
     turns: list[ShownTurn]
 
 
-Definitions: TypeAlias = Callable[[str], ToolDefinition | None]
+Definitions: TypeAlias = Callable[[str, str], ToolDefinition | None]
+"""Gives the definition of a tool by its name and that of the agent that offers it."""
 
 
 def new_turn(turn_id: str, asked: str, *, at: float | None = None, instead_of: str = "") -> Json:
@@ -208,13 +209,14 @@ def line_of(turns: Iterable[Json]) -> list[Json]:
 class TurnView:
     """Follows the events of one run, and keeps the view of its turn.
 
-    `operations` are relative to the turn. `definitions` gives a tool's definition by its name, or None.
-    Who is `limited` may approve some questions only, and so no whole tool.
+    `operations` are relative to the turn. `definitions` are those of the tools of whoever speaks. Who
+    is `limited` may approve some questions only, and so no whole tool.
     """
 
     def __init__(self, turn: Json, definitions: Definitions, *, limited: bool = False) -> None:
         self.turn = turn
         self._definitions = definitions
+        self._speaker = ""
         self._limited = limited
         self._parts: list[Json] = turn["parts"]
         self._calls = {p["id"]: at for at, p in enumerate(self._parts) if p["kind"] == "call"}
@@ -231,12 +233,14 @@ class TurnView:
         """Return the view as it is once the run is over, and what changes: this one stays as it is."""
         later = TurnView(self.snapshot(), self._definitions, limited=self._limited)
         later._questions = dict(self._questions)
+        later._speaker = self._speaker
         return later, later.take(Done(result))
 
     def take(self, event: Event) -> list[Operation]:
         """Take the next event; return what it changes."""
         match event:
-            case RunStarted(run_id=run_id):
+            case RunStarted(run_id=run_id, agent=agent):
+                self._speaker = agent
                 return [self._set(["run_id"], run_id), self._set(["status"], "running")]
             case TextDelta(text=text):
                 return self._say("text", text)
@@ -250,7 +254,10 @@ class TurnView:
                 return [self._set(["note"], encodable(message))]
             case Done(result=result):
                 return self._end(result)
-            case ToolsOffered() | HandedOver() | PartialOutput():  # its text is told, too
+            case HandedOver(agent=agent):
+                self._speaker = agent
+                return []
+            case ToolsOffered() | PartialOutput():  # its text is told, too
                 return []
             case _:
                 return self._take_of_call(event)
@@ -277,7 +284,7 @@ class TurnView:
             case ToolCallProgress(id=call_id, part=part):
                 return self._progress(call_id, part)
             case ToolCallFinished(record=record):
-                return [*self._call(record.id, record.name), *self._finish(record)]
+                return [*self._call(record.id, record.name, record.origin), *self._finish(record)]
             case _:
                 assert_never(event)
 
@@ -302,7 +309,7 @@ class TurnView:
         """
         made: list[Operation] = []
         for call_id, record in records.items():
-            made += self._call(call_id, record.name)
+            made += self._call(call_id, record.name, record.origin)
         for call_id, at in self._calls.items():
             if self._parts[at]["state"] not in _OPEN:
                 continue
@@ -360,12 +367,14 @@ class TurnView:
             self._parts[-1]["text"] += "".join(self._pieces)
             self._pieces.clear()
 
-    def _call(self, call_id: str, name: str) -> list[Operation]:
-        """Return the operation that adds a call, if it is not there."""
+    def _call(self, call_id: str, name: str, origin: Origin | None = None) -> list[Operation]:
+        """Return the operation that adds a call, if it is not there: of whoever speaks, if its record
+        does not say of whom."""
         if call_id in self._calls:
             return []
         self._calls[call_id] = len(self._parts)
-        definition = self._definitions(name)
+        by = self._speaker if origin is None else origin.agent
+        definition = self._definitions(name, by)
         marks = {} if definition is None else definition.annotations.marks
         show = marks.get("show")
         return [
