@@ -32,7 +32,7 @@ from toolcrib.values.decision import Answer, Approve, Caller, Refuse
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import Veiled, keyed_digest
 from toolcrib.values.message import Message
-from toolcrib.values.record import CallError, ToolInvocationRecord
+from toolcrib.values.record import MADE_UP, CallError, ToolInvocationRecord
 from toolcrib.values.run import (
     Event,
     HandedOver,
@@ -44,10 +44,6 @@ from toolcrib.values.run import (
 )
 from toolcrib.values.typed import check_each, check_type
 
-_MADE_UP = (
-    "the run was emulated, so what its tools gave was made up, and nothing has happened: resume it"
-    " with the agent that ToolEmulator(…).over(…) gives, or begin it anew"
-)
 _HISTORY = "a list of Message: result.messages, or of OpenAI's form toolcrib.wire.decode_messages"
 _OWN_WORDS = frozenset(error_content(CallError.of(code)) for code in ErrorCode)
 NOBODY = Listener(lambda _event: None, streaming=False)
@@ -165,6 +161,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
             offered=_names(offered),
             settings=speaks.checked(RunSettings.of(options)),
             speakers=(speaks.name,) if self.first.heirs else (),
+            emulated=speaks.runner.emulates,
         )
         return speaks.beginning(state, instructed=instructed)
 
@@ -232,7 +229,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
             guards = (*guards, RepeatGuard(state.fork))
         runners = self._runners(state, deps, guards)
         if state.emulated and not runners[speaks.name].emulates:
-            raise SourceError(_MADE_UP)
+            raise SourceError(MADE_UP)
 
         async def drive(listener: Listener) -> RunResult:
             speaker, at, toolbox, given, told = speaks, state, opened, answers, listener

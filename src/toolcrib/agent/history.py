@@ -505,6 +505,8 @@ def _contradictions(state: RunState) -> _Doubts:
     tally, caller = state.tally, state.caller
     foreign = any(_is_anothers(record, caller) for record in state.records)
     yield "caller", "it is not the one of the records", foreign
+    emulated = state.emulated or not any(record.emulated for record in state.records)
+    yield "emulated", "the records say that results were made up", not emulated
     yield "tally.run_id", "it is another run's", tally.run_id not in ("", state.run_id)
     names = {call.id: call.name for message in state.messages for call in message.tool_calls}
     told = {message.call_id for message in state.messages if message.role == "tool"}

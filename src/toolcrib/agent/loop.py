@@ -789,7 +789,9 @@ class Run:
             marks=tuple(self._marks),
             fork=self._saved.fork,
             speakers=(*self._saved.speakers, *([] if heir is None else [heir])),
-            emulated=self._saved.emulated or self._runner.emulates,
+            emulated=self._saved.emulated
+            or self._runner.emulates
+            or any(record.emulated for record in self._records),
             instructions=self._instructions,
         )
 

@@ -40,7 +40,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from toolcrib.errors import ErrorCode, ToolcribError
+from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.failures import log_over_time
 from toolcrib.hydration import Repairer, repair
 from toolcrib.runner.account import account_of, count_begun
@@ -89,6 +89,7 @@ from toolcrib.values.definition import ALL
 from toolcrib.values.json import Veiled, key_of
 from toolcrib.values.record import (
     EMULATED,
+    MADE_UP,
     PART_WAITED,
     READ_UNTRUSTED,
     SUSPENDED,
@@ -399,14 +400,18 @@ class Call(Veiled, msgspec.Struct):
         scope.tally.take_up(step.elapsed, step.approved)
         if step.tainted:
             taint(scope.tally)
-        if step.end == "told" or isinstance(outcome, Waiting):
-            if step.suspended is not None or _began_elsewhere(outcome):
+        made_up = record.emulated and not self.setup.executor.emulates
+        if step.end == "told" or isinstance(outcome, Waiting) or made_up:
+            counts = made_up and isinstance(outcome, Completed)
+            if counts or step.suspended is not None or _began_elsewhere(outcome):
                 self._share(outcome)
             if step.suspended is not None:
                 scope.tally.keep_place(record.id)
             self.state = NEXT[self.state]["end"]
             if scope.observer is not None:
                 scope.observer.finished(outcome)
+            if made_up:  # whoever has the run knows that it was, and nothing real follows
+                raise SourceError(MADE_UP)
             return outcome
         if step.end == "kept":
             if record.seconds is not None:

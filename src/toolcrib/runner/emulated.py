@@ -31,6 +31,8 @@ await, or a generator of parts of which the last is the value."""
 class EmulatingExecutor(Executor):
     """Runs `stand_in` for the tools of a catalog, but for those of the library that `spares` names."""
 
+    emulates = True
+
     def __init__(
         self,
         catalog: Catalog,

@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
@@ -115,6 +115,8 @@ class Executor:
 
     `max_result_bytes` bounds what is taken from a tool's process, and each part of one that streams.
     """
+
+    emulates: ClassVar[bool] = False
 
     def __init__(
         self,

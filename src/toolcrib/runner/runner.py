@@ -248,7 +248,7 @@ class ToolRunner:
     @property
     def emulates(self) -> bool:
         """Whether something stands in for its tools: none of their code is started."""
-        return isinstance(self._setup.executor, EmulatingExecutor)
+        return self._setup.executor.emulates
 
     @property
     def on_exception(self) -> ExceptionHook:

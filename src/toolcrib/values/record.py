@@ -105,6 +105,13 @@ EMULATED = "emulated"
 """The note on a call for whose tool something else stood in: nothing began, and nothing happened."""
 
 
+MADE_UP = (
+    "the run was emulated, so what its tools gave was made up, and nothing has happened: resume it"
+    " with the agent that ToolEmulator(…).over(…) gives, or begin it anew"
+)
+"""What is said where such a run would go on for real."""
+
+
 READ_UNTRUSTED = "read_untrusted"
 """The note on a call in whose tool a run was tainted: whoever is given its outcome again is, too."""
 
