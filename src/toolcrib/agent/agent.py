@@ -309,6 +309,7 @@ class Agent:
             state,
             ForkPoint(turn, said, reopen, repeat),
             reads_only=reads_only,
+            runs_agent=self.team.may_run_agent,
             reads_others=self.team.is_untrusted,
             heirs=self.team.speaking_in(state).heirs,
         )

@@ -16,7 +16,7 @@ import msgspec
 from toolcrib.agent.fork import RepeatGuard
 from toolcrib.agent.handover import check_speakers, strictest
 from toolcrib.agent.history import check_state, error_content
-from toolcrib.agent.inner import OuterRun
+from toolcrib.agent.inner import OuterRun, is_agent
 from toolcrib.agent.loop import Run, RunTerms
 from toolcrib.agent.picking import OpenToolbox
 from toolcrib.agent.plan import Planning, RunPlan
@@ -114,6 +114,14 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         asked = [self.members[by]] if by in self.members else self.members.values()
         named = (each.runner.catalog.by_name.get(name) for each in asked)
         return tuple(entry.tool.definition for entry in named if entry is not None)
+
+    def may_run_agent(self, name: str, by: str) -> bool:
+        """Return whether a call of this name, by the member called `by`, may have begun the run of an
+        agent: of a tool that is gone nobody knows."""
+        asked = [self.members[by]] if by in self.members else self.members.values()
+        named = (each.runner.catalog.by_name.get(name) for each in asked)
+        found = [entry.tool for entry in named if entry is not None]
+        return not found or any(is_agent(tool) for tool in found)
 
     def is_untrusted(self, past: Iterable[Message]) -> bool:
         """Return whether there is untrusted content in a history, of whichever agent.

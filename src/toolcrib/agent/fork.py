@@ -33,8 +33,9 @@ from toolcrib.values.run import Effect, Fork, Repeat, RunState, TurnMark, saved_
 
 _ALLOWED = Allow("nothing that happened after the fork is repeated", "fork")
 _TO_BE_ASKED = "fork it at an earlier turn, where the model is asked again"
-IsReadOnly: TypeAlias = Callable[[str, str], bool]
-"""Says of a tool of an agent, both by name, whether it only reads; an unknown one may do more."""
+IsSo: TypeAlias = Callable[[str, str], bool]
+"""Says of a tool of an agent, both by name, whether something is so; of an unknown one, what keeps back
+more."""
 
 
 class ForkPoint(msgspec.Struct, frozen=True):
@@ -59,7 +60,8 @@ def fork_of(
     state: RunState,
     at: ForkPoint,
     *,
-    reads_only: IsReadOnly,
+    reads_only: IsSo,
+    runs_agent: IsSo,
     reads_others: Callable[[Iterable[Message]], bool],
     heirs: Collection[str],
 ) -> RunState:
@@ -80,7 +82,7 @@ def fork_of(
     run_id = f"run_{os.urandom(8).hex()}"
     closed = [r for r in state.records if _turn_of(r) <= at.turn and r.id not in opened]
     spent = _spent(state, closed, after.turn - 1)
-    effects = _effects(state, {record.id for record in closed}, opened, reads_only)
+    effects = _effects(state, {record.id for record in closed}, opened, reads_only, runs_agent)
     before = () if state.fork is None else state.fork.effects
     tally = RunTally(
         run_id,
@@ -253,7 +255,11 @@ def _seconds(
 
 
 def _effects(
-    state: RunState, closed: Collection[str], opened: Collection[str], reads_only: IsReadOnly
+    state: RunState,
+    closed: Collection[str],
+    opened: Collection[str],
+    reads_only: IsSo,
+    runs_agent: IsSo,
 ) -> Iterator[Effect]:
     """Yield the calls that began and are not `closed`, of tools that do more than read."""
     for record in state.records:
@@ -271,7 +277,7 @@ def _effects(
             state_of(record),
             record.arguments or {},
             record.defaulted,
-            any_arguments=record.spent is not None,
+            any_arguments=record.spent is not None or runs_agent(record.name, _agent_of(record)),
             reopened=record.id in opened,
         )
     speaks = state.speakers[-1] if state.speakers else ""

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, NamedTuple, TypeAlias
+from weakref import WeakSet
 
 from toolcrib.agent.stream import Drive, Listener
-from toolcrib.errors import ToolError
+from toolcrib.errors import SourceError, ToolError
 from toolcrib.failures import log_raised
 from toolcrib.runner.output import Unusable
 from toolcrib.runner.running import CALLING, is_running
@@ -55,6 +56,7 @@ _TOLD = (
 """What whoever watches the outer run is told of the inner one: no texts, which the tool's `visible` is
 about."""
 _MOST_NAMED = 20
+_ASKS: WeakSet[Callable[..., Any]] = WeakSet()  # the functions of agents that are tools
 
 
 Prompt: TypeAlias = Annotated[
@@ -102,6 +104,7 @@ def agent_tool(
         before = None if within is None else within.agent
         if within is not None:
             within.agent = agent
+        known = _waited(context)  # what it has done by now
         ended: list[RunResult] = []
         try:
             result = await _run(runs, name, prompt, context, ended)
@@ -110,19 +113,37 @@ def agent_tool(
         except BaseException as error:  # a client's or a sink's, for one; its calls have been made
             log_raised(f"agent '{name}'", error)
             said = f"The agent failed ({type(error).__name__})."
-            raise ToolError(said + _made([r for each in ended for r in each.records])) from error
+            last = ended[-1].state if ended else known
+            raise ToolError(said + _made(() if last is None else last.records)) from error
         finally:
+            last = ended[-1].state if ended else known
             if within is not None:
                 within.agent = before
-            if within is not None and within.facts is not None and ended:
-                within.facts.spent = spent_in(ended[-1].state)
+            if within is not None and within.facts is not None and last is not None:
+                within.facts.spent = spent_in(last)
         return _answer(result)
 
     ask.__annotations__["return"] = output
     made: Tool[..., Any] = tool(
         ask, visible=visible, name=name, description=description, **annotations
     )
+    _ASKS.add(ask)
     return made
+
+
+def is_agent(tool: Tool[..., Any]) -> bool:
+    """Return whether a tool is an agent, under whatever name."""
+    return not tool.is_class and tool.runnable and tool.__wrapped__ in _ASKS
+
+
+def _waited(context: CallContext) -> RunState | None:
+    """Return the state of the run of a call that waited; None without one that can be read."""
+    around = context.around
+    suspended = None if around is None else around.scope.suspended.get(context.call_id)
+    try:
+        return None if suspended is None else saved_run(suspended)
+    except SourceError:
+        return None
 
 
 async def _run(
