@@ -13,10 +13,25 @@ import msgspec
 import pytest
 from rows import each_row
 
-from toolcrib import ALL, Agent, RunResult, RunState, ToolRunner, tool
+from toolcrib import (
+    ALL,
+    Agent,
+    Approve,
+    Completed,
+    Deny,
+    ErrorCode,
+    RunResult,
+    RunState,
+    ToolCall,
+    ToolRunner,
+    tool,
+)
 from toolcrib.approvals import answer_later
+from toolcrib.audit import AuditLog
 from toolcrib.errors import SourceError
-from toolcrib.testing import ScriptedClient, ToolEmulator, call
+from toolcrib.testing import MemorySink, ScriptedClient, ToolEmulator, call
+from toolcrib.values.message import ChatRequest
+from toolcrib.values.record import CallError
 
 T = TypeVar("T")
 KEY = b"k" * 32
@@ -128,3 +143,118 @@ async def wipe(disk: str) -> str:
     """Wipe a disk."""
     REAL.append(disk)
     return "wiped"
+
+
+# A real call that what stands in makes is a call as any other.
+
+
+@each_row("by", ["a call of the same runner", "a client", "an agent"])
+@each_row("logged", [False, True])
+async def test_a_real_call_by_what_stands_in_is_made_once_and_recorded_as_real(
+    by: str, logged: bool
+) -> None:
+    REAL.clear()
+    log, sink = AuditLog("sqlite://"), MemorySink()
+    real = ToolRunner([refund, wipe], sinks=[sink, log] if logged else [sink])
+
+    async def through(_arguments: Any) -> str:
+        if by == "an agent":
+            helper = Agent(ScriptedClient([call("refund", order=7), "Done."]), real)
+            state = helper.prepare("Go.", run_id="run_1")
+            return (await helper.resume(state)).text
+        outcome = await real.exec(ToolCall("call_1", "refund", '{"order": 7}'))
+        assert isinstance(outcome, Completed)
+        return str(outcome.value)
+
+    class Through(ScriptedClient):
+        async def chat(self, request: ChatRequest) -> Any:
+            await through({})
+            return await super().chat(request)
+
+    model = Through(['"made up"'] * 2) if by == "a client" else None
+    answers = {} if model else {"wipe": through}
+    emulated = ToolEmulator(answers, model=model).over(real)
+    emulated = emulated.with_approver(_yes)
+    for name in ("call_2", "call_3"):
+        outcome = await emulated.exec(ToolCall(name, "wipe", '{"disk": "a"}'))
+        assert (outcome.record.status, outcome.record.emulated) == ("completed", True)
+    assert REAL == [7]
+    made = next(record for record in sink.finished() if record.name == "refund")
+    assert (made.emulated, bool(made.idempotency_key)) == (False, True)
+    if logged:
+        entries = await log.entries()
+        ended = [e.record.status for e in entries if e.record.name == "refund"]
+        assert sorted(ended) == ["completed", "started"]
+    await log.aclose()
+
+
+async def _yes(_request: Any) -> Approve:
+    return Approve("grace")
+
+
+# A real call that has begun, and waits, is known to have begun whoever goes on with its run.
+
+
+def desk(front: list[Any], within: list[Any], tools: Any = None, **options: Any) -> Agent:
+    """An agent whose tool is an agent, which refunds at once and wipes if somebody lets it."""
+    inner = Agent(
+        ScriptedClient(within), ToolRunner(tools or [refund, wipe], approver=answer_later)
+    )
+    asks = inner.as_tool("clerk", "Refund and wipe.", visible=ALL)
+    return Agent(ScriptedClient(front), ToolRunner([asks], approver=answer_later, **options))
+
+
+async def _waiting() -> RunState:
+    waits = desk([call("clerk", prompt="Do.")], [call("refund", order=7), call("wipe", disk="a")])
+    return RunState.from_json((await waits.run("Go.")).state.to_json())
+
+
+async def test_a_call_that_has_begun_for_real_does_not_go_on_emulated() -> None:
+    state = await _waiting()
+    yes = {each.id: Approve("grace") for each in state.pending}
+    emulated = ToolEmulator({"clerk": "made up"}).over(desk(["Done."], []))
+    over = await emulated.resume(state, yes)
+    [record] = over.records
+    assert (record.emulated, bool(record.idempotency_key)) == (False, True)
+    assert record.error is not None
+    assert record.error.code == "outcome_unknown"
+    assert await _is_held_back(over.state)
+
+
+def _denies(_call: Any, _context: Any) -> Any:
+    return Deny("closed")
+
+
+@each_row("ends", ["waits", "denied", "its tool is gone", "completes", "is cut"])
+async def test_a_fork_holds_back_an_agent_that_has_begun_however_it_ended(ends: str) -> None:
+    REAL.clear()
+    state = await _waiting()
+    yes = {each.id: Approve("grace") for each in state.pending}
+    if ends == "denied":
+        state = (await desk(["Well."], [], policy=_denies).resume(state, yes)).state
+    elif ends == "its tool is gone":
+        gone = desk(["Well."], [], tools=[wipe])
+        over = await gone.resume(state, yes)
+        assert "refund (completed)" in over.messages[-2].content  # the model is told what is done
+        assert over.records[0].spent is not None
+        state = over.state
+    elif ends == "completes":
+        state = (await desk(["Well."], ["Done."]).resume(state, yes)).state
+    elif ends == "is cut":  # its process died: what the log knows of it, and no more
+        record = msgspec.structs.replace(
+            (await desk(["Well."], ["Done."]).resume(state, yes)).state.records[0],
+            spent=None,
+            status="failed",
+            error=CallError.of(ErrorCode.OUTCOME_UNKNOWN),
+        )
+        done = (await desk(["Well."], ["Done."]).resume(state, yes)).state
+        state = msgspec.structs.replace(done, records=(record,))
+    assert await _is_held_back(state)
+
+
+async def _is_held_back(state: RunState) -> bool:
+    REAL.clear()
+    other = desk([call("clerk", prompt="In other words."), "Fin."], [call("refund", order=7), "D."])
+    result = await other.resume(other.fork(state, turn=0))
+    error = result.records[0].error
+    return error is not None and error.code == "repeated_effect" and REAL == []

@@ -145,6 +145,7 @@ _NOT_RECORDED = "The tool ran, but what came of it could not be recorded. It is 
 _NO_ROOM = (
     f"{MOST_LEFT_BEHIND} earlier calls that were given up still run here. The tool was not started."
 )
+_STOOD_IN = "Something else stands in for its tool here."
 _EVICTED = "This call has run before, and its result is no longer kept. It was not run again."
 _BROKEN_OFF = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN, "The call was broken off by an error beside its tool."
@@ -445,11 +446,14 @@ class Call(Veiled, msgspec.Struct):
         definition, parent, setup = hydrated.definition, self.facts.parent, self.setup
         plan = setup.executor.plans.get(definition.name)
         if plan is not None and plan.emulated:
+            if hydrated.call.id in self.scope.suspended:  # it has begun, for real
+                raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE, _STOOD_IN))
             self.facts.notes += (EMULATED,)
         elif parent is not None and parent.limiter is setup.limiter and parent.agent is None:
             around = parent.executor()  # of the run that the call is made in
             bound = None if around is None else around.plans.get(definition.name)
-            if plan is not None and bound is not None and bound.tool is plan.tool:
+            real = bound is not None and not bound.emulated  # what stands in may call what is real
+            if plan is not None and bound is not None and real and bound.tool is plan.tool:
                 self.executor, plan = around, bound
         if plan is None:
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
