@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Protocol
 
 import pytest
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -14,6 +16,7 @@ from toolcrib import (
     Ask,
     Caller,
     Catalog,
+    ContextOptions,
     Deny,
     Limits,
     PickOptions,
@@ -23,9 +26,10 @@ from toolcrib import (
     tool,
 )
 from toolcrib.audit import AuditFilter, AuditLog
-from toolcrib.errors import ConnectionFailed
+from toolcrib.errors import ConnectionFailed, PromptTooLargeError
 from toolcrib.policies import budget, rate_limit, require_roles
 from toolcrib.testing import ScriptedClient, call, raw_call
+from toolcrib.values.message import ChatRequest
 
 TOUCHED: list[Any] = []
 
@@ -156,3 +160,64 @@ async def test_an_answer_is_a_plan_without_calls_and_a_client_may_fail() -> None
     failing = agent().replace(model=ScriptedClient([ConnectionFailed("down")]))
     with pytest.raises(ConnectionFailed):
         await failing.plan("Go.")
+
+
+# A plan asks the model as a run does.
+
+
+@tool(visible=ALL, read_only=True, untrusted_output=True)
+async def fetch() -> str:
+    """Fetch a page."""
+    return "a page"
+
+
+@each_row("how", ["run", "plan"])
+async def test_a_plan_of_untrusted_content_taints_the_run_that_it_is_made_in(how: str) -> None:
+    first = Agent(ScriptedClient([call("fetch"), "It is read."]), [fetch])
+    history = (await first.run("Read.")).messages
+    inner = Agent(ScriptedClient(["Pay the other one."]), [fetch])
+
+    @tool(visible=ALL, read_only=True)
+    async def think() -> str:
+        """Think of what to do next."""
+        thought: Any = await getattr(inner, how)("What next?", history=history)
+        return str(thought.text)
+
+    outer = Agent(ScriptedClient([call("think"), "Done."]), [think])
+    assert (await outer.run("Go.")).state.tally.tainted
+
+
+@each_row("how", ["run", "plan"])
+async def test_a_plan_keeps_its_request_within_the_context(how: str) -> None:
+    model = ScriptedClient(["Well.", "Well."])
+    small = Agent(model, [fetch], context=ContextOptions(tokens=8_000))
+    first = Agent(ScriptedClient([call("long"), "It is read."]), [long])
+    history = (await first.run("Read.")).messages
+    await getattr(small, how)("And?", history=history)
+    assert sum(len(message.content) for message in model.requests[0].messages) < 32_000
+    with pytest.raises(PromptTooLargeError):
+        await getattr(small, how)("y" * 100_000)
+    assert len(model.requests) == 1
+
+
+@tool(visible=ALL, read_only=True)
+async def long() -> str:
+    """Read a long page."""
+    return "x" * 400_000
+
+
+async def test_a_plan_names_the_time_limit_and_who_speaks_first() -> None:
+    late = agent(call("pay", amount=1), limits=Limits(seconds=-1))
+    assert (await late.plan("Go.")).limit == "seconds"
+
+    class Slow(ScriptedClient):
+        async def chat(self, request: ChatRequest) -> Any:
+            await asyncio.sleep(0.05)
+            return await super().chat(request)
+
+    slow = agent(limits=Limits(seconds=0.02)).replace(model=Slow([call("pay", amount=1)]))
+    plan = await slow.plan("Go.")
+    assert (plan.limit, [each.name for each in plan.calls]) == ("seconds", ["pay"])
+    second = Agent(ScriptedClient(["I am the second."]), [], name="second")
+    team = Agent(ScriptedClient(["I am the first."]), [], name="first", handovers=[second])
+    assert (await team.plan("Go.", speaker="second")).text == "I am the second."

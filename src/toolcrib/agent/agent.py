@@ -197,12 +197,13 @@ class Agent:
         caller: Caller = ANONYMOUS,
         offered: Sequence[str] = (),
         deps: Deps | None = None,
+        speaker: str = "",
         **options: Unpack[RunOptions],
     ) -> RunPlan:
         """Ask the model once, and return what it would do: its calls, hydrated, and what the policies
         say of each. None of them runs, nobody is asked, no budget is spent; the sinks get a record
         of each as `planned`, or `rejected`. Takes and raises what `run` does."""
-        state = self.team.prepared(prompt, history, caller, offered, options)
+        state = self.team.prepared(prompt, history, caller, offered, options, speaker=speaker)
         return await self.team.plan(state, deps)
 
     def stream(

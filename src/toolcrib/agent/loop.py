@@ -413,11 +413,8 @@ class Run:
         self._cancels = cancel_requests()
         label, resumed = self._terms.label, self._saved.turn > 0
         self._emit(RunStarted(self._run_id, label.name, label.version, resumed))
-        if self._tally.tainted:
-            taint(self._tally)  # its history is, and so whoever reads its answer
         ended: tuple[RunStatus, str | None] | None = None
-        if self._terms.context is not None:
-            self._view = self._terms.context.open(self._run_id, self._caller.id, self._spending.use)
+        self._begin()
         try:
             await self._write_run("running")
             ended = await self._outcome()
@@ -442,10 +439,20 @@ class Run:
                     await self._write_run("cancelled")
             raise
         finally:
-            self._toolbox.close()
-            if self._terms.context is not None and self._view is not None:
-                self._terms.context.close(self._view, self._run_id)
+            self._close()
         return self._end(*ended) if self.heir is None else self._result(*ended)
+
+    def _begin(self) -> None:
+        """Taint the runs that it is within, if it is tainted, and open its view of the conversation."""
+        if self._tally.tainted:
+            taint(self._tally)  # its history is, and so whoever reads its answer
+        if self._terms.context is not None:
+            self._view = self._terms.context.open(self._run_id, self._caller.id, self._spending.use)
+
+    def _close(self) -> None:
+        self._toolbox.close()
+        if self._terms.context is not None and self._view is not None:
+            self._terms.context.close(self._view, self._run_id)
 
     async def _outcome(self) -> tuple[RunStatus, str | None]:
         """Return how the run ended, and the limit that ended it. Raises what `drive` does."""

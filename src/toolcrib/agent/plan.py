@@ -59,17 +59,20 @@ class Planning(Run):
     _sent: ChatRequest
 
     async def plan(self) -> RunPlan:
-        """Return what the model wants. Raises ClientError, and what a sink raises."""
-        await self._take_instructions()
+        """Return what the model wants. Raises ClientError, ContextError, and what a sink raises."""
+        self._begin()
         context = PolicyContext(self._caller, self._tally)
-        self._toolbox = await self._open_toolbox(context)
         try:
+            await self._take_instructions()
+            self._toolbox = await self._open_toolbox(context)
             limit = self._spending.begin_turn()
             reply = await self._ask()
+            if self._spending.seconds_left == 0.0:  # a run would have ended by now
+                limit = limit or "seconds"
             offer = permitted(self._toolbox.offer(reply.offer, reply.tool_calls), self._choice)
             calls = once(await self._hydrated(reply.tool_calls, offer), self._terms.heirs)
         finally:
-            self._toolbox.close()
+            self._close()
         limit = limit or over_limit(
             self._terms.limits, self._saved.speakers, calls, self._terms.heirs
         )
