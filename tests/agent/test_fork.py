@@ -561,3 +561,52 @@ async def test_a_run_that_was_handed_over_is_not_forked() -> None:
     assert done.state.speakers == ("desk", "billing")
     with pytest.raises(ToolcribError, match="handed over to 'billing'"):
         desk.fork(done.state, turn=1)
+
+
+async def test_an_edit_that_repeats_an_effect_is_refused_where_nobody_was_asked_about_that() -> (
+    None
+):
+    done = await agent(call("refund", order=7), "Done.").run("Go.")
+    asked: list[str] = []
+
+    async def edits(request: Any) -> Approve:
+        asked.append(request.reason)
+        return Approve("bob", arguments={"order": 7})
+
+    def runner(**options: Any) -> ToolRunner:
+        return ToolRunner([refund], policy=lambda *_: Ask("look"), **options)
+
+    for approver in (edits, answer_later):
+        other = agent(call("refund", order=8), "Well.", "Fin.", runner=runner(approver=approver))
+        result = await other.resume(other.fork(done.state, turn=0, repeat="ask"))
+        if result.status == "waiting":
+            asked += [each.reason for each in result.pending]
+            answers = {each.id: Approve("bob", arguments={"order": 7}) for each in result.pending}
+            result = await other.resume(RunState.from_json(result.state.to_json()), answers)
+        [record] = result.records
+        assert record.error is not None
+        assert (record.error.code, record.approved_by) == ("repeated_effect", "bob")
+    assert (RAN, len(asked), any("first run" in said for said in asked)) == (
+        [(7, "none")],
+        2,
+        False,
+    )
+
+
+async def test_an_answer_to_what_the_first_run_asked_is_an_error_in_a_fork() -> None:
+    runner = ToolRunner([pay_after_asking], approver=answer_later)
+    waits = await agent(call("pay", amount=1, account="a"), runner=runner).run("Go.")
+    answers = {each.id: Approve("eve") for each in waits.pending}
+    for turn in (0, 1):
+        other = agent("Well.", runner=runner)
+        with pytest.raises(ApprovalError, match="does not ask about"):
+            await other.resume(other.fork(waits.state, turn=turn), answers)
+
+
+async def test_a_call_that_was_demanded_is_not_demanded_again() -> None:
+    first = agent(raw_call("refund", "{}"), "Done.")
+    done = await first.run("Go.", tool_choice="required")
+    model = ScriptedClient(["Well."])
+    other = first.replace(model=model)
+    await other.resume(other.fork(done.state, turn=1))
+    assert model.requests[0].tool_choice.mode == "auto"

@@ -528,6 +528,8 @@ class Run:
             if self._view is not None:
                 await self._view.open(self._request())
             anew = saved.fork is not None and not saved.pending  # nobody was asked in its name
+            if anew:
+                check_answers(saved, self._given)
             await self._call_tools(Offer.of(self._toolbox.tools), None if anew else saved)
         else:
             check_answers(saved, self._given)
@@ -602,7 +604,8 @@ class Run:
 
     async def _ask(self) -> Reply:
         turn = self._spending.turn
-        called = bool(self._records or self._tally.inner.calls)  # those before a fork count, too
+        before = self._tally.inner  # what was demanded before a fork was, too, whatever was called
+        called = bool(self._records or before.calls or before.turns)
         self._choice = self._terms.settings.choice(called=called)
         request = self._request()
         if self._view is not None:

@@ -58,6 +58,7 @@ from toolcrib.runner.idempotency import (
 from toolcrib.runner.late import follow, late_end
 from toolcrib.runner.output import Unusable, check_output, report_unusable, views
 from toolcrib.runner.policy import (
+    FORK,
     LookedUp,
     Release,
     count_all,
@@ -783,7 +784,8 @@ class Call(Veiled, msgspec.Struct):
         caller = self.context.caller
         rules = setup.rules
         while True:
-            question = CallQuestion.of(setup, facts, caller, hydrated, decision, self.asking)
+            asking = self.asking
+            question = CallQuestion.of(setup, facts, caller, hydrated, decision, asking)
             question.rules, self.question = rules, question
             approved = await question.approved()
             if approved is None:
@@ -792,6 +794,10 @@ class Call(Veiled, msgspec.Struct):
             again = await self._look_up(approved) if setup.looking else self._decide(approved)
             if isinstance(again, Deny):
                 raise Stopped(CallError.of(again.code))
+            if (
+                FORK in self.asking and FORK not in asking
+            ):  # by an edit; nobody has read that it does
+                raise Stopped(CallError.of(ErrorCode.REPEATED_EFFECT))
             if not (isinstance(again, Ask) and question.outgrown(self.asking)):
                 question.keep_for_run(approved)
                 return approved
