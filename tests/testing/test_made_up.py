@@ -16,6 +16,7 @@ from rows import each_row
 from toolcrib import (
     ALL,
     Agent,
+    Allow,
     Approve,
     Completed,
     Deny,
@@ -23,6 +24,7 @@ from toolcrib import (
     RunResult,
     RunState,
     ToolCall,
+    ToolError,
     ToolRunner,
     tool,
 )
@@ -258,3 +260,73 @@ async def _is_held_back(state: RunState) -> bool:
     result = await other.resume(other.fork(state, turn=0))
     error = result.records[0].error
     return error is not None and error.code == "repeated_effect" and REAL == []
+
+
+# What a fork keeps of a run that was emulated.
+
+
+def _refuses_8(call_: Any, _context: Any) -> Any:
+    return Deny("no") if call_.arguments.get("order") == 8 else Allow()
+
+
+def _pays(*turns: Any, emulated: bool = False) -> Agent:
+    @tool(visible=ALL, safe=True, cost=3.0, name="refund")
+    async def paid(order: int) -> str:
+        """Refund an order."""
+        if order < 0:
+            raise ToolError("no")
+        REAL.append(order)
+        return "refunded"
+
+    made = Agent(ScriptedClient(turns), ToolRunner([paid], policy=_refuses_8))
+    fails = ToolEmulator({"refund": lambda a: "made up" if a["order"] > 0 else 1 / 0})
+    return fails.over(made) if emulated else made
+
+
+@each_row(
+    ("orders", "stood_in"), [((8,), 0), ((7,), 1), ((8, 7), 1), ((-1,), 1), ((-1, 7, 8, 9), 3)]
+)
+async def test_a_fork_has_spent_what_a_stand_in_was_asked_for(
+    orders: tuple[int, ...], stood_in: int
+) -> None:
+    calls = [call("refund", order=order) for order in orders]
+    done = await _pays(calls, "Done.", emulated=True).run("Go.")
+    fork = _pays().fork(done.state, turn=1)
+    assert (fork.tally.calls, fork.tally.cost) == (stood_in, 3.0 * stood_in)
+    assert (done.state.tally.calls, done.state.tally.cost) == (stood_in, 3.0 * stood_in)
+    assert fork.emulated == (stood_in > 0)
+    if not stood_in:  # nothing of it was made up
+        assert (await _pays("Well.").resume(fork)).text == "Well."
+
+
+async def test_a_fork_that_keeps_what_an_earlier_run_of_its_session_made_up_is_emulated() -> None:
+    session = clerk(call("refund", order=7), "One.", "Two.", emulated=True).session()
+    await session.send("First.")
+    second = await session.send("Second.")
+    fork = clerk().fork(second.state, turn=0)
+    assert fork.emulated
+    with pytest.raises(SourceError, match="the run was emulated"):
+        await clerk("Three.").resume(fork)
+    alone = await clerk("One.", emulated=True).run("Go.")  # nothing was made up
+    assert not clerk().fork(alone.state, turn=0).emulated
+
+
+@each_row("emulated", [True, False])
+async def test_who_is_handed_over_to_writes_to_one_log_of_its_own(emulated: bool) -> None:
+    logs = [AuditLog("sqlite://"), AuditLog("sqlite://")]
+    turns = [call("refund", order=7), "Done."]
+    second = Agent(ScriptedClient(turns), ToolRunner([refund], sinks=[logs[1]]), name="second")
+    if emulated:
+        second = ToolEmulator({"refund": "made up"}).over(second)
+    hands = call("hand_over_to_second", reason="It is theirs.")
+    first = Agent(
+        ScriptedClient([hands]),
+        ToolRunner([], sinks=[logs[0]]),
+        name="first",
+        handovers=[second],
+    )
+    await first.run("Go.")
+    named = [{entry.record.name for entry in await log.entries()} for log in logs]
+    assert named == [{"hand_over_to_second"}, {"refund"}]
+    for log in logs:
+        await log.aclose()

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, get_args
 import msgspec
 
 from toolcrib.agent.history import ConversationHistory
-from toolcrib.errors import ErrorCode, SourceError, ToolcribError
+from toolcrib.errors import ErrorCode, SourceError, Stage, ToolcribError
 from toolcrib.runner.output import public_view
 from toolcrib.runner.policy import FORK
 from toolcrib.schema.references import steps_of
@@ -33,6 +33,7 @@ from toolcrib.values.run import Effect, Fork, Repeat, RunState, TurnMark, saved_
 
 _ALLOWED = Allow("nothing that happened after the fork is repeated", "fork")
 _TO_BE_ASKED = "fork it at an earlier turn, where the model is asked again"
+_NEVER_BEGAN = (ErrorCode.NOT_RUNNABLE, ErrorCode.NOT_RECORDED, ErrorCode.DUPLICATE_CALL)
 IsSo: TypeAlias = Callable[[str, str], bool]
 """Says of a tool of an agent, both by name, whether something is so; of an unknown one, what keeps back
 more."""
@@ -111,16 +112,27 @@ def fork_of(
         settings=state.settings,
         speakers=state.speakers,
         fork=Fork(state.run_id, at.turn, (*before, *effects), at.repeat),
-        emulated=_has_made_up(state, closed),
+        emulated=_has_made_up(state, messages, closed),
         instructions=state.instructions,
     )
 
 
-def _has_made_up(state: RunState, closed: Iterable[ToolInvocationRecord]) -> bool:
+def _has_made_up(
+    state: RunState, kept: Iterable[Message], closed: Iterable[ToolInvocationRecord]
+) -> bool:
     """Return whether what stood in for tools has given one of the results that a fork keeps; of those
-    that a fork has from the first run itself, nobody can say which."""
-    before = state.emulated and state.fork is not None
-    return before or any(record.emulated for record in closed)
+    of an earlier run (of the session, or the one that was forked), nobody can say which."""
+    own = {record.id for record in state.records}
+    others = (message for message in kept if message.role == "tool" and message.call_id not in own)
+    return (state.emulated and any(True for _ in others)) or any(map(_was_stood_in, closed))
+
+
+def _was_stood_in(record: ToolInvocationRecord) -> bool:
+    """Return whether something stood in for the tool of a call, which was not ended before that."""
+    if not record.emulated or record.error is None:
+        return record.emulated and record.status == "completed"
+    runs = record.error.stage in (Stage.RUN, Stage.OUTPUT)
+    return runs and record.error.code not in _NEVER_BEGAN
 
 
 def _check_marks(state: RunState, turn: int) -> None:
@@ -225,7 +237,7 @@ def _spent(state: RunState, closed: Sequence[ToolInvocationRecord], turns: int) 
     spent = state.tally.inner.beyond(within).plus(Expense(turns=turns))
     for record in closed:
         spent = spent.plus(_within(record))
-        if has_begun(record) or record.emulated:
+        if has_begun(record) or _was_stood_in(record):
             spent = spent.plus(_of_call(state, record.name))
     return spent
 

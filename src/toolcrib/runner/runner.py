@@ -188,9 +188,11 @@ class ToolRunner:
 
     def completed_by(self, other: ToolRunner) -> ToolRunner:
         """Return a runner that writes to the sinks of another one, too, and asks whom that asks where
-        it has nobody to ask, and emulates where that does; of two ledgers its own is left."""
+        it has nobody to ask, and emulates where that does; of two ledgers its own is left, also where
+        something stands in for its tools, and none is asked."""
         made = self.emulated_as(other)
-        known = [*self._sinks, *([] if made.ledger is None else [other.ledger])]
+        own, others = (WriteAhead(each).ledger for each in (self._sinks, other._sinks))
+        known = [*self._sinks, *([] if own is None else [others])]
         more = [each for each in other._sinks if not any(each is one for one in known)]
         made = made.with_sinks(*more) if more else made
         if made.approver is None and other.approver is not None:
