@@ -175,7 +175,7 @@ def replay(
         _show_turn(turn)
     if not turns:
         said = next((m.content for m in reversed(state.messages) if m.role == "user"), "")
-        out.print(f"user: {spoken(said)}\nno turn of it is kept yet")
+        out.print(f"user: {_indented(said)}\nno turn of it is kept yet")
     for request in pending:
         show_request(request)
 
@@ -317,16 +317,21 @@ def _last(run: str) -> Callable[[DurableAgents], Awaitable[RunState]]:
     return last
 
 
+def _indented(text: str) -> str:
+    """Return a text whose further lines nobody takes for those of calls and turns."""
+    return spoken(text).replace("\n", "\n  ")
+
+
 def _show_turn(turn: ReplayedTurn) -> None:
     """Show what was said before a turn, and what came of it."""
     for said in turn.before:
-        out.print(f"user: {spoken(said)}")
+        out.print(f"user: {_indented(said)}")
     took = "" if turn.seconds is None else f" · {turn.seconds:.1f} s"
     used = turn.usage
     tokens = "" if used is None else f" · {used.input_tokens}+{used.output_tokens} tokens"
     out.print(f"turn {turn.turn}{took}{tokens}", style="dim")
     if turn.text:
-        out.print(spoken(turn.text))
+        out.print(f"  {_indented(turn.text)}")
     for record in turn.calls:
         out.print(call_line(record))
     for call in turn.unrecorded:
