@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from rows import each_row
 
@@ -16,7 +17,8 @@ from toolcrib import ALL, Agent, Approve, Refuse, RunState, Session, ToolRunner,
 from toolcrib.approvals import ApprovalStore
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.testing import ScriptedClient, call
-from toolcrib.values.decision import Answer
+from toolcrib.values.decision import Answer, ApprovalRequest, OuterCall
+from toolcrib.values.record import AppliedRule, SuspendedCall
 
 KEY = b"a key of thirty-two random bytes"
 ran: list[Any] = []
@@ -131,6 +133,21 @@ def test_what_0_2_has_signed_goes_on_and_cannot_be_added_to() -> None:
         with pytest.raises(SourceError, match="signature"):
             RunState.from_json(json.dumps(again)).check_signature(KEY)
         place[field] = before
+
+
+def test_what_a_suspended_call_had_before_it_had_rules_goes_on_and_cannot_be_added_to() -> None:
+    begun = ApprovalRequest("apr_1", "clerk", {}, "why", 1.0), Approve("grace")
+    outer = OuterCall("r", "c", "clerk")
+    suspended = SuspendedCall(msgspec.Raw(b"{}"), outer, 1, begun)
+    signed = (  # by the version before
+        "hmac:d4bb51b7:427efeceeefcb77c0e3a66b61873cabe6319465cf53745a216fb3f660083c292"
+    )
+    state = RunState("r", 1, (), suspended={"c": suspended}, signature=signed)
+    state.check_signature(b"k" * 32)
+    rule = AppliedRule("rule_1", "eve", 1.0), ""
+    added = msgspec.structs.replace(suspended, rule=rule)
+    with pytest.raises(SourceError, match="signature"):
+        msgspec.structs.replace(state, suspended={"c": added}).check_signature(b"k" * 32)
 
 
 async def test_with_a_key_nothing_can_be_added() -> None:

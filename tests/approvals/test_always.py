@@ -7,7 +7,7 @@ import json
 import sqlite3
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -43,6 +43,7 @@ from toolcrib import (
     tool,
 )
 from toolcrib.approvals import ApprovalStore, answer_later
+from toolcrib.audit import AuditLog
 from toolcrib.errors import ApprovalError, ToolcribError
 from toolcrib.hydration import Sanitizer
 from toolcrib.runner import CallScope
@@ -50,7 +51,7 @@ from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Always, Answer, LimitedApprove
 from toolcrib.values.json import JsonObject, canonical_json
-from toolcrib.values.record import ALWAYS, Outcome
+from toolcrib.values.record import ALWAYS, FOR_RUN, FOR_RUN_EXACTLY, Outcome
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 ADA = Caller("ada")
@@ -477,6 +478,7 @@ import asyncio, json, sys
 from approvals.test_always import ADA, KEY, REFUND, call_of
 from toolcrib import ToolRunner
 from toolcrib.approvals import ApprovalStore, answer_later
+from toolcrib.audit import AuditLog
 
 async def main(url):
     async with ApprovalStore(url, state_key=KEY) as store:
@@ -793,3 +795,66 @@ async def test_a_live_approver_that_was_asked_is_to_answer_as_well(
         again = call_of("again", order=7, cents=1, pin="canary")
         assert isinstance(await runner.exec(again, caller=ADA), Completed)
         assert [each["cents"] for each in ran] == [500, 1]
+
+
+def desk(
+    clerk: list[Any], front: list[Any], store: ApprovalStore, sinks: Sequence[Any] = ()
+) -> Agent:
+    """Make an agent with another one as its tool, which asks, and whose tool does so, too."""
+    inner = Agent(ScriptedClient(clerk), ToolRunner([REFUND], approver=answer_later))
+    asks = inner.as_tool("clerk", "Refunds.", visible=ALL, requires_approval=True)
+    runner = ToolRunner([asks], approver=answer_later, rules=store, sinks=sinks)
+    return Agent(ScriptedClient(front), runner, state_key=KEY)
+
+
+ANY_PROMPT = Always(open=("prompt",))
+YESES: list[tuple[str, Approve | None]] = [
+    ("plain", Approve("grace")),
+    ("edited", Approve("grace", {"prompt": "refund it"})),
+    ("for the run", Approve("grace", for_run=True)),
+    ("for the run, exactly", Approve("grace", for_run="exactly")),
+    ("a rule", Approve("grace", always=ANY_PROMPT)),
+    ("a rule, edited", Approve("grace", {"prompt": "refund it"}, always=ANY_PROMPT)),
+    ("by a rule", None),
+]
+
+
+@each_row(("what", "yes"), YESES)
+@pytest.mark.parametrize("logged", [False, True])
+async def test_a_call_that_waits_within_says_who_let_it_begin_and_by_which_rule(
+    what: str, yes: Approve | None, logged: bool, tmp_path: Path
+) -> None:
+    """Each time that it goes on, in another process: it names a question that somebody was asked."""
+    url, sink = f"sqlite:///{tmp_path}/{what}.db", MemorySink()
+    orders = [call("refund", order=7), call("refund", order=8)]
+    begins = [call("clerk", prompt="go")]
+    async with ApprovalStore(url, state_key=KEY) as store, AuditLog(url) as log:
+        sinks = [log, sink] if logged else [sink]
+        question = ""
+        if yes is None:  # a rule was given to another call
+            first = await desk([], begins, store).run("x", caller=ADA)
+            rule, question = Approve("grace", always=ANY_PROMPT), first.pending[0].id
+            done = await desk(["d"], ["f"], store).resume(first.state, {question: rule})
+            assert done.status == "completed"
+        result = await desk(orders[:1], begins, store, sinks).run("x", caller=ADA)
+        if yes is not None:
+            question = result.pending[0].id
+            agent = desk(orders[:1], [], store, sinks)
+            result = await agent.resume(result.state, {question: yes})
+        for left in ([orders[1]], ["done"]):
+            state = RunState.from_json(result.state.to_json())
+            answers: dict[str, Answer] = {result.pending[0].id: Approve("bob")}
+            result = await desk(left, ["fin"], store, sinks).resume(state, answers)
+        assert result.text == "fin"
+        kept = [each.rule for each in await store.rules()]
+    records = [each for each in sink.records if each.name == "clerk" and each.approved_by]
+    assert [each.status for each in records] == ["waiting", "waiting", "completed"]
+    named = {(each.approved_by, each.approval_id) for each in records}
+    assert named == {("grace", question)}
+    of_rules = (FOR_RUN, FOR_RUN_EXACTLY, ALWAYS)
+    notes = {tuple(note for note in of_rules if note in each.notes) for each in records}
+    assert len(notes) == 1
+    assert (ALWAYS in notes.pop()) is (yes is not None and yes.always is not None)
+    assert {each.edited for each in records} == {yes is not None and yes.arguments is not None}
+    rules = {None if each.rule is None else each.rule.id for each in records}
+    assert rules == {None if rule is None else rule.id for rule in kept or [None]}

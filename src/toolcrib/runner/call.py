@@ -89,6 +89,7 @@ from toolcrib.values.decision import Allow, Ask, Decision, Deny, OuterCall
 from toolcrib.values.definition import ALL
 from toolcrib.values.json import Veiled, key_of
 from toolcrib.values.record import (
+    ALWAYS,
     EMULATED,
     MADE_UP,
     PART_WAITED,
@@ -433,7 +434,9 @@ class Call(Veiled, msgspec.Struct):
         tally.keep_place(call.call_id)
         before = self.scope.suspended.get(call.call_id)
         times = facts.claim[0] if facts.claim else 0 if before is None else before.times
-        saved = SuspendedCall(msgspec.Raw(suspended.saved.encode()), call, times, approval)
+        asked = "" if ALWAYS in facts.notes else facts.approval_id
+        rule = None if facts.rule is None else (facts.rule, asked)
+        saved = SuspendedCall(msgspec.Raw(suspended.saved.encode()), call, times, approval, rule)
         facts.notes += (SUSPENDED,)
         return Waiting(facts.record("waiting"), requests[0], requests[1:], saved)
 

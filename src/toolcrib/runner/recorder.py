@@ -29,6 +29,7 @@ from toolcrib.values.decision import ApprovalRequest, Approve, Caller, Decision
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, canonical_json, is_seen, keyed_digest
 from toolcrib.values.record import (
+    ALWAYS,
     NO_JSON,
     AppliedRule,
     Attachment,
@@ -125,6 +126,8 @@ class CallFacts(msgspec.Struct, gc=False):
         """Take what is known of a call that began elsewhere: with which arguments, and who let it."""
         self.begun, self.edit = known, "taken" if known.edited else "none"
         self.approved_by, self.approval_id = known.approved_by, known.approval_id
+        self.rule = known.rule
+        self.notes += tuple(note for note in known.notes if note == ALWAYS)
         arguments, defaulted = known.arguments_json, known.defaulted
         self.came = msgspec.structs.replace(
             self.came, arguments_json=arguments, defaulted=defaulted

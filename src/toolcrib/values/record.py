@@ -558,6 +558,8 @@ class SuspendedCall(Veiled, msgspec.Struct, frozen=True):
     `saved` is the tool's own JSON: of an agent, the state of its run. It is of this `call` and no
     other. `approval` is the question and the answer with which the call was let begin, if it had to be:
     nobody is asked again. `times` is how often it was claimed to go on before, as its ledger knows.
+    `rule` is the one that gave that answer, with the id of the question that somebody had answered by
+    it; the id is empty where the answer itself gave the rule.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("saved", "approval")
@@ -566,6 +568,7 @@ class SuspendedCall(Veiled, msgspec.Struct, frozen=True):
     call: OuterCall = OuterCall("", "", "")
     times: int = 0
     approval: tuple[ApprovalRequest, Approve] | None = None
+    rule: tuple[AppliedRule, str] | None = None
 
 
 class Waiting(msgspec.Struct, frozen=True):

@@ -273,6 +273,7 @@ class Fork(msgspec.Struct, frozen=True, omit_defaults=True):
 
 _NEWER = ("suspended", "settings", "speakers", "marks", "fork", "emulated", "instructions")
 _NEWER_OF_QUESTIONS = ("within", "always", "asked_by", "untrusted")
+_NEWER_OF_SUSPENDED = ("rule",)
 _SAYS_NOTHING: tuple[Any, ...] = (False, {}, [], None, msgspec.to_builtins(Expense()))
 
 
@@ -346,6 +347,8 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
         newer = [(saved, name) for name in _NEWER]
         newer += [(saved["tally"], name) for name in ("inner", "begun")]
         newer += [(each, name) for each in saved["pending"] for name in _NEWER_OF_QUESTIONS]
+        begun = saved["suspended"].values()
+        newer += [(each, name) for each in begun for name in _NEWER_OF_SUSPENDED]
         for place, name in newer:
             if place[name] in _SAYS_NOTHING:
                 del place[name]
