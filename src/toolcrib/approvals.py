@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import math
 import select
 import sys
 import threading
@@ -31,6 +32,7 @@ from toolcrib.values.rule import (
     CallToApprove,
     KeptRule,
     rule_from,
+    rule_id_of,
     signature_of,
     speaks_for,
 )
@@ -270,14 +272,18 @@ _SAVE = """INSERT INTO approvals (id, run_id, call_id, request, expires_at, pinn
     ON CONFLICT DO NOTHING"""
 _FIND = "SELECT * FROM approvals WHERE id = :id"
 _ASKED = "SELECT * FROM approvals WHERE run_id = :run_id AND call_id = :call_id"
-_RULES = "SELECT * FROM approval_rules"
+# a rule that was revoked keeps its id, with no content: its answer, taken once more, gives none
+_RULES = "SELECT * FROM approval_rules WHERE content <> ''"
 _RULES_FOR = """SELECT * FROM approval_rules
-    WHERE definition_digest = :digest AND caller = :caller"""
+    WHERE definition_digest = :digest AND caller = :caller AND content <> ''"""
+_RULE_OF = "SELECT * FROM approval_rules WHERE id = :id AND content <> ''"
 _KEEP_RULE = """INSERT INTO approval_rules (id, definition_digest, caller, content, signature)
     VALUES (:id, :definition_digest, :caller, :content, :signature)
     ON CONFLICT (id) DO UPDATE SET definition_digest = excluded.definition_digest,
-        caller = excluded.caller, content = excluded.content, signature = excluded.signature"""
-_REVOKE = "DELETE FROM approval_rules WHERE id = :id"
+        caller = excluded.caller, content = excluded.content, signature = excluded.signature
+    WHERE approval_rules.content <> ''"""
+_REVOKE = """UPDATE approval_rules SET definition_digest = '', caller = '', content = '', signature = ''
+    WHERE id = :id AND content <> ''"""
 _PENDING = """SELECT * FROM approvals WHERE answer IS NULL AND expires_at > :now
     ORDER BY expires_at, id"""
 _USE = "UPDATE approvals SET used_at = :now WHERE id = :id"
@@ -392,10 +398,13 @@ class ApprovalStore(Closing):
     async def keep_rule(
         self, asked: CallToApprove, always: Always, by: str, /
     ) -> ApprovalRule | None:
-        """Keep the rule that a yes makes, and return it; None if it has lapsed by now.
+        """Keep the rule that a yes makes, and return it; None if it has lapsed by now, or was revoked:
+        a run that goes on from the same state again does not bring it back.
 
-        Where the question is stored here, the rule is for what that asked, and lasts from when it was
-        answered. Raises ApprovalError if it cannot be kept.
+        It lasts from when its answer was given, as far as that is known: from `always.given_at`, from
+        when the question that is stored here was answered, or from when it was first kept. Where the
+        question is stored here, the rule is for what that asked. Raises ApprovalError if it cannot be
+        kept.
         """
         return await self._database.transact(partial(_kept_rule, asked, always, by, self._rule_key))
 
@@ -447,7 +456,7 @@ def _fitting_rule(
 def _kept_rule(
     asked: CallToApprove, always: Always, by: str, key: bytes, transaction: Transaction
 ) -> ApprovalRule | None:
-    request, given_at = asked.request, time.time()
+    request, given_at = asked.request, min(time.time(), always.given_at or math.inf)
     for row in transaction.rows(_FIND, id=request.id):
         shown = _as_asked(row, key)
         if not shown.always or shown.within != request.within:
@@ -456,11 +465,14 @@ def _kept_rule(
         request = msgspec.structs.replace(
             request, asked_by=shown.asked_by, untrusted=shown.untrusted
         )
+    for row in transaction.rows(_RULE_OF, id=rule_id_of(request.id)):  # the answer was taken before
+        earlier = _rule_in(row, key)
+        given_at = given_at if earlier is None else min(given_at, earlier.given_at)
     asked = msgspec.structs.replace(asked, request=request)
     rule = rule_from(asked, always, by, key, given_at=given_at)
     if rule.expired():
         return None
-    transaction.execute(
+    kept = transaction.execute(
         _KEEP_RULE,
         id=rule.id,
         definition_digest=rule.definition_digest,
@@ -468,7 +480,7 @@ def _kept_rule(
         content=msgspec.json.encode(rule).decode(),
         signature=signature_of(rule, key),
     )
-    return rule
+    return rule if kept else None
 
 
 def _rule_in(row: Row, key: bytes) -> ApprovalRule | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import sqlite3
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -858,3 +859,81 @@ async def test_a_call_that_waits_within_says_who_let_it_begin_and_by_which_rule(
     assert {each.edited for each in records} == {yes is not None and yes.arguments is not None}
     rules = {None if each.rule is None else each.rule.id for each in records}
     assert rules == {None if rule is None else rule.id for rule in kept or [None]}
+
+
+@each_row(("idempotent", "killed"), [(False, False), (True, False), (True, True), (False, True)])
+async def test_a_rule_that_was_revoked_stays_so_when_its_run_goes_on_again(
+    idempotent: bool, killed: bool, tmp_path: Path
+) -> None:
+    """From the state in which its answer was given: the call has its yes, and makes no rule."""
+    deaths = [KeyboardInterrupt()] * killed
+
+    @tool(visible=ALL, safe=False, idempotent=idempotent)
+    async def refund(order: int, cents: int = 5) -> str:
+        """Refund."""
+        if deaths:
+            raise deaths.pop()
+        return "refunded"
+
+    async with ApprovalStore(f"sqlite:///{tmp_path}/crib.db", state_key=KEY) as store:
+
+        def agent(*replies: Any) -> Agent:
+            runner = ToolRunner([refund], approver=answer_later, rules=store)
+            return Agent(ScriptedClient(replies), runner)
+
+        waiting = await agent(call("refund", order=7)).run("x", caller=ADA)
+        state = RunState.from_json(waiting.state.to_json())
+        answers: dict[str, Answer] = {waiting.pending[0].id: YES}
+        with pytest.raises(KeyboardInterrupt) if killed else nullcontext():
+            await agent("ok").resume(state, answers)
+        [kept] = await store.rules()
+        await store.revoke(kept.id)
+        done = await agent("ok").resume(state, answers)
+        assert [each.status for each in done.records] == ["completed"]
+        assert done.records[0].rule is None
+        assert ALWAYS not in done.records[0].notes
+        assert await store.rules() == []
+        with pytest.raises(ApprovalError, match="there is no rule"):
+            await store.revoke(kept.id)
+        again = await agent(call("refund", order=7, cents=9)).run("x", caller=ADA)
+        assert again.status == "waiting"
+
+
+@each_row(
+    ("ago", "seconds", "again", "kept"),
+    [
+        (0, 600, 0, True),
+        (300, 600, 0, True),
+        (700, 600, 0, False),  # it has lapsed while its answer was kept
+        (700, None, 0, True),
+        (-700, 600, 0, True),  # a clock that is wrong gives it no more time
+        (300, 600, 1, True),  # nor does a run that goes on once more
+    ],
+)
+async def test_a_rule_lasts_from_when_its_answer_was_given_wherever_that_was_kept(
+    ago: float, seconds: float | None, again: int, kept: bool, tmp_path: Path
+) -> None:
+    async with ApprovalStore(f"sqlite:///{tmp_path}/crib.db", state_key=KEY) as store:
+
+        def agent(*replies: Any) -> Agent:
+            runner = ToolRunner([REFUND], approver=answer_later, rules=store)
+            return Agent(ScriptedClient(replies), runner)
+
+        waiting = await agent(call("refund", order=7)).run("x", caller=ADA)
+        given_at = time.time() - ago
+        always = Always(("cents",), seconds, given_at)
+        for at in range(again + 1):
+            if at:
+                always = Always(("cents",), seconds)
+            yes = Approve("grace", always=always)
+            done = await agent("ok").resume(waiting.state, {waiting.pending[0].id: yes})
+            assert (ALWAYS in done.records[0].notes) is kept
+        rules = [each.rule for each in await store.rules()]
+        assert len(rules) == kept
+        for rule in rules:
+            assert rule is not None
+            assert rule.given_at == given_at if ago > 0 else rule.given_at <= time.time()
+            assert rule.expires_at == (None if seconds is None else rule.given_at + seconds)
+    for wrong in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(ValueError, match="a time in seconds"):
+            Always(given_at=wrong)

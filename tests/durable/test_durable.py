@@ -32,9 +32,11 @@ from toolcrib import (
     Refuse,
     RunInfo,
     RunResult,
+    ToolRunner,
     per_run,
     tool,
 )
+from toolcrib.approvals import ApprovalStore, answer_later
 from toolcrib.audit import AuditLog
 from toolcrib.durable import DurableAgents, StoredRun, engine
 from toolcrib.errors import (
@@ -46,7 +48,7 @@ from toolcrib.errors import (
     ToolcribError,
 )
 from toolcrib.testing import call
-from toolcrib.values.decision import LimitedApprove
+from toolcrib.values.decision import Always, LimitedApprove
 from toolcrib.values.message import ChatRequest, Reply
 from toolcrib.values.record import ToolInvocationRecord, state_of
 from toolcrib.values.run import (
@@ -632,3 +634,34 @@ async def test_a_worker_has_to_know_what_each_run_is_given(file: str) -> None:
         with pytest.raises(ToolcribError, match="failed: BindingError: tool 'close' needs Shop"):
             await worker.result(run_id)
     await client.aclose()
+
+
+@tool(visible=ALL, safe=False)
+async def repay(order: int, cents: int = 5) -> str:
+    """Pay back."""
+    return "paid back"
+
+
+@pytest.mark.parametrize("seconds", [0.2, 600.0])
+async def test_a_rule_lasts_from_the_answer_not_from_when_a_worker_takes_it(
+    seconds: float, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    async with ApprovalStore(f"sqlite:///{tmp_path / 'rules.db'}", state_key=KEY) as store:
+        runner = ToolRunner([repay], approver=answer_later, rules=store)
+        shop = Agent(Model([call("repay", order=7)], "Done."), runner, state_key=KEY)
+        async with DurableAgents(url, {"shop": shop}) as durable:
+            run_id = await durable.start("shop", PROMPT, caller=ADA)
+            [question] = (await durable.result(run_id)).pending
+        yes = Approve("grace", always=Always(("cents",), seconds))
+        nobody_works = DurableAgents(url, {})
+        await nobody_works.answer(question.id, yes)
+        answered_at = time.time()
+        await nobody_works.aclose()
+        await asyncio.sleep(0.3)
+        async with DurableAgents(url, {"shop": shop}) as durable:
+            done = await durable.result(run_id)
+        assert done.status == "completed"
+        given = [each.rule.given_at for each in await store.rules() if each.rule is not None]
+        assert len(given) == (seconds > 1)
+        assert all(at <= answered_at for at in given)

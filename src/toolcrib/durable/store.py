@@ -213,6 +213,9 @@ class RunStore:
         given = checked_answer(answer)
         if isinstance(given, LimitedApprove):
             raise ApprovalError("a LimitedApprove cannot be kept: Approve, for who may")
+        if isinstance(given, Approve) and given.always is not None:  # it lasts from now
+            always = msgspec.structs.replace(given.always, given_at=time.time())
+            given = msgspec.structs.replace(given, always=always)
         text = msgspec.json.encode(given).decode()
         return await self._database.transact(lambda t: _answer(t, request_id, text))
 

@@ -499,9 +499,9 @@ async def kept_rule(
     answer: Approve,
     failed: Callable[[BaseException], None],
 ) -> ApprovalRule | None:
-    """Return the rule that an answer gives, once it is kept; None if it has lapsed by now. Raises
-    Stopped for one that cannot be given for this call, or that is not kept: whoever gave it would
-    believe in it. `failed` is told."""
+    """Return the rule that an answer gives, once it is kept; None if it has lapsed or was revoked.
+    Raises Stopped for one that cannot be given for this call, or that is not kept: whoever gave it
+    would believe in it. `failed` is told."""
     kept: ApprovalRule | BaseException | None
     if rules is None or answer.always is None or not asked.request.always:
         kept = ApprovalError(NO_RULE)

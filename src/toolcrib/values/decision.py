@@ -131,21 +131,25 @@ ForRun: TypeAlias = bool | Literal["exactly"]
 """For the rest of a run a yes is to any call of a tool, to none, or to the same call again."""
 
 
-class Always(Checked, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Always(Checked, msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Makes a yes a rule: further calls like this one do not ask, in whichever run and process.
 
     They are calls of this very definition by this caller, whose arguments are the same but for those
-    named `open`, which may have any value. It lapses after `seconds`, if given. Raises ValueError for
-    what cannot be meant.
+    named `open`, which may have any value. It lapses after `seconds`, if given, from when it was
+    `given_at` (seconds since the epoch): whoever keeps an answer until its call takes it says when that
+    was. Without it, it is given when the call takes it. Raises ValueError for what cannot be meant.
     """
 
     open: tuple[str, ...] = ()
     seconds: float | None = None
+    given_at: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.seconds is not None and not 0 < self.seconds < math.inf:
             raise ValueError("Always(seconds=…) is a number of seconds above 0")
+        if self.given_at is not None and not 0 < self.given_at < math.inf:
+            raise ValueError("Always(given_at=…) is a time in seconds since the epoch")
 
 
 class Approve(

@@ -86,6 +86,11 @@ class ApprovalRule(Veiled, msgspec.Struct, frozen=True, kw_only=True):
         return self.expires_at is not None and time.time() >= self.expires_at
 
 
+def rule_id_of(approval_id: str) -> str:
+    """Return the id of the rule that an answer to this question gives, whenever it is taken."""
+    return f"rule_{sha256_hex(approval_id)[:40]}"
+
+
 def rule_from(
     asked: CallToApprove, always: Always, by: str, key: bytes, *, given_at: float
 ) -> ApprovalRule:
@@ -94,7 +99,7 @@ def rule_from(
     check_open(always.open, request, asked.secrets)
     opened = tuple(sorted(always.open))
     return ApprovalRule(
-        id=f"rule_{sha256_hex(request.id)[:40]}",
+        id=rule_id_of(request.id),
         tool=request.tool,
         caller=request.caller,
         definition_digest=request.definition_digest,
@@ -188,8 +193,10 @@ class KeepsRules(Protocol):
     async def keep_rule(
         self, asked: CallToApprove, always: Always, by: str, /
     ) -> ApprovalRule | None:
-        """Keep the rule that a yes to a call makes, and return it; None if it has lapsed by now.
+        """Keep the rule that a yes to a call makes, and return it; None if it has lapsed by now, or was
+        revoked.
 
-        It is one for what was asked, and lasts from when that was answered. Raises ApprovalError.
+        It is one for what was asked, and lasts from when that was answered (`always.given_at`, if it is
+        known), also where its run goes on once more and it is kept again. Raises ApprovalError.
         """
         ...
