@@ -51,7 +51,7 @@ class ApprovalRule(Veiled, msgspec.Struct, frozen=True, kw_only=True):
 
     `closed` is the canonical JSON of the arguments that have to be the same, secret ones masked; those
     that are `open` may have any value. Times are in seconds since the epoch; without `expires_at` it
-    holds until it is revoked. `within` are the agents around the call.
+    holds until it is revoked. `within` are the agents around the call, by the names of their tools.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("closed",)
