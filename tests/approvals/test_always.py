@@ -937,3 +937,41 @@ async def test_a_rule_lasts_from_when_its_answer_was_given_wherever_that_was_kep
     for wrong in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="a time in seconds"):
             Always(given_at=wrong)
+
+
+@tool(visible=ALL, safe=False)
+async def remark(text: str) -> str:
+    """Say something."""
+    return text
+
+
+async def test_a_text_that_looks_like_a_mask_is_no_secret(store: ApprovalStore) -> None:
+    runner = ToolRunner([remark], approver=store)
+    first = ToolCall("first", "remark", '{"text": "***"}')
+    yes = Approve("grace", always=Always(("text",)))
+    assert isinstance(await given_rule(store, runner, first, yes), Completed)
+    another = ToolCall("other", "remark", '{"text": "any"}')
+    assert isinstance(await runner.exec(another, caller=ADA), Completed)
+
+
+async def test_where_others_are_secret_the_runner_tells_such_a_text_from_a_mask(
+    store: ApprovalStore,
+) -> None:
+    """Given by a person who is asked at once, or as the value of an argument that is open."""
+    yes = Approve("grace", always=Always(("note",)))
+    answers: list[Answer | None] = [yes]
+
+    async def desk(_request: ApprovalRequest) -> Answer | None:
+        return answers.pop() if answers else None
+
+    runner = ToolRunner([REFUND], approver=desk, rules=store)
+    for at, (note, cents) in enumerate((("***", 5), ("any", 5), ("***", 6))):
+        if at == 2:
+            answers.append(yes)
+        made = call_of(f"c{at}", order=7, note=note, cents=cents, pin="canary")
+        assert isinstance(await runner.exec(made, caller=ADA), Completed)
+    later = call_of("later", order=7, note="***", cents=5, pin="canary")
+    assert isinstance(await runner.exec(later, caller=ADA), Completed)
+    assert answers == []
+    pin = call_of("pin", order=7, note="***", cents=5, pin="***")
+    assert isinstance(await runner.exec(pin, caller=ADA), Waiting)

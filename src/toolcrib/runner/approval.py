@@ -29,6 +29,7 @@ from toolcrib.runner.edit import edited_call
 from toolcrib.runner.execute import own
 from toolcrib.runner.output import (
     MASK,
+    is_masked,
     masked_arguments,
     masked_places,
     masks_a_part,
@@ -164,13 +165,12 @@ def as_asked_before(
 def asked_call(hydrated: Hydrated, request: ApprovalRequest, run: RunTally) -> CallToApprove:
     """Return a call as rules look at it: the one that was asked about, or the one that an edit made."""
     definition, arguments = hydrated.definition, hydrated.arguments
-    shown = masked_arguments(definition, arguments)
     marked = {name for name, value in arguments.items() if _holds_mark(value)}
     places = masked_places(definition, hydrated.defaults)
     always = request.always and may_have_rule(hydrated, run)
     return CallToApprove(
         msgspec.structs.replace(_asked_about(hydrated, request), always=always),
-        {name: value for name, value in arguments.items() if shown[name] == MASK},
+        {name: value for name, value in arguments.items() if is_masked(definition, name)},
         tuple(place for place in places if name_at(place) in marked),
     )
 
@@ -489,7 +489,8 @@ def check_always(asked: ApprovalRequest, answer: Approve) -> None:
     if not asked.always:
         raise ApprovalError(NO_RULE)
     known = asked.arguments | (answer.arguments or {})
-    secrets = [name for name, value in asked.arguments.items() if value == MASK]
+    masks = not asked.arguments_digest  # what has a digest of all arguments has no secret ones
+    secrets = [name for name, value in asked.arguments.items() if masks and value == MASK]
     check_open(answer.always.open, msgspec.structs.replace(asked, arguments=known), secrets)
 
 

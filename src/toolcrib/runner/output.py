@@ -390,7 +390,7 @@ def public_places(definition: ToolDefinition | None, places: tuple[str, ...]) ->
 
 def masked_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonObject:
     """Return all arguments, secret ones masked: what somebody who approves has to see."""
-    return {n: MASK if _is_secret(definition, n) else v for n, v in arguments.items()}
+    return {n: MASK if is_masked(definition, n) else v for n, v in arguments.items()}
 
 
 def told_arguments(hydrated: Hydrated) -> JsonObject:
@@ -409,10 +409,10 @@ def masked_places(definition: ToolDefinition, places: tuple[str, ...]) -> tuple[
 
 def _is_below_secret(definition: ToolDefinition, place: str) -> bool:
     name, is_below = _argument_at(place)
-    return is_below and _is_secret(definition, name)
+    return is_below and is_masked(definition, name)
 
 
-def _is_secret(definition: ToolDefinition, name: str) -> bool:
+def is_masked(definition: ToolDefinition, name: str) -> bool:
     secret = definition.secret
     if UNDECLARED not in secret:
         return name in secret
@@ -435,7 +435,7 @@ def name_at(place: str) -> str:
 
 def unmasked(definition: ToolDefinition, edited: JsonObject, original: JsonObject) -> JsonObject:
     """Return edited arguments, with the original of each secret one that came back masked."""
-    hidden = {n for n in original if edited.get(n) == MASK and _is_secret(definition, n)}
+    hidden = {n for n in original if edited.get(n) == MASK and is_masked(definition, n)}
     return {name: original[name] if name in hidden else value for name, value in edited.items()}
 
 
@@ -443,7 +443,7 @@ def masks_a_part(definition: ToolDefinition, edited: JsonObject) -> bool:
     """Return whether a mask stands within a secret argument, in a text or a name too: nobody means
     that, who was shown nothing of it."""
     return any(
-        value != MASK and _is_secret(definition, name) and _holds_mask(value)
+        value != MASK and is_masked(definition, name) and _holds_mask(value)
         for name, value in edited.items()
     )
 
