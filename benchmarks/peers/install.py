@@ -1,11 +1,12 @@
 """Makes one virtual environment for each peer, outside the project, and says how to run it.
 
-    python benchmarks/peers/install.py [--into FOLDER] [--calls FILE] [NAME …]
+    python benchmarks/peers/install.py [--into FOLDER] [--calls FILE | --compared FILE] [NAME …]
 
 FOLDER is `~/.cache/toolcrib/peers` (`$XDG_CACHE_HOME` counts) if left out. Needs `uv`. What cannot be
 installed is skipped with the reason; what is there already is kept. On stdout stand the `--beside`
 options for `benchmarks/eval_peers.py`, one a line. With `--calls` it installs those of
-`benchmarks/peers/calls.py` instead, and writes their interpreters to FILE, as JSON.
+`benchmarks/peers/calls.py` instead, with `--compared` those of `benchmarks/compared`, and writes their
+interpreters to FILE, as JSON.
 """
 
 from __future__ import annotations
@@ -37,13 +38,25 @@ PEERS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
 }
 
 # Who is measured running calls by `benchmarks/peers/calls.py`.
-CALLERS: dict[str, str] = {
-    "openai-agents": "openai-agents==0.24.0",
-    "strands": "strands-agents==1.62.0",
-    "pydantic-ai": "pydantic-ai-slim==2.68.0",
-    "langchain": "langchain-core==1.7.2",
-    "llama-index": "llama-index-core==0.14.25",
-    "fastmcp": "fastmcp==4.1.2",
+CALLERS: dict[str, tuple[str, ...]] = {
+    "openai-agents": ("openai-agents==0.24.0",),
+    "strands": ("strands-agents==1.62.0",),
+    "pydantic-ai": ("pydantic-ai-slim==2.68.0",),
+    "langchain": ("langchain-core==1.7.2",),
+    "llama-index": ("llama-index-core==0.14.25",),
+    "fastmcp": ("fastmcp==4.1.2",),
+}
+
+# Whose agents `benchmarks/compared` lets try what is in docs/compared.md. The newest harness of
+# pydantic-ai takes an older pydantic-ai; langchain-core 1.8.4 needs a package that there is not.
+_LANGCHAIN = ("langchain==1.5.2", "langgraph==1.2.24", "langchain-openai==1.7.4")
+COMPARED: dict[str, tuple[str, ...]] = {
+    "pydantic-ai": ("pydantic-ai-slim[openai]==2.68.0",),
+    "pydantic-ai-harness": ("pydantic-ai-harness[acp]==0.62.0", "pydantic-ai-slim[openai]==2.62.0"),
+    "openai-agents": ("openai-agents==0.24.0",),
+    "langchain": _LANGCHAIN,
+    "langchain-more": (*_LANGCHAIN, "deepagents==0.7.32", "langgraph-swarm==0.1.0"),
+    "strands": ("strands-agents[openai]==1.62.0",),
 }
 
 
@@ -53,13 +66,19 @@ def main() -> None:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parser.add_argument("--into", type=Path, default=cache / "toolcrib" / "peers")
     parser.add_argument("--calls", type=Path, metavar="FILE", help=", ".join(CALLERS))
+    parser.add_argument("--compared", type=Path, metavar="FILE", help=", ".join(COMPARED))
     asked = parser.parse_args()
     uv = os.environ.get("UV") or shutil.which("uv") or shutil.which("uv", path=_beside_us())
     if uv is None:
         sys.exit("uv is not installed: pip install uv")
-    if asked.calls:
-        asked.calls.write_text(json.dumps(_callers(uv, asked.into, asked.names)), encoding="utf-8")
-        return
+    for file, folder, peers in (
+        (asked.calls, "calls", CALLERS),
+        (asked.compared, "compared", COMPARED),
+    ):
+        if file:
+            found = _interpreters(uv, asked.into / folder, peers, asked.names)
+            file.write_text(json.dumps(found), encoding="utf-8")
+            return
     for name in asked.names or PEERS:
         if name not in PEERS:
             sys.exit(f"there is no peer {name!r}; there are: {', '.join(PEERS)}")
@@ -74,13 +93,15 @@ def main() -> None:
         )
 
 
-def _callers(uv: str, into: Path, names: list[str]) -> dict[str, str]:
+def _interpreters(
+    uv: str, into: Path, peers: dict[str, tuple[str, ...]], names: list[str]
+) -> dict[str, str]:
     """Return the interpreters of those that could be installed."""
     found = {}
-    for name in names or CALLERS:
-        if name not in CALLERS:
-            sys.exit(f"there is no peer {name!r}; there are: {', '.join(CALLERS)}")
-        python, reason = _environment(uv, into / "calls" / name, (CALLERS[name],))
+    for name in names or peers:
+        if name not in peers:
+            sys.exit(f"there is no peer {name!r}; there are: {', '.join(peers)}")
+        python, reason = _environment(uv, into / name, peers[name])
         if reason:
             print(f"{name}: skipped: {reason}", file=sys.stderr)
         else:
