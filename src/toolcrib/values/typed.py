@@ -22,7 +22,6 @@ from typing import (
     Literal,
     NamedTuple,
     ParamSpec,
-    TypeAlias,
     TypeVar,
     Union,
     cast,
@@ -81,15 +80,10 @@ class Checked:
 
     def __post_init__(self) -> None:
         made: Any = self
-        values = _values_of(made)
-        types_ = (made.__class__, *map(type, values))
-        tuples, texts = _FITTING.get(types_) or _checked(made, types_)
-        for at in tuples:
-            if values[at]:
-                _checked(made, types_)
-        for at in texts:
-            if not values[at].isascii():
-                _checked(made, types_)
+        kind = made.__class__
+        fits = _FITS.get(kind) or _written(kind)
+        if not fits(made):
+            _checked(made)
 
 
 def _check_characters(made: object, name: str, value: str | tuple[str, ...]) -> None:
@@ -106,24 +100,36 @@ def _check_characters(made: object, name: str, value: str | tuple[str, ...]) -> 
         raise ValueError(failure)
 
 
-_values_of = msgspec.structs.astuple
-_Places: TypeAlias = tuple[int, ...]
-_FITTING: dict[tuple[type, ...], tuple[_Places, _Places]] = {}
-"""By the types of a value and of its fields, if they are what the class says: the places of those
-fields that are tuples, which fit if they are empty, and of those texts that are logged."""
+_FITS: dict[type, Callable[[Any], bool]] = {}
+"""By class, what says at once of most values that they fit; the others are looked at closer."""
 
 
-def _checked(made: Any, types_: tuple[type, ...]) -> tuple[_Places, _Places]:
-    """Check all of a value, and note in `_FITTING` what the next one of these types needs."""
-    fields = _fields(made.__class__)
-    fitting = len(fields) == len(made.__struct_fields__)
-    for name, kind, plain in fields:
+def _written(kind: Any) -> Callable[[Any], bool]:
+    """Write that function for a class, as dataclasses are written: each field is of a class that its
+    hint names, or an empty tuple, and what is logged is ASCII."""
+    tests, known = ["True"], {"str": str}
+    for at, (name, field, plain) in enumerate(_fields(kind)):
+        known |= {f"kind_{at}_{n}": each for n, each in enumerate(plain)}
+        either = [f"made.{name}.__class__ is kind_{at}_{n}" for n in range(len(plain))]
+        if tuple in field.types:
+            either.append(f"made.{name}.__class__ is tuple and not made.{name}")
+        tests.append(f"({' or '.join(either) or False})")
+    for name in kind.logged:
+        tests.append(
+            f"(made.{name}.isascii() if made.{name}.__class__ is str else not made.{name})"
+        )
+    fits: Callable[[Any], bool] = eval(f"lambda made: {' and '.join(tests)}", known)  # noqa: S307  own names
+    return _FITS.setdefault(kind, fits)
+
+
+def _checked(made: Any) -> None:
+    """Check all of a value; a list becomes a tuple where that is meant."""
+    for name, kind, plain in _fields(made.__class__):
         value = getattr(made, name)
         if value.__class__ in plain:
             continue
         if value.__class__ is tuple and not value and tuple in kind.types:
             continue
-        fitting = False
         if value.__class__ is list and tuple in kind.types:
             value = tuple(value)
             msgspec.structs.force_setattr(made, name, value)
@@ -135,12 +141,6 @@ def _checked(made: Any, types_: tuple[type, ...]) -> tuple[_Places, _Places]:
             )
     for name in made.logged:
         _check_characters(made, name, getattr(made, name))
-    if fitting:
-        tuples = tuple(at for at, kind in enumerate(types_[1:]) if kind is tuple)
-        named = enumerate(made.__struct_fields__)
-        texts = tuple(at for at, name in named if name in made.logged and types_[1 + at] is str)
-        _FITTING[types_] = tuples, texts
-    return (), ()
 
 
 def check_type(
