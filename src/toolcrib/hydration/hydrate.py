@@ -22,7 +22,7 @@ from pydantic_core import to_json
 
 from toolcrib.errors import ErrorCode, MissingExtraError, Stage, ToolError
 from toolcrib.failures import Explained, log_raised, log_refused, words_of
-from toolcrib.hydration.parse import Parsed, ParseFailure, read_arguments, read_short
+from toolcrib.hydration.parse import Parsed, read_arguments, read_short
 from toolcrib.schema.derive.factories import AddedDefaults, FactoryFailed, FactoryValues, Pinned
 from toolcrib.schema.derive.roundtrip import A_VALIDATOR, Noted, TooMuchWorkError
 from toolcrib.schema.references import escape_pointer, name_of, remove_at, steps_of
@@ -84,14 +84,15 @@ def hydrate(
         return hydrate(call, Catalog(offered), pinned=pinned, on_exception=on_exception)
     if not isinstance(tool, Tool):
         return _reject(call, started, tool)
+    definition = tool.definition
     parsed = read_short(call.arguments) or read_arguments(call.arguments)
-    if isinstance(parsed, ParseFailure):
-        return _reject(call, started, parsed.code, parsed.message, definition=tool.definition)
+    if not isinstance(parsed, Parsed):
+        return _reject(call, started, parsed.code, parsed.message, definition=definition)
     judged = parsed if offer is None else _restored(offer, tool, call, parsed)
     before = None if pinned is None else FactoryValues.of(pinned)
-    undeclared = () if tool.definition.closed else _undeclared(tool, judged.value)
-    failed = partial(_failed_call, call, tool, on_exception)
-    made, errors, retryable = built(tool, judged, before, failed)
+    undeclared = () if definition.closed else _undeclared(tool, judged.value)
+    about = (call, tool, on_exception)
+    made, errors, retryable = built(tool, judged, before, _failed_call, about)
     notes, validator = call.notes + judged.notes + undeclared, tool.validator
     if made is not None and made.normalised:
         notes = (*notes, "normalised")
@@ -104,13 +105,13 @@ def hydrate(
         time.perf_counter() - started,
         False,
         notes,
-        tool.definition.no_schema_mode,
+        definition.no_schema_mode,
     )
     if made is None or errors:
-        return Rejected(call, errors, provenance, tool.definition, retryable)
+        return Rejected(call, errors, provenance, definition, retryable)
     data, canonical, values = judged.data, made.canonical, made.factory_values
     building = _Build(tool, data, canonical, made, values, made.normalised)
-    return Hydrated(call, tool.definition, canonical, provenance, building, made.defaults)
+    return Hydrated(call, definition, canonical, provenance, building, made.defaults)
 
 
 _PINNED = (Mapping, FactoryValues, NoneType)
@@ -267,40 +268,49 @@ def _undeclared(tool: Tool[..., Any], arguments: JsonObject) -> tuple[str, ...]:
     return (f"undeclared:{number}",) if number and tool.validator is not None else ()
 
 
+_VALIDATE, _INSTANTIATE = Stage.VALIDATE, Stage.INSTANTIATE  # a class is asked at each use
+
+
 def built(
-    tool: Tool[..., Any], parsed: Parsed, before: FactoryValues | None, failed: Failed
+    tool: Tool[..., Any],
+    parsed: Parsed,
+    before: FactoryValues | None,
+    failed: Callable[..., None],
+    about: tuple[Any, ...] = (),
 ) -> tuple[BuiltArguments | None, tuple[HydrationError, ...], bool | None]:
     """Judge arguments by the schema, read them once, and hold the value against what was sent.
 
     Return what was built, or errors, and whether the author said that the call may be made again. What
-    of the author's code, or ours, failed is told to `failed`, and is an error of `unusable_tool`.
+    of the author's code, or ours, failed is told to `failed`, a `Failed` that is first given what it is
+    `about`; and it is an error of `unusable_tool`.
     """
     definition, validator, arguments = tool.definition, tool.validator, parsed.value
-    stage = Stage.VALIDATE
+    stage = _VALIDATE
     try:
         if validator is None or not validator.is_valid(arguments):
             errors = _violations(validator, definition, arguments)
             if errors:
                 return None, errors, None
-        stage = Stage.INSTANTIATE
+        stage = _INSTANTIATE
         made = tool.make(arguments, before)
         if made.normalised:
-            stage = Stage.VALIDATE
+            stage = _VALIDATE
             if validator is not None and not validator.is_valid(_without(made)):
-                return made, _normalised(tool, parsed, made, failed), None
+                return made, _normalised(tool, parsed, made, partial(failed, *about)), None
     except KeyboardInterrupt:
         raise
     except BaseException as raised:  # noqa: BLE001  an author's code, or a panic in Rust
         cause = raised.__cause__ if isinstance(raised, FactoryFailed) else raised
         retryable = words_of(cause or raised).retryable
+        tell = partial(failed, *about)
         if stage is Stage.VALIDATE or not isinstance(raised, _REFUSALS):
-            return None, _failed(raised, stage, failed), retryable
-        return None, _refused(raised, tool, fresh(parsed.data), failed), retryable
+            return None, _failed(raised, stage, tell), retryable
+        return None, _refused(raised, tool, fresh(parsed.data), tell), retryable
     if parsed.apart is None:
         return made, (), None
     values = None if made.factory_values is None else made.factory_values.again()
     apart = Parsed(parsed.apart, parsed.data)
-    return made, *built(tool, apart, values, failed)[1:]
+    return made, *built(tool, apart, values, failed, about)[1:]
 
 
 def _failed_call(

@@ -314,7 +314,8 @@ class IdempotencyCache:
             kept = _with_parts(kept, outcome)
             size = kept.size
         known[key] = kept  # one step: another thread may ask
-        self._unwritten.discard(key)
+        if self._unwritten:
+            self._unwritten.discard(key)
         self._lock.acquire()  # `with` takes twice as long
         try:
             order.append(kept)

@@ -366,7 +366,7 @@ def public_view(call: HydrationResult) -> tuple[msgspec.Raw, tuple[str, ...]]:
         return NO_JSON, ()
     definition, defaults = call.definition, call.defaults
     is_plain = not definition.secret and definition.closed
-    if is_plain and definition.pointers.issuperset(defaults):
+    if is_plain and (not defaults or definition.pointers.issuperset(defaults)):
         return msgspec.Raw(call.canonical), defaults
     places = public_places(definition, defaults)
     if is_plain and len(places) == len(defaults):

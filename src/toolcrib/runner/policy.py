@@ -238,7 +238,7 @@ def decide(
         except BaseException as raised:  # noqa: BLE001  CancelledError too: it denies
             log_raised(f"policy '{_name(policy)}'", raised)
             return Deny(_FAILED, _name(policy))
-        if type(given) is Allow:
+        if given.__class__ is Allow:
             continue
         decision = _read(policy, given)
         if isinstance(decision, Deny):

@@ -334,7 +334,7 @@ class Recorder:
         """
         call, definition, tally = hydrated.call, hydrated.definition, scope.tally
         data = call.arguments.encode("utf-8", "surrogatepass")
-        secret = definition is not None and bool(definition.secret)
+        secret = () if definition is None else definition.secret
         shown, defaulted = public_view(hydrated)
         came = ToolInvocationRecord(
             id=call.id,

@@ -137,6 +137,7 @@ class ToolRunner:
         policies = with_standard(policy)
         at_once, looking = apart(policies)
         reporter = Reporter(on_exception)
+        self._hook = reporter.debug
         self._setup = Setup(
             catalog=catalog,
             policies=policies,
@@ -255,7 +256,7 @@ class ToolRunner:
     @property
     def on_exception(self) -> ExceptionHook:
         """Gives its hook, if it has one, what an author's code raised, and raises nothing."""
-        return self._setup.reporter.debug
+        return self._hook
 
     @property
     def makes_arguments(self) -> bool:
@@ -340,7 +341,7 @@ class ToolRunner:
         `pinned` has what default factories made of this call before.
         """
         offered = self.catalog if offer is None else offer
-        hook = self._setup.reporter.debug
+        hook = self._hook
         result = hydrate(call, offered, pinned=pinned, on_exception=hook)
         if self._repairer is None or not isinstance(result, Rejected):
             return result
@@ -381,7 +382,8 @@ class ToolRunner:
                 keeper = self._keeper if scope.approver is None else _keeper(scope.approver)
                 if pinned is None and keeper is not None:
                     pinned = await self._kept(keeper, call, caller, scope)
-                hydrated = self._hydrated(call, pinned)
+                hook = self._hook
+                hydrated = hydrate(call, setup.catalog, pinned=pinned, on_exception=hook)
             parent = CALLING.get()
             if parent is not None and is_tainted_here():
                 scope.tally.tainted = True
@@ -482,9 +484,8 @@ class ToolRunner:
             check_stop(raised, cancels)
             raise
 
-    def _hydrated(self, call: ToolCall, pinned: Pinned = None) -> HydrationResult:
-        setup = self._setup
-        return hydrate(call, setup.catalog, pinned=pinned, on_exception=setup.reporter.debug)
+    def _hydrated(self, call: ToolCall) -> HydrationResult:
+        return hydrate(call, self._setup.catalog, on_exception=self._hook)
 
     async def _kept(
         self, keeper: KeepingApprover, call: ToolCall, caller: Caller, scope: CallScope

@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -32,6 +33,7 @@ ROUNDING: Final = 1 + 1e-9
 """What a limit of a cost is multiplied by: three times 0.1 is not more than 0.3."""
 
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})  # one for all scopes
 _OF_THIS_PROCESS: Final = os.urandom(32)  # the key of a run that has no nonce
 
 
@@ -283,14 +285,14 @@ class CallScope(msgspec.Struct, frozen=True):
     """
 
     tally: RunTally
-    answers: Mapping[str, Answer] = {}
-    asked: Mapping[str, ApprovalRequest] = {}
+    answers: Mapping[str, Answer] = _NOTHING
+    asked: Mapping[str, ApprovalRequest] = _NOTHING
     observer: Observer | None = None
     origin: Origin | None = None
     choice: Choice | None = None
     attachments: tuple[Attachment, ...] = ()
     approver: Approver | None = None
-    suspended: Mapping[str, SuspendedCall] = {}
+    suspended: Mapping[str, SuspendedCall] = _NOTHING
     account: Account | None = None
     within: tuple[OuterCall, ...] = ()
     occasion: str = ""

@@ -35,6 +35,7 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 _SHORTEST_KEY = 16  # 128 bits: nobody tries them all
 _EXPONENT = re.compile(rb"e[+-]?[0-9]")
 _MAY_BE_EXPONENT = re.compile(rb"e[-+0-9]")  # found in half the time
+_SORTED = orjson.OPT_SORT_KEYS
 _SHORT = 512  # bytes, in which a translation is quicker than a search
 _WHOLE = re.compile(rb"\.0[,}\]]")
 _BEYOND = bytes(0xF0 if byte > 0xF0 else byte for byte in range(256))  # ten times a search's speed
@@ -82,11 +83,12 @@ def canonical_bytes(value: JsonValue) -> bytes:
     if value.__class__ is float:
         return canonical_json(value).encode()
     try:
-        written = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        written = orjson.dumps(value, None, _SORTED)
     except TypeError:  # an integer of more than 64 bits
         return canonical_json(value).encode()
-    if len(written) < _SHORT and written.isascii() and written.translate(_FLOATS).find(b"0e") < 0:
-        return written  # most texts; `in` takes five times as long as `find`
+    plain = len(written) < _SHORT and written.isascii()
+    if plain and not written.translate(_FLOATS).partition(b"0e")[1]:
+        return written  # most texts; `in` takes four times as long, `find` half as long again
     return canonical_json(value).encode() if _otherwise(written) else written
 
 
