@@ -132,7 +132,7 @@ class Work:
             self._beside = () if whole is None else whole
             Work.left_behind += 1
             stops = list(self._stops)
-        left = LEFT.get() if whole is None else whole
+        left = left_here() if whole is None else whole
         if left is not None:
             left.append(self)
         if whole is not None:
@@ -152,7 +152,7 @@ class Work:
             if inspect.iscoroutine(value):
                 value.close()  # work that it made, and that nobody does any more
             raise stop
-        left = LEFT.get()
+        left = left_here()
         if left is not None:
             left.ended_first = True
         if raised is None:
@@ -191,7 +191,7 @@ class Work:
             waits = next((w for w in self._beside if not (w is self or w.is_over)), None)
             if waits is None:
                 self._over = True
-                heard, then = self._heard, self._then
+                heard, then, self._then = self._heard, self._then, []
                 self._ending = ending
                 if heard is None:
                     Work.left_behind -= self._given_up
@@ -250,20 +250,33 @@ CURRENT: ContextVar[Work | None] = ContextVar("toolcrib_work", default=None)
 
 
 class LeftWork(list[Work]):
-    """The work that one call of a tool has left behind; `outer` is that of the call whose tool made
-    it, `own` what the tool itself does, if that goes on. Its time limit was `put_off` if it was over
-    when somebody else had stopped the tool before. `ended_first` says that the tool's thread had ended
-    before its stop was seen to."""
+    """The work that one call of a tool has left behind; `own` is what the tool itself does, if that
+    goes on. Its time limit was `put_off` if it was over when somebody else had stopped the tool before.
+    `ended_first` says that the tool's thread had ended before its stop was seen to."""
 
-    outer: LeftWork | None = None
     own: Work | None = None
     put_off = False
     ended_first = False
 
 
-LEFT: ContextVar[LeftWork | None] = ContextVar("toolcrib_left", default=None)
-"""Where the work that is left behind here is listed: each call of a tool has a list of its own. Code
-that has a call's list, or one within it, in its context was begun by that call's tool."""
+class Leaves(Protocol):
+    """A call of a tool, with the work that it has left behind, and the call whose tool made it."""
+
+    works: LeftWork
+
+    @property
+    def outer(self) -> Leaves | None: ...
+
+
+CALLING: ContextVar[Any] = ContextVar("toolcrib_calling", default=None)
+"""The call whose tool is running here (a `Leaves`), if one is. Code that has a call, or one within it,
+in its context was begun by that call's tool."""
+
+
+def left_here() -> LeftWork | None:
+    """Return where the work that is left behind here is listed."""
+    call: Leaves | None = CALLING.get()
+    return None if call is None else call.works
 
 
 @contextmanager
@@ -402,7 +415,7 @@ class Worker:
         try:
             return await future
         except BaseException as raised:
-            over = mine.give_up(LEFT.get() if keeps_end else None)
+            over = mine.give_up(left_here() if keeps_end else None)
             if over and keeps_end and isinstance(raised, asyncio.CancelledError):
                 ended: T = mine.taken(raised)
                 return ended

@@ -186,6 +186,40 @@ async def test_a_thread_that_made_calls_ends_as_it_does_itself() -> None:
         assert ends == {"inner": "slow", "outer": "outer"}
 
 
+@each_row("made_at_once", [False, True])
+async def test_what_a_call_within_leaves_behind_is_over_when_it_has_ended(
+    made_at_once: bool,
+) -> None:
+    """Whether or not the tool around it waited for anything else before."""
+    go = asyncio.Event()
+
+    @tool(visible=ALL, timeout=0.05)
+    async def stubborn() -> str:
+        """Do not end."""
+        while not go.is_set():
+            with suppress(asyncio.CancelledError):
+                await go.wait()
+        return "ended"
+
+    @tool(visible=ALL, timeout=0.05)
+    async def outer() -> str:
+        """Make a call."""
+        if not made_at_once:
+            await asyncio.sleep(0)
+        await runner.exec(ToolCall("inner", "stubborn", "{}"))
+        return "ended"
+
+    runner = ToolRunner([stubborn, outer])
+    before = runner.left_behind
+    try:
+        made = await runner.exec(ToolCall("outer", "outer", "{}"))
+        assert state_of(made.record) == "failed (outcome_unknown)"
+        await until(lambda: runner.left_behind == before + 2)
+    finally:
+        go.set()
+    await until(lambda: runner.left_behind == before)
+
+
 @each_row("agent", [False, True])
 async def test_who_called_what_was_left_behind_goes_on_as_if_it_had_ended(agent: bool) -> None:
     """Its later calls are its own: in no call, in no agent, in a slot each, and nobody stops them."""

@@ -33,7 +33,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -56,7 +55,7 @@ from toolcrib.runner.idempotency import (
     same_call,
 )
 from toolcrib.runner.late import follow, late_end
-from toolcrib.runner.output import Unusable, check_output, report_unusable, views
+from toolcrib.runner.output import CheckedOutput, check_output, report_unusable, views
 from toolcrib.runner.policy import (
     FORK,
     LookedUp,
@@ -158,7 +157,7 @@ _NOT_STARTED = CallError.of(
 _CUT = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN, "The call was cut while it ran: what it did is not known."
 )
-_NOT_BEGUN: tuple[State, ...] = ("arrived", "claimed", "counted")
+_NOT_BEGUN: frozenset[State] = frozenset(("arrived", "claimed", "counted"))
 _ENDED = (Completed, Failed)
 _GOES_ON = Allow("it has begun, and goes on", "standard")
 _LOOK = 0.05  # seconds after which is looked again whether it is written
@@ -246,6 +245,15 @@ class Call(Veiled, msgspec.Struct):
         """Return what an agent that is the tool of this call spends from."""
         return account_of(self.facts, self.setup.policies, self.context)
 
+    def around(self) -> Surroundings:
+        """Return what an agent that is the tool of this call has from the run around it."""
+        approver = self.scope.approver or self.setup.approver
+        return Surroundings(self.scope, approver, self.setup.recorder.sinks, self.account)
+
+    def watcher_failed(self, raised: BaseException) -> None:
+        """Take what the observer raised at a part, which is raised once the call is over."""
+        self.watcher_raised = raised
+
     async def finalize(self, outcome: Outcome) -> Outcome:
         """Write down and remember an outcome; return the one that stands.
 
@@ -283,10 +291,9 @@ class Call(Veiled, msgspec.Struct):
         self._count(hydrated)
         exclusive = hydrated.definition.annotations.exclusive
         slot = setup.limiter.try_enter(exclusive) or await setup.limiter.enter(exclusive)
-        executor = weakref.ref(self.executor or setup.executor)  # what a tool opens may keep it
-        entered = Calling(
-            self.scope.tally, hydrated.call.id, setup.limiter, facts.parent, executor, facts
-        )
+        executor = (self.executor or setup.executor).weakly  # what a tool opens may keep it
+        tally, call_id, left = self.scope.tally, hydrated.call.id, LeftWork()
+        entered = Calling(tally, call_id, setup.limiter, facts.parent, executor, facts, left)
         CALLING.set(entered)
         try:
             if setup.reserving:
@@ -297,22 +304,8 @@ class Call(Veiled, msgspec.Struct):
                     return earlier
             facts.key = "" if plan.emulated else self.key  # of such a call nothing has begun
             self.state = NEXT[self.state]["begin"]
-            began, left = time.monotonic(), LeftWork()
-            value = await setup.executor.run(
-                plan,
-                hydrated,
-                self.context.caller,
-                Surroundings(
-                    self.scope,
-                    self.scope.approver or setup.approver,
-                    setup.recorder.sinks,
-                    self.account,
-                ),
-                left,
-                key=self.key,
-                cancels=cancels,
-                watcher_failed=self._watcher_failed,
-            )
+            began = time.monotonic()
+            value = await setup.executor.run(plan, hydrated, self, left, cancels)
             seconds = time.monotonic() - began
             if plan.limit is not None and seconds > plan.limit and not left.put_off:
                 facts.notes += ("over_time_limit",)  # something blocked the event loop
@@ -495,7 +488,8 @@ class Call(Veiled, msgspec.Struct):
         context = self.context
         if hydrated.call.id in self.scope.tally.begun:
             context = self._going_on(hydrated)
-        self.asking = {}
+        if self.asking:
+            self.asking = {}
         decision = decide(self.setup.at_once, hydrated, context, looked_up, self.asking)
         begun = self.scope.suspended.get(hydrated.call.id) if self.scope.suspended else None
         if begun is not None and begun.approval is None and isinstance(decision, Ask):
@@ -558,7 +552,7 @@ class Call(Veiled, msgspec.Struct):
         """Return the outcome of a call that gave `value`; it is read once, since it may be used up."""
         facts, setup, definition = self.facts, self.setup, plan.tool.definition
         checked = check_output(plan.tool, value, setup.max_result_bytes)
-        if isinstance(checked, Unusable):
+        if not isinstance(checked, CheckedOutput):
             report_unusable(setup.reporter, facts.hydrated.call, definition, checked)
             return facts.failed(checked.error)
         self.value_json = checked.text
@@ -620,13 +614,13 @@ class Call(Veiled, msgspec.Struct):
             self._release(outcome)
         if end.taints and definition is not None and definition.annotations.untrusted_output:
             taint(self.scope.tally)
-        if end.counts in ("undone", "kept"):
-            self._give_back(record, waits=end.counts == "kept")
-        elif end.counts == "settled":
+        if end.counts == "settled":
             if record.seconds is not None:
                 self.scope.tally.settle(record.name, record.seconds)
             if setup.counting:
                 settle_all(setup.counting, record, self.context)
+        elif end.counts != "nothing":
+            self._give_back(record, waits=end.counts == "kept")
 
     def _give_back(self, record: ToolInvocationRecord, *, waits: bool) -> None:
         """Undo what was counted for a call whose tool never began: what is counted is what ran. One
@@ -730,9 +724,6 @@ class Call(Veiled, msgspec.Struct):
         if self.watcher_raised is not None:
             raise self.watcher_raised
         return outcome
-
-    def _watcher_failed(self, raised: BaseException) -> None:
-        self.watcher_raised = raised
 
     def _follow(self, body: Work, late: bool) -> None:
         """Have the end of its tool added that was left behind; `late` says that it was out of time."""

@@ -23,7 +23,7 @@ from functools import partial
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType, NoneType, coroutine
 from typing import Any, Protocol, TypeVar
 
-from toolcrib.threads import LEFT, Ending, LeftWork, Work, cancel_requests, in_thread
+from toolcrib.threads import CALLING, Ending, Leaves, LeftWork, Work, cancel_requests, in_thread
 from toolcrib.tools import Tool
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def started(
 ) -> Coroutine[Any, Any, Any]:
     """Return what has to be awaited for the tool's own value. Raises what the tool raises at once."""
     if tool.blocking:
-        return _from_thread(lambda: tool.invoke(instance, injected))
+        return _from_thread(partial(tool.invoke, instance, injected))
     try:
         work: Any = tool.invoke(instance, injected)
     except GeneratorExit:
@@ -66,13 +66,14 @@ async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
     """Return the value of `work`. Raises TimeLimitExceeded when it was stopped at its limit, and
     StillRunning if it did not stop. When the caller is cancelled it waits as long, and returns or
     raises what `work` does then."""
+    call: Leaves | None = CALLING.get()  # once it waits, the one here may be a call within it
     try:
         pending = work.send(None)
     except StopIteration as finished:
         return finished.value
     except GeneratorExit:
         raise _exit_of_its_own() from None
-    deadline = _Deadline(work, seconds)
+    deadline = _Deadline(work, seconds, call)
     try:
         return await _bounded(work, pending, deadline)
     finally:
@@ -111,10 +112,10 @@ class _StopGate(asyncio.Future[None]):
         return super().cancel(msg)
 
     def is_cancelled_within(self) -> bool:
-        left = None if self.by is None else self.by.get(LEFT)
-        while left is not None and left is not self.own:
-            left = left.outer
-        return left is not None
+        call: Leaves | None = None if self.by is None else self.by.get(CALLING)
+        while call is not None and call.works is not self.own:
+            call = call.outer
+        return call is not None
 
 
 _ENDED_BY_CANCEL = (NoneType, asyncio.Future, _StopGate)  # cancelling a task waits for its code
@@ -146,13 +147,19 @@ class _Deadline:
         "stopping",
     )
 
-    def __init__(self, work: Coroutine[Any, Any, Any], seconds: float | None) -> None:
+    def __init__(
+        self, work: Coroutine[Any, Any, Any], seconds: float | None, call: Leaves | None
+    ) -> None:
         self._work = work
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._requests = cancel_requests()
-        self.left = LEFT.get()
-        self._limit = None if seconds is None else self._loop.call_later(seconds, self._pass)
+        self.left = None if call is None else call.works
+        self._limit: asyncio.TimerHandle | None = None
+        if seconds is not None:
+            around = copy_context()
+            around.run(CALLING.set, call)  # so that it is known whose time limit cancels
+            self._limit = self._loop.call_later(seconds, self._pass, context=around)
         self._grace: asyncio.TimerHandle | None = None
         self._gate: _StopGate | None = None
         self.kept_back: list[tuple[Any, ...]] = []

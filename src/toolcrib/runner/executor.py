@@ -22,7 +22,8 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
+from weakref import ref
 
 import msgspec
 
@@ -55,12 +56,12 @@ from toolcrib.runner.stopped import (
     model_text,
     safe_error,
 )
-from toolcrib.threads import LEFT, CallThread, LeftWork, Work, cancel_requests, is_stop
+from toolcrib.threads import CallThread, LeftWork, Work, cancel_requests, is_stop
 from toolcrib.tools import Catalog, Entry, Need, PerCall, Tool, check_implements
 from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.content import ToolContent
-from toolcrib.values.context import CallContext, Observer, Surroundings
-from toolcrib.values.decision import ApprovalRequest, Caller
+from toolcrib.values.context import CallContext, CallScope, Observer, PolicyContext, Surroundings
+from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.definition import Visibility
 from toolcrib.values.json import JsonValue
 from toolcrib.values.record import CallError, Outcome
@@ -110,6 +111,19 @@ def plan_of(entry: Entry, timeout: float | None) -> ToolPlan:
     )
 
 
+class CallToRun(Protocol):
+    """What a tool that takes more than its arguments may know of its call. `key` is the call's
+    idempotency key; `watcher_failed` is given what the observer raised at a part."""
+
+    key: str
+    scope: CallScope
+    context: PolicyContext
+
+    def around(self) -> Surroundings: ...
+
+    def watcher_failed(self, raised: BaseException) -> None: ...
+
+
 class Executor:
     """Runs the tools of one catalog; `timeout` (seconds) holds for those that name none.
 
@@ -129,6 +143,7 @@ class Executor:
         self.timeout = timeout
         self._reporter = reporter
         self._max_bytes = max_result_bytes
+        self.weakly = ref(self)
         runnable = [entry for entry in catalog.entries if entry.tool.runnable]
         self.plans = {e.tool.definition.name: plan_of(e, timeout) for e in runnable}
 
@@ -140,49 +155,35 @@ class Executor:
         self,
         plan: ToolPlan,
         hydrated: Hydrated,
-        caller: Caller,
-        around: Surroundings,
+        call: CallToRun,
         left: LeftWork,
-        *,
-        key: str = "",
-        cancels: int | None = None,
-        watcher_failed: Callable[[BaseException], None],
+        cancels: int,
     ) -> Any:
         """Return the tool's value. Raises Stopped, Suspended, and CancelledError if this task was
-        cancelled.
+        cancelled: asked to stop more than `cancels` times.
 
-        What it leaves behind is put into `left`, an empty list of this call. `key` is the idempotency
-        key that the tool is told, by default the call's id. `cancels` is what `cancel_requests` says
-        before, for those who know: looking for the running task costs most. `watcher_failed` is given
-        what the observer raised at a part.
+        What it leaves behind is put into `left`, an empty list of this call.
         """
-        before = cancel_requests() if cancels is None else cancels
         watch = None
-        outer = LEFT.get()
-        left.outer = outer
-        LEFT.set(left)
         try:
             instance = instance_of(hydrated, plan.tool)
             if plan.plain:
                 return await limited(started(plan.tool, instance, plan.fixed), plan.limit)
-            scope = around.scope
-            watch = CallWatch(scope.observer, self._max_bytes, failed=watcher_failed)
+            scope = call.scope
+            watch = CallWatch(scope.observer, self._max_bytes, failed=call.watcher_failed)
             context = CallContext(
                 hydrated.call.id,
                 scope.tally.run_id,
-                key or hydrated.call.id,
-                caller,
+                call.key,
+                call.context.caller,
                 None if plan.limit is None else time.monotonic() + plan.limit,
                 watch,
-                around,
+                call.around(),
             )
             return await self._with(context, plan, hydrated, instance)
         except BaseException as raised:  # noqa: BLE001  a tool may raise anything
-            raise self.ended(raised, plan, hydrated, left, cancels=before) from None
+            raise self.ended(raised, plan, hydrated, left, cancels=cancels) from None
         finally:
-            LEFT.set(outer)
-            if left and outer is not None:
-                outer += left  # of a tool that was called by another one
             if watch is not None:
                 watch.over = True
 

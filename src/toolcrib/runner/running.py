@@ -24,8 +24,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from toolcrib import threads
 from toolcrib.errors import ErrorCode
 from toolcrib.runner.stopped import Stopped
+from toolcrib.threads import LeftWork
 from toolcrib.values.context import RunTally
 from toolcrib.values.record import READ_UNTRUSTED, CallError, SpentWithin
 
@@ -43,7 +45,8 @@ class Calling(msgspec.Struct, gc=False):
 
     `tally` is that of its run; `outer` is the call whose tool made it; `facts` are for its record.
     `executor` is that of its runner, while that lives: a run may bind other implementations than the
-    runner that a tool holds. `agent` is the one whose run the call is, while that runs.
+    runner that a tool holds. `works` is what goes on though the call does not wait for it. `agent` is
+    the one whose run the call is, while that runs.
     """
 
     tally: RunTally
@@ -52,17 +55,21 @@ class Calling(msgspec.Struct, gc=False):
     outer: Calling | None
     executor: Callable[[], Any] = type(None)
     facts: Noted | None = None
+    works: LeftWork = msgspec.field(default_factory=LeftWork)
     left: bool = False
     agent: object = None
 
 
-CALLING: ContextVar[Calling | None] = ContextVar("toolcrib_calling", default=None)
+CALLING: ContextVar[Calling | None] = threads.CALLING
 """The call whose tool is running here, if one is."""
 
 
 def leave_call(entered: Calling) -> None:
-    """Note that a call is over, or left behind: then a call within it may be the one that runs here."""
+    """Note that a call is over, or left behind: then a call within it may be the one that runs here.
+    What it has left behind, the call whose tool made it has, too."""
     entered.left = True  # what its tool left running may still have it in its context
+    if entered.works and entered.outer is not None:
+        entered.outer.works.extend(entered.works)
     call = CALLING.get()
     while call is not None and call is not entered:
         call = call.outer
