@@ -23,7 +23,7 @@ from functools import partial
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType, NoneType, coroutine
 from typing import Any, Protocol, TypeVar
 
-from toolcrib.threads import CALLING, Ending, Leaves, LeftWork, Work, cancel_requests, in_thread
+from toolcrib.threads import CALLING, Ending, Leaves, LeftWork, Work, in_thread
 from toolcrib.tools import Tool
 
 T = TypeVar("T")
@@ -153,7 +153,7 @@ class _Deadline:
         self._work = work
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
-        self._requests = cancel_requests()
+        self._requests = 0 if self._task is None else self._task.cancelling()
         self.left = None if call is None else call.works
         self._limit: asyncio.TimerHandle | None = None
         if seconds is not None:
@@ -485,7 +485,13 @@ async def awaited(thing: Any) -> Any:
     """Return the value itself, or what awaiting it gives."""
     if thing.__class__ is CoroutineType:
         return await own(thing)
+    if thing.__class__ in _VALUES:
+        return thing
     return await thing if inspect.isawaitable(thing) else thing
+
+
+_VALUES = frozenset((dict, list, tuple, str, int, float, bool, NoneType))
+"""Of what class most results are: it need not be asked whether they can be awaited."""
 
 
 async def _from_thread(work: Callable[[], Any]) -> Any:
