@@ -314,7 +314,7 @@ async def test_a_fork_that_keeps_what_an_earlier_run_of_its_session_made_up_is_e
 @each_row("emulated", [True, False])
 async def test_who_is_handed_over_to_writes_to_one_log_of_its_own(emulated: bool) -> None:
     logs = [AuditLog("sqlite://"), AuditLog("sqlite://")]
-    turns = [call("refund", order=7), "Done."]
+    turns: list[Any] = [call("refund", order=7), "Done."]
     second = Agent(ScriptedClient(turns), ToolRunner([refund], sinks=[logs[1]]), name="second")
     if emulated:
         second = ToolEmulator({"refund": "made up"}).over(second)
