@@ -205,3 +205,39 @@ def test_the_strictest_wins_whoever_looked_it_up(
     assert type(decision) is type(strictest)
     assert isinstance(decision, Allow) or decision.reason == strictest.reason
     assert not isinstance(decision, Deny) or decision.code is ErrorCode.DENIED
+
+
+class AtMost:
+    """Looks something up, and lets so many calls run at a time: `count` says who came first."""
+
+    def __init__(self, most: int) -> None:
+        self.free = most
+
+    async def __call__(self, _call: Hydrated, _context: PolicyContext) -> Allow:
+        await asyncio.sleep(0.01)
+        return Allow()
+
+    def count(self, _call: Hydrated, _context: PolicyContext) -> Deny | None:
+        if self.free == 0:
+            return Deny("enough are running")
+        self.free -= 1
+        return None
+
+    def settle(self, _record: object, _context: PolicyContext) -> None:
+        self.free += 1
+
+
+async def test_one_that_counts_judges_when_it_counts() -> None:
+    """All of them are asked before the first one is counted."""
+
+    @tool(visible=ALL)
+    async def slow(at: int) -> int:
+        """Take its time."""
+        await asyncio.sleep(0.05)
+        return at
+
+    runner = ToolRunner([slow], policy=AtMost(2))
+    calls = [ToolCall(f"c{at}", "slow", f'{{"at": {at}}}') for at in range(5)]
+    outcomes = await runner.exec_all(calls)
+    ended = [outcome.record.status for outcome in outcomes]
+    assert sorted(ended) == ["completed"] * 2 + ["failed"] * 3

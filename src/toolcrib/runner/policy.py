@@ -55,7 +55,8 @@ class CountingPolicy(Protocol):
 
     It is asked, then told by `count`, in the event loop and with nothing awaited in between, so that
     no two calls share a last allowance. One object may serve runners in several threads: then a lock
-    of its own has to make `count` the judge of who came first.
+    of its own has to make `count` the judge of who came first. So has one whose `__call__` is async:
+    other calls may begin before `count`.
     """
 
     def __call__(self, hydrated: Hydrated, context: PolicyContext, /) -> Decision: ...
