@@ -25,7 +25,14 @@ from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.runner.approval import NO_RULE, check_always, checked_answer, differing, mismatch
 from toolcrib.storage import OWNERS, Row, SqlDatabase, Transaction, as_column
 from toolcrib.threads import in_thread
-from toolcrib.values.decision import Always, Answer, ApprovalRequest, Approve, Refuse
+from toolcrib.values.decision import (
+    Always,
+    Answer,
+    ApprovalRequest,
+    Approve,
+    LimitedApprove,
+    Refuse,
+)
 from toolcrib.values.json import JsonObject, JsonValue, check_key, digest, keyed_digest
 from toolcrib.values.rule import (
     ApprovalRule,
@@ -628,6 +635,8 @@ def _answer_each(
 
 def _text(request_id: str, answer: Answer) -> str:
     try:
+        if isinstance(answer, LimitedApprove):
+            raise ApprovalError("a LimitedApprove cannot be kept: Approve, for who may")
         return msgspec.json.encode(checked_answer(answer)).decode()
     except ApprovalError as error:
         message, code = f"approval {request_id}: {error}", error.code

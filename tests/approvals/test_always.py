@@ -975,3 +975,42 @@ async def test_where_others_are_secret_the_runner_tells_such_a_text_from_a_mask(
     assert answers == []
     pin = call_of("pin", order=7, note="***", cents=5, pin="***")
     assert isinstance(await runner.exec(pin, caller=ADA), Waiting)
+
+
+async def test_a_yes_that_asks_who_may_give_it_cannot_be_stored(store: ApprovalStore) -> None:
+    asked = await ToolRunner([REFUND], approver=store).exec(FIRST, caller=ADA)
+    assert isinstance(asked, Waiting)
+    with pytest.raises(ApprovalError, match="a LimitedApprove cannot be kept"):
+        await store.answer(asked.request.id, LimitedApprove("grace", may=lambda _: True))
+    assert [each.id for each in await store.pending()] == [asked.request.id]
+
+
+class NoRules:
+    """A store of rules that gives what is none."""
+
+    keeps_rules = True
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    async def rule_for(self, _asked: Any) -> Any:
+        return self.given
+
+    async def keep_rule(self, _asked: Any, _always: Always, _by: str) -> Any:
+        return self.given
+
+
+@each_row(("given",), [(True,), ("rule",), ({},), (1,)])
+async def test_what_is_no_rule_lets_nothing_run(given: Any, tmp_path: Path) -> None:
+    """Somebody is asked, as where rules cannot be read; a yes that gives one counts for nothing."""
+    ran.clear()
+    runner = ToolRunner([REFUND], approver=answer_later, rules=NoRules(given))
+    assert isinstance(await runner.exec(FIRST, caller=ADA), Waiting)
+
+    async def yes(_request: ApprovalRequest) -> Answer:
+        return YES
+
+    outcome = await ToolRunner([REFUND], approver=yes, rules=NoRules(given)).exec(FIRST, caller=ADA)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.APPROVAL_FAILED
+    assert ran == []

@@ -379,6 +379,34 @@ def test_a_rule_that_was_changed_is_listed_as_that(command: Command) -> None:
     assert command("rules", "revoke", line.split("\t")[0]).code == 0
 
 
+def test_without_the_key_that_has_signed_none_is_made(command: Command) -> None:
+    """Another one than the program's own has signed no question and no rule."""
+    asked = run_it("one", 500)
+    key = Path("crib.db.key")
+    kept = key.rename("elsewhere")
+    given = ("approve", asked.request.id, "--by", "grace", "--always", "--yes")
+    for arguments in (given, ("rules", "list")):
+        result = command(*arguments)
+        assert result.code != 0
+        assert "crib.db.key: there is no such file: set $TOOLCRIB_STATE_KEY" in result.err
+        assert not key.exists()
+    kept.rename(key)
+    assert command(*given).code == 0
+
+
+def test_rules_that_are_there_are_revoked_beside_one_that_is_not(command: Command) -> None:
+    for name, cents in (("one", 1), ("two", 2)):
+        asked = run_it(name, cents)
+        command("approve", asked.request.id, "--by", "grace", "--always", "--yes")
+        run_it(name, cents)
+    first, second = (line.split("\t")[0] for line in command("rules", "list").out.splitlines())
+    result = command("rules", "revoke", first, "rule_nope", second)
+    assert result.code != 0
+    assert result.out == f"revoked: {first}\nrevoked: {second}\n"
+    assert "there is no rule rule_nope" in result.err
+    assert command("rules", "list").out == ""
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

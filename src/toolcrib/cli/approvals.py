@@ -27,7 +27,7 @@ from toolcrib.approvals import (
 )
 from toolcrib.cli.options import DATABASE, JsonOption, UnusableError, check_holds, state_key
 from toolcrib.cli.render import out, print_json, printable, when
-from toolcrib.errors import SourceError
+from toolcrib.errors import ApprovalError, SourceError
 from toolcrib.hydration import ParseFailure, parse_arguments
 from toolcrib.runner.output import MASK
 from toolcrib.urls import without_password
@@ -189,12 +189,20 @@ def revoke_rules(
     *,
     store: StoreOption = DATABASE,
 ) -> None:
-    """Revoke rules, in all processes at once: calls that they spoke for ask again."""
+    """Revoke rules, in all processes at once: calls that they spoke for ask again. Those that are
+    there are revoked, also if another one is not."""
 
     async def work(approvals: ApprovalStore) -> None:
+        unknown: list[ApprovalError] = []
         for rule_id in dict.fromkeys(ids):
-            await approvals.revoke(rule_id)
-            out.print(printable(f"revoked: {rule_id}"))
+            try:
+                await approvals.revoke(rule_id)
+            except ApprovalError as error:
+                unknown.append(error)
+            else:
+                out.print(printable(f"revoked: {rule_id}"))
+        if unknown:
+            raise ApprovalError("; ".join(map(str, unknown)), unknown[0].code)
 
     _with(store, work)
 
@@ -267,7 +275,7 @@ def _masked(edited: JsonObject, asked: list[ApprovalRequest]) -> JsonObject:
 def _with(url: str, work: Callable[[ApprovalStore], Awaitable[T]], *, keyed: bool = False) -> T:
     """Return the result of `work` on the store, which has the key of rules if need be; close it."""
     check_holds("approvals", url, "there are no approvals in it")
-    key = state_key(url) if keyed else None
+    key = state_key(url, make=False) if keyed else None  # another one than asked has signed nothing
 
     async def opened() -> T:
         async with aclosing(ApprovalStore(url, state_key=key)) as approvals:

@@ -351,9 +351,10 @@ def store_of_runs(given: str | None) -> str:
     return given or os.environ.get(STORE_OF_RUNS) or RUNS
 
 
-def state_key(url: str) -> bytes:
-    """Return the key that signs the durable runs of a database: $TOOLCRIB_STATE_KEY, or for a SQLite
-    file the one that is kept beside it, which is made if it is not there.
+def state_key(url: str, *, make: bool = True) -> bytes:
+    """Return the key that signs the durable runs of a database, and its rules: $TOOLCRIB_STATE_KEY, or
+    for a SQLite file the one that is kept beside it, which is made if it is not there and nothing can
+    have been signed yet (`make`).
 
     Raises UnusableError if there is none, and for a database that cannot keep runs.
     """
@@ -367,7 +368,13 @@ def state_key(url: str) -> bytes:
     if found is None:
         told = f"of runs on a server the key is yours to keep: set ${STATE_KEY}"
         raise UnusableError(f"{without_password(url)}: {told}")
-    return _kept_key(Path(f"{found[1]}.key"))
+    file = Path(f"{found[1]}.key")
+    if not make and not file.exists():
+        raise UnusableError(
+            f"{file}: there is no such file: set ${STATE_KEY} to the state_key of the program that"
+            " asks, or write its bytes there"
+        )
+    return _kept_key(file)
 
 
 def _kept_key(file: Path) -> bytes:

@@ -263,6 +263,10 @@ class NotArguments(NotAnAnswer):
         self.by = by
 
 
+class NotARule(SourceError, Explained):  # noqa: N818  as above
+    """Says that what a store of rules gave is none."""
+
+
 def checked_answer(answer: object) -> Answer:
     """Return the answer, if it is one. Raises ApprovalError; the call ends with its `code`.
 
@@ -472,7 +476,10 @@ async def _from_store(
     """Return what a store of rules gives, or raised, which `failed` is told."""
     cancels = cancel_requests()
     try:
-        return await asking()
+        given: object = await asking()
+        if given is None or isinstance(given, ApprovalRule):
+            return given
+        raise NotARule(f"a store of rules gave a {type(given).__name__}, which is no rule")
     except NOT_ITS_OWN:
         raise
     except BaseException as raised:
