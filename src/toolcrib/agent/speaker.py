@@ -42,7 +42,7 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
     asks for something else; `missing` names the capabilities that each run is to be given.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("instructions",)
+    veiled: ClassVar[tuple[str, ...]] = ("instructions", "output")
 
     client: LLMClient
     runner: ToolRunner

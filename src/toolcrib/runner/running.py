@@ -24,9 +24,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from toolcrib import threads
 from toolcrib.errors import ErrorCode
 from toolcrib.runner.stopped import Stopped
+from toolcrib.threads import CALLING as CALLING_HERE
 from toolcrib.threads import LeftWork
 from toolcrib.values.context import RunTally
 from toolcrib.values.record import READ_UNTRUSTED, CallError, SpentWithin
@@ -60,7 +60,7 @@ class Calling(msgspec.Struct, gc=False):
     agent: object = None
 
 
-CALLING: ContextVar[Calling | None] = threads.CALLING
+CALLING: ContextVar[Calling | None] = CALLING_HERE
 """The call whose tool is running here, if one is."""
 
 
