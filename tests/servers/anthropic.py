@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -35,7 +35,9 @@ _MEMBERS = frozenset(
         *("thinking", "cache_control", "container", "output_config"),
     )
 )
-_TOOL = frozenset(("type", "name", "description", "input_schema", "strict", "input_examples"))
+_TOOL = frozenset(
+    ("type", "name", "description", "input_schema", "strict", "input_examples", "defer_loading")
+)
 _CHOICES = {
     "auto": {"disable_parallel_tool_use"},
     "any": {"disable_parallel_tool_use"},
@@ -71,6 +73,8 @@ def _tools_fault(body: dict[str, Any]) -> str | None:
         if schema.get("type") != "object" or schema.keys() & {"anyOf", "oneOf", "allOf"}:
             return f"tools.{at}.input_schema: must be an object without anyOf, oneOf or allOf"
         names.add(tool["name"])
+    if fault := _deferred_fault(body.get("tools", []), body.get("messages", [])):
+        return fault
     choice = body.get("tool_choice")
     if choice is None:
         return None
@@ -82,6 +86,30 @@ def _tools_fault(body: dict[str, Any]) -> str | None:
     if kind == "tool" and choice.get("name") not in names:
         return f"Tool {choice.get('name')!r} not found in provided tools"
     return None
+
+
+def _deferred_fault(tools: list[dict[str, Any]], messages: Any) -> str | None:
+    """https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool#error-handling"""
+    deferred = {tool["name"] for tool in tools if tool.get("defer_loading")}
+    if deferred and len(deferred) == len(tools):
+        return "All tools have defer_loading set. At least one tool must be non-deferred."
+    if deferred and any("input_examples" in tool for tool in tools):
+        return "tool search is not compatible with input_examples"
+    for name in _references(messages):
+        if name not in deferred:
+            return f"Tool reference '{name}' has no corresponding tool definition"
+    return None
+
+
+def _references(messages: Any) -> Iterator[str]:
+    """The tools that results refer to; what is next to a reference is no documented form."""
+    for message in messages if isinstance(messages, list) else []:
+        content = message.get("content")
+        for block in content if isinstance(content, list) else []:
+            parts = block.get("content") if block.get("type") == "tool_result" else None
+            kinds = {part["type"] for part in parts} if isinstance(parts, list) else set()
+            if "tool_reference" in kinds:
+                yield from (part.get("tool_name", "a text") for part in parts)
 
 
 def _system_fault(body: dict[str, Any]) -> str | None:

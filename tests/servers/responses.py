@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -64,6 +64,7 @@ _PARTS = {
     "developer": ("input_text",),
     "assistant": ("output_text", "refusal"),
 }
+_SEARCH = frozenset(("type", "execution", "description", "parameters"))
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _OUTPUTS = {f"{kind}_output": kind for kind in _CALLS}
 
@@ -82,7 +83,11 @@ def fault_of(body: Any) -> str | None:
     if most is not None and (not isinstance(most, int) or most < 16):
         return "Invalid 'max_output_tokens': expected a value >= 16."
     goes_on = bool(body.get("previous_response_id") or body.get("conversation"))
-    return _tools_fault(body) or _input_fault(body.get("input"), goes_on=goes_on)
+    return (
+        _tools_fault(body)
+        or _input_fault(body.get("input"), goes_on=goes_on)
+        or _found_fault(body.get("input"), body.get("tools") or ())
+    )
 
 
 def _tools_fault(body: dict[str, Any]) -> str | None:
@@ -90,6 +95,8 @@ def _tools_fault(body: dict[str, Any]) -> str | None:
     for at, tool in enumerate(body.get("tools") or ()):
         if not isinstance(tool, dict) or not isinstance(tool.get("type"), str):
             return f"Missing required parameter: 'tools[{at}].type'."
+        if tool["type"] == "tool_search" and (extra := sorted(set(tool) - _SEARCH)):
+            return f"Unknown parameter: 'tools[{at}].{extra[0]}'."
         if tool["type"] != "function":
             continue
         if extra := sorted(set(tool) - _TOOL):
@@ -135,6 +142,38 @@ def _choice_fault(choice: Any, names: set[str], *, tools: bool) -> str | None:
         if one.get("type") == "function" and one.get("name") not in names:
             return f"Tool choice '{one.get('name')}' not found in 'tools' parameter."
     return None
+
+
+def _found_fault(items: Any, tools: Any) -> str | None:
+    """What is wrong with searches that the client executes, and what they loaded.
+
+    https://developers.openai.com/api/docs/guides/tools-tool-search#client-executed-tool-search
+    """
+    searches = [tool for tool in tools if tool["type"] == "tool_search"]
+    names = {tool.get("name") for tool in tools}
+    waiting: set[str] = set()
+    for at, item in enumerate(items if isinstance(items, list) else ()):
+        kind = item.get("type")
+        if item.get("execution") != "client" or kind not in _SEARCHES:
+            continue
+        if len(searches) != 1:
+            return f"Invalid 'input[{at}]': there is no tool_search that the client executes."
+        if kind == "tool_search_call":
+            if not isinstance(item.get("arguments"), dict) or not item.get("call_id"):
+                return f"Invalid type for 'input[{at}].arguments': expected an object."
+            waiting.add(item["call_id"])
+            continue
+        if item.get("call_id") not in waiting:
+            return f"No tool call found for tool search output with call_id {item.get('call_id')}."
+        waiting.remove(item["call_id"])
+        for tool in item["tools"]:
+            if tool["name"] in names or not tool.get("defer_loading"):
+                return f"Invalid 'input[{at}].tools': {tool['name']} is there already, or not deferred."
+            names.add(tool["name"])
+    return f"No tool output found for tool search call {min(waiting)}." if waiting else None
+
+
+_SEARCHES = ("tool_search_call", "tool_search_output")
 
 
 def _input_fault(items: Any, *, goes_on: bool) -> str | None:
@@ -216,6 +255,8 @@ class ResponsesServer(OpenAIServer):
         was_cut = isinstance(turn, CutTurn)
         said = spoken(turn.turn if isinstance(turn, CutTurn) else turn)
         output = _output(halved(said) if was_cut else said, number, was_cut=was_cut)
+        if any(tool["type"] == "tool_search" for tool in self.requests[-1].get("tools") or ()):
+            output = list(map(_searched, output))
         response = _response(number) | {
             "status": "incomplete" if was_cut else "completed",
             "incomplete_details": {"reason": "max_output_tokens"} if was_cut else None,
@@ -295,15 +336,26 @@ def _call(made: ScriptedCall, number: int, at: int) -> dict[str, Any]:
     }
 
 
+def _searched(item: dict[str, Any]) -> dict[str, Any]:
+    """A call as a model makes it that has a search in place of the function `search_tools`."""
+    if item.get("name") != "search_tools":
+        return item
+    call = {key: item[key] for key in ("status", "call_id")} | {"id": f"tsc_{item['id']}"}
+    arguments = orjson.loads(item["arguments"])
+    return call | {"type": "tool_search_call", "execution": "client", "arguments": arguments}
+
+
 def _events(output: list[Any], number: int, response: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """https://platform.openai.com/docs/api-reference/responses-streaming, in the order there."""
     for kind in ("created", "in_progress"):
         yield {"type": f"response.{kind}", "response": _response(number)}
     for index, item in enumerate(output):
         empty: dict[str, Any] = {"content": []} if item["type"] == "message" else {"arguments": ""}
+        if item["type"] == "tool_search_call":
+            empty = {"arguments": {}}
         begun = item | empty | {"status": "in_progress"}
         yield {"type": "response.output_item.added", "output_index": index, "item": begun}
-        grows = _text_events if item["type"] == "message" else _call_events
+        grows = _GROWS[item["type"]]
         for event in grows(item):
             yield event | {"item_id": item["id"], "output_index": index}
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
@@ -326,6 +378,13 @@ def _call_events(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for at in range(0, len(text), _PIECE):
         yield {"type": f"{kind}.delta", "delta": text[at : at + _PIECE]}
     yield {"type": f"{kind}.done", "name": item["name"], "arguments": text}
+
+
+_GROWS: dict[str, Callable[[dict[str, Any]], Iterator[dict[str, Any]]]] = {
+    "message": _text_events,
+    "function_call": _call_events,
+    "tool_search_call": lambda _item: iter(()),  # it comes whole: no event has a piece of it
+}
 
 
 def _event(number: int, event: dict[str, Any]) -> bytes:

@@ -11,6 +11,8 @@ TOOL = {"name": "f", "input_schema": {"type": "object"}}
 HI = [{"role": "user", "content": "Hi"}]
 CALL = {"type": "tool_use", "id": "x", "name": "f", "input": {}}
 RESULT = {"type": "tool_result", "tool_use_id": "x", "content": "y"}
+LATER = TOOL | {"name": "g", "defer_loading": True}
+FOUND: dict[str, Any] = RESULT | {"content": [{"type": "tool_reference", "tool_name": "g"}]}
 TURN = [{"role": "assistant", "content": [CALL]}, {"role": "user", "content": [RESULT]}]
 
 
@@ -35,6 +37,8 @@ def text(text: str) -> dict[str, Any]:
         body(*TURN),
         body(TURN[0], said(RESULT, text("and?"))),
         body(TURN[0], said(RESULT), said(text("and?"))),
+        body(TURN[0], said(FOUND), tools=[TOOL, LATER]),
+        body(tools=[LATER, TOOL]),
         body(*TURN, said(text("."), CALL | {"id": "y"}, role="assistant"),
              said(RESULT | {"tool_use_id": "y", "is_error": True})),
     ],
@@ -74,6 +78,12 @@ FAULTS: list[tuple[Any, str]] = [
     (body(said(CALL)), "wrong role"),
     (body(TURN[0], said(RESULT | {"is_error": True, "content": ""})), "cannot be empty"),
     (body(messages=[*HI, *TURN]), "must define tools"),
+    (body(tools=[TOOL | {"defer_loading": True}]), "All tools have defer_loading set"),
+    (body(TURN[0], said(FOUND)), "'g' has no corresponding tool definition"),
+    (body(TURN[0], said(FOUND), tools=[TOOL, TOOL | {"name": "g"}]), "'g' has no corresponding"),
+    (body(TURN[0], said(FOUND | {"content": [*FOUND["content"], text("g")]}), tools=[TOOL, LATER]),
+     "'a text' has no corresponding"),
+    (body(tools=[TOOL | {"input_examples": [{}]}, LATER]), "input_examples"),
 ]  # fmt: skip
 
 

@@ -20,6 +20,10 @@ TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}, "stri
 HI = {"role": "user", "content": "Hi"}
 CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
 OUTPUT = {"type": "function_call_output", "call_id": "c", "output": "x"}
+SEARCH = {"type": "tool_search", "execution": "client", "parameters": {"type": "object"}}
+SOUGHT = {"type": "tool_search_call", "execution": "client", "call_id": "s", "arguments": {}}
+LATER = TOOL | {"name": "g", "defer_loading": True}
+FOUND = {"type": "tool_search_output", "execution": "client", "call_id": "s", "tools": [LATER]}
 THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
 STRICT = {"additionalProperties": False, "properties": {"a": {}}, "required": ["a"]}
 
@@ -44,6 +48,7 @@ def body(*items: Any, **members: Any) -> dict[str, Any]:
              tool_choice={"type": "function", "name": "f"}),
         body(tools=[TOOL], tool_choice={"type": "allowed_tools", "mode": "auto",
                                         "tools": [{"type": "function", "name": "f"}]}),
+        body(SOUGHT, FOUND, CALL | {"name": "g"}, OUTPUT, tools=[TOOL, SEARCH]),
         body(stream=True, stream_options={"include_obfuscation": False}, max_output_tokens=16),
     ],
 )  # fmt: skip
@@ -87,6 +92,13 @@ FAULTS: list[tuple[Any, str]] = [
     (body(CALL | {"name": "a.b"}), "input[1].name"),
     (body(CALL | {"arguments": {}}), "input[1].arguments"),
     (body(THOUGHT), "without its required following item"),
+    (body(tools=[SEARCH | {"name": "f"}]), "tools[0].name"),
+    (body(SOUGHT, FOUND, tools=[TOOL]), "there is no tool_search"),
+    (body(SOUGHT, tools=[SEARCH]), "No tool output found for tool search call s"),
+    (body(FOUND, tools=[SEARCH]), "No tool call found for tool search output"),
+    (body(SOUGHT | {"arguments": "{}"}, FOUND, tools=[SEARCH]), "input[1].arguments"),
+    (body(SOUGHT, FOUND, tools=[SEARCH, TOOL | {"name": "g"}]), "g is there already"),
+    (body(SOUGHT, FOUND | {"tools": [TOOL]}, tools=[SEARCH]), "not deferred"),
     (body({"type": "reasoning", "id": "rs_1"}, HI), "summary"),
 ]  # fmt: skip
 

@@ -16,28 +16,28 @@ DOCS = Path(__file__).parents[2] / "docs" / "providers.md"
 
 EXPECTED = {
     "openai-chat": Abilities(
-        "yes", "yes", "yes", "yes", True, True, True, False, True, "yes", "yes"
+        "yes", "yes", "yes", "yes", True, True, True, False, True, "yes", "yes", "no"
     ),
     "openai-responses": Abilities(
-        "yes", "yes", "yes", "yes", True, True, True, False, True, "yes", "yes"
+        "yes", "yes", "yes", "yes", True, True, True, False, True, "yes", "yes", "by model"
     ),
     "anthropic": Abilities(
-        "yes", "yes", "yes", "fewer", True, True, True, True, True, "yes", "yes"
+        "yes", "yes", "yes", "fewer", True, True, True, True, True, "yes", "yes", "by model"
     ),
     "gemini": Abilities(
-        "yes", "yes", "yes", "yes", False, True, True, True, False, "alone", "some"
+        "yes", "yes", "yes", "yes", False, True, True, True, False, "alone", "some", "no"
     ),
     "mistral": Abilities(
-        "yes", "yes", "yes", "fewer", True, True, True, False, True, "alone", "yes"
+        "yes", "yes", "yes", "fewer", True, True, True, False, True, "alone", "yes", "no"
     ),
     "ollama": Abilities(
-        "fewer", "no", "no", "fewer", False, True, False, False, False, "alone", "some"
+        "fewer", "no", "no", "fewer", False, True, False, False, False, "alone", "some", "no"
     ),
     "cohere": Abilities(
-        "yes", "yes", "fewer", "fewer", False, True, True, False, False, "alone", "yes"
+        "yes", "yes", "fewer", "fewer", False, True, True, False, False, "alone", "yes", "no"
     ),
     "bedrock-converse": Abilities(
-        "fewer", "yes", "yes", "fewer", False, True, False, True, True, "yes", "by model"
+        "fewer", "yes", "yes", "fewer", False, True, False, True, True, "yes", "by model", "no"
     ),
 }
 

@@ -28,7 +28,7 @@ from toolcrib.agent.handover import (
 from toolcrib.agent.history import check_state
 from toolcrib.agent.inner import OuterRun, Runs, agent_tool, inner_run_id
 from toolcrib.agent.loop import AgentLabel, OutputType
-from toolcrib.agent.picking import AgentPicking
+from toolcrib.agent.picking import DEFERRED, AgentPicking, SearchTools
 from toolcrib.agent.plan import RunPlan
 from toolcrib.agent.prompt import asked_message
 from toolcrib.agent.session import Session
@@ -71,7 +71,8 @@ class Agent:
     (`temperature=0`, `reasoning="low"`, `tool_choice=` … `RunOptions`), which come before them, go with
     each request; the client's own apply where they say nothing. With `pick`, each run
     offers only the tools picked for its prompt and history; with `search_tools` the model can find more
-    of them by a tool of that name. `name` and `version` are in the records of the agent's calls and in
+    of them by a tool of that name, which a provider that is known to take them there is told where they
+    were found; `"deferred"`: even if that is not known, `"listed"`: never. `name` and `version` are in the records of the agent's calls and in
     telemetry; with `record_prompts`, what the system and the user said is given to the sinks that keep
     what records refer to. With a `state_key` (32 random bytes, kept where no user is) the states and
     sessions that it saves are signed, and it goes on with no others. With `durability` each reply of
@@ -95,7 +96,7 @@ class Agent:
         settings: Settings = Settings(),  # noqa: B008  frozen
         limits: Limits = Limits(),  # noqa: B008  frozen
         pick: PickOptions | None = None,
-        search_tools: bool = False,
+        search_tools: SearchTools = False,
         output: Any = str,
         name: str = "",
         version: str = "",
@@ -115,9 +116,12 @@ class Agent:
         check_type(
             "context", context, (ContextOptions, NoneType), "a ContextOptions(tokens=…), or None"
         )
-        check_type("search_tools", search_tools, bool, "True or False")
+        if type(search_tools) not in (bool, str) or search_tools not in DEFERRED:
+            wanted = "True, False, 'deferred' or 'listed'"
+            raise TypeError(f"search_tools is {wanted}; {came(search_tools)}")
         if search_tools and pick is None:
-            raise ToolcribError("search_tools=True needs pick=PickOptions(…): else all are offered")
+            said = f"search_tools={search_tools!r} needs pick=PickOptions(…)"
+            raise ToolcribError(f"{said}: else all are offered")
         self.client = _client_of(model)
         most = MAX_RESULT_BYTES if context is None else SPILLED_BYTES
         self._given = (

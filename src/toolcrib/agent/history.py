@@ -209,13 +209,14 @@ class ConversationHistory:
         error: CallError | None = None,
         *,
         apart: Mapping[str, CallError] = MappingProxyType({}),
+        loads: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
         untrusted: bool = False,
     ) -> None:
         """Add the results that there are, in call order, and `error` for the calls that have none.
 
         A call that waited when its run ended still does, whatever `error` says of the others; `apart`
-        has, by call id, what is said of one in its place. `untrusted` says that the run has read
-        untrusted content.
+        has, by call id, what is said of one in its place, and `loads` the tools that it brought.
+        `untrusted` says that the run has read untrusted content.
         """
         position = self._last_assistant()
         asked = self._messages[position]
@@ -230,6 +231,8 @@ class ConversationHistory:
             message = given.get(call.id) or result_message(call, outcome, told)
             if message is not None and untrusted:
                 message = msgspec.structs.replace(message, untrusted=True)
+            if message is not None and call.id in loads:
+                message = msgspec.structs.replace(message, loads=loads[call.id])
             results += [] if message is None else [message]
         self._messages[position:] = [msgspec.structs.replace(asked, tool_calls=calls), *results]
 

@@ -632,6 +632,8 @@ class Run:
             parallel_calls=self._terms.settings.parallel_tool_calls,
             id_prefix=f"{self._run_id}_{self._spending.turn - 1}_",
             output=None if self._terms.output is None else self._terms.output.format,
+            search_tool=self._toolbox.search_tool,
+            deferred=self._toolbox.deferred,
         )
 
     async def _replied(self, request: ChatRequest) -> Reply:
@@ -720,8 +722,9 @@ class Run:
         if self._steps is not None:
             self._keep_time()
         self._waiting = tuple(o for o in outcomes if isinstance(o, Waiting))
-        self._history.settle(self._watch.outcomes, untrusted=self._tally.tainted)
-        if self._toolbox.take(outcomes):
+        grown, loads = self._toolbox.take(outcomes), self._toolbox.loads
+        self._history.settle(self._watch.outcomes, loads=loads, untrusted=self._tally.tainted)
+        if grown:
             self._emit(ToolsOffered(self._toolbox.names, self._toolbox.choice))
 
     async def _hydrated(self, asked: Sequence[ToolCall], offer: Offer) -> list[HydrationResult]:
@@ -760,8 +763,9 @@ class Run:
             if self._calling:  # they may have begun, and no outcome was told
                 error = CallError.of(ErrorCode.OUTCOME_UNKNOWN)
             if self._history.unanswered():
-                self._history.settle(self._watch.outcomes, error, untrusted=self._tally.tainted)
                 self._toolbox.take(self._watch.outcomes.values())  # of a turn that was cut
+                loads, tainted = self._toolbox.loads, self._tally.tainted
+                self._history.settle(self._watch.outcomes, error, loads=loads, untrusted=tainted)
         return self._told(self._result(status, limit))
 
     def _told(self, result: RunResult) -> RunResult:

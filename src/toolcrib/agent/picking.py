@@ -6,10 +6,12 @@ and a call of it is answered as if there were none. Whatever is picked, policy d
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cache
 from itertools import chain, islice
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypedDict
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypedDict
 
 import msgspec
 
@@ -39,6 +41,12 @@ class Toolbox:
     chosen: ClassVar[bool] = False
     choice: Choice | None = None
     """Why these tools are offered, where they are a choice."""
+    search_tool = ""
+    """The tool among them that finds others, if there is one."""
+    deferred: bool | None = None
+    """`ChatRequest.deferred`."""
+    loads: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """The tools that the calls of the last turn brought, by the id of the call that was the first to."""
 
     def __init__(self, catalog: Catalog, tools: tuple[HasDefinition, ...]) -> None:
         self._catalog = catalog
@@ -175,6 +183,17 @@ def names_found(result: JsonValue) -> list[str]:
     return [name for name in named if isinstance(name, str)]
 
 
+def _firsts(by_call: Mapping[str, list[str]], new: AbstractSet[str]) -> dict[str, tuple[str, ...]]:
+    """Return which of the new tools each call was the first to find."""
+    left = set(new)
+    firsts: dict[str, tuple[str, ...]] = {}
+    for call_id, names in by_call.items():
+        if first := tuple(name for name in dict.fromkeys(names) if name in left):
+            firsts[call_id] = first
+            left.difference_update(first)
+    return firsts
+
+
 def _short(description: str) -> str:
     return description if len(description) <= _SHOWN else f"{description[: _SHOWN - 1]}…"
 
@@ -194,6 +213,19 @@ _ALWAYS = "offered by each run of the agent"
 _CALLED = "called earlier in the conversation"
 _OFFERED = "offered earlier in the conversation"
 _FOUND = f"found by {NAME}"
+
+
+SearchTools: TypeAlias = bool | Literal["deferred", "listed"]
+"""Whether a model can find more tools; `deferred` and `listed` say where it is told them, whatever is
+known of the provider: where they were found, or in the list of all tools."""
+
+DEFERRED: Mapping[SearchTools, bool | None] = {
+    False: None,
+    True: None,
+    "deferred": True,
+    "listed": False,
+}
+"""What requests say of it: `ChatRequest.deferred`."""
 
 
 class Best(NamedTuple):
@@ -216,7 +248,7 @@ class AgentPicking:
     """Picks for the runs of one agent.
 
     `runner` runs their calls: the one given, with `search_tools` if that is wanted, and with the tools
-    that are offered `always`. Raises CatalogError if a tool of the catalog is called so, or nearly so.
+    that are offered `always`. `deferred` is that of requests (`ChatRequest`). Raises CatalogError if a tool of the catalog is called so, or nearly so.
     """
 
     def __init__(
@@ -225,11 +257,13 @@ class AgentPicking:
         options: PickOptions,
         *,
         search: bool,
+        deferred: bool | None = None,
         always: Catalog = Catalog(),  # noqa: B008  frozen
     ) -> None:
         if runner.approver is not None:  # somebody may say yes: picking hides nothing unsafe
             options = msgspec.structs.replace(options, allow_unsafe=True)
         self.searches = search
+        self.deferred = deferred
         self.runner = runner
         self._catalog = runner.catalog
         self._options = options
@@ -400,23 +434,27 @@ class PickedToolbox(Toolbox):
         super().__init__(picking.runner.catalog, tools)
         self._picking = picking
         self._context = context
+        self.search_tool = NAME if picking.searches else ""
+        self.deferred = picking.deferred
         self._names = {tool.get_definition().name for tool in tools}
         self._scored: dict[str, Candidate] = {}
 
     def take(self, outcomes: Iterable[Outcome]) -> bool:
         """Take the found tools from the records: a call that is not run again has one, too."""
-        found = [
-            name
+        by_call = {
+            outcome.record.id: names_found(outcome.record.result)
             for outcome in outcomes
             if isinstance(outcome, Completed) and outcome.record.name == NAME
-            for name in names_found(outcome.record.result)
-        ]
+        }
+        found = list(chain.from_iterable(by_call.values()))
+        self.loads = {}
         if not found or not self._picking.searches:
             return False
         known = self.known(found)
         self._names.update(self._new(name for name in found if name in known))
         more = self._names.intersection(found).difference(self.names)
         if more:
+            self.loads = _firsts(by_call, more)
             in_order = self._picking.in_order(more)
             new = (self._scored.get(name) or Candidate(name, None, _FOUND) for name in in_order)
             self.choice = (self.choice or Choice()).with_offered(new)

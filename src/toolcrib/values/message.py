@@ -47,7 +47,8 @@ class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     `images` are a user's; they come before the text. `parts` are a tool's or a user's, what a result
     or a prompt has besides `content` and behind it, in order. `provider_state` is opaque. `untrusted`
     marks what was said in a run that had read untrusted content by then: whoever goes on with the
-    conversation knows by it. No provider is sent it.
+    conversation knows by it. No provider is sent it. `loads` are a tool's: the names of the tools that
+    its result brings, as that of a search for tools does; they may be called from there on.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("content", "parts")
@@ -62,6 +63,7 @@ class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     images: tuple[Image, ...] = ()
     untrusted: bool = False
     parts: tuple[Part, ...] = ()
+    loads: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -250,6 +252,10 @@ class ChatRequest(msgspec.Struct, frozen=True):
     `parallel_calls` says whether a reply may hold several calls; None leaves it to the provider.
     `output` is what a provider that has a form for it is to hold the final text to; the messages say
     it, too, for those that have none.
+    `search_tool` names the tool on offer whose results bring others (`Message.loads`). A provider and
+    model known to take those where they were found are told them there, so that what stands before
+    stays as it was; others have them in the list of tools. `deferred` says True where nobody knows it
+    (RequestError on a wire without a form for it), and False where it is not wanted.
     """
 
     messages: tuple[Message, ...]
@@ -259,6 +265,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
     id_prefix: str = ""
     parallel_calls: bool | None = None
     output: OutputFormat | None = None
+    search_tool: str = ""
+    deferred: bool | None = None
 
     def new_prefix(self) -> str:
         """Return the prefix of the ids of one reply's calls."""

@@ -54,6 +54,7 @@ from toolcrib.wire.calls import (
     says_why,
 )
 from toolcrib.wire.decoding import Parts, counted, decoding_by, show_reasoning, show_text
+from toolcrib.wire.deferred import DeferredForm
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.forms import (
     VERY_LARGE,
@@ -278,7 +279,19 @@ class AnthropicHistory(History):
         return _message("assistant", replayed(state or (), message.content, calls))
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
-        return _message("user", [_result(result, self.media) for result in results])
+        return _message("user", [self._found(each) or _result(each, self.media) for each in results])
+
+    def _found(self, result: SentResult) -> dict[str, Any] | None:
+        """Return the result of a search that brings tools: references to them, and nothing else.
+
+        https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool
+        #custom-tool-search-implementation, and the type `ToolReferenceBlockParam` of the `anthropic`
+        package. Of a tool that is in the list there can be none; the model has it there.
+        """
+        names = [self._wire_name(own) for own in self.brings(result.message)]
+        content = [{"type": "tool_reference", "tool_name": name} for name in names]
+        form = {"type": "tool_result", "tool_use_id": result.id, "content": content}
+        return form if names else None
 
 
 _LONGEST_TITLE = 500
@@ -638,7 +651,7 @@ def encode(
     more, the tools that were called are named all the same, and may not be called: "Requests which
     include `tool_use` or `tool_result` blocks must define tools".
     """
-    tools = remembered_tools(wire, request.tools, memo)
+    tools = remembered_tools(wire, request, memo, model=model)
     history = remembered_history(wire, request, tools, memo, model=model)
     choice = checked_choice(request.tool_choice, tools)
     if choice is not None and choice.allowed:
@@ -843,6 +856,18 @@ OUTPUT = OutputForm(
     servers=frozenset(("api.anthropic.com",)),
 )
 
+# https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool, as of 2026: "Deferred
+# tools are not included in the system-prompt prefix"; "Every tool referenced must have a corresponding
+# tool definition in the top-level `tools` parameter with `defer_loading: true`"; "not compatible with
+# tool use examples". The models are those of its list.
+DEFERRED = DeferredForm(
+    models=rf"{CLAUDES}|claude-(?:fable|mythos)-",
+    servers=frozenset(("api.anthropic.com",)),
+    mark={"defer_loading": True},
+    listed=True,
+    without=frozenset(("input_examples",)),
+)
+
 _TYPES = frozenset(
     (
         *("message", "message_start", "message_delta", "message_stop"),
@@ -868,6 +893,7 @@ ANTHROPIC = Wire(
     headers={"anthropic-version": "2023-06-01"},
     default_max_tokens=8192,
     reasoning=claude_reasoning,
+    deferred=DEFERRED,
     output=OUTPUT,
     prompt_media=IMAGES | {PDF},
     result_media=IMAGES | {PDF},

@@ -32,6 +32,7 @@ from toolcrib.values.message import (
     ToolChoice,
 )
 from toolcrib.values.remembered import remembered
+from toolcrib.wire.deferred import DeferredForm, Loaded, brought, is_deferred
 from toolcrib.wire.forms import OutputForm, ToolForm, encoded
 from toolcrib.wire.history import EncodedList, Histories, History
 from toolcrib.wire.text_calls.syntaxes import TextSyntax
@@ -138,7 +139,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     are sent in results (of others they are told), and `result_models` a pattern of the models that take
     any, without which all do; `prompt_media` and `prompt_models`, likewise, what a user may give, and
     to which models (anything else is refused); `reasoning`, how its models are asked to reason, if they
-    can be; `is_reply`, whether a body, or the first event of a stream, is of this wire.
+    can be; `deferred`, how it is told the tools that a search found, where it can be told them there;
+    `is_reply`, whether a body, or the first event of a stream, is of this wire.
     """
 
     name: str
@@ -168,6 +170,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     prompt_media: frozenset[str] = frozenset()
     prompt_models: str = ""
     reasoning: AskReasoning | None = None
+    deferred: DeferredForm | None = None
     is_reply: Callable[[JsonObject], bool] | None = None
 
     @property
@@ -186,6 +189,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
             server=server if self.state_per_server else self.server,
             always_done=self.always_done or known,
             output=self.output if self.output and self.output.is_known_at(host) else None,
+            deferred=self.deferred and self.deferred.at(host),
         )
 
     def __repr__(self) -> str:
@@ -226,13 +230,20 @@ _PLACE = orjson.Fragment(_PLACE_TEXT)
 
 
 class SentTools(msgspec.Struct, frozen=True):
-    """Tools as encoded once, `given` in a `form`; `names` is own name → wire name."""
+    """Tools as encoded once, `given` in a `form`; `names` is own name → wire name, `shapes` each alone.
+
+    Where what a search found is told where it was found, `search` is the tool that finds, by its own
+    name, and `loaded` what it has.
+    """
 
     given: Sequence[Any]
     form: ToolForm
     names: Mapping[str, str]
     offer: Offer
     body: bytes
+    shapes: Sequence[Mapping[str, Any]] = ()
+    search: str = ""
+    loaded: Loaded = {}
 
     def wire_name(self, own: str) -> str:
         """Raise RequestError for a tool that is not on offer."""
@@ -241,16 +252,42 @@ class SentTools(msgspec.Struct, frozen=True):
         return self.names[own]
 
 
-def remembered_tools(wire: Wire, given: Sequence[HasDefinition], memo: Memo | None) -> SentTools:
-    """Return the tools of a request; the same as before are not encoded again."""
-    if not isinstance(given, tuple):
-        given = tuple(tools_in(given))
-    if memo is None:
-        return _encoded(wire, given)
-    known = memo.tools if isinstance(memo.tools, SentTools) else None
+def remembered_tools(
+    wire: Wire, request: ChatRequest, memo: Memo | None, *, model: str
+) -> SentTools:
+    """Return the tools of a request; the same as before are not encoded again. Raises RequestError."""
+    given = request.tools if isinstance(request.tools, tuple) else tuple(tools_in(request.tools))
+    known = memo.tools if memo is not None and isinstance(memo.tools, SentTools) else None
     if known is None or known.form is not wire.tools or not _same(known.given, given):
-        known = memo.tools = _encoded(wire, given)
-    return known
+        known = _encoded(wire, given)
+        if memo is not None:
+            memo.tools = known
+    return _deferred(wire, request, known, model) if request.search_tool else known
+
+
+def _deferred(wire: Wire, request: ChatRequest, tools: SentTools, model: str) -> SentTools:
+    """Return the tools with those apart that results bring, where the provider takes them there."""
+    form = wire.deferred
+    if not is_deferred(form, request, tools.names, wire=wire.name, model=model) or form is None:
+        return tools
+    shapes = {
+        own: {key: value for key, value in shape.items() if key not in form.without}
+        for own, shape in zip(tools.names, tools.shapes, strict=True)
+    }
+    found, own_names = brought(request), dict(tools.offer.own_names)
+    loaded = {own: orjson.dumps(s | dict(form.mark)) for own, s in shapes.items() if own in found}
+    if form.search is not None:
+        shapes[request.search_tool] = dict(form.search(shapes[request.search_tool]))
+        own_names[form.call_name] = request.search_tool
+    kept = [own for own in shapes if form.listed or own not in loaded]
+    listed = [orjson.Fragment(loaded[own]) if own in loaded else shapes[own] for own in kept]
+    return msgspec.structs.replace(
+        tools,
+        offer=msgspec.structs.replace(tools.offer, own_names=own_names),
+        body=orjson.dumps(listed),
+        search=request.search_tool,
+        loaded=loaded,
+    )
 
 
 def _same(known: Sequence[Any], given: Sequence[Any]) -> bool:
@@ -265,6 +302,7 @@ def remembered_history(
     again. Raises RequestError."""
     histories = (memo or Memo()).histories
     history = wire.history(wire.keeper, wire.tools.names, tools.names)
+    history.search, history.loaded = tools.search, tools.loaded
     if wire.result_media and re.search(wire.result_models, model):
         history.media = wire.result_media
     if wire.prompt_media and re.search(wire.prompt_models, model):
@@ -469,4 +507,4 @@ def _encoded(wire: Wire, given: Sequence[HasDefinition]) -> SentTools:
     made = encoded(wire.tools, [tool.get_definition() for tool in tools])
     own_names = {wire_name: own for own, wire_name in made.names.items() if own != wire_name}
     offer = Offer.of(tools, own_names=own_names, restorers=made.restorers)
-    return SentTools(given, wire.tools, made.names, offer, made.body)
+    return SentTools(given, wire.tools, made.names, offer, made.body, made.shapes)

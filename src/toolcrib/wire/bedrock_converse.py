@@ -677,7 +677,7 @@ def encode(
     behind the last message: all that is before such a point can be cached, the tools too, among which
     Nova would refuse it (NousResearch/hermes-agent#97281).
     """
-    sent = remembered_tools(wire, request.tools, memo)
+    sent = remembered_tools(wire, request, memo, model=model)
     history = cast("BedrockHistory", remembered_history(wire, request, sent, memo, model=model))
     tools, choice = _chosen(wire, request, sent)
     extra = extra_members(request.settings.extra, own=_OWN_KEYS)

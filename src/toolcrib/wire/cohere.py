@@ -398,7 +398,7 @@ def encode(
 
     Strictness is the whole request's: `Settings.extra={"strict_tools": True}`.
     """
-    tools = remembered_tools(wire, request.tools, memo)
+    tools = remembered_tools(wire, request, memo, model=model)
     history = remembered_history(wire, request, tools, memo, model=model)
     tools, choice = _choice(wire, request, tools)
     body: dict[str, Any] = {"model": model, "messages": history.encoded()}

@@ -218,11 +218,13 @@ class ToolView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EncodedTools(msgspec.Struct, frozen=True, kw_only=True):
-    """Tools as a request's bytes; `names` maps own to wire names, `restorers` own names."""
+    """Tools as a request's bytes, and in their `shapes`; `names` maps own to wire names, `restorers`
+    own names."""
 
     names: Mapping[str, str]
     restorers: Mapping[str, ArgumentRestorer]
     body: bytes
+    shapes: Sequence[Mapping[str, Any]]
 
 
 class TextView(NamedTuple):
@@ -273,7 +275,7 @@ def encoded(form: ToolForm, definitions: Sequence[ToolDefinition]) -> EncodedToo
         schema = orjson.Fragment(view.text)
         shapes.append(form.shape(_told(form, definition, names[definition.name], view, schema)))
     body = orjson.dumps(form.gather(shapes))
-    return EncodedTools(names=names, restorers=restorers, body=body)
+    return EncodedTools(names=names, restorers=restorers, body=body, shapes=shapes)
 
 
 def _tool_view(form: ToolForm, definition: ToolDefinition, name: str, view: TextView) -> ToolView:

@@ -687,7 +687,7 @@ def encode(
 
     Gemini has no way to ask for one call at a time, so `parallel_calls=False` is refused.
     """
-    tools = remembered_tools(wire, request.tools, memo)
+    tools = remembered_tools(wire, request, memo, model=model)
     history = remembered_history(_for_model(wire, model), request, tools, memo, model=model)
     body: dict[str, Any] = {}
     if history.instructions:

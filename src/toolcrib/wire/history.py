@@ -24,6 +24,7 @@ from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
 from toolcrib.values.json import sha256_hex
 from toolcrib.values.message import Message, ProviderState
+from toolcrib.wire.deferred import Loaded, loads_of
 from toolcrib.wire.forms import NameRule, wire_name
 from toolcrib.wire.json_text import is_object, mended
 
@@ -91,7 +92,7 @@ class History(ABC):
     `instructions` are the texts of system messages, on wires that have a place for them outside of the
     list, wherever they stood in it. `called` are the tools that were called, by their wire names.
     `media` are the media types of content that goes into results as it is, `prompt_media` those that
-    a user may give.
+    a user may give. `search` and `loaded` are those of the tools on offer (`SentTools`).
     """
 
     ids: ClassVar[IdRule]
@@ -105,6 +106,9 @@ class History(ABC):
         self.called: dict[str, None] = {}
         self.media: frozenset[str] = frozenset()
         self.prompt_media: frozenset[str] = frozenset()
+        self.search = ""
+        self.loaded: Loaded = {}
+        self._brought: dict[str, bytes | None] = {}
         self._messages: tuple[Message, ...] = ()
         self._sent_names: dict[str, str] = {}
         self._text = bytearray()
@@ -153,10 +157,12 @@ class History(ABC):
             and self._keeper == other._keeper
             and (self.media, self.prompt_media) == (other.media, other.prompt_media)
             and self._rule == other._rule
+            and self.search == other.search
+            and all(other.loaded.get(name) == told for name, told in self._brought.items())
             and all(other._wire_name(own) == sent for own, sent in self._sent_names.items())
         )
         if like:
-            self._names = other._names
+            self._names, self.loaded = other._names, other.loaded
         return like
 
     def begins(self, messages: tuple[Message, ...]) -> bool:
@@ -177,6 +183,15 @@ class History(ABC):
 
     def encoded(self) -> EncodedList:
         return EncodedList((b"[", self._text, b"]"))
+
+    def brings(self, message: Message) -> list[str]:
+        """Return the tools that are told in this result, by their own names: those that it is the first
+        to bring."""
+        if not (self.search and message.loads):
+            return []
+        new = [name for name in loads_of(message, self.search) if name not in self._brought]
+        self._brought |= {name: self.loaded.get(name) for name in new}
+        return [name for name in new if name in self.loaded]
 
     def state(self, message: Message) -> Any:
         """Return what has to go back to this very provider as it came, or None."""

@@ -271,7 +271,7 @@ def encode(
     There is no `tool_choice`: tools that may not be called are not sent with that request, and one
     that insists on a call, or on no more than one, is refused here.
     """
-    tools = remembered_tools(wire, request.tools, memo)
+    tools = remembered_tools(wire, request, memo, model=model)
     history = remembered_history(wire, request, tools, memo, model=model)
     tools = _callable(wire, request, tools)
     body: dict[str, Any] = {"model": model, "messages": history.encoded()}

@@ -161,7 +161,7 @@ def encode(
 ) -> HttpRequest:
     """Return the request for `wire`. Raises RequestError for a history or
     settings that cannot be sent."""
-    tools = remembered_tools(wire, request.tools, memo)
+    tools = remembered_tools(wire, request, memo, model=model)
     history = remembered_history(wire, request, tools, memo, model=model)
     choice = checked_choice(request.tool_choice, tools)
     if choice is not None and choice.allowed and not wire.allowed_tools:

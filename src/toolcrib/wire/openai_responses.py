@@ -32,12 +32,19 @@ from toolcrib.wire.base import (
     tools_member,
 )
 from toolcrib.wire.decoding import decoding_by
+from toolcrib.wire.deferred import DeferredForm
 from toolcrib.wire.forms import NameRule, ShownAnswer, ShownTool, ToolForm, asked_output, described
 from toolcrib.wire.history import History, IdRule, SentCall, SentResult
 from toolcrib.wire.json_text import mended
 from toolcrib.wire.openai_chat import DIALECT, LONG_DESCRIPTION, NAMES, STRICT_DIALECT
 from toolcrib.wire.openai_chat import OUTPUT as CHAT_OUTPUT
-from toolcrib.wire.openai_responses_reply import CALLS, ResponsesReply, message_text
+from toolcrib.wire.openai_responses_reply import (
+    CALLS,
+    SEARCH,
+    SEARCH_CALL,
+    ResponsesReply,
+    message_text,
+)
 from toolcrib.wire.prompts import in_prompt
 from toolcrib.wire.results import IMAGES, OFFICE, PDF, file_name, in_blocks
 
@@ -60,6 +67,7 @@ class ResponsesHistory(History):
     def __init__(self, wire: str, rule: NameRule, names: Mapping[str, str]) -> None:
         super().__init__(wire, rule, names)
         self._custom: set[str] = set()
+        self._searches: set[str] = set()
 
     def system(self, message: Message) -> Sequence[Any]:
         return [{"role": "system", "content": message.content}]
@@ -81,7 +89,7 @@ class ResponsesHistory(History):
         kept = self._kept(message, calls)
         if kept is not None:
             return kept
-        items: list[dict[str, Any]] = [_call(call) for call in calls]
+        items: list[dict[str, Any]] = [self._made(call) for call in calls]
         if message.content or not calls:
             items.insert(0, {"type": "message", "role": "assistant", "content": message.content})
         return items
@@ -92,14 +100,28 @@ class ResponsesHistory(History):
         https://platform.openai.com/docs/guides/function-calling, and the type
         `ResponseFunctionCallOutputItemParam` of the `openai` package: text, images and files.
         """
-        return [
-            {
-                "type": f"{'custom_tool' if result.id in self._custom else 'function'}_call_output",
-                "call_id": result.id,
-                "output": self._output(result.message),
-            }
-            for result in results
-        ]
+        items: list[dict[str, Any]] = []
+        untold: list[dict[str, Any]] = []
+        for result in results:
+            if result.id not in self._searches:
+                kind = "custom_tool" if result.id in self._custom else "function"
+                said = {"call_id": result.id, "output": self._output(result.message)}
+                items.append({"type": f"{kind}_call_output"} | said)
+                continue
+            found = self.brings(result.message)
+            items.append(_found(result.id, [self.loaded[own] for own in found]))
+            if not found:
+                untold.append(_told_besides(result))
+        return [*items, *untold]
+
+    def _made(self, call: SentCall) -> dict[str, Any]:
+        """Return a call; that of the search as what it is here, with arguments that are an object."""
+        said = {"call_id": call.id}
+        if not self.search or call.call.name != self.search:
+            return {"type": "function_call"} | said | {"name": call.name, "arguments": call.arguments}
+        self._searches.add(call.id)
+        said |= {"execution": "client", "status": "completed"}
+        return {"type": SEARCH_CALL} | said | {"arguments": orjson.Fragment(call.arguments)}
 
     def _output(self, message: Message) -> str | list[dict[str, Any]]:
         if not message.parts:
@@ -121,7 +143,9 @@ class ResponsesHistory(History):
                 kept.append(item)
             elif left and (item.get("call_id") or item.get("id")) == left[-1].call.provider_id:
                 call = left.pop()
-                kept.append(item | _told(item, call))
+                form = self._made(call)
+                is_like = (item["type"] == SEARCH_CALL) == (form["type"] == SEARCH_CALL)
+                kept.append(item | {k: form[k] for k in _TOLD if k in item} if is_like else form)
                 custom |= {call.id} if "input" in item else set()
             elif item["type"] == "function_call":
                 return None
@@ -133,19 +157,23 @@ class ResponsesHistory(History):
         return kept
 
 
-def _told(item: dict[str, Any], call: SentCall) -> dict[str, Any]:
-    """Return what is ours to say of a call: its id and name, and arguments that are an object."""
-    form = _call(call)
-    return {key: form[key] for key in ("call_id", "name", "arguments") if key in item}
+_TOLD = ("call_id", "name", "arguments")
+"""What is ours to say of a call: its id and name, and arguments that are an object."""
 
 
-def _call(call: SentCall) -> dict[str, Any]:
-    return {
-        "type": "function_call",
-        "call_id": call.id,
-        "name": call.name,
-        "arguments": call.arguments,
-    }
+def _found(call_id: str, tools: Sequence[bytes]) -> dict[str, Any]:
+    """Return what a search has found: definitions, which are the model's from there on."""
+    said = {"call_id": call_id, "execution": "client", "status": "completed"}
+    return {"type": "tool_search_output"} | said | {"tools": list(map(orjson.Fragment, tools))}
+
+
+def _told_besides(result: SentResult) -> dict[str, Any]:
+    """Return the text of a search that brought nothing: its output has no place for a text.
+
+    It stands where a user's does: what a tool says is nobody's instruction.
+    """
+    text = f"[the result of {result.name}, call {result.id}] {result.message.text}"
+    return {"role": "user", "content": text}
 
 
 _DOCUMENTS = frozenset(
@@ -194,7 +222,7 @@ def encode(
 ) -> HttpRequest:
     """Return the request for `wire`. Raises RequestError for a history or
     settings that cannot be sent."""
-    tools = remembered_tools(wire, request.tools, memo)
+    tools = remembered_tools(wire, request, memo, model=model)
     history = remembered_history(wire, request, tools, memo, model=model)
     body: dict[str, Any] = {"model": model, "input": history.encoded()}
     if (listed := tools_member(tools, request)) is not None:
@@ -258,6 +286,26 @@ TOOLS = ToolForm(
 )
 
 
+def _search(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the tool that finds others as what it is here: a search that we execute."""
+    said = {key: tool[key] for key in ("description", "parameters") if key in tool}
+    return {"type": SEARCH, "execution": "client"} | said
+
+
+# https://developers.openai.com/api/docs/guides/tools-tool-search, as of 2026: "only gpt-5.4 and later
+# models support tool_search"; "All tools are loaded at the end of the model's context window. This holds
+# true for both hosted tool search and client-executed tool search"; "in client mode you do not need to
+# load the same tool again across turns". The smallest models, and those of other kinds, are not named.
+DEFERRED = DeferredForm(
+    models=r"^gpt-(?:5\.(?:[4-9]|\d\d)|[6-9]|\d\d)(?!.*(?:nano|chat|pro))",
+    servers=frozenset(("api.openai.com",)),
+    mark={"defer_loading": True},
+    listed=False,
+    search=_search,
+    call_name=SEARCH,
+)
+
+
 def _answer(answer: ShownAnswer) -> dict[str, Any]:
     """Write the format flat, as `text.format`.
 
@@ -293,6 +341,7 @@ OPENAI_RESPONSES = Wire(
     finish_reasons=_FINISH_REASONS,
     history=ResponsesHistory,
     max_tokens_key="max_output_tokens",
+    deferred=DEFERRED,
     output=OUTPUT,
     prompt_media=IMAGES | {PDF} | _DOCUMENTS,
     result_media=IMAGES | {PDF},

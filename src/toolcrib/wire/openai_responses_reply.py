@@ -374,7 +374,13 @@ def _another(item: Item, index: int | None, item_id: str, call_id: str) -> bool:
 # otherwise: "Item … not found", "… provided without its required following item".
 
 
-CALLS = frozenset(("function_call", "custom_tool_call"))
+SEARCH = "tool_search"
+SEARCH_CALL = "tool_search_call"
+"""A search for tools; one that is `client`'s to execute is a call. OpenAI's own are its own tool's.
+
+https://developers.openai.com/api/docs/guides/tools-tool-search#client-executed-tool-search
+"""
+CALLS = frozenset(("function_call", "custom_tool_call", SEARCH_CALL))
 TEXTS = {"output_text": "text", "text": "text", "refusal": "refusal"}
 """Parts of a message that are text, and where they have it."""
 
@@ -504,15 +510,17 @@ class Output:
         output = response.get("output")
         for at, form in enumerate(output if isinstance(output, list) else ()):
             kind = form.get("type") if isinstance(form, dict) else None
-            if kind in CALLS and self._is_ours(kind, _string(form, "name")):
+            if kind in CALLS and self._is_ours(kind, name := _name_in(form)):
                 text = self._arguments(form, kind, at)
                 call_id = _string(form, "call_id") or _string(form, "id")
-                said = (call_id, _string(form, "name"), text if text.strip("{} ") else "")
+                said = (call_id, name, text if text.strip("{} ") else "")
                 self.copies.append(said)
 
     def _is_ours(self, kind: str, name: str) -> bool:
         """Return whether a call is for us: a custom tool's is if it is on offer, or nothing is."""
         offered = self._offer.tools
+        if kind == SEARCH_CALL:
+            return bool(name)
         return kind == "function_call" or not offered or self._offer.own_name(name) in offered
 
     def listed(self, response: dict[str, Any], parts: Parts, *, streamed: bool) -> None:
@@ -559,7 +567,7 @@ class Output:
         if item.id and item.id == _string(form, "id"):
             item.renamed = item.renamed or call_id not in ("", item.call_id or call_id)
         self.items.called(item, call_id)
-        name = _string(form, "name")
+        name = _name_in(form)
         item.renamed = item.renamed or bool(name and item.name and name != item.name)
         item.name = item.name or name
         item.own = self._offer.own_name(item.name)
@@ -587,7 +595,7 @@ class Output:
     def _arguments(self, form: dict[str, Any], kind: str, place: Place) -> str:
         """Return the arguments in an item or event, as text; those that come
         as a value keep their bytes."""
-        key = "arguments" if kind == "function_call" else "input"
+        key = "input" if kind == "custom_tool_call" else "arguments"
         text = form.get(key)
         if text is None or isinstance(text, str):
             return text or ""
@@ -623,6 +631,13 @@ def _typed(item: Any) -> tuple[dict[str, Any], str]:
     if not isinstance(item, dict):
         raise WireError("an output item is not an object")
     return item, _string(item, "type")
+
+
+def _name_in(form: dict[str, Any]) -> str:
+    """Return the name that a call has; of a search, only of one that is not the provider's to run."""
+    if form.get("type") == SEARCH_CALL:
+        return SEARCH if form.get("execution") == "client" else ""
+    return _string(form, "name")
 
 
 def _index(event: dict[str, Any]) -> int | None:

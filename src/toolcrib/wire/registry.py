@@ -299,12 +299,17 @@ Reasoned: TypeAlias = Literal["yes", "some", "by model", "no"]
 """`some`: some of the levels of reasoning only. `by model`: only models of which it is known how."""
 
 
+Deferred: TypeAlias = Literal["by model", "no"]
+"""`by model`: to models, and at servers, of which it is known, or where it is asked for."""
+
+
 class Abilities(NamedTuple):
     """Says what a wire can express.
 
     Which choices of tools; whether a reply can be kept to one call, pictures can be sent (as data, by
     address), a failed result is marked as such, and schemas can be held to while the model writes;
-    whether there is a form for a typed answer, and for how much the model is to reason.
+    whether there is a form for a typed answer, for how much the model is to reason, and for tools that
+    are told where a search found them.
     """
 
     none: Choosing
@@ -318,6 +323,7 @@ class Abilities(NamedTuple):
     strict: bool
     typed: Answering
     reasoning: Reasoned
+    deferred: Deferred
 
 
 _SCHEMA = '{"type":"object","properties":{},"additionalProperties":false}'
@@ -350,6 +356,7 @@ def abilities(wire: Wire | str) -> Abilities:
         strict=wire.tools.strict_dialect is not None,
         typed=_answering(wire),
         reasoning=_reasoned(wire),
+        deferred=_told_where_found(wire),
     )
 
 
@@ -385,6 +392,11 @@ def _reasoned(wire: Wire) -> Reasoned:
     asked = (Settings(reasoning=effort) for effort in get_args(Effort))
     sent = [_sent(wire, ChatRequest((_ASKED,), settings=each)) is not None for each in asked]
     return "yes" if all(sent) else "some" if any(sent) else "by model"
+
+
+def _told_where_found(wire: Wire) -> Deferred:
+    request = ChatRequest((_ASKED,), _TOOLS, search_tool="a", deferred=True)
+    return "no" if _sent(wire, request) is None else "by model"
 
 
 def _shows(wire: Wire, image: Image) -> bool:
