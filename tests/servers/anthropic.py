@@ -57,7 +57,9 @@ def fault_of(body: Any) -> str | None:
     most = body.get("max_tokens")
     if not isinstance(most, int) or most < 1:
         return "max_tokens: Field required"
-    return _tools_fault(body) or _system_fault(body) or _messages_fault(body)
+    return (
+        _tools_fault(body) or _system_fault(body) or _messages_fault(body) or _deferred_fault(body)
+    )
 
 
 def _tools_fault(body: dict[str, Any]) -> str | None:
@@ -73,8 +75,6 @@ def _tools_fault(body: dict[str, Any]) -> str | None:
         if schema.get("type") != "object" or schema.keys() & {"anyOf", "oneOf", "allOf"}:
             return f"tools.{at}.input_schema: must be an object without anyOf, oneOf or allOf"
         names.add(tool["name"])
-    if fault := _deferred_fault(body.get("tools", []), body.get("messages", [])):
-        return fault
     choice = body.get("tool_choice")
     if choice is None:
         return None
@@ -88,22 +88,23 @@ def _tools_fault(body: dict[str, Any]) -> str | None:
     return None
 
 
-def _deferred_fault(tools: list[dict[str, Any]], messages: Any) -> str | None:
+def _deferred_fault(body: dict[str, Any]) -> str | None:
     """https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool#error-handling"""
+    tools = body.get("tools", [])
     deferred = {tool["name"] for tool in tools if tool.get("defer_loading")}
     if deferred and len(deferred) == len(tools):
         return "All tools have defer_loading set. At least one tool must be non-deferred."
     if deferred and any("input_examples" in tool for tool in tools):
         return "tool search is not compatible with input_examples"
-    for name in _references(messages):
+    for name in _references(body["messages"]):
         if name not in deferred:
             return f"Tool reference '{name}' has no corresponding tool definition"
     return None
 
 
-def _references(messages: Any) -> Iterator[str]:
+def _references(messages: list[Any]) -> Iterator[str]:
     """The tools that results refer to; what is next to a reference is no documented form."""
-    for message in messages if isinstance(messages, list) else []:
+    for message in messages:
         content = message.get("content")
         for block in content if isinstance(content, list) else []:
             parts = block.get("content") if block.get("type") == "tool_result" else None

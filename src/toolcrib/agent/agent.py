@@ -69,14 +69,15 @@ class Agent:
     standard one (without an approver: what needs approval is refused). `instructions` are a text, or a
     function of the run (`RunInfo`), which is called once, when it begins. `settings` and `options`
     (`temperature=0`, `reasoning="low"`, `tool_choice=` … `RunOptions`), which come before them, go with
-    each request; the client's own apply where they say nothing. With `pick`, each run
-    offers only the tools picked for its prompt and history; with `search_tools` the model can find more
-    of them by a tool of that name, which a provider that is known to take them there is told where they
-    were found; `"deferred"`: even if that is not known, `"listed"`: never. `name` and `version` are in the records of the agent's calls and in
-    telemetry; with `record_prompts`, what the system and the user said is given to the sinks that keep
-    what records refer to. With a `state_key` (32 random bytes, kept where no user is) the states and
-    sessions that it saves are signed, and it goes on with no others. With `durability` each reply of
-    its model, and each call of a tool, is a step that is kept; `toolcrib.durable` sees to that.
+    each request; the client's own apply where they say nothing. With `pick`, each run offers only
+    the tools picked for its prompt and history; with `search_tools` the model can find more of them
+    by a tool of that name; `"deferred"` and `"listed"` say where it is told what it found, in the
+    result or in the list of tools, whatever is known of the provider. `name` and `version` are in
+    the records of the agent's calls and in telemetry; with `record_prompts`, what the system and
+    the user said is given to the sinks that keep what records refer to. With a `state_key` (32
+    random bytes, kept where no user is) the states and sessions that it saves are signed, and it
+    goes on with no others. With `durability` each reply of its model, and each call of a tool, is a
+    step that is kept; `toolcrib.durable` sees to that.
     `handovers` are agents that this one may hand the conversation over to (`description` says what an
     agent is for), or names of agents of the same run, such as that which it came from.
     `output` is the type that the final text is read as (JSON, by pydantic); a text that does not fit

@@ -46,7 +46,7 @@ class Toolbox:
     deferred: bool | None = None
     """`ChatRequest.deferred`."""
     loads: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """The tools that the calls of the last turn brought, by the id of the call that was the first to."""
+    """The tools that the calls of the last turn brought, by the id of the first call that did."""
 
     def __init__(self, catalog: Catalog, tools: tuple[HasDefinition, ...]) -> None:
         self._catalog = catalog
@@ -183,12 +183,16 @@ def names_found(result: JsonValue) -> list[str]:
     return [name for name in named if isinstance(name, str)]
 
 
-def _firsts(by_call: Mapping[str, list[str]], new: AbstractSet[str]) -> dict[str, tuple[str, ...]]:
-    """Return which of the new tools each call was the first to find."""
+def _firsts(
+    by_call: Mapping[str, list[str]], new: AbstractSet[str], *, without: AbstractSet[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return which of the new tools each call was the first to find, `without` those whose result has
+    more to say, which has no place next to what it brings."""
     left = set(new)
     firsts: dict[str, tuple[str, ...]] = {}
     for call_id, names in by_call.items():
-        if first := tuple(name for name in dict.fromkeys(names) if name in left):
+        first = tuple(name for name in dict.fromkeys(names) if name in left)
+        if first and call_id not in without:
             firsts[call_id] = first
             left.difference_update(first)
     return firsts
@@ -248,7 +252,8 @@ class AgentPicking:
     """Picks for the runs of one agent.
 
     `runner` runs their calls: the one given, with `search_tools` if that is wanted, and with the tools
-    that are offered `always`. `deferred` is that of requests (`ChatRequest`). Raises CatalogError if a tool of the catalog is called so, or nearly so.
+    that are offered `always`. `deferred` is that of requests (`ChatRequest`). Raises CatalogError
+    if a tool of the catalog is called so, or nearly so.
     """
 
     def __init__(
@@ -441,11 +446,8 @@ class PickedToolbox(Toolbox):
 
     def take(self, outcomes: Iterable[Outcome]) -> bool:
         """Take the found tools from the records: a call that is not run again has one, too."""
-        by_call = {
-            outcome.record.id: names_found(outcome.record.result)
-            for outcome in outcomes
-            if isinstance(outcome, Completed) and outcome.record.name == NAME
-        }
+        searches = [o for o in outcomes if isinstance(o, Completed) and o.record.name == NAME]
+        by_call = {o.record.id: names_found(o.record.result) for o in searches}
         found = list(chain.from_iterable(by_call.values()))
         self.loads = {}
         if not found or not self._picking.searches:
@@ -454,7 +456,8 @@ class PickedToolbox(Toolbox):
         self._names.update(self._new(name for name in found if name in known))
         more = self._names.intersection(found).difference(self.names)
         if more:
-            self.loads = _firsts(by_call, more)
+            noticed = (o.record.id for o in searches if o.notice)
+            self.loads = _firsts(by_call, more, without=frozenset(noticed))
             in_order = self._picking.in_order(more)
             new = (self._scored.get(name) or Candidate(name, None, _FOUND) for name in in_order)
             self.choice = (self.choice or Choice()).with_offered(new)

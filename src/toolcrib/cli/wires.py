@@ -246,8 +246,8 @@ def providers(*, as_json: JsonOption = False) -> None:
     marked as such. What is `no` among choices, calls and images is refused before anything is sent.
     `typed`: a typed answer's schema is sent in the provider's own form, `alone` only in requests
     without tools. `reasons`: it can be asked for all levels of reasoning, or `some`; `by model`, those
-    of the models that are known. `deferred`: tools that an agent's model searches for are told where they
-    were found, so that the provider's cache holds.
+    of the models that are known. `deferred`: what an agent's model finds by `search_tools` can be told
+    where it was found, which the provider's cache outlives.
     """
     if as_json:
         print_json({name: abilities(wire)._asdict() for name, wire in WIRES.items()})

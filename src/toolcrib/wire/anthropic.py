@@ -279,7 +279,9 @@ class AnthropicHistory(History):
         return _message("assistant", replayed(state or (), message.content, calls))
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
-        return _message("user", [self._found(each) or _result(each, self.media) for each in results])
+        return _message(
+            "user", [self._found(each) or _result(each, self.media) for each in results]
+        )
 
     def _found(self, result: SentResult) -> dict[str, Any] | None:
         """Return the result of a search that brings tools: references to them, and nothing else.

@@ -78,7 +78,7 @@ def is_deferred(
 
 
 def loads_of(message: Message, search: str) -> tuple[str, ...]:
-    """Return the tools that a message brings, if it is a result of that search, and none that failed."""
+    """Return the tools that a message brings: one that is a result of that search, and did not fail."""
     return message.loads if message.name == search and not message.is_error else ()
 
 

@@ -118,7 +118,9 @@ class ResponsesHistory(History):
         """Return a call; that of the search as what it is here, with arguments that are an object."""
         said = {"call_id": call.id}
         if not self.search or call.call.name != self.search:
-            return {"type": "function_call"} | said | {"name": call.name, "arguments": call.arguments}
+            return (
+                {"type": "function_call"} | said | {"name": call.name, "arguments": call.arguments}
+            )
         self._searches.add(call.id)
         said |= {"execution": "client", "status": "completed"}
         return {"type": SEARCH_CALL} | said | {"arguments": orjson.Fragment(call.arguments)}
@@ -293,9 +295,9 @@ def _search(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # https://developers.openai.com/api/docs/guides/tools-tool-search, as of 2026: "only gpt-5.4 and later
-# models support tool_search"; "All tools are loaded at the end of the model's context window. This holds
-# true for both hosted tool search and client-executed tool search"; "in client mode you do not need to
-# load the same tool again across turns". The smallest models, and those of other kinds, are not named.
+# models support tool_search"; "All tools are loaded at the end of the model's context window", also in
+# "client-executed tool search"; "in client mode you do not need to load the same tool again across
+# turns". Of the smallest models and those of other kinds (nano, chat, pro) it says nothing.
 DEFERRED = DeferredForm(
     models=r"^gpt-(?:5\.(?:[4-9]|\d\d)|[6-9]|\d\d)(?!.*(?:nano|chat|pro))",
     servers=frozenset(("api.openai.com",)),
