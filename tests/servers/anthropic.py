@@ -96,7 +96,7 @@ def _deferred_fault(body: dict[str, Any]) -> str | None:
         return "All tools have defer_loading set. At least one tool must be non-deferred."
     if deferred and any("input_examples" in tool for tool in tools):
         return "tool search is not compatible with input_examples"
-    for name in _references(body["messages"]):
+    for name in _references(body.get("messages", [])):
         if name not in deferred:
             return f"Tool reference '{name}' has no corresponding tool definition"
     return None

@@ -151,6 +151,8 @@ def _found_fault(items: Any, tools: Any) -> str | None:
     """
     searches = [tool for tool in tools if tool["type"] == "tool_search"]
     names = {tool.get("name") for tool in tools}
+    if fault := _namespace_fault(items if isinstance(items, list) else []):
+        return fault
     waiting: set[str] = set()
     for at, item in enumerate(items if isinstance(items, list) else ()):
         kind = item.get("type")
@@ -174,6 +176,25 @@ def _found_fault(items: Any, tools: Any) -> str | None:
 
 
 _SEARCHES = ("tool_search_call", "tool_search_output")
+
+
+def _loaded(items: list[Any]) -> set[str]:
+    found = (item for item in items if item.get("type") == "tool_search_output")
+    return {tool["name"] for item in found for tool in item["tools"] if "name" in tool}
+
+
+def _namespace_fault(items: list[Any]) -> str | None:
+    """A function that was loaded alone is in a namespace of its own name: earendil-works/pi#7709."""
+    loaded = _loaded(items)
+    for item in items:
+        if item.get("type") != "function_call":
+            continue
+        name, space = item.get("name"), item.get("namespace")
+        if name in loaded and space is None:
+            return f"Missing namespace for function_call '{name}'."
+        if space == name and name not in loaded:
+            return f"There is no namespace '{space}'."
+    return None
 
 
 def _input_fault(items: Any, *, goes_on: bool) -> str | None:
@@ -255,8 +276,10 @@ class ResponsesServer(OpenAIServer):
         was_cut = isinstance(turn, CutTurn)
         said = spoken(turn.turn if isinstance(turn, CutTurn) else turn)
         output = _output(halved(said) if was_cut else said, number, was_cut=was_cut)
-        if any(tool["type"] == "tool_search" for tool in self.requests[-1].get("tools") or ()):
-            output = list(map(_searched, output))
+        asked = self.requests[-1]
+        if any(tool["type"] == "tool_search" for tool in asked.get("tools") or ()):
+            loaded = _loaded(asked["input"])
+            output = [_searched(item, loaded) for item in output]
         response = _response(number) | {
             "status": "incomplete" if was_cut else "completed",
             "incomplete_details": {"reason": "max_output_tokens"} if was_cut else None,
@@ -336,10 +359,10 @@ def _call(made: ScriptedCall, number: int, at: int) -> dict[str, Any]:
     }
 
 
-def _searched(item: dict[str, Any]) -> dict[str, Any]:
+def _searched(item: dict[str, Any], loaded: set[str]) -> dict[str, Any]:
     """A call as a model makes it that has a search in place of the function `search_tools`."""
     if item.get("name") != "search_tools":
-        return item
+        return item | ({"namespace": item["name"]} if item.get("name") in loaded else {})
     call = {key: item[key] for key in ("status", "call_id")} | {"id": f"tsc_{item['id']}"}
     arguments = orjson.loads(item["arguments"])
     return call | {"type": "tool_search_call", "execution": "client", "arguments": arguments}

@@ -48,7 +48,7 @@ def body(*items: Any, **members: Any) -> dict[str, Any]:
              tool_choice={"type": "function", "name": "f"}),
         body(tools=[TOOL], tool_choice={"type": "allowed_tools", "mode": "auto",
                                         "tools": [{"type": "function", "name": "f"}]}),
-        body(SOUGHT, FOUND, CALL | {"name": "g"}, OUTPUT, tools=[TOOL, SEARCH]),
+        body(SOUGHT, FOUND, CALL | {"name": "g", "namespace": "g"}, OUTPUT, tools=[TOOL, SEARCH]),
         body(stream=True, stream_options={"include_obfuscation": False}, max_output_tokens=16),
     ],
 )  # fmt: skip
@@ -98,6 +98,8 @@ FAULTS: list[tuple[Any, str]] = [
     (body(FOUND, tools=[SEARCH]), "No tool call found for tool search output"),
     (body(SOUGHT | {"arguments": "{}"}, FOUND, tools=[SEARCH]), "input[1].arguments"),
     (body(SOUGHT, FOUND, tools=[SEARCH, TOOL | {"name": "g"}]), "g is there already"),
+    (body(SOUGHT, FOUND, CALL | {"name": "g"}, OUTPUT, tools=[SEARCH]), "Missing namespace"),
+    (body(CALL | {"namespace": "f"}, OUTPUT, tools=[TOOL]), "no namespace 'f'"),
     (body(SOUGHT, FOUND | {"tools": [TOOL]}, tools=[SEARCH]), "not deferred"),
     (body({"type": "reasoning", "id": "rs_1"}, HI), "summary"),
 ]  # fmt: skip

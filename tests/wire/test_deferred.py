@@ -391,7 +391,7 @@ CALLED = {
     "id": "fc_1",
     "call_id": "call_2",
     "name": "mail",
-    "namespace": "mail",
+    "namespace": "crm",
     "arguments": '{"q": "x"}',
     "status": "completed",
 }
@@ -431,10 +431,21 @@ def test_a_search_of_openais_is_a_call_of_ours(streamed: bool) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_search_that_was_not_asked_for_is_a_call_of_nothing(streamed: bool) -> None:
+def test_a_search_that_no_tool_stands_for_goes_back_as_it_came(streamed: bool) -> None:
+    """It is another's, such as one of `Settings.provider_tools`."""
     body = stream(SOUGHT) if streamed else json.dumps(response(SOUGHT)).encode()
-    (call,) = decode("openai-responses", body, offer=Offer.of((PLAY,))).tool_calls
-    assert call.name == "tool_search"
+    reply = decode("openai-responses", body, offer=Offer.of((PLAY,)))
+    assert reply.tool_calls == ()
+    assert reply.message.provider_state is not None
+    assert reply.message.provider_state.data == [SOUGHT]
+
+
+def test_a_search_has_the_id_that_it_ends_with() -> None:
+    """As OpenAI has streamed it: one while the search went on, and another at its end."""
+    body = stream(SOUGHT).replace(b"call_1", b"call_0", 1)
+    assert b"call_0" in body
+    (call,) = decode("openai-responses", body, offer=offer()).tool_calls
+    assert (call.provider_id, call.complete, call.fault) == ("call_1", True, None)
 
 
 def test_half_of_a_search_never_runs() -> None:
@@ -481,6 +492,47 @@ def test_our_search_goes_back_as_it_came_and_elsewhere_as_a_call() -> None:
     (used,) = sent("anthropic", request)["messages"][1]["content"]
     assert (used["type"], used["name"], used["input"]) == ("tool_use", "find", {"q": "mail"})
     assert told(sent("anthropic", request)) == ["mail"]
+
+
+def use(number: int, name: str, **item: Any) -> list[Message]:
+    """A call of a tool, as OpenAI has made it if an `item` is given, and its result."""
+    call = ToolCall(f"u_{number}", name, '{"q":"x"}', provider_id=f"call_{number}")
+    message = Message.assistant("", (call,))
+    if item:
+        called = {"type": "function_call", "id": "fc_1", "call_id": call.provider_id, "name": name}
+        called |= {"arguments": call.arguments, "status": "completed"} | item
+        state = ProviderState("openai-responses", [THOUGHT, called])
+        message = msgspec.structs.replace(message, provider_state=state)
+    return [message, Message.tool(call, "done")]
+
+
+SPACE = {"namespace": "mail"}
+OLD = {"status": "completed"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "spaces"),
+    [
+        ([*searched(0, "mail"), *use(1, "mail", **SPACE)], ["mail"]),
+        ([*searched(0, "mail"), *use(1, "mail", **OLD)], [None]),  # as it came
+        ([*searched(0, "mail"), *use(1, "mail")], ["mail"]),  # of another provider
+        ([*use(1, "mail", **OLD), *searched(0, "mail")], ["mail"]),  # in the list then
+        ([*use(1, "mail"), *searched(0, "mail"), *use(2, "mail", **SPACE)], ["mail", "mail"]),
+        ([*use(1, "play"), *searched(0, "mail"), *use(2, "play", **OLD)], [None, None]),
+        (use(1, "mail", **SPACE), [None]),  # the search is gone, so it is in the list
+        (use(1, "mail", namespace="crm"), ["crm"]),  # of somebody's own
+        (use(1, "map", namespace="map"), ["map"]),  # it is not on offer any more
+    ],
+)
+def test_calls_of_what_was_found_are_in_its_namespace(messages: Any, spaces: Any) -> None:
+    """OpenAI refuses a call of a tool that was found without it."""
+    memo = Memo()
+    encode("openai-responses", asked(*messages[:2]), model="gpt-5.4", memo=memo)
+    body = sent("openai-responses", asked(*messages))
+    calls = [item for item in body["input"] if item.get("type") == "function_call"]
+    assert [call.get("namespace") for call in calls] == spaces
+    again = encode("openai-responses", asked(*messages), model="gpt-5.4", memo=memo).body
+    assert json.loads(again) == body
 
 
 def test_a_call_of_before_becomes_a_search() -> None:

@@ -159,7 +159,10 @@ class History(ABC):
             and self._rule == other._rule
             and self.search == other.search
             and all(other.loaded.get(name) == told for name, told in self._brought.items())
-            and all(other._wire_name(own) == sent for own, sent in self._sent_names.items())
+            and all(
+                other._wire_name(own) == sent and (own in other.loaded) == (own in self.loaded)
+                for own, sent in self._sent_names.items()
+            )
         )
         if like:
             self._names, self.loaded = other._names, other.loaded

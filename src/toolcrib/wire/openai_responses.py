@@ -115,15 +115,32 @@ class ResponsesHistory(History):
         return [*items, *untold]
 
     def _made(self, call: SentCall) -> dict[str, Any]:
-        """Return a call; that of the search as what it is here, with arguments that are an object."""
+        """Return a call; that of the search as what it is here, with arguments that are an object.
+
+        A tool that was found is in a namespace of its own name. A request that tells of a call of it
+        without that is refused: "Missing namespace for function_call" (earendil-works/pi#7709).
+        """
         said = {"call_id": call.id}
         if not self.search or call.call.name != self.search:
-            return (
-                {"type": "function_call"} | said | {"name": call.name, "arguments": call.arguments}
-            )
+            said |= {"name": call.name, "arguments": call.arguments}
+            space = {"namespace": call.name} if call.call.name in self.loaded else {}
+            return {"type": "function_call"} | said | space
         self._searches.add(call.id)
         said |= {"execution": "client", "status": "completed"}
         return {"type": SEARCH_CALL} | said | {"arguments": orjson.Fragment(call.arguments)}
+
+    def _again(self, item: dict[str, Any], call: SentCall) -> dict[str, Any]:
+        """Return a call as the provider made it, but for what is ours to say of it, and for what its
+        tool is now: the search, one that was found, or one in the list."""
+        form, own = self._made(call), call.call.name
+        if (item["type"] == SEARCH_CALL) != (form["type"] == SEARCH_CALL):
+            return form
+        kept = item | {key: form[key] for key in _TOLD if key in item}
+        if own in self.loaded and own not in self._brought:
+            kept.setdefault("namespace", call.name)
+        elif own in self._names and own not in self.loaded and kept.get("namespace") == call.name:
+            del kept["namespace"]
+        return kept
 
     def _output(self, message: Message) -> str | list[dict[str, Any]]:
         if not message.parts:
@@ -145,9 +162,7 @@ class ResponsesHistory(History):
                 kept.append(item)
             elif left and (item.get("call_id") or item.get("id")) == left[-1].call.provider_id:
                 call = left.pop()
-                form = self._made(call)
-                is_like = (item["type"] == SEARCH_CALL) == (form["type"] == SEARCH_CALL)
-                kept.append(item | {k: form[k] for k in _TOLD if k in item} if is_like else form)
+                kept.append(self._again(item, call))
                 custom |= {call.id} if "input" in item else set()
             elif item["type"] == "function_call":
                 return None

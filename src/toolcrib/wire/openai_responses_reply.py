@@ -517,10 +517,11 @@ class Output:
                 self.copies.append(said)
 
     def _is_ours(self, kind: str, name: str) -> bool:
-        """Return whether a call is for us: a custom tool's is if it is on offer, or nothing is."""
+        """Return whether a call is for us: a custom tool's is if it is on offer, or nothing is; a
+        search is if a tool on offer is called so."""
         offered = self._offer.tools
         if kind == SEARCH_CALL:
-            return bool(name)
+            return name in self._offer.own_names
         return kind == "function_call" or not offered or self._offer.own_name(name) in offered
 
     def listed(self, response: dict[str, Any], parts: Parts, *, streamed: bool) -> None:
@@ -562,8 +563,10 @@ class Output:
 
     def _name(self, item: Item, form: dict[str, Any]) -> None:
         """Take name and id of a call. One that has other ids at its end, as some servers give, is known
-        by what it says; under its own id it has one call id."""
-        call_id = _string(form, "call_id")
+        by what it says; under its own id it has one call id. Of a search OpenAI has said another one
+        while it went on than at its end, so that is the first."""
+        goes_on = item.kind == SEARCH_CALL and form.get("status") == "in_progress"
+        call_id = "" if goes_on else _string(form, "call_id")
         if item.id and item.id == _string(form, "id"):
             item.renamed = item.renamed or call_id not in ("", item.call_id or call_id)
         self.items.called(item, call_id)
