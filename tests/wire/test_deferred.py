@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from rows import each_row
+from wire.recorded_helpers import recorded
 from wire.sdk_judges import judge_of
 
 from toolcrib.errors import RequestError
@@ -601,3 +603,99 @@ def test_anthropics_own_search_goes_back_as_it_came(streamed: bool) -> None:
     history = msgspec.structs.replace(history, settings=Settings())
     for other in WIRES.keys() - {"anthropic"}:
         judge_of(other)(encode(other, history, model="m").body)
+
+
+# As recorded: what the providers' own servers said and took.
+
+
+@pytest.fixture(scope="module")
+def exchanges(shared_data: Path) -> dict[str, Any]:
+    rows = [*recorded(shared_data, "openai-responses"), *recorded(shared_data, "anthropic")]
+    return {row["id"]: row for row in rows}
+
+
+def sent_by(row: Any) -> dict[str, Any]:
+    body: dict[str, Any] = row["request"].get("body", row["request"])
+    return body
+
+
+def defined(tool: dict[str, Any], name: str = "") -> PlainTool:
+    return PlainTool(
+        ToolDefinition(
+            name=name or tool["name"],
+            description=tool["description"],
+            input_schema_json=json.dumps(tool.get("parameters") or tool["input_schema"]),
+            strict=tool.get("strict") or None,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("700ff62ca903989a", "9056adf032ec9636"), ("ce5119ac4da157b5", "e3f1875275b40b84")],
+    ids=["whole", "streamed"],
+)
+def test_a_search_that_openai_took(exchanges: Any, first: str, second: str) -> None:
+    """What is sent after its reply is what was sent then. Theirs names all tools from the beginning on,
+    by which a model sees the names of what it may find."""
+    asked_, goes_on = sent_by(exchanges[first]), sent_by(exchanges[second])
+    (search,) = (tool for tool in asked_["tools"] if tool["type"] == "tool_search")
+    listed_ = [tool for tool in asked_["tools"] if not tool.get("defer_loading")]
+    others = [defined(tool) for tool in listed_ if tool["type"] == "function"]
+    (output,) = (item for item in goes_on["input"] if item.get("type") == "tool_search_output")
+    found = [defined(tool) for tool in output["tools"]]
+    begins = ChatRequest(
+        (Message.user(asked_["input"][0]["content"]),),
+        (defined(search, "search_tools"), *others),
+        search_tool="search_tools",
+    )
+    made_ = encode("openai-responses", begins, model=asked_["model"])
+    assert json.loads(made_.body)["tools"] == listed_
+    row = exchanges[first]
+    reply = decode("openai-responses", row["response_body"], offer=made_.offer,
+                   content_type=row["content_type"])  # fmt: skip
+    (call,) = reply.tool_calls
+    assert (call.name, call.complete, reply.finish) == ("search_tools", True, "tool_calls")
+    told_ = msgspec.structs.replace(
+        Message.tool(call, "found"), loads=tuple(tool.get_definition().name for tool in found)
+    )
+    request = msgspec.structs.replace(
+        begins,
+        messages=(*begins.messages, reply.message, told_),
+        tools=(*begins.tools, *found),
+    )
+    body = json.loads(encode("openai-responses", request, model=goes_on["model"]).body)
+    assert (body["input"], body["tools"]) == (goes_on["input"], listed_)
+
+
+def test_the_other_stream_of_a_search_has_two_ids(exchanges: Any) -> None:
+    row = exchanges["42c068d865acfc13"]
+    reply = decode("openai-responses", row["response_body"], offer=offer())
+    (call,) = reply.tool_calls
+    assert (call.provider_id, call.complete, call.fault) == (
+        "call_RWTIIVfxsJW9fecsg6fy23Dy",
+        True,
+        None,
+    )
+
+
+def test_a_search_that_anthropic_took(exchanges: Any) -> None:
+    """Theirs says besides that it is no error; and names all tools from the beginning on."""
+    first, second = exchanges["4328ed6a0c833d92"], exchanges["2a0607530c5506a5"]
+    body = sent_by(second)
+    tools = tuple(defined(tool) for tool in body["tools"] if tool["name"] != "stock_lookup")
+    begins = ChatRequest(
+        (Message.user(body["messages"][0]["content"][0]["text"]),),
+        tools,
+        search_tool="search_tools",
+    )
+    reply = decode("anthropic", first["response_body"], offer=Offer.of(tools),
+                   content_type=first["content_type"])  # fmt: skip
+    (call,) = reply.tool_calls
+    told_ = msgspec.structs.replace(Message.tool(call, "found"), loads=("get_exchange_rate",))
+    request = msgspec.structs.replace(begins, messages=(*begins.messages, reply.message, told_))
+    made_ = json.loads(encode("anthropic", request, model=body["model"]).body)
+    (result,) = body["messages"][-1]["content"]
+    assert result.pop("is_error") is False
+    assert made_["messages"][-1]["content"] == [result]
+    assert {t["name"] for t in made_["tools"] if t.get("defer_loading")} == {"get_exchange_rate"}

@@ -1,8 +1,8 @@
 """Tools that a search found, told where they were found and not in the list of tools.
 
-A provider keeps what it has read of a request up to the first byte that is another one; the list of
-tools comes first, and the newest models lose their thoughts, too, where it changes. So it stays as it
-was, and what is found stands at the end, in the result of the search.
+A provider keeps what it has read of a request up to the first byte that is another one, and the list
+of tools comes first; Claude's newest models may refuse their own thoughts where it has changed. So it
+stays as it was, and what is found stands at the end, in the result of the search.
 
 Rule: a tool is told there only while the message that brought it is in the request. Where that is gone
 (summed up, or left out) the tool is in the list again: what is on offer is told in every request.
