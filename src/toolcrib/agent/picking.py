@@ -252,8 +252,7 @@ class AgentPicking:
     """Picks for the runs of one agent.
 
     `runner` runs their calls: the one given, with `search_tools` if that is wanted, and with the tools
-    that are offered `always`. `deferred` is that of requests (`ChatRequest`). Raises CatalogError
-    if a tool of the catalog is called so, or nearly so.
+    that are offered `always`. Raises CatalogError if a tool of the catalog is called so, or nearly so.
     """
 
     def __init__(
@@ -261,14 +260,13 @@ class AgentPicking:
         runner: ToolRunner,
         options: PickOptions,
         *,
-        search: bool,
-        deferred: bool | None = None,
+        search: SearchTools,
         always: Catalog = Catalog(),  # noqa: B008  frozen
     ) -> None:
         if runner.approver is not None:  # somebody may say yes: picking hides nothing unsafe
             options = msgspec.structs.replace(options, allow_unsafe=True)
-        self.searches = search
-        self.deferred = deferred
+        self.searches = bool(search)
+        self.deferred = DEFERRED[search]
         self.runner = runner
         self._catalog = runner.catalog
         self._options = options
