@@ -11,7 +11,7 @@ import pytest
 from rows import each_row
 from wire.sdk_judges import judge_of
 
-from toolcrib.agent.loop import OutputType
+from toolcrib.agent.output import OutputType
 from toolcrib.clients import OpenAIClient, WireClient
 from toolcrib.errors import RequestError
 from toolcrib.schema import compile_validator

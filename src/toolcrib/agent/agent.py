@@ -27,7 +27,8 @@ from toolcrib.agent.handover import (
 )
 from toolcrib.agent.history import check_state
 from toolcrib.agent.inner import OuterRun, Runs, agent_tool, inner_run_id
-from toolcrib.agent.loop import AgentLabel, OutputType
+from toolcrib.agent.loop import AgentLabel
+from toolcrib.agent.output import OutputType
 from toolcrib.agent.picking import DEFERRED, AgentPicking, SearchTools
 from toolcrib.agent.plan import RunPlan
 from toolcrib.agent.prompt import asked_message

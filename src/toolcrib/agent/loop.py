@@ -11,12 +11,10 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, assert_never
 
 import msgspec
-import orjson
 
 from toolcrib.agent.context import ContextKeeper, ContextView
 from toolcrib.agent.handover import handed_to, once, over_limit
@@ -28,6 +26,7 @@ from toolcrib.agent.history import (
     check_as_asked,
 )
 from toolcrib.agent.inner import OuterRun
+from toolcrib.agent.output import OutputType, complaint_of
 from toolcrib.agent.partial import PartialValue
 from toolcrib.agent.picking import OpenToolbox, Toolbox
 from toolcrib.agent.progress import MadeCalls
@@ -38,34 +37,24 @@ from toolcrib.errors import (
     AnswerError,
     ClientError,
     ContextError,
-    DefinitionError,
     ErrorCode,
     SourceError,
-    Stage,
     ToolcribError,
 )
-from toolcrib.failures import log_raised
-from toolcrib.hydration import Parsed, ParseFailure, parse_json
-from toolcrib.hydration.hydrate import built
 from toolcrib.runner import CallScope, ToolRunner
 from toolcrib.runner.running import CALLING, taint
-from toolcrib.runner.stopped import ExceptionHook
-from toolcrib.schema import Parameter, compile_validator, derive_input
 from toolcrib.threads import cancel_requests
-from toolcrib.tools import Tool
-from toolcrib.values.call import HydrationError, HydrationResult, ToolCall
+from toolcrib.values.call import HydrationResult, ToolCall
 from toolcrib.values.context import Guard, PolicyContext, RunTally, StepRunner
 from toolcrib.values.decision import Answer, ApprovalRequest
-from toolcrib.values.definition import HasDefinition, ToolDefinition
-from toolcrib.values.json import JsonObject, canonical_bytes, canonical_json, encodable, kept_apart
+from toolcrib.values.definition import HasDefinition
+from toolcrib.values.json import encodable
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
     LLMClient,
     Message,
     Offer,
-    OutputFormat,
-    OutputRestorer,
     ReasoningPart,
     Reply,
     TextPart,
@@ -89,112 +78,6 @@ from toolcrib.values.run import (
 )
 from toolcrib.values.step import ArgumentsStep, ReplyStep, offer_of
 from toolcrib.values.typed import check_type
-
-# Typed answers: the instruction for the model, and how its text is read.
-#
-# Rule: an answer is read as arguments are. The text is whole JSON, the schema that the model was told
-# judges it, and the reader of tools reads it, strictly: no key is dropped, no kind becomes another. A
-# provider that was held to a view of the schema is judged by the schema all the same. Several texts
-# are never joined to one answer: where a reply has more than one that may be it, there is none.
-
-_FENCES = ("```json", "```")
-_ANSWER = "answer"
-_SHOWN = 10
-_FAILED = (
-    "its own code failed, as the log of toolcrib.tools says. The model's answer is not at fault."
-)
-
-
-class OutputType:
-    """The type of a run's `output`. Raises DefinitionError for one that JSON cannot express."""
-
-    def __init__(self, kind: Any) -> None:
-        try:
-            derived = derive_input([Parameter(_ANSWER, kind)])
-        except DefinitionError as error:
-            raise DefinitionError(f"output= cannot be read from JSON ({error})") from None
-        properties: Any = derived.schema["properties"]
-        schema = {**properties[_ANSWER]}
-        if "$defs" in derived.schema:
-            schema["$defs"] = derived.schema["$defs"]
-        name = getattr(kind, "__name__", _ANSWER)
-        whole = canonical_json(derived.schema)
-        self._tool: Tool[..., Any] = Tool(
-            ToolDefinition(name=f"output={name}", description="", input_schema_json=whole),
-            dict,
-            validator=compile_validator(derived.schema),
-            converters=derived.converters,
-        )
-        text = orjson.dumps(schema).decode()
-        self.instructions = (
-            "When you have the answer, write it as one JSON value and nothing else, valid by this "
-            f"JSON Schema: {text}"
-        )
-        self.format = OutputFormat(name, text)
-
-    def read(
-        self, text: str, restorer: OutputRestorer | None = None, hook: ExceptionHook | None = None
-    ) -> tuple[Any, str | None]:
-        """Return the value, or a complaint for the model: places and kinds of faults, none of its text.
-
-        `restorer` is from the view of the schema that the provider was held to. Raises AnswerError
-        where the author's own code fails; `hook` is given what it raised.
-        """
-        bare = unfenced(text)
-        found = parse_json(bare)
-        if isinstance(found, ParseFailure):
-            return None, _complaint([found.message])
-        apart = kept_apart(bare.encode())
-        restore = (lambda value: value) if restorer is None else restorer.restore
-        sent: JsonObject = {_ANSWER: restore(found[0])}
-        exact: JsonObject | None = None if apart is None else {_ANSWER: restore(apart)}
-        parsed = Parsed(sent, canonical_bytes(sent), (), exact)
-        made, errors, _ = built(self._tool, parsed, None, partial(self._failed, text, hook))
-        if errors and errors[0].code is ErrorCode.UNUSABLE_TOOL:
-            said = errors[0].message  # a factory's field, an extra that is missing
-            why = _FAILED if said == ErrorCode.UNUSABLE_TOOL.info.text else said
-            raise AnswerError(f"{self._tool.definition.name} cannot be read: {why}")
-        if made is None or errors:
-            return None, _complaint([_told(error) for error in errors[:_SHOWN]])
-        return made.instance.arguments[_ANSWER], None
-
-    def _failed(
-        self, text: str, hook: ExceptionHook | None, what: str, raised: BaseException
-    ) -> None:
-        log_raised(f"{self._tool.definition.name}, {what},", raised)
-        if hook is not None:
-            hook(ToolCall("", self._tool.definition.name, text), raised)
-
-    @staticmethod
-    def told(text: str, restorer: OutputRestorer | None) -> str:
-        """Return the text of an answer that was read, in the terms of its type."""
-        found = None if restorer is None else parse_json(unfenced(text))
-        if restorer is None or found is None or isinstance(found, ParseFailure):
-            return text
-        restored = restorer.restore(found[0])
-        return text if restored == found[0] else canonical_json(restored)
-
-
-def _told(error: HydrationError) -> str:
-    """Return what is told of a fault of an answer; a text of the author's own has no place."""
-    if error.stage is Stage.INSTANTIATE and not error.path:
-        return error.message
-    return f"{error.path.removeprefix(f'/{_ANSWER}') or 'the top'}: {error.message}"
-
-
-def _complaint(faults: list[str]) -> str:
-    said = f" ({'; '.join(faults)})" if faults else ""
-    return f"That is not the JSON value that was asked for{said}. Write it again."
-
-
-def unfenced(text: str) -> str:
-    """Return a text without the fences that models put around JSON; they are not part of the value."""
-    bare = text.strip()
-    for fence in _FENCES:
-        if bare.startswith(fence) and bare.endswith("```") and len(bare) >= len(fence) + 3:
-            return bare[len(fence) : -3]
-    return bare
-
 
 # Where the calls of a run come from: whose agent, which turn, which model, from which prompt.
 
@@ -587,7 +470,7 @@ class Run:
                 self._answer = self._terms.output.told(answers[0], restorer)
         else:
             said = f"{len(answers)} texts may each be it" if answers else "no text is marked as it"
-            complaint = _complaint([said])
+            complaint = complaint_of([said])
         if complaint is None:
             return True
         self._complain(complaint, "corrections")

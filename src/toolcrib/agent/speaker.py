@@ -16,7 +16,8 @@ import msgspec
 
 from toolcrib.agent.context import ContextKeeper
 from toolcrib.agent.handover import handed_to, handover_name, within_catalog
-from toolcrib.agent.loop import AgentLabel, OutputType
+from toolcrib.agent.loop import AgentLabel
+from toolcrib.agent.output import OutputType
 from toolcrib.agent.picking import AgentPicking, OpenToolbox, Toolbox
 from toolcrib.errors import BindingError, SourceError
 from toolcrib.runner import ToolRunner
