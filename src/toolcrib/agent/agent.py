@@ -146,7 +146,7 @@ class Agent:
         self._check_team()
         self._missing = self._runner.catalog.given_each_run()
         self.output = output
-        self._output = None if output is str else OutputType(output)
+        self._output = None if output is str else OutputType(output, self._runner.catalog)
         self._speaker.checked(self._asked)
         self._state_key = None if state_key is None else check_key("state_key", state_key)
         if durability is not None and not callable(getattr(durability, "run", None)):

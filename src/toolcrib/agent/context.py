@@ -402,7 +402,9 @@ class ContextView:
         if self._offered[0] != told:
             weight = sum(map(self._meter.tool, request.tools))
             if request.output is not None:
-                weight += self._meter.text(request.output.schema_json)
+                tool = request.output.tool
+                text = request.output.schema_json
+                weight += self._meter.text(text) if tool is None else self._meter.tool(tool)
             self._offered = (told, weight)
             self._reads = any(each.get_definition().name == NAME for each in request.tools)
         self._reply = request.settings.max_tokens or self._window // _REPLY_SHARE

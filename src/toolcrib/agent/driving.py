@@ -18,6 +18,7 @@ from toolcrib.agent.handover import check_speakers, strictest
 from toolcrib.agent.history import check_state, error_content
 from toolcrib.agent.inner import OuterRun, is_agent
 from toolcrib.agent.loop import Run, RunTerms
+from toolcrib.agent.output import TAKEN
 from toolcrib.agent.picking import OpenToolbox
 from toolcrib.agent.plan import Planning, RunPlan
 from toolcrib.agent.prompt import asked_message
@@ -110,10 +111,12 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
     def definitions(self, name: str, by: str = "") -> tuple[ToolDefinition, ...]:
         """Return the definitions of the tools of this name that the member called `by` offers, or,
         where there is none, each of them, the first one first. What it offers of its own (handovers,
-        `search_tools`, `read_result`) is among them."""
-        asked = [self.members[by]] if by in self.members else self.members.values()
+        `search_tools`, `read_result`, the tool for its answer) is among them."""
+        asked = [self.members[by]] if by in self.members else [*self.members.values()]
         named = (each.runner.catalog.by_name.get(name) for each in asked)
-        return tuple(entry.tool.definition for entry in named if entry is not None)
+        found = [entry.tool.definition for entry in named if entry is not None]
+        typed = (each.output.definition for each in asked if each.output is not None)
+        return (*found, *(definition for definition in typed if definition.name == name))
 
     def may_run_agent(self, name: str, by: str) -> bool:
         """Return whether a call of this name, by the member called `by`, may have begun the run of an
@@ -127,14 +130,15 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         """Return whether there is untrusted content in a history, of whichever agent.
 
         That is what is marked so, and the result of a tool that is untrusted here, or that nobody here
-        knows: who knows what it has read? Errors in our own fixed words are nobody's content.
+        knows: who knows what it has read? Our own fixed words are nobody's content.
         """
         return any(m.untrusted or (m.role == "tool" and self._reads_others(m)) for m in past)
 
     def _reads_others(self, result: Message) -> bool:
         found = self.definitions(result.name or "")
         if not found:
-            return not (result.is_error and result.content in _OWN_WORDS)
+            own = _OWN_WORDS if result.is_error else (TAKEN,)
+            return bool(result.parts) or result.content not in own
         return any(definition.annotations.untrusted_output for definition in found)
 
     def prepared(

@@ -68,10 +68,13 @@ def error_content(error: CallError, told: str = "") -> str:
     return orjson.dumps({"error": body}).decode()
 
 
-def readable_call(call: ToolCall, outcome: Outcome | None) -> ToolCall:
+def readable_call(
+    call: ToolCall, outcome: Outcome | None, error: CallError | None = None
+) -> ToolCall:
     """Return the call as history keeps it: arguments that are no JSON are
     not sent back to a provider."""
-    code = outcome.error.code if isinstance(outcome, Failed) else None
+    error = outcome.error if isinstance(outcome, Failed) else error
+    code = None if error is None else error.code
     malformed = code in _MALFORMED or (
         code in _UNREAD and isinstance(parse_arguments(call.arguments), ParseFailure)
     )
@@ -222,7 +225,10 @@ class ConversationHistory:
         asked = self._messages[position]
         given = {message.call_id: message for message in self._messages[position + 1 :]}
         results: list[Message] = []
-        calls = tuple(self._readable(call, outcomes.get(call.id)) for call in asked.tool_calls)
+        calls = tuple(
+            self._readable(call, outcomes.get(call.id), apart.get(call.id))
+            for call in asked.tool_calls
+        )
         for call in calls:
             outcome = outcomes.get(call.id)
             told = apart.get(call.id, error)
@@ -236,11 +242,13 @@ class ConversationHistory:
             results += [] if message is None else [message]
         self._messages[position:] = [msgspec.structs.replace(asked, tool_calls=calls), *results]
 
-    def _readable(self, call: ToolCall, outcome: Outcome | None) -> ToolCall:
+    def _readable(
+        self, call: ToolCall, outcome: Outcome | None, error: CallError | None
+    ) -> ToolCall:
         """While a call waits it stays as it was sent: it will be judged again."""
         if outcome is not None and not isinstance(outcome, Waiting):
             call = msgspec.structs.replace(call, arguments=self._text_of(call))
-        return readable_call(call, outcome)
+        return readable_call(call, outcome, error)
 
     def _last_assistant(self) -> int:
         """Return where the assistant's message is that this turn is about, or -1."""

@@ -26,8 +26,8 @@ from toolcrib.agent.history import (
     check_as_asked,
 )
 from toolcrib.agent.inner import OuterRun
-from toolcrib.agent.output import OutputType, complaint_of
-from toolcrib.agent.partial import PartialValue
+from toolcrib.agent.output import OutputType, TakenAnswer, complaint_of
+from toolcrib.agent.partial import PartialAnswer
 from toolcrib.agent.picking import OpenToolbox, Toolbox
 from toolcrib.agent.progress import MadeCalls
 from toolcrib.agent.replies import WHOLE, replied
@@ -47,7 +47,7 @@ from toolcrib.threads import cancel_requests
 from toolcrib.values.call import HydrationResult, ToolCall
 from toolcrib.values.context import Guard, PolicyContext, RunTally, StepRunner
 from toolcrib.values.decision import Answer, ApprovalRequest
-from toolcrib.values.definition import HasDefinition
+from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import encodable
 from toolcrib.values.message import (
     ArgumentsPart,
@@ -425,6 +425,8 @@ class Run:
             self._check_cancelled()
             self._origins.of_reply(reply, self._client.model, self._spending.turn)
             self._history.append(reply.message, untrusted=self._tally.tainted)
+            if self._takes_call(reply):
+                return
             if not reply.tool_calls:
                 typed = self._terms.output is not None
                 if reply.finish in _CUT or (typed and reply.finish not in WHOLE):
@@ -432,7 +434,8 @@ class Run:
                 if self._accepts(reply):
                     return
                 continue
-            await self._call_tools(reply.offer)
+            if self._history.unanswered():
+                await self._call_tools(reply.offer)
 
     def _mark_turn(self) -> None:
         """Note where a turn begins: somebody may go back to it."""
@@ -453,6 +456,20 @@ class Run:
             self._check_cancelled()
             self.heir = heir
         return heir is not None
+
+    def _takes_call(self, reply: Reply) -> bool:
+        """Return whether a call of the reply is the answer; one that should be has its result here."""
+        typed, hook = self._terms.output, self._runner.on_exception
+        found = None if typed is None else typed.judge(reply, hook)
+        if isinstance(found, TakenAnswer):
+            self._output, self._answer = found.value, found.text
+            self._history.append(found.result, untrusted=self._tally.tainted)
+            return True
+        if found is not None:
+            self._history.settle({}, apart=found, untrusted=self._tally.tainted)
+            if not self._history.unanswered():
+                self._correct("corrections")
+        return False
 
     def _accepts(self, reply: Reply) -> bool:
         """Read the answer; one that is empty, or not of the output's type, goes back to the model."""
@@ -477,13 +494,16 @@ class Run:
         return False
 
     def _complain(self, complaint: str, limit: str) -> None:
-        """Give an answer back to the model. Raises _LimitReached where that was done as often as may
-        be."""
+        """Give an answer back to the model. Raises _LimitReached as `_correct` does."""
+        self._correct(limit)
+        self._history.append(Message.user(complaint))
+
+    def _correct(self, limit: str) -> None:
+        """Count an answer that is none. Raises _LimitReached where there were as many as may be."""
         most = self._terms.limits.corrections
         if most is not None and self._corrections >= most:
             raise _LimitReached(limit)
         self._corrections += 1
-        self._history.append(Message.user(complaint))
 
     async def _ask(self) -> Reply:
         turn = self._spending.turn
@@ -501,6 +521,9 @@ class Run:
         )
         reply = self._history.with_new_ids(reply, request.id_prefix)
         model = reply.model or self._client.model
+        said = "" if self._terms.output is None else self._terms.output.text_of(reply)
+        if said and self._streaming:
+            self._watch.text(said)
         self._emit(ReplyFinished(turn, reply.finish, reply.usage, model, reply.provider))
         self._spending.use(reply.usage)
         return reply
@@ -529,7 +552,7 @@ class Run:
 
         async def work() -> ReplyStep:
             asked.append(await self._replied(request))
-            return ReplyStep.of(asked[0], self._tally.elapsed, self._toolbox.definition)
+            return ReplyStep.of(asked[0], self._tally.elapsed, self._definition)
 
         step = await steps.run(f"reply {self._spending.turn}", work, ReplyStep)
         if asked:
@@ -539,7 +562,14 @@ class Run:
         if self._streaming and step.reply.text:
             self._watch.text(step.reply.text)
         offer = offer_of(self._client, request, step.reply)
-        return msgspec.structs.replace(step.with_changes(self._toolbox.definition), offer=offer)
+        return msgspec.structs.replace(step.with_changes(self._definition), offer=offer)
+
+    def _definition(self, name: str) -> ToolDefinition | None:
+        """Return the definition of a tool that the model may be shown, the one for its answer, too."""
+        typed = self._terms.output
+        if typed is not None and name == typed.definition.name:
+            return typed.definition
+        return self._toolbox.definition(name)
 
     def _keep_time(self) -> None:
         """Let the run end at its time limit, of which another process may have used a part."""
@@ -549,7 +579,7 @@ class Run:
 
     async def _streamed(self, request: ChatRequest) -> Reply:
         reply: Reply | None = None
-        partial = PartialValue.of(self._client, request)
+        partial = PartialAnswer.of(self._client, request)
         async for part in self._client.stream(request):  # to its end, so that it is closed by then
             check_type("what the client streams", part, _PARTS, _PART_KINDS)
             match part:
@@ -560,6 +590,7 @@ class Run:
                 case ArgumentsPart():
                     call_id = self._history.free_id(part.call_id, request.id_prefix)
                     self._watch.arguments(call_id, part, self._toolbox)
+                    self._watch.partial([] if partial is None else partial.feed_call(part))
                 case Reply():
                     reply = part
                     self._watch.partial([] if partial is None else partial.end())

@@ -1,64 +1,108 @@
-"""Typed answers: the instruction for the model, and how its text is read.
+"""Typed answers: the instruction for the model, and how its text, or its call, is read.
 
 Rule: an answer is read as arguments are. The text is whole JSON, the schema that the model was told
 judges it, and the reader of tools reads it, strictly: no key is dropped, no kind becomes another. A
 provider that was held to a view of the schema is judged by the schema all the same. Several texts
 are never joined to one answer: where a reply has more than one that may be it, there is none.
+
+A model may be offered a tool whose call is the answer. It is hydrated as any call is, and is no call
+of the run: nothing runs, no policy or person is asked, no budget is spent, and there is no record, as
+there is none of a text. The history has it with its one result. It counts where it was offered, is
+whole, and is the only call of its reply: an answer beside others was written before anybody knew what
+they give, so the others run, and it is asked for again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import orjson
 
 from toolcrib.errors import AnswerError, DefinitionError, ErrorCode, Stage
 from toolcrib.failures import log_raised
 from toolcrib.hydration import Parsed, ParseFailure, parse_json
-from toolcrib.hydration.hydrate import built
-from toolcrib.runner.stopped import ExceptionHook
+from toolcrib.hydration.hydrate import built, hydrate, instance_of
+from toolcrib.runner.stopped import ExceptionHook, rejection
 from toolcrib.schema import Parameter, compile_validator, derive_input
-from toolcrib.tools import Tool
-from toolcrib.values.call import HydrationError, ToolCall
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.tools import Tool, tool_of
+from toolcrib.values.call import HydrationError, Rejected, ToolCall
+from toolcrib.values.definition import Annotations, ToolDefinition
 from toolcrib.values.json import JsonObject, canonical_bytes, canonical_json, kept_apart
-from toolcrib.values.message import OutputFormat, OutputRestorer
+from toolcrib.values.message import Message, OutputFormat, OutputRestorer, Reply
+from toolcrib.values.record import CallError
 
 _FENCES = ("```json", "```")
-_ANSWER = "answer"
+ANSWER = "answer"
+"""The one parameter of the tool for answers."""
+TOOL_NAME = "final_answer"
+"""What the tool for an answer is called, unless a tool of the author's is."""
+_OFFERED = (
+    "Give your answer with this, in place of writing it as text. It ends the conversation's turn, so"
+    " call it alone, when all other calls have their results."
+)
+TAKEN = "This is the answer."
+"""The result of a call that was the answer."""
+_BESIDE = (
+    "An answer is the only call of its reply, and this one is not: read what the others give, and"
+    " answer again."
+)
+_MOST_NAMES = 1_000_000
+_READS = Annotations(read_only=True, idempotent=True)
 _SHOWN = 10
 _FAILED = (
     "its own code failed, as the log of toolcrib.tools says. The model's answer is not at fault."
 )
 
 
-class OutputType:
-    """The type of a run's `output`. Raises DefinitionError for one that JSON cannot express."""
+class TakenAnswer(NamedTuple):
+    """The answer that a call was: its value, its text in the terms of its type, the call's result."""
 
-    def __init__(self, kind: Any) -> None:
+    value: Any
+    text: str
+    result: Message
+
+
+class OutputType:
+    """The type of a run's `output`; no tool of the names that are `taken` is the one for answers.
+
+    Raises DefinitionError for a type that JSON cannot express.
+    """
+
+    def __init__(self, kind: Any, taken: Container[str] = ()) -> None:
         try:
-            derived = derive_input([Parameter(_ANSWER, kind)])
+            derived = derive_input([Parameter(ANSWER, kind)])
         except DefinitionError as error:
             raise DefinitionError(f"output= cannot be read from JSON ({error})") from None
         properties: Any = derived.schema["properties"]
-        schema = {**properties[_ANSWER]}
+        schema = {**properties[ANSWER]}
         if "$defs" in derived.schema:
             schema["$defs"] = derived.schema["$defs"]
-        name = getattr(kind, "__name__", _ANSWER)
+        name = getattr(kind, "__name__", ANSWER)
         whole = canonical_json(derived.schema)
-        self._tool: Tool[..., Any] = Tool(
-            ToolDefinition(name=f"output={name}", description="", input_schema_json=whole),
-            dict,
-            validator=compile_validator(derived.schema),
-            converters=derived.converters,
+        definition = ToolDefinition(
+            name=f"output={name}", description="", input_schema_json=whole, annotations=_READS
         )
+        validator = compile_validator(derived.schema)
+
+        def made(definition: ToolDefinition) -> Tool[..., Any]:
+            converters = derived.converters
+            return Tool(definition, dict, validator=validator, converters=converters)
+
+        self._tool = made(definition)
+        offered = msgspec.structs.replace(
+            definition, name=_free_name(taken), description=_OFFERED, strict=False
+        )
+        self._offered = made(offered)
+        self._strict = made(msgspec.structs.replace(offered, strict=True))
         text = orjson.dumps(schema).decode()
         self.instructions = (
             "When you have the answer, write it as one JSON value and nothing else, valid by this "
             f"JSON Schema: {text}"
         )
-        self.format = OutputFormat(name, text)
+        self.format = OutputFormat(name, text, self._offered, self._strict)
 
     def read(
         self, text: str, restorer: OutputRestorer | None = None, hook: ExceptionHook | None = None
@@ -74,17 +118,62 @@ class OutputType:
             return None, complaint_of([found.message])
         apart = kept_apart(bare.encode())
         restore = (lambda value: value) if restorer is None else restorer.restore
-        sent: JsonObject = {_ANSWER: restore(found[0])}
-        exact: JsonObject | None = None if apart is None else {_ANSWER: restore(apart)}
+        sent: JsonObject = {ANSWER: restore(found[0])}
+        exact: JsonObject | None = None if apart is None else {ANSWER: restore(apart)}
         parsed = Parsed(sent, canonical_bytes(sent), (), exact)
         made, errors, _ = built(self._tool, parsed, None, partial(self._failed, text, hook))
+        self._check_code(errors)
+        if made is None or errors:
+            return None, complaint_of([_told(error) for error in errors[:_SHOWN]])
+        return made.instance.arguments[ANSWER], None
+
+    @property
+    def definition(self) -> ToolDefinition:
+        """The definition of the tool for answers."""
+        return self._offered.definition
+
+    def calls_in(self, reply: Reply) -> list[ToolCall]:
+        """Return the calls of a reply that are of the tool for answers, if it was on offer."""
+        name = self.definition.name
+        if reply.offer.tools.get(name) not in (self._offered, self._strict):
+            return []
+        return [call for call in reply.tool_calls if call.name == name]
+
+    def judge(
+        self, reply: Reply, hook: ExceptionHook | None
+    ) -> TakenAnswer | dict[str, CallError] | None:
+        """Return the answer that the call of a reply is, or by their ids why calls for that are none;
+        None for a reply without such calls.
+
+        Raises AnswerError where the author's own code fails; `hook` is given what it raised.
+        """
+        answers = self.calls_in(reply)
+        if not answers:
+            return None
+        if len(reply.tool_calls) > 1:
+            error = CallError.of(ErrorCode.NOT_RUNNABLE, _BESIDE)
+            return {call.id: error for call in answers}
+        (call,) = answers
+        result = hydrate(call, reply.offer, on_exception=hook)
+        if isinstance(result, Rejected):
+            self._check_code(result.errors)
+            return {call.id: rejection(result)}
+        instance = instance_of(result, tool_of(reply.offer.tools[call.name]))
+        value, sent = instance.arguments[ANSWER], result.building.sent
+        text = said_in(call) if sent == result.provenance.parsed else ""
+        return TakenAnswer(value, text or canonical_json(sent[ANSWER]), Message.tool(call, TAKEN))
+
+    def text_of(self, reply: Reply) -> str:
+        """Return the text of the answer that a reply gives by its one call, unjudged; "" for others."""
+        calls = self.calls_in(reply) if len(reply.tool_calls) == 1 else []
+        return said_in(calls[0]) if calls and calls[0].complete else ""
+
+    def _check_code(self, errors: Sequence[HydrationError]) -> None:
+        """Raise AnswerError where the author's own code is why there is no value."""
         if errors and errors[0].code is ErrorCode.UNUSABLE_TOOL:
             said = errors[0].message  # a factory's field, an extra that is missing
             why = _FAILED if said == ErrorCode.UNUSABLE_TOOL.info.text else said
             raise AnswerError(f"{self._tool.definition.name} cannot be read: {why}")
-        if made is None or errors:
-            return None, complaint_of([_told(error) for error in errors[:_SHOWN]])
-        return made.instance.arguments[_ANSWER], None
 
     def _failed(
         self, text: str, hook: ExceptionHook | None, what: str, raised: BaseException
@@ -103,11 +192,25 @@ class OutputType:
         return text if restored == found[0] else canonical_json(restored)
 
 
+def said_in(call: ToolCall) -> str:
+    """Return the text of the answer in a call's arguments, as the model wrote it; "" for none."""
+    try:
+        members = msgspec.json.decode(call.arguments, type=dict[str, msgspec.Raw])
+        return bytes(members.get(ANSWER, b"")).decode()
+    except (ValueError, RecursionError):
+        return ""
+
+
+def _free_name(taken: Container[str]) -> str:
+    names = (TOOL_NAME, *(f"{TOOL_NAME}_{number}" for number in range(2, _MOST_NAMES)))
+    return next(name for name in names if name not in taken)
+
+
 def _told(error: HydrationError) -> str:
     """Return what is told of a fault of an answer; a text of the author's own has no place."""
     if error.stage is Stage.INSTANTIATE and not error.path:
         return error.message
-    return f"{error.path.removeprefix(f'/{_ANSWER}') or 'the top'}: {error.message}"
+    return f"{error.path.removeprefix(f'/{ANSWER}') or 'the top'}: {error.message}"
 
 
 def complaint_of(faults: list[str]) -> str:

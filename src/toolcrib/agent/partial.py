@@ -16,8 +16,9 @@ from typing import Any
 
 import jiter
 
+from toolcrib.agent.output import ANSWER
 from toolcrib.values.json import JsonValue
-from toolcrib.values.message import ChatRequest, LLMClient, Message, Reply
+from toolcrib.values.message import ArgumentsPart, ChatRequest, LLMClient, Message, Reply
 from toolcrib.values.step import offer_of
 from toolcrib.wire.forms import AnswerRestorer
 
@@ -44,14 +45,6 @@ class PartialValue:
         self._in_text = False
         self._escaped = False
         self._last = _NOTHING
-
-    @staticmethod
-    def of(client: LLMClient, request: ChatRequest) -> PartialValue | None:
-        """Return the reader for the reply to a request; None where it asks for no typed answer."""
-        if request.output is None:
-            return None
-        restorer = offer_of(client, request, _NO_REPLY).output
-        return PartialValue(restorer.wrapper if isinstance(restorer, AnswerRestorer) else None)
 
     def feed(self, piece: str) -> list[JsonValue]:
         """Return the value so far, alone in a list; nothing where there is none, or no other one."""
@@ -99,6 +92,45 @@ class PartialValue:
                 self._in_text = not self._in_text
             elif len(found.group()) == 1:
                 self._escaped = True
+
+
+class PartialAnswer:
+    """Reads the answer of one reply as it comes: its text, or the arguments of the call that is it.
+
+    `tool` is the name of the tool whose call may be it.
+    """
+
+    def __init__(self, text: PartialValue, tool: str = "") -> None:
+        self._reading = self._text = text
+        self._tool = tool
+        self._call_id: str | None = None
+
+    @staticmethod
+    def of(client: LLMClient, request: ChatRequest) -> PartialAnswer | None:
+        """Return the reader for the reply to a request; None where it asks for no typed answer."""
+        if request.output is None:
+            return None
+        restorer = offer_of(client, request, _NO_REPLY).output
+        wrapper = restorer.wrapper if isinstance(restorer, AnswerRestorer) else None
+        tool = request.output.tool
+        name = "" if tool is None else tool.get_definition().name
+        return PartialAnswer(PartialValue(wrapper), name)
+
+    def feed(self, piece: str) -> list[JsonValue]:
+        """Return what a piece of text adds, as `PartialValue.feed` does; nothing behind a call."""
+        return self._text.feed(piece) if self._reading is self._text else []
+
+    def feed_call(self, part: ArgumentsPart) -> list[JsonValue]:
+        """Return what a piece of a call adds, if it is of the first one for an answer."""
+        if part.name != self._tool:
+            return []
+        if self._call_id is None:
+            self._call_id, self._reading = part.call_id, PartialValue(ANSWER)
+        return self._reading.feed(part.text) if part.call_id == self._call_id else []
+
+    def end(self) -> list[JsonValue]:
+        """Return the value of all that came, likewise."""
+        return self._reading.end()
 
 
 _NO_REPLY = Reply(Message.assistant(), "stop")

@@ -70,7 +70,10 @@ class Planning(Run):
             if self._spending.seconds_left == 0.0:  # a run would have ended by now
                 limit = limit or "seconds"
             offer = permitted(self._toolbox.offer(reply.offer, reply.tool_calls), self._choice)
-            calls = once(await self._hydrated(reply.tool_calls, offer), self._terms.heirs)
+            typed = self._terms.output
+            answers = [] if typed is None else typed.calls_in(reply)
+            asked = [call for call in reply.tool_calls if call not in answers]
+            calls = once(await self._hydrated(asked, offer), self._terms.heirs)
         finally:
             self._close()
         limit = limit or over_limit(
@@ -80,7 +83,8 @@ class Planning(Run):
         decided = await self._runner.foreseen(calls, context)
         await self._runner.record_plan(Plan(calls, reply, self._sent), caller=self._caller)
         planned = tuple(map(PlannedCall, calls, decided))
-        return RunPlan(reply.text, planned, self._spending.usage, reply.finish, limit)
+        text = reply.text if typed is None else typed.text_of(reply) or reply.text
+        return RunPlan(text, planned, self._spending.usage, reply.finish, limit)
 
     async def _replied(self, request: ChatRequest) -> Reply:
         self._sent = request

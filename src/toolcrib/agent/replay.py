@@ -22,7 +22,8 @@ _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
 class UnrecordedCall(msgspec.Struct, frozen=True):
-    """A call without a record of its end: it waits, or was not made; `code` is what its model read.
+    """A call without a record of its end: it waits, was not made, or was for the answer; `code` is what
+    its model read, and `answer` where it was that.
     Of a name that a model made up, nothing shows that does not look like a name."""
 
     id: str
@@ -88,7 +89,8 @@ def _calls(
         if call.id in records:
             recorded.append(records[call.id])
             continue
-        code, _ = told_error(said, call.id) or ("waiting", "")
+        is_answer = any(m.call_id == call.id and not m.is_error for m in said)
+        code, _ = told_error(said, call.id) or ("answer" if is_answer else "waiting", "")
         name = call.name if _NAME.fullmatch(call.name) else "*"
         others.append(UnrecordedCall(call.id, name, code))
     return tuple(recorded), tuple(others)

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 import msgspec
 import orjson
 
-from toolcrib.agent.partial import PartialValue
+from toolcrib.agent.partial import PartialAnswer
 from toolcrib.agent.picking import Toolbox
 from toolcrib.errors import ToolcribError
 from toolcrib.runner.output import public_arguments
@@ -216,7 +216,7 @@ class Watch:
         self._tally = tally
         self.outcomes: dict[str, Outcome] = {}
 
-    def text(self, text: str, partial: PartialValue | None = None) -> None:
+    def text(self, text: str, partial: PartialAnswer | None = None) -> None:
         self._emit(TextDelta(text))
         if partial is not None:
             self.partial(partial.feed(text))

@@ -358,6 +358,11 @@ class PlanningClient(Closing):
         return plan_of(await self.chat(request), request)
 
 
+NativeOutput: TypeAlias = bool | Literal["tool"] | None
+"""How the schema of a typed answer goes out: in the provider's own form, as a tool, in words alone, or
+as far as is known that the server and the model take it."""
+
+
 class Options(TypedDict, total=False):
     """Keyword arguments that the client of every provider passes on to `WireClient`."""
 
@@ -369,7 +374,7 @@ class Options(TypedDict, total=False):
     text_calls: TextSyntax | str | None
     text_calls_trusted: bool
     natural_reasons: Iterable[str]
-    native_output: bool | None
+    native_output: NativeOutput
     result_media: Iterable[str] | None
     prompt_media: Iterable[str] | None
     history_bytes: int
@@ -386,13 +391,16 @@ def _trusting(wire: Wire) -> Wire:
     return msgspec.structs.replace(wire, text_calls_trusted=True)
 
 
-def _with_output(wire: Wire, native: bool | None) -> Wire:
-    """Return the wire with its own form for typed answers, or without; None
-    leaves it to what is known."""
+def _with_output(wire: Wire, native: NativeOutput) -> Wire:
+    """Return the wire with its own form for typed answers, with a tool for them, or without either;
+    None leaves it to what is known."""
     if native is None:
         return wire
+    if native == "tool":
+        return msgspec.structs.replace(wire, output_tool=True)
+    check_type("native_output", native, bool, "True, False, 'tool' or None")
     if not native:
-        return msgspec.structs.replace(wire, output=None)
+        return msgspec.structs.replace(wire, output=None, output_tool=False)
     if wire.output is None:
         raise RequestError(f"native_output=True: {wire.name} has no form for a typed answer")
     return msgspec.structs.replace(wire, output=wire.output.everywhere())
@@ -444,9 +452,10 @@ class WireClient(PlanningClient):
     ask for having stood there. `natural_reasons` are reasons that this server gives for the natural end
     of a reply, beyond those that the wire lists: calls of a reply that ended for another reason do not
     run. `native_output` says whether the schema of a typed answer goes out in the provider's own form,
-    too; by default it does where server and model are known to take it. `result_media` are the media
-    types (`image/png`) of content that this server takes in results, in place of the wire's own; of
-    other content a model is told in text. `prompt_media` are, likewise, those of what a user may
+    too; by default it does where server and model are known to take it, and beside tools as one more
+    tool where they are not; "tool" makes it that in each request, False neither. `result_media` are the
+    media types (`image/png`) of content that this server takes in results, in place of the wire's own;
+    of other content a model is told in text. `prompt_media` are, likewise, those of what a user may
     give it; anything else is refused. `history_bytes` is how much memory each thread may use to keep
     what was encoded of its conversations (64 MB), the last used ones; of others each turn is encoded
     whole. One client serves any number of concurrent requests, also from the event loops of several
@@ -469,7 +478,7 @@ class WireClient(PlanningClient):
         text_calls: TextSyntax | str | None = None,
         text_calls_trusted: bool = False,
         natural_reasons: Iterable[str] = (),
-        native_output: bool | None = None,
+        native_output: NativeOutput = None,
         result_media: Iterable[str] | None = None,
         prompt_media: Iterable[str] | None = None,
         history_bytes: int = REMEMBERED_BYTES,

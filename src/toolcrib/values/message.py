@@ -171,11 +171,16 @@ class ToolChoice(Checked, msgspec.Struct, frozen=True):
 class OutputFormat(Checked, msgspec.Struct, frozen=True):
     """Says what the final text is to be: JSON valid by the schema of which `schema_json` is the text.
 
-    `name` is what a provider is told that it is called. Raises ValueError for a text that is no object.
+    `name` is what a provider is told that it is called. `tool` is one whose call may be the answer in
+    place of a text, offered where the format cannot be said beside the request's tools; `strict_tool`
+    is the same for a model that is known to hold to a schema. Raises ValueError for a text that is no
+    object.
     """
 
     name: str
     schema_json: str
+    tool: HasDefinition | None = None
+    strict_tool: HasDefinition | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -267,6 +272,20 @@ class ChatRequest(msgspec.Struct, frozen=True):
     output: OutputFormat | None = None
     search_tool: str = ""
     deferred: bool | None = None
+
+    def with_answer_tool(self, *, strict: bool = False) -> ChatRequest:
+        """Return the request with the tool for its output, last, in place of the format; itself where
+        it has none, or where the model may not choose what it calls."""
+        output = self.output
+        tool = None if output is None else output.strict_tool if strict else output.tool
+        choice = self.tool_choice
+        if tool is None or choice.mode != "auto":
+            return self
+        if choice.allowed:
+            allowed = (*choice.allowed, tool.get_definition().name)
+            choice = msgspec.structs.replace(choice, allowed=allowed)
+        tools = (*self.tools, tool)
+        return msgspec.structs.replace(self, tools=tools, tool_choice=choice, output=None)
 
     def new_prefix(self) -> str:
         """Return the prefix of the ids of one reply's calls."""

@@ -135,12 +135,13 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     marks run like calls of the wire's own kind; `state_per_server`, whether what one server wants back
     another one of the format would refuse, and `server` then which one it is; `always_done`, whether a
     stream without `[DONE]` was cut there, as it is at the `done_servers`; `output`, how it is told the
-    schema of a typed answer, if it can be; `result_media`, the media types of content that its models
-    are sent in results (of others they are told), and `result_models` a pattern of the models that take
-    any, without which all do; `prompt_media` and `prompt_models`, likewise, what a user may give, and
-    to which models (anything else is refused); `reasoning`, how its models are asked to reason, if they
-    can be; `deferred`, how it is told the tools that a search found, where it can be told them there;
-    `is_reply`, whether a body, or the first event of a stream, is of this wire.
+    schema of a typed answer, if it can be; `output_tool`, whether a tool is offered whose call is that
+    answer, None where `output` cannot be said beside tools; `result_media`, the media types of content
+    that its models are sent in results (of others they are told), and `result_models` a pattern of the
+    models that take any, without which all do; `prompt_media` and `prompt_models`, likewise, what a
+    user may give, and to which models (anything else is refused); `reasoning`, how its models are asked
+    to reason, if they can be; `deferred`, how it is told the tools that a search found, where it can be
+    told them there; `is_reply`, whether a body, or the first event of a stream, is of this wire.
     """
 
     name: str
@@ -165,6 +166,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     done_servers: frozenset[str] = frozenset()
     always_done: bool = False
     output: OutputForm | None = None
+    output_tool: bool | None = None
     result_media: frozenset[str] = frozenset()
     result_models: str = ""
     prompt_media: frozenset[str] = frozenset()

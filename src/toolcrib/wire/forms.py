@@ -19,9 +19,9 @@ from toolcrib.errors import CatalogError, RequestError, SchemaError
 from toolcrib.schema.lower import Dialect, Loss, accepts_unchanged, lower
 from toolcrib.schema.references import subschemas
 from toolcrib.schema.validator import Validator, compile_validator
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue, sha256_hex
-from toolcrib.values.message import ArgumentRestorer, ChatRequest, Offer
+from toolcrib.values.message import ArgumentRestorer, ChatRequest, Offer, OutputFormat
 from toolcrib.values.remembered import remembered
 
 # Names that a provider accepts, for tools whose own names it would refuse.
@@ -421,7 +421,7 @@ def _check(form: ToolForm, definition: ToolDefinition, losses: Iterable[Loss]) -
 # Rule: the author's schema judges the answer, and its text is in the instructions, whatever a
 # provider is asked, too. The form only makes a valid answer likelier: what a provider, its model,
 # its server or the tools beside it are not known to take is not sent, and nothing is refused for
-# it.
+# it. Beside tools, where the format cannot be said, a tool is offered whose call is the answer.
 
 _WRAPPER = "answer"
 _DEFINITIONS = "#/$defs/"
@@ -498,15 +498,9 @@ def asked_output(
     What `Settings.extra` says of the same member stands.
     """
     output = request.output
-    if output is None or form is None or re.search(form.models, model) is None:
+    if output is None or form is None:
         return offer
-    if "tools" in body and not form.beside_tools:
-        return offer
-    if form.strict_limits is not None and any(
-        tool.get_definition().strict for tool in offer.tools.values()
-    ):
-        return offer  # they share the limits
-    made = _answer_view(output.schema_json, form)
+    made = _format_of(form, output, offer.tools.values(), beside="tools" in body, model=model)
     if made is None:
         return offer
     schema, strict, restorer = made
@@ -516,6 +510,53 @@ def asked_output(
         return offer
     body.update({form.within: {**into, **members}} if form.within else members)
     return msgspec.structs.replace(offer, output=restorer)
+
+
+def offered_output(
+    tools: ToolForm,
+    form: OutputForm | None,
+    request: ChatRequest,
+    *,
+    model: str,
+    as_tool: bool | None,
+) -> ChatRequest:
+    """Return a request as it is sent: with a tool for its output, where that takes the place of the
+    format. `as_tool` is whether it does: None where the format cannot be said beside the tools.
+
+    A tool that the provider would refuse is not offered.
+    """
+    output = request.output
+    if output is None or output.tool is None or as_tool is False:
+        return request
+    if as_tool is None:
+        given = request.tools
+        if not given:
+            return request
+        if form is not None and _format_of(form, output, given, beside=True, model=model):
+            return request
+    knows = form is not None and re.search(form.models, model) is not None
+    asked = request.with_answer_tool(strict=knows and tools.strict_dialect is not None)
+    offered = asked.tools[-1].get_definition() if asked is not request else None
+    if offered is None or _view(tools, offered, None).refusal is not None:
+        return request
+    return asked
+
+
+def _format_of(
+    form: OutputForm,
+    output: OutputFormat,
+    tools: Iterable[HasDefinition],
+    *,
+    beside: bool,
+    model: str,
+) -> tuple[str, bool, AnswerRestorer | None] | None:
+    """Return the view of the output as `_answer_view` does, None where it cannot be said to this model
+    with these tools; `beside` says that the request has some, be they the provider's own."""
+    if re.search(form.models, model) is None or (beside and not form.beside_tools):
+        return None
+    if form.strict_limits is not None and any(each.get_definition().strict for each in tools):
+        return None  # they share the limits
+    return _answer_view(output.schema_json, form)
 
 
 def _legal_name(name: str) -> str:

@@ -33,7 +33,7 @@ from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire, as_offered
 from toolcrib.wire.bedrock_converse import BEDROCK_CONVERSE
 from toolcrib.wire.cohere import COHERE
 from toolcrib.wire.failure import http_error, safe_text
-from toolcrib.wire.forms import ToolForm, ToolView, forms_of, views_of
+from toolcrib.wire.forms import ToolForm, ToolView, forms_of, offered_output, views_of
 from toolcrib.wire.framing import EventStream, FrameStream, LineStream
 from toolcrib.wire.gemini import GEMINI
 from toolcrib.wire.json_text import parsed
@@ -89,6 +89,10 @@ def encode(
     refuse; CatalogError for a name on offer twice.
     """
     wire = wire_of(wire)
+    if request.output is not None:
+        request = offered_output(
+            wire.tools, wire.output, request, model=model, as_tool=wire.output_tool
+        )
     return wire.encode(wire, request, model=model, stream=stream, memo=memo)
 
 
@@ -292,7 +296,7 @@ Choosing: TypeAlias = Literal["yes", "fewer", "no"]
 
 
 Answering: TypeAlias = Literal["yes", "alone", "no"]
-"""`alone`: only in requests without tools."""
+"""`alone`: only in requests without tools; beside tools it is a call of a tool for it."""
 
 
 Reasoned: TypeAlias = Literal["yes", "some", "by model", "no"]
