@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -66,6 +67,8 @@ from toolcrib.values.call import ToolCall
 from toolcrib.values.message import ChatRequest, Message, Offer, Reply, Settings, ToolChoice
 from toolcrib.values.run import RunResult, ToolCallFinished, ToolCallStarted
 from toolcrib.wire import encode
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -581,6 +584,48 @@ async def test_a_run_that_failed_after_a_wrong_one_goes_on() -> None:
     agent = Agent(ScriptedClient([answer(2)]), [look], output=Answer, limits=Limits(corrections=1))
     result = await agent.resume(RunState.from_json(state.to_json()))
     assert (result.status, result.limit) == ("limited", "corrections")
+
+
+class Steps:
+    """Keeps steps as JSON."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+
+    async def run(self, name: str, work: Callable[[], Awaitable[T]], kind: type[T]) -> T:
+        if name not in self.kept:
+            self.kept[name] = msgspec.json.encode(await work())
+        return msgspec.json.decode(self.kept[name], type=kind)
+
+
+async def test_a_durable_run_reads_a_reply_that_was_kept_as_it_did() -> None:
+    steps = Steps()
+    async with (
+        openai_server([answer(1), answer()]) as server,
+        OpenAIClient("m", base_url=server.url) as client,
+    ):
+        for model in (client, client, ScriptedClient([])):
+            agent = Agent(model, [look], output=Answer, durability=steps)
+            result = await agent.resume(agent.prepare("go", run_id="r"))
+            assert (result.output, result.state.corrections, result.records) == (OSLO, 1, ())
+    assert len(server.requests) == 2
+
+
+async def test_a_kept_answer_never_becomes_a_call_of_a_tool_that_has_its_name_by_now() -> None:
+    """Somebody is asked about it first."""
+    steps, ran = Steps(), list[str]()
+
+    @tool(visible=ALL, name="final_answer")
+    async def own(answer: int) -> str:
+        """Have an effect."""
+        ran.append("own")
+        return "done"
+
+    first = Agent(ScriptedClient([answer(1), "7"]), [look], output=int, durability=steps)
+    await first.resume(first.prepare("go", run_id="r"))
+    later = Agent(ScriptedClient(["7"]), [look, own], output=int, durability=steps)
+    result = await later.resume(later.prepare("go", run_id="r"))
+    assert (ran, result.output) == ([], 7)
 
 
 async def test_a_fork_from_before_it_answers_anew() -> None:

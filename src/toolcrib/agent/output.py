@@ -31,7 +31,7 @@ from toolcrib.tools import Tool, tool_of
 from toolcrib.values.call import HydrationError, Rejected, ToolCall
 from toolcrib.values.definition import Annotations, ToolDefinition
 from toolcrib.values.json import JsonObject, canonical_bytes, canonical_json, kept_apart
-from toolcrib.values.message import Message, OutputFormat, OutputRestorer, Reply
+from toolcrib.values.message import Message, Offer, OutputFormat, OutputRestorer, Reply
 from toolcrib.values.record import CallError
 
 _FENCES = ("```json", "```")
@@ -135,9 +135,14 @@ class OutputType:
     def calls_in(self, reply: Reply) -> list[ToolCall]:
         """Return the calls of a reply that are of the tool for answers, if it was on offer."""
         name = self.definition.name
-        if reply.offer.tools.get(name) not in (self._offered, self._strict):
-            return []
-        return [call for call in reply.tool_calls if call.name == name]
+        called = [call for call in reply.tool_calls if call.name == name]
+        offers = called and self._offer_of(reply).tools.get(name) in (self._offered, self._strict)
+        return called if offers else []
+
+    def _offer_of(self, reply: Reply) -> Offer:
+        """Return what was offered. A client that does not say so offered all that it was given."""
+        said = reply.offer.tools or reply.offer.known
+        return reply.offer if said else Offer.of([self._offered])
 
     def judge(
         self, reply: Reply, hook: ExceptionHook | None
@@ -154,11 +159,12 @@ class OutputType:
             error = CallError.of(ErrorCode.NOT_RUNNABLE, _BESIDE)
             return {call.id: error for call in answers}
         (call,) = answers
-        result = hydrate(call, reply.offer, on_exception=hook)
+        offer = self._offer_of(reply)
+        result = hydrate(call, offer, on_exception=hook)
         if isinstance(result, Rejected):
             self._check_code(result.errors)
             return {call.id: rejection(result)}
-        instance = instance_of(result, tool_of(reply.offer.tools[call.name]))
+        instance = instance_of(result, tool_of(offer.tools[call.name]))
         value, sent = instance.arguments[ANSWER], result.building.sent
         text = said_in(call) if sent == result.provenance.parsed else ""
         return TakenAnswer(value, text or canonical_json(sent[ANSWER]), Message.tool(call, TAKEN))
