@@ -108,8 +108,7 @@ def _references(messages: list[Any]) -> Iterator[str]:
         content = message.get("content")
         for block in content if isinstance(content, list) else []:
             parts = block.get("content") if block.get("type") == "tool_result" else None
-            kinds = {part["type"] for part in parts} if isinstance(parts, list) else set()
-            if "tool_reference" in kinds:
+            if isinstance(parts, list) and "tool_reference" in {part["type"] for part in parts}:
                 yield from (part.get("tool_name", "a text") for part in parts)
 
 

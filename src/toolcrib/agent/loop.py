@@ -404,18 +404,22 @@ class Run:
         if cancel_requests() > self._cancels:
             raise asyncio.CancelledError
 
+    async def _go_on(self) -> None:
+        """Decide the calls that a saved run has waited for, if there are any."""
+        saved = self._saved
+        if not (saved.pending or self._history.unanswered()):
+            check_answers(saved, self._given)
+            return
+        if self._view is not None:
+            await self._view.open(self._request())
+        anew = saved.fork is not None and not saved.pending  # nobody was asked in its name
+        if anew:
+            check_answers(saved, self._given)
+        await self._call_tools(Offer.of(self._toolbox.tools), None if anew else saved)
+
     async def _turns(self) -> None:
         self._check_cancelled()
-        saved = self._saved
-        if saved.pending or self._history.unanswered():  # it goes on with what it waited for
-            if self._view is not None:
-                await self._view.open(self._request())
-            anew = saved.fork is not None and not saved.pending  # nobody was asked in its name
-            if anew:
-                check_answers(saved, self._given)
-            await self._call_tools(Offer.of(self._toolbox.tools), None if anew else saved)
-        else:
-            check_answers(saved, self._given)
+        await self._go_on()
         while not (self._waiting or self._hands_over()):
             limit = self._spending.begin_turn()
             if limit is not None:
