@@ -39,6 +39,7 @@ from toolcrib import (
     RunState,
     Tool,
     ToolCall,
+    ToolInvocationRecord,
     ToolRunner,
     Waiting,
     tool,
@@ -1014,3 +1015,73 @@ async def test_what_is_no_rule_lets_nothing_run(given: Any, tmp_path: Path) -> N
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.APPROVAL_FAILED
     assert ran == []
+
+
+@each_row(("revoked", "by_rule"), [(False, False), (True, False), (False, True)])
+async def test_a_call_that_was_cut_says_by_which_rule_it_began(
+    revoked: bool, by_rule: bool, tmp_path: Path
+) -> None:
+    """Where its run goes on in another process, which knows it from the log."""
+    deaths: list[BaseException] = []
+
+    @tool(visible=ALL, safe=False)
+    async def refund(order: int, cents: int = 5) -> str:
+        """Refund."""
+        if deaths:
+            raise deaths.pop()
+        return "refunded"
+
+    url = f"sqlite:///{tmp_path}/crib.db"
+    first, cut = call_of("first", order=7), call_of("cut", order=7, cents=9)
+    async with ApprovalStore(url, state_key=KEY) as store, AuditLog(url) as log:
+
+        def runner(*sinks: Any) -> ToolRunner:
+            return ToolRunner([refund], approver=answer_later, rules=store, sinks=sinks)
+
+        if by_rule:
+            asked = await runner().exec(first, caller=ADA)
+            assert isinstance(asked, Waiting)
+            scope = answering(asked.request)
+            assert isinstance(await runner().exec(first, caller=ADA, scope=scope), Completed)
+            scope = CallScope(RunTally("run", "nonce"))
+        else:
+            asked = await runner().exec(cut, caller=ADA, scope=CallScope(RunTally("run", "nonce")))
+            assert isinstance(asked, Waiting)
+            scope = answering(asked.request)
+        deaths.append(KeyboardInterrupt())
+        entry = BeginsOnly(log)
+        with pytest.raises(KeyboardInterrupt):
+            await runner(entry).exec(cut, caller=ADA, scope=scope)
+        [kept] = await store.rules()
+        if revoked:
+            await store.revoke(kept.id)
+        outcome = await runner(log).exec(cut, caller=ADA, scope=scope)
+    assert isinstance(outcome, Failed)
+    record = outcome.record
+    assert outcome.error.code is ErrorCode.OUTCOME_UNKNOWN
+    assert record.rule is not None
+    assert (record.rule.id, record.approved_by) == (kept.id, "grace")
+    assert record.notes.count(ALWAYS) == (not by_rule)
+
+
+def answering(question: ApprovalRequest) -> CallScope:
+    tally = RunTally("run", "nonce") if question.run_id else RunTally("")
+    return CallScope(tally, answers={question.id: YES}, asked={question.id: question})
+
+
+class BeginsOnly:
+    """A ledger of which only the beginnings of calls get through: a process that is killed."""
+
+    write_ahead = True
+
+    def __init__(self, log: AuditLog) -> None:
+        self.log = log
+
+    async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        return await self.log.begin(entry)
+
+    async def write(self, record: ToolInvocationRecord) -> None:
+        return None
+
+    async def find(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        return await self.log.find(record)

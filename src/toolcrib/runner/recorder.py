@@ -127,7 +127,8 @@ class CallFacts(msgspec.Struct, gc=False):
         self.begun, self.edit = known, "taken" if known.edited else "none"
         self.approved_by, self.approval_id = known.approved_by, known.approval_id
         self.rule = known.rule
-        self.notes += tuple(note for note in known.notes if note == ALWAYS)
+        if ALWAYS in known.notes and ALWAYS not in self.notes:
+            self.notes += (ALWAYS,)
         arguments, defaulted = known.arguments_json, known.defaulted
         self.came = msgspec.structs.replace(
             self.came, arguments_json=arguments, defaulted=defaulted
