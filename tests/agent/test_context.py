@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from agent.test_prompt import PNG
@@ -57,7 +57,7 @@ from toolcrib.policies import deny_by_default
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.content import Part
 from toolcrib.values.definition import PlainTool, ToolDefinition
-from toolcrib.values.message import ChatRequest, ProviderState, Reply, Settings, Usage
+from toolcrib.values.message import ChatRequest, FinishReason, ProviderState, Reply, Settings, Usage
 from toolcrib.wire import encode
 
 LONG = 60_000
@@ -744,8 +744,11 @@ async def test_a_summary_that_fails_ends_the_run_which_can_go_on() -> None:
             Reply(Message.user("What?"), finish="stop"),
             "summarises gave a reply whose message is not the assistant's",
         ),
-        (Reply(Message.assistant("Half of"), finish="length"), "'length'"),
-        (Reply(Message.assistant("Half of"), finish="content_filter"), "'content_filter'"),
+        *(
+            (Reply(Message.assistant("Half of"), finish=finish), f"ended with '{finish}'")
+            for finish in get_args(FinishReason)
+            if finish != "stop"
+        ),
         ("A text.", "gives is a Reply"),
     ],
 )

@@ -3,7 +3,7 @@ what makes it too long.
 
 Rule: what was summarised once is not asked about again. A summary is found by the text that it is of,
 in the store of the results or in memory, so that a run that goes on, and the next run of a
-conversation, send what was sent before.
+conversation, send what was sent before. So only that of a whole reply is taken.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from toolcrib.values.json import sha256_hex
 from toolcrib.values.message import ChatRequest, LLMClient, Message, Settings, Usage
 
 _REMEMBERED = 100
-_CUT = ("length", "content_filter")
 _ASK = (
     "You are given the beginning of a conversation between a user and an assistant that calls tools."
     " Write a summary of it for the assistant, who goes on with the conversation and will see nothing"
@@ -57,7 +56,7 @@ class Summarizer:
         who = "the client that summarises"
         reply = await replied(self._client.chat, request, cancel_requests(), who)
         spend(reply.usage)
-        if reply.finish in _CUT:
+        if reply.finish != "stop":
             raise ClientError(
                 f"the summary of a conversation is not whole: its model ended with {reply.finish!r}"
             )
