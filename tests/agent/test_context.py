@@ -704,6 +704,37 @@ async def test_a_model_summarises_what_is_too_long_even_without_its_results(tmp_
         assert again.requests[0].messages[: len(last)] == last
 
 
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_durable_run_spends_its_summaries_wherever_it_goes_on(
+    tmp_path: Path, *, stored: bool
+) -> None:
+    """Wherever its process ended: with a store the summary is there by then, and was not free."""
+
+    def agent(steps: Steps, script: list[Any], summaries: Summaries) -> Agent:
+        store = ResultStore(tmp_path) if stored else None
+        context = ContextOptions(4_000, store, summarize=summaries)
+        return Agent(ScriptedClient(script), [take], context=context, durability=steps)
+
+    script = [*map(note, range(16)), "Done."]
+    steps, first = Steps({}), Summaries()
+    whole = agent(steps, script, first)
+    start = whole.prepare("Take the notes.", run_id="run_1")
+    told = await whole.resume(start)
+    assert len(first.requests) >= 2
+    assert told.usage.input_tokens == 100 * len(first.requests)
+    names = [name for name, _ in steps.kept.values()]
+    for end in range(len(names) + 1):
+        kept = dict(sorted(steps.kept.items())[:end])
+        replies = sum(name.startswith("reply") for name in names[:end])
+        known = names[:end].count("summary")
+        summaries = Summaries()
+        again = await agent(Steps(kept), script[replies:], summaries).resume(start)
+        assert again.messages == told.messages
+        assert len(summaries.requests) == (0 if stored else len(first.requests) - known)
+        assert again.usage.input_tokens == 100 * (known + len(summaries.requests))
+        assert again.state.tally.tokens == again.usage.input_tokens + again.usage.output_tokens
+
+
 async def test_who_summarises_reads_the_parts_of_prompts_and_of_results() -> None:
     @tool(visible=ALL)
     async def balance() -> File:

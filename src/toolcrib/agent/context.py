@@ -15,8 +15,8 @@ elsewhere, and the next run of a conversation, send what was sent before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache, partial
 from operator import index
 from typing import Any, Protocol, SupportsIndex, TypeAlias, TypedDict, assert_never
 
@@ -28,10 +28,11 @@ from toolcrib.clients import client_for
 from toolcrib.errors import ContextError, ContextTooSmallError, PromptTooLargeError, ToolError
 from toolcrib.tools import Catalog, Tool, capability, per_call, tool
 from toolcrib.values.content import File, Image, Link, Part, inline_data, text_in
-from toolcrib.values.context import CallContext
+from toolcrib.values.context import CallContext, StepRunner
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonObject, encodable, sha256_hex
 from toolcrib.values.message import ChatRequest, LLMClient, Message, Usage
+from toolcrib.values.step import SummaryStep
 from toolcrib.values.typed import Checked, came
 
 Count: TypeAlias = Callable[[str], int]
@@ -317,12 +318,13 @@ class ContextView:
         *,
         summarizer: Summarizer | None = None,
         spend: Callable[[Usage], None] = lambda _usage: None,
+        steps: StepRunner | None = None,
         picks: bool = False,
     ) -> None:
         self._picks = picks
         self._store = context.results
         self._caller = caller
-        self._summarizer, self._spend = summarizer, spend
+        self._summarizer, self._spend, self._steps = summarizer, spend, steps
         self._window = window
         self._meter = _Meter(context.count, window)
         self._result_tokens = context.result_tokens
@@ -459,7 +461,7 @@ class ContextView:
             return
         most = max(1, self._room // _RESULT_SHARE)
         text = self._beginning(transcript(old), self._room)
-        told = await summarizer.summary(self._caller, text, most, self._spend)
+        told = await self._told(partial(summarizer.summary, self._caller, text, most, self._spend))
         summary = Message.user(f"[A model's summary of {cut - begin} earlier messages]\n{told}")
         asked = [m for m in self._whole[begin:cut] if m.role == "user"][-1:]
         if cut < len(self._whole) and self._whole[cut].role == "user":
@@ -469,6 +471,22 @@ class ContextView:
         self._next = 0
         self._total = sum(map(self._meter.message, self._lead)) + sum(self._weights[cut:])
         self._gain = sum(max(0, self._weights[at] - _MARK_TOKENS) for at in self._long)
+
+    async def _told(self, ask: Callable[[], Awaitable[SummaryStep]]) -> str:
+        """Return a summary: a step of a run that has steps, wherever it is kept besides, so that its
+        tokens are spent in whichever process goes on."""
+        if self._steps is None:
+            return (await ask()).text
+        asked: list[SummaryStep] = []
+
+        async def work() -> SummaryStep:
+            asked.append(await ask())
+            return asked[0]
+
+        step = await self._steps.run("summary", work, SummaryStep)
+        if not asked and step.usage != Usage():
+            self._spend(step.usage)
+        return step.text
 
     def _leave_out(self) -> None:
         """Leave out old results until half of what that can give is free. Where that is not enough,
@@ -596,7 +614,13 @@ class ContextKeeper:
         if context.count is None:
             _log.debug("tokens of %s are estimated: no tokenizer is given as count=", model)
 
-    def open(self, run_id: str, caller: str, spend: Callable[[Usage], None]) -> ContextView:
+    def open(
+        self,
+        run_id: str,
+        caller: str,
+        spend: Callable[[Usage], None],
+        steps: StepRunner | None = None,
+    ) -> ContextView:
         """Return the view of a run, which is told what it spends; `close` has to follow."""
         view = ContextView(
             self._context,
@@ -604,6 +628,7 @@ class ContextKeeper:
             caller,
             summarizer=self._summarizer,
             spend=spend,
+            steps=steps,
             picks=self._picks,
         )
         self._open.setdefault(run_id, []).append(view)

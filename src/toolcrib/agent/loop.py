@@ -330,7 +330,9 @@ class Run:
         if self._tally.tainted:
             taint(self._tally)  # its history is, and so whoever reads its answer
         if self._terms.context is not None:
-            self._view = self._terms.context.open(self._run_id, self._caller.id, self._spending.use)
+            spend = self._spending.use
+            opened = self._terms.context.open(self._run_id, self._caller.id, spend, self._steps)
+            self._view = opened
 
     def _close(self) -> None:
         self._toolbox.close()

@@ -17,6 +17,7 @@ from toolcrib.threads import cancel_requests
 from toolcrib.values.content import told_in_text
 from toolcrib.values.json import sha256_hex
 from toolcrib.values.message import ChatRequest, LLMClient, Message, Settings, Usage
+from toolcrib.values.step import SummaryStep
 
 _REMEMBERED = 100
 _ASK = (
@@ -39,7 +40,7 @@ class Summarizer:
 
     async def summary(
         self, caller: str, text: str, most: int, spend: Callable[[Usage], None]
-    ) -> str:
+    ) -> SummaryStep:
         """Return the summary of a text, of at most so many tokens; `spend` is told what it used.
 
         Raises ClientError, also where the model gives no text, or half of one, and TypeError for a
@@ -50,7 +51,7 @@ class Summarizer:
         if known is None and self._store is not None:
             known = await self._store.read(caller, id_)
         if known is not None:
-            return known
+            return SummaryStep(known)
         asked = (Message.system(_ASK), Message.user(text))
         request = ChatRequest(asked, settings=Settings(max_tokens=most))
         who = "the client that summarises"
@@ -68,7 +69,7 @@ class Summarizer:
             self._known[f"{caller}\n{id_}"] = reply.text
             while len(self._known) > _REMEMBERED:
                 del self._known[next(iter(self._known))]
-        return reply.text
+        return SummaryStep(reply.text, reply.usage)
 
 
 def transcript(messages: Sequence[Message]) -> str:

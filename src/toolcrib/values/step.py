@@ -1,4 +1,4 @@
-"""What a durable run keeps of its steps: the replies of its model, and what became of its calls.
+"""What a durable run keeps of its steps: replies of its model, summaries, and what became of its calls.
 
 Rule: a step is done once, whichever process goes on with the run. What it gave is JSON, and all that
 the run needs of it: the model is told the same again, and the same is spent. Objects of a process are
@@ -18,7 +18,7 @@ from toolcrib.values.context import RunTally, ToolApproval
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, Veiled, fresh
-from toolcrib.values.message import ChatRequest, LLMClient, Offer, Reply
+from toolcrib.values.message import ChatRequest, LLMClient, Offer, Reply, Usage
 from toolcrib.values.record import (
     Choice,
     Completed,
@@ -145,6 +145,15 @@ class ArgumentsStep(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     restored: dict[str, JsonObject] = {}
     repaired: dict[str, RepairedText] = {}
     pinned: dict[str, JsonObject] = {}
+
+
+class SummaryStep(Veiled, msgspec.Struct, frozen=True):
+    """A summary of what was said, and what the run used for it: nothing where one was kept."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("text",)
+
+    text: str
+    usage: Usage = Usage()
 
 
 class ToolsStep(msgspec.Struct, frozen=True):
