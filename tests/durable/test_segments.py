@@ -6,25 +6,29 @@ import asyncio
 import logging
 import random
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from children import Talking
+from msgspec import structs
 from samples import sample, whole_only
 
 pytest.importorskip("dbos", reason="the extra durable is not installed")
 
 from durable.desk import KEY, PROMPT, Model, desk
 
-from toolcrib import ALL, Agent, Approve, Caller, RunResult, Tool, tool
+from toolcrib import ALL, Agent, Approve, Caller, Image, Message, RunResult, Tool, tool
 from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.durable import DurableAgents
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError, ToolcribError
 from toolcrib.testing import call
+from toolcrib.values.content import Prompt
 from toolcrib.values.record import state_of
-from toolcrib.values.run import ToolCallFinished
+from toolcrib.values.run import Instructions, ToolCallFinished
 
 ADA = Caller("ada")
 
@@ -421,3 +425,69 @@ async def test_another_answer_that_cannot_be_read_is_named(file: str, tmp_path: 
         with pytest.raises(ToolcribError, match="in the store cannot be read"):
             await worker.result(run_id)
     assert told(tmp_path) == []
+
+
+HISTORY = (Message.user("What is order 77?"), Message.assistant("A tea."))
+A_TEA, DOT = HISTORY[1], Image.from_bytes("image/png", b"\x89PNG\r\n\x1a\n")
+OTHERS: dict[str, tuple[Prompt, Sequence[Message], str]] = {
+    "the beginning of its history": ("What is order 77?", (), ""),
+    "a part of it": ("And refund it.", HISTORY[1:], ""),
+    "no history": ("And refund it.", (), ""),
+    "more of it": ("And refund it.", (Message.user("Hi."), *HISTORY), ""),
+    "what it has said": ("Hm?", (*HISTORY, Message.user("And refund it.")), ""),
+    "an image in it": ("And refund it.", (structs.replace(HISTORY[0], images=(DOT,)), A_TEA), ""),
+    "untrusted words": ("And refund it.", (structs.replace(HISTORY[0], untrusted=True), A_TEA), ""),
+    "a system message in it": ("And refund it.", (*HISTORY, Message.system("Do.")), ""),
+    "one ahead of it": ("And refund it.", (Message.system("Do."), *HISTORY), ""),
+    "a prompt with parts": (["And refund it.", "Now."], HISTORY, ""),
+    "another speaker": ("And refund it.", HISTORY, "other"),
+}
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["queued", "over"])
+@pytest.mark.parametrize("other", OTHERS)
+async def test_a_run_that_begins_in_another_way_is_another_run(
+    file: str, other: str, *, begun: bool
+) -> None:
+    script = [
+        "",
+        call("hand_over_to_other", reason="Hm."),
+        "Done.",
+    ]  # an empty reply is complained of
+    heir = Agent(Model(*script), name="other", handovers=["first"])
+    agent = Agent(Model(*script), name="first", handovers=[heir], state_key=KEY)
+    durable = DurableAgents(file, {"a": agent})
+    await durable.start("a", "And refund it.", history=HISTORY, run_id="r")
+    if begun:
+        async with durable:
+            assert (await durable.result("r")).agent == "other"
+        durable = DurableAgents(file, {"a": agent})
+    assert await durable.start("a", "And refund it.", history=HISTORY, run_id="r") == "r"
+    prompt, history, speaker = OTHERS[other]
+    with pytest.raises(ToolcribError, match="'r' is the id of another run"):
+        await durable.start("a", prompt, history=history, speaker=speaker, run_id="r")
+    await durable.aclose()
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["queued", "over"])
+async def test_a_run_is_the_same_whatever_its_agent_is_instructed_with_by_now(
+    file: str, *, begun: bool
+) -> None:
+    said: list[Instructions] = ["", "Be brief.", lambda _run: "", lambda _run: "Be kind."]
+    history = (Message.system("As a pirate."), *HISTORY)
+    for at, (first, then) in enumerate(product(said, said)):
+        durable, later = (
+            DurableAgents(
+                file, {"a": Agent(Model("A tea.", "Aye."), instructions=told, state_key=KEY)}
+            )
+            for told in (first, then)
+        )
+        await durable.start("a", "And?", history=history, run_id=f"r{at}")
+        if begun:
+            async with durable:
+                assert (await durable.result(f"r{at}")).text == "Aye."
+        assert await later.start("a", "And?", history=history, run_id=f"r{at}") == f"r{at}"
+        with pytest.raises(ToolcribError, match="the id of another run"):
+            await later.start("a", "And?", history=history[:2], run_id=f"r{at}")
+        await durable.aclose()
+        await later.aclose()

@@ -28,7 +28,7 @@ from typing import Any, Self, TypeVar, Unpack
 import msgspec
 
 from toolcrib.agent import Agent
-from toolcrib.agent.history import is_cut_short
+from toolcrib.agent.history import is_cut_short, split_system
 from toolcrib.agent.inner import inner_run_id
 from toolcrib.agent.stream import Listener
 from toolcrib.approvals import answer_later
@@ -156,7 +156,7 @@ class DurableAgents(Closing):
 
         `options` and `speaker` are as in `Agent.run`. With a `run_id` the run is begun once, however
         often it is asked for. Raises ToolcribError for an agent that is not here, and for the id of
-        another run: of another agent, prompt, history or caller, or with other options.
+        another run: of another agent, speaker, prompt, history or caller, or with other options.
         """
         state = self._agent(agent).prepare(
             prompt, history=history, caller=caller, run_id=run_id, speaker=speaker, **options
@@ -571,17 +571,31 @@ def _ran_agent(record: ToolInvocationRecord) -> bool:
 def _check_same(run: StoredRun, agent: str, asked: RunState) -> None:
     """Raise ToolcribError unless a run is what is asked for under its id."""
     known = run.last
-    said, wanted = _said(known), _said(asked)
     same = (run.agent, known.caller, known.settings) == (agent, asked.caller, asked.settings)
-    if not same or said[: len(wanted)] != wanted:
-        what = "of another agent, prompt, history or caller, or with other options"
+    first, begins = known.speakers[:1], asked.speakers[:1]
+    same = same and (first == begins or not (first and begins))  # it may be older than handovers
+    if not same or not _begins_alike(known, asked):
+        what = "of another agent, speaker, prompt, history or caller, or with other options"
         raise ToolcribError(f"run_id= {run.id!r} is the id of another run: {what}")
 
 
-def _said(state: RunState) -> list[tuple[object, ...]]:
-    """Return what was said; instructions are those of whichever version of the agent."""
-    told = (m for m in state.messages if m.role != "system")
-    return [(m.role, m.content, m.parts, m.tool_calls, m.call_id) for m in told]
+def _begins_alike(known: RunState, asked: RunState) -> bool:
+    """Return whether a run began with what is asked for. Instructions are those of whichever version
+    of the agent, and of whoever was handed over to: where only one run has some, in whose place a
+    system message of its history may have been, those that the runs begin with are not compared."""
+    said, wanted = _beginning(known), _beginning(asked)
+    told = known.instructions
+    if told is None or (told == "first") != (asked.instructions == "first"):
+        said, wanted = split_system(said)[1], split_system(wanted)[1]
+    if known.turn and not known.marks:  # of an earlier version, that does not say where it began
+        said = said[: len(wanted)]
+    return msgspec.json.encode(said) == msgspec.json.encode(wanted)
+
+
+def _beginning(state: RunState) -> tuple[Message, ...]:
+    """Return what was said before the first turn, without the instructions."""
+    end = state.marks[0].at if state.marks else len(state.messages)
+    return state.messages[state.instructions in ("first", "replacing") : end]
 
 
 async def _written(ledger: Ledger, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
