@@ -636,6 +636,21 @@ async def test_a_worker_has_to_know_what_each_run_is_given(file: str) -> None:
     await client.aclose()
 
 
+async def test_a_worker_has_to_know_what_is_given_to_whoever_may_be_handed_over_to(
+    file: str,
+) -> None:
+    needs = Catalog([close]).bind({Shop: per_run})
+    last = Agent(Model("Done."), needs, name="last")
+    middle = Agent(Model("Done."), name="middle", handovers=[last])
+    first = Agent(Model("Done."), name="first", handovers=[middle], state_key=KEY)
+    client = DurableAgents(file, {"a": first})
+    with pytest.raises(BindingError, match="agent 'last': tool 'close' needs Shop.*give deps="):
+        await client.__aenter__()
+    await client.aclose()
+    async with DurableAgents(file, {"a": first}, deps=lambda _run: {Shop: Shop("ada")}) as worker:
+        assert (await worker.result(await worker.start("a", "go"))).text == "Done."
+
+
 @tool(visible=ALL, safe=False)
 async def repay(order: int, cents: int = 5) -> str:
     """Pay back."""

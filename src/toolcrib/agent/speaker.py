@@ -187,10 +187,11 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
         )
 
 
-def check_given(missing: str, why: str) -> None:
-    """Raise BindingError where capabilities are missing that each run is to be given."""
+def check_given(missing: str, why: str, who: str = "") -> None:
+    """Raise BindingError where capabilities are missing that each run is to be given, to `who`."""
     if missing:
-        raise BindingError(f"{missing}, which each run is given; {why}")
+        named = f"{who}: " if who else ""
+        raise BindingError(f"{named}{missing}, which each run is given; {why}")
 
 
 async def _picked(

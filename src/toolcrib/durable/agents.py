@@ -30,6 +30,7 @@ import msgspec
 from toolcrib.agent import Agent
 from toolcrib.agent.history import is_cut_short, split_system
 from toolcrib.agent.inner import inner_run_id
+from toolcrib.agent.speaker import check_given
 from toolcrib.agent.stream import Listener
 from toolcrib.approvals import answer_later
 from toolcrib.audit import AuditFilter, AuditLog
@@ -50,7 +51,7 @@ from toolcrib.durable.store import (
     StoredStatus,
     request_text,
 )
-from toolcrib.errors import BindingError, ErrorCode, SourceError, ToolcribError
+from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.processes import has_ended, this_process
 from toolcrib.storage import UnreachableError
 from toolcrib.values.content import Prompt
@@ -100,7 +101,7 @@ class DurableAgents(Closing):
     gives the capabilities of a run (`Agent.run(deps=…)`), whenever a worker goes on with it. A worker
     that said nothing for `lease` seconds is taken for dead. Raises ToolcribError for an agent without a
     key, MissingExtraError without DBOS; `async with` raises BindingError for an agent with capabilities
-    that each run is to be given, without `deps`.
+    that each run is to be given, without `deps`, and for one that may be handed over to.
     """
 
     def __init__(
@@ -310,12 +311,10 @@ class DurableAgents(Closing):
     # What a worker does.
 
     async def __aenter__(self) -> Self:
-        for name, agent in self._agents.items():
-            missing = agent.runner.catalog.given_each_run()
-            if missing and self._deps is None:
-                raise BindingError(
-                    f"agent '{name}': {missing}, which each run is given; give deps="
-                )
+        for name, agent in self._agents.items() if self._deps is None else ():
+            for each in agent.team.members.values():
+                who = f"agent '{name if each.name == agent.name else each.name}'"
+                check_given(each.missing, "give deps=", who)
         self._steps.stops = False
         await self._store.open()
         await self._store.beat(self._worker, this_process())
