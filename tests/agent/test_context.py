@@ -796,6 +796,62 @@ async def test_a_summary_that_is_none_fails_the_run(given: Any, error: str) -> N
         await agent.run("Take the notes.")
 
 
+HALF = "half \ud800"
+HALVES: dict[str, tuple[Message, ...]] = {
+    "a user's": (Message.user(HALF), Message.assistant("Yes.")),
+    "the model's": (Message.user("Hm."), Message.assistant(HALF)),
+    "a part": (Message("user", "Hm.", parts=(HALF, Link(HALF), File("text/plain", text=HALF))),),
+    "arguments": (
+        Message.assistant("", (ToolCall("c1", "take", f'{{"text": "{HALF}"}}'),)),
+        Message.tool(ToolCall("c1", "take", "{}"), "Noted."),
+    ),
+    "a name": (
+        Message.assistant("", (ToolCall("c1", HALF, "{}"),)),
+        Message.tool(ToolCall("c1", HALF, "{}"), "There is none."),
+    ),
+    "a result": (
+        Message.assistant("", (ToolCall("c1", "take", "{}"),)),
+        Message.tool(ToolCall("c1", "take", "{}"), HALF, (HALF, File("text/plain", text=HALF))),
+    ),
+}
+
+
+@pytest.mark.parametrize("place", [None, "folder", "sqlite"])
+@pytest.mark.parametrize("where", [*HALVES, "the summary"])
+async def test_half_a_character_is_summarised_as_any_text(
+    tmp_path: Path, where: str, place: str | None
+) -> None:
+    """Half of a surrogate pair, which is no character of UTF-8, wherever it stands."""
+    url = tmp_path if place == "folder" else f"sqlite:///{tmp_path / 'crib.db'}"
+    store = None if place is None else ResultStore(url)
+    more = (Message.user("w" * 1_500), Message.assistant("x" * 1_500)) * 6
+    summarizer = ScriptedClient([HALF if where == "the summary" else "Short."])
+    model = ScriptedClient(["Done."])
+    context = ContextOptions(6_000, store, summarize=summarizer)
+    agent = Agent(model, [take], context=context)
+    result = await agent.run("Go.", history=(*HALVES.get(where, ()), *more))
+    assert result.status == "completed"
+    for request in (*summarizer.requests, *model.requests):
+        assert "".join(message.content for message in request.messages).encode()
+    if store is not None:
+        await store.aclose()
+
+
+@pytest.mark.parametrize("place", ["folder", "sqlite"])
+async def test_a_store_gives_back_any_text(tmp_path: Path, place: str) -> None:
+    url = tmp_path if place == "folder" else f"sqlite:///{tmp_path / 'crib.db'}"
+    async with ResultStore(url) as store:
+        await store.keep("ada", {"r_1": "\ud800\0é\r\n"})
+        assert await store.read("ada", "r_1") == "\ud800\0é\r\n"
+
+
+async def test_a_folder_that_can_be_none_is_an_error_of_the_store() -> None:
+    store = ResultStore("a\0b")
+    for use in (store.keep("ada", {"r_1": "x"}), store.read("ada", "r_1")):
+        with pytest.raises(SourceError, match=r"cannot be .* \(ValueError\)"):
+            await use
+
+
 async def test_what_cannot_be_a_summarizer_or_an_age_is_an_error_where_it_is_given(
     tmp_path: Path,
 ) -> None:

@@ -644,7 +644,7 @@ async def test_a_worker_has_to_know_what_is_given_to_whoever_may_be_handed_over_
     middle = Agent(Model("Done."), name="middle", handovers=[last])
     first = Agent(Model("Done."), name="first", handovers=[middle], state_key=KEY)
     client = DurableAgents(file, {"a": first})
-    with pytest.raises(BindingError, match="agent 'last': tool 'close' needs Shop.*give deps="):
+    with pytest.raises(BindingError, match=r"agent 'last': tool 'close' needs Shop.*give deps="):
         await client.__aenter__()
     await client.aclose()
     async with DurableAgents(file, {"a": first}, deps=lambda _run: {Shop: Shop("ada")}) as worker:

@@ -82,8 +82,8 @@ class ResultStore(Closing):
             for name, text in named.items():
                 path = self._folder / f"{name}{_SUFFIX}"
                 if not path.exists():
-                    self._write_whole(path, text.encode())
-        except OSError as error:
+                    self._write_whole(path, text.encode("utf-8", "surrogatepass"))
+        except (OSError, ValueError) as error:
             raise self._failed("written to", error) from None
 
     def _write_whole(self, path: Path, data: bytes) -> None:
@@ -99,10 +99,10 @@ class ResultStore(Closing):
 
     def _read(self, name: str) -> str | None:
         try:
-            return (self._folder / f"{name}{_SUFFIX}").read_bytes().decode()
+            return (self._folder / f"{name}{_SUFFIX}").read_bytes().decode("utf-8", "surrogatepass")
         except FileNotFoundError:
             return None
-        except (OSError, UnicodeError) as error:
+        except (OSError, ValueError) as error:  # a path with a NUL, a text that is none
             raise self._failed("read", error) from None
 
     def _delete(self, until: float) -> int:
@@ -112,7 +112,7 @@ class ResultStore(Closing):
                 if path.stat().st_mtime <= until:
                     path.unlink(missing_ok=True)
                     deleted += 1
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise self._failed("cleared", error) from None
         return deleted
 

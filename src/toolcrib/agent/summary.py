@@ -15,7 +15,7 @@ from toolcrib.agent.results import ResultStore
 from toolcrib.errors import ClientError
 from toolcrib.threads import cancel_requests
 from toolcrib.values.content import told_in_text
-from toolcrib.values.json import sha256_hex
+from toolcrib.values.json import encodable, sha256_hex
 from toolcrib.values.message import ChatRequest, LLMClient, Message, Settings, Usage
 from toolcrib.values.step import SummaryStep
 
@@ -61,23 +61,24 @@ class Summarizer:
             raise ClientError(
                 f"the summary of a conversation is not whole: its model ended with {reply.finish!r}"
             )
-        if not reply.text.strip():
+        told = encodable(reply.text)
+        if not told.strip():
             raise ClientError("the model that summarises a conversation gave no text")
         if self._store is not None:
-            await self._store.keep(caller, {id_: reply.text})
+            await self._store.keep(caller, {id_: told})
         else:
-            self._known[f"{caller}\n{id_}"] = reply.text
+            self._known[f"{caller}\n{id_}"] = told
             while len(self._known) > _REMEMBERED:
                 del self._known[next(iter(self._known))]
-        return SummaryStep(reply.text, reply.usage)
+        return SummaryStep(told, reply.usage)
 
 
 def transcript(messages: Sequence[Message]) -> str:
-    """Return messages as a text to summarise."""
+    """Return messages as a text to summarise, which any client can send."""
     lines: list[str] = []
     for message in messages:
         who = f"result of {message.name}" if message.role == "tool" else message.role
         told = told_in_text((*message.images, *message.parts))
         lines += [f"{who}: {text}" for text in (message.content, *told) if text]
         lines += [f"{who} calls {call.name}({call.arguments})" for call in message.tool_calls]
-    return "\n\n".join(lines)
+    return encodable("\n\n".join(lines))
