@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pydantic import SecretStr
 from rows import each_row
 
-from toolcrib import ALL, Agent, Limits, RunResult, ToolRunner, tool
+from toolcrib import ALL, Agent, File, Image, Limits, Link, Message, RunResult, ToolRunner, tool
 from toolcrib.agent.replay import replayed
 from toolcrib.approvals import answer_later
 from toolcrib.cli import run
@@ -188,3 +188,30 @@ async def test_no_line_of_a_text_looks_like_that_of_a_call_or_a_turn(
         f"{done.state.run_id},",
         *("user:", "turn", "✓", "turn"),
     ]
+
+
+DOT = Image.from_bytes("image/png", b"\x89PNG\r\n\x1a\n")
+SEEN = "[image: image/png, 8 bytes; not shown here]"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "told"),
+    [
+        (["What is on it?", DOT], ["user: What is on it?", "", SEEN]),
+        ([DOT, "What is on it?"], [f"user: {SEEN}", "", "What is on it?"]),
+        (["First.", DOT, "Refund 7."], ["user: First.", "", SEEN, "", "Refund 7."]),
+        ([File("text/plain", text="Refund 8.")], ["user: [file text/plain]", "Refund 8."]),
+        ([Link("https://x/y")], ["user: [link] https://x/y"]),
+        (Message.user("Look.", (DOT,)), [f"user: {SEEN}", "", "Look."]),
+    ],
+)
+async def test_all_that_the_user_said_is_told(
+    prompt: Any, told: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "Go." if isinstance(prompt, Message) else prompt
+    state = (await Agent(ScriptedClient(["Done."])).run(said)).state
+    if isinstance(prompt, Message):
+        state = replace(state, messages=(prompt, *state.messages[1:]))
+    lines = shown_state(state, capsys).splitlines()
+    assert [line.removeprefix("  ") for line in lines[1 : len(told) + 1]] == told
+    assert lines[len(told) + 1].startswith("turn 1")

@@ -13,6 +13,7 @@ from typing import ClassVar
 import msgspec
 
 from toolcrib.agent.history import told_error
+from toolcrib.values.content import told_in_text
 from toolcrib.values.json import Veiled
 from toolcrib.values.message import Message, Usage
 from toolcrib.values.record import ToolInvocationRecord
@@ -66,7 +67,7 @@ def replayed(state: RunState) -> tuple[ReplayedTurn, ...]:
         called, unrecorded = _calls(state, messages[mark.at : end])
         turn = ReplayedTurn(
             turn=mark.turn,
-            before=tuple(m.content for m in messages[begin : mark.at] if m.role == "user"),
+            before=tuple(_told(m) for m in messages[begin : mark.at] if m.role == "user"),
             text=messages[mark.at].content,
             calls=called,
             unrecorded=unrecorded,
@@ -76,6 +77,12 @@ def replayed(state: RunState) -> tuple[ReplayedTurn, ...]:
         turns.append(turn)
         begin = mark.at
     return tuple(turns)
+
+
+def _told(message: Message) -> str:
+    """Return what a user has said, in order: all texts, and that there was an image or a file."""
+    images, parts = told_in_text(message.images), told_in_text(message.parts)
+    return "\n\n".join(filter(None, (*images, message.content, *parts)))
 
 
 def _calls(
