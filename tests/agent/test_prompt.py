@@ -235,6 +235,18 @@ def test_files_of_settings_and_notes_are_text_with_every_python(name: str, tmp_p
     assert str(text_in(File.from_path(place))).endswith("]\na: 1")
 
 
+PACKED = [f"a.{kind}" for kind in ("pdf.gz", "docx.gz", "mp4.gz", "txt.bz2", "html.xz", "csv.Z")]
+
+
+@pytest.mark.parametrize("name", [*PACKED, "a.svgz", "a.tgz"])
+def test_a_file_that_is_packed_is_not_of_the_type_that_is_in_it(name: str, tmp_path: Path) -> None:
+    place = tmp_path / name
+    place.write_bytes(b"\x1f\x8b\x08 packed")
+    with pytest.raises(SourceError, match="say its type: media_type='…'"):
+        File.from_path(place)
+    assert File.from_path(place, "application/gzip").media_type == "application/gzip"
+
+
 def test_files_that_cannot_be_taken_are_errors_that_say_why(tmp_path: Path) -> None:
     def said(make: Any, name: str, **options: Any) -> str:
         with pytest.raises(SourceError) as raised:

@@ -121,7 +121,9 @@ def read_file(path: str | Path, *, max_bytes: int) -> bytes:
 
 
 def type_of_file(path: str | Path, data: bytes) -> str:
-    """Return the media type of a file, by its first bytes or else its name; empty if neither says."""
+    """Return the media type of a file, by its first bytes or else its name; empty if neither says. The
+    name of one that is packed (`report.pdf.gz`) says what is in it, and not what it is."""
     name = Path(path).name
     shown = shown_type(data) or _NAMED.get(Path(name).suffix.lower(), "")
-    return shown or guess_type(name)[0] or ""
+    named, packed = guess_type(name)
+    return shown or ("" if packed else named or "")
