@@ -164,6 +164,18 @@ def test_texts_of_files_and_links_are_text(wire: str) -> None:
     assert '[link] "one": demo://1' in said
 
 
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("media_type", ["text/csv", "application/json", "image/svg+xml"])
+def test_a_file_that_is_text_is_text_also_at_an_address_that_is_data(
+    wire: str, media_type: str
+) -> None:
+    data = base64.b64encode(b"a,b").decode()
+    kept = [File(media_type, data), File("", url=f"data:{media_type};base64,{data}")]
+    first, second = ("\n".join(texts_of(body_of(wire, part))) for part in kept)
+    assert first == second
+    assert f"[file {media_type}]\na,b" in first
+
+
 def test_a_model_of_cohere_that_reads_only_texts_is_given_no_image() -> None:
     with pytest.raises(
         RequestError, match=r"cohere takes no image \(image/png, 9 bytes\): with this"

@@ -317,7 +317,7 @@ def _text_of(file: File) -> str | None:
         return file.text
     media_type = media_type_of(file)
     is_text = media_type.startswith("text/") or media_type.endswith(("+json", "+xml"))
-    if not (is_text or media_type in _TEXTS) or not file.data:
+    if not (is_text or media_type in _TEXTS) or not inline_data(file):
         return None
     try:
         return file.to_bytes().decode()
