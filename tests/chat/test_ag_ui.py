@@ -473,6 +473,48 @@ async def test_a_message_ends_before_a_run_that_fails() -> None:
         assert_valid_agui(page.events, max_warnings=0)
 
 
+class Slow(ScriptedClient):
+    """Says a text in two pieces, between which what runs in the background ends."""
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
+        async for part in super().stream(request):
+            yield part
+            if isinstance(part, TextPart):
+                OPEN.set()
+                await asyncio.sleep(0.02)
+
+
+OPEN = asyncio.Event()
+
+
+@tool(visible=ALL, background=True)
+async def later(text: str) -> str:
+    """End while a text is told."""
+    await OPEN.wait()
+    return text
+
+
+async def test_a_result_that_comes_later_is_between_messages_and_can_be_sent_back() -> None:
+    OPEN.clear()
+    model = Slow([call("later", text="tea"), ["I wait.", call("add", a=1, b=2)], "Here.", "Again."])
+    async with client(Agent(model, [later, add])) as page:
+        ended = await page.run(user())
+        assert ended["type"] == "RUN_FINISHED"
+        assert_valid_agui(page.events, max_warnings=0)
+        kinds = [event["type"] for event in page.events]
+        results = [event["toolCallId"] for event in page.of("TOOL_CALL_RESULT")]
+        assert len(results) == len(set(results)) == 2
+        assert kinds.index("TOOL_CALL_RESULT") > kinds.index("TEXT_MESSAGE_END")
+        assert [m["role"] for m in page.messages[1:]].count("tool") == 2
+        said = [m.get("content") for m in page.messages if m["role"] == "assistant"]
+        assert said == [None, "I wait.", "Here."]
+        assert (await page.run(user()))["type"] == "RUN_FINISHED"
+        told = model.requests[-1].messages
+        assert [m.content for m in told if m.role == "tool"] == ["tea", "3"]
+        at = next(at for at, m in enumerate(told) if m.tool_calls)
+        assert told[at + 1].call_id == told[at].tool_calls[0].id
+
+
 async def test_what_is_text_is_cut_by_its_own_length() -> None:
     quotes = '"' * (LARGEST_RESULT // 2 - 2)
     async with client(agent(call("echo", text=quotes), "Here.")) as page:

@@ -29,6 +29,7 @@ from toolcrib.values.run import (
     ReasoningDelta,
     TextDelta,
     ToolArgumentsDelta,
+    ToolCallFinished,
     ToolCallProgress,
     ToolCallStarted,
 )
@@ -249,3 +250,19 @@ async def test_content_is_named_beside_the_result() -> None:
     digest = "8f434346648f6b96df89dda901c5176b10a6d83961dd3c1ac88b59b2dc327aa4"
     told = {"kind": "image", "media_type": "image/png", "size": 2, "sha256": digest}
     assert shown["result"] == {"result": {"kept": "yes"}, "parts": [told]}
+
+
+async def test_a_card_of_a_call_in_the_background_ends_while_a_text_goes_on() -> None:
+    result = await Agent(ScriptedClient([call("rows", count=1), "Here."]), [rows]).run("Go.")
+    (record,) = result.records
+    view = TurnView(new_turn("t", "asked", at=0.0), nothing)
+    for event in (
+        ToolCallStarted(record.id, "rows", {"count": 1}),
+        TextDelta("I "),
+        ToolCallFinished(record),
+        TextDelta("wait."),
+    ):
+        view.take(event)
+    card, text = view.snapshot()["parts"]
+    assert (card["state"], text["kind"]) == ("completed", "text")
+    assert text["text"] == "I wait."

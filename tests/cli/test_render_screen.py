@@ -13,12 +13,16 @@ from rich.console import Console
 from rows import each_row
 from stops import STOPS, stopped
 
+from toolcrib import ALL, Agent, tool
 from toolcrib.cli import render, run
 from toolcrib.cli.render import Screen
+from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.run import (
     ApprovalRequested,
+    Done,
     RunStarted,
+    TextDelta,
     ToolCallFinished,
     ToolCallProgress,
     ToolCallStarted,
@@ -173,3 +177,29 @@ async def test_what_is_said_of_a_stopped_call_is_what_its_record_says(
             ] or [line for line in lines if line.startswith(f"✓ {name} ")]
             ran = "may have run" in line or line.startswith("✓")
             assert ran is (name in begun), line
+
+
+async def test_the_end_of_a_call_in_the_background_is_a_line_within_the_text(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    @tool(visible=ALL)
+    async def brew(what: str) -> str:
+        """Brew something."""
+        return f"{what} is ready"
+
+    result = await Agent(ScriptedClient([call("brew", what="tea"), "x"]), [brew]).run("Go.")
+    (record,) = result.records
+    screen = Screen("thinking …")
+    for event in (
+        ToolCallStarted(record.id, "brew", {"what": "tea"}),
+        TextDelta("I wait"),
+        ToolCallFinished(record),
+        TextDelta("ed for it."),
+        Done(result),
+    ):
+        screen.show(event)
+    screen.close()
+    first, line, last = capsys.readouterr().out.splitlines()
+    assert (first, last) == ("I wait", "ed for it.")
+    assert line.startswith("✓ brew")
+    assert line.endswith('tea is ready"')

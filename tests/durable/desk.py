@@ -63,6 +63,15 @@ TURNS: tuple[Said, ...] = (
 )
 
 
+BREWING: tuple[Said, ...] = (
+    [call("brew", what="tea"), call("look", what="1"), call("stew", what="plums")],
+    [call("brew", what="coffee"), call("look", what="2")],
+    call("look", what="3"),
+    *["I wait."] * 6,
+)
+"""Turns whose calls go on in the background; the model is asked again until all of them are told."""
+
+
 def desk(folder: Path, **made: Any) -> Agent:
     """Return the agent; what its tools do is in the file `effects` of that folder."""
 
@@ -100,8 +109,20 @@ def desk(folder: Path, **made: Any) -> Agent:
         """Ship something."""
         return await effect("ship", context)
 
+    @tool(visible=ALL, background=True)
+    async def brew(what: str, context: CallContext) -> str:
+        """Brew something, which takes a while."""
+        await asyncio.sleep(0.03)
+        return await effect("brew", context)
+
+    @tool(visible=ALL, background=True, idempotent=True)
+    async def stew(what: str, context: CallContext) -> str:
+        """Stew something, once more if need be."""
+        await asyncio.sleep(0.06)
+        return await effect("stew", context)
+
     model = made.pop("model", None) or Model(*made.pop("turns", TURNS))
-    runner = ToolRunner([look, pay, refund, ship], policy=made.pop("policy", ()))
+    runner = ToolRunner([look, pay, refund, ship, brew, stew], policy=made.pop("policy", ()))
     return Agent(model, runner, state_key=KEY, **made)
 
 
@@ -110,7 +131,8 @@ async def main(url: str, folder: Path) -> None:
     over = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
     spends = budget(calls=100_000, per="caller", store=SpendStore(url))
-    async with DurableAgents(url, {"desk": desk(folder, policy=spends)}, slots=4):
+    agents = {"desk": desk(folder, policy=spends), "brewer": desk(folder, turns=BREWING)}
+    async with DurableAgents(url, agents, slots=4):
         print("ready", flush=True)  # noqa: T201
         await over.wait()
 

@@ -331,3 +331,22 @@ def test_many_pieces_of_thinking_are_joined_once() -> None:
     body = sse_of(*(delta([thinking("x")]) for _ in range(20_000)), delta("", "stop"))
     state = decode(MISTRAL, body).message.provider_state
     assert state == ProviderState("mistral", [thinking("x" * 20_000)])
+
+
+def test_what_came_later_of_a_call_does_not_follow_results() -> None:
+    """Some models refuse it: "Unexpected role 'user' after role 'tool'"."""
+    made = ToolCall("1", "f", "{}")
+    said = (
+        Message.user("Go."),
+        Message.assistant("", (made,)),
+        Message.tool(made, "running"),
+        Message.later(made, "done"),
+        Message.user("And?"),
+        Message.assistant("Yes."),
+    )
+    for end in (4, 5, 6):
+        body = json.loads(encode("mistral", ChatRequest(said[:end]), model="m").body)
+        roles = [message["role"] for message in body["messages"]]
+        told = ["user", "assistant", "tool", "assistant", "user", "user", "assistant"]
+        assert roles == told[: end + 1]
+        assert body["messages"][3]["content"]

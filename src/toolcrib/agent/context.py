@@ -385,7 +385,7 @@ class ContextView:
         return text
 
     def _own_text(self, id: str) -> str | None:  # noqa: A002
-        results = (m for m in self._whole if m.role == "tool" and m.name != NAME)
+        results = (m for m in self._whole if m.from_tool and m.name != NAME)
         texts = ((each, _whole_text(each)) for each in results)
         return next((text for each, text in texts if text and _id_of(each, text) == id), None)
 
@@ -433,7 +433,7 @@ class ContextView:
             self._total += weight
             if message.role == "system":
                 self._system += weight
-            if message.role == "tool" and weight > 2 * _MARK_TOKENS:
+            if message.from_tool and weight > 2 * _MARK_TOKENS:
                 self._long.append(at)
                 self._gain += weight - _MARK_TOKENS
                 if weight > self._largest and message.name != NAME:
@@ -463,8 +463,8 @@ class ContextView:
         text = self._beginning(transcript(old), self._room)
         told = await self._told(partial(summarizer.summary, self._caller, text, most, self._spend))
         summary = Message.user(f"[A model's summary of {cut - begin} earlier messages]\n{told}")
-        asked = [m for m in self._whole[begin:cut] if m.role == "user"][-1:]
-        if cut < len(self._whole) and self._whole[cut].role == "user":
+        asked = [m for m in self._whole[begin:cut] if m.by_user][-1:]
+        if cut < len(self._whole) and self._whole[cut].by_user:
             asked = []
         self._cut, self._lead = cut, (*self._whole[:begin], summary, *asked)
         self._long = [at for at in self._long[self._next :] if at >= cut]
@@ -529,7 +529,8 @@ class ContextView:
         told += [f"{_named(each)} left out" for each in parts if not kept]
         if text and self._reads and whole.name != NAME:
             told.append(f"{NAME}(id={self._left_out(at, text)!r})")
-        mark = f"[{', '.join(told)}]"
+        of = "" if whole.role == "tool" else f"result of call {whole.call_id!r} in the background: "
+        mark = f"[{of}{', '.join(told)}]"
         content = f"{mark}\n{begin}" if begin else mark
         return msgspec.structs.replace(whole, content=content, parts=kept)
 

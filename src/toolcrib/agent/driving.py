@@ -132,7 +132,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         That is what is marked so, and the result of a tool that is untrusted here, or that nobody here
         knows: who knows what it has read? Our own fixed words are nobody's content.
         """
-        return any(m.untrusted or (m.role == "tool" and self._reads_others(m)) for m in past)
+        return any(m.untrusted or (m.from_tool and self._reads_others(m)) for m in past)
 
     def _reads_others(self, result: Message) -> bool:
         found = self.definitions(result.name or "")

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from typing import Any, TypeAlias, get_args
 
 import msgspec
 
-from toolcrib.agent.history import ConversationHistory
+from toolcrib.agent.history import ConversationHistory, is_handle
 from toolcrib.errors import ErrorCode, SourceError, Stage, ToolcribError
 from toolcrib.runner.output import public_view
 from toolcrib.runner.policy import FORK
@@ -80,6 +80,7 @@ def fork_of(
             f"turn {at.turn} hands the conversation over, and others of its calls wait: with"
             " reopen=True all of them are decided anew"
         )
+    later = _later(state, messages)
     run_id = f"run_{os.urandom(8).hex()}"
     closed = [r for r in state.records if _turn_of(r) <= at.turn and r.id not in opened]
     spent = _spent(state, closed, after.turn - 1)
@@ -91,14 +92,14 @@ def fork_of(
         calls=spent.calls,
         cost=spent.cost,
         tokens=after.usage.input_tokens + after.usage.output_tokens,
-        tainted=reads_others(messages),
+        tainted=reads_others((*messages, *later)),
         seconds_per_tool=_seconds(state, closed, spent),
         inner=spent,
     )
     return RunState(
         run_id=run_id,
         turn=0,
-        messages=messages,
+        messages=messages if opened else _told(messages, later, at),
         usage=after.usage,
         tally=tally,
         caller=state.caller,
@@ -114,6 +115,7 @@ def fork_of(
         fork=Fork(state.run_id, at.turn, (*before, *effects), at.repeat),
         emulated=_has_made_up(state, messages, closed),
         instructions=state.instructions,
+        arrived=later if opened else (),
     )
 
 
@@ -169,20 +171,41 @@ def _kept_messages(
     opened = frozenset(call.id for call in history.unanswered())
     if at.reopen:
         opened |= _reopened(state, at.turn, kept)
-        kept = tuple(m for m in kept if m.role != "tool" or m.call_id not in opened)
+        kept = tuple(m for m in kept if m.call_id not in opened)
     if at.prompt is not None:
         if opened:
             raise ToolcribError(f"calls of turn {at.turn} wait: prompt= goes with an earlier turn")
-        said = kept[:-1] if kept and kept[-1].role == "user" else kept
+        said = kept[:-1] if kept and kept[-1].by_user else kept
         return (*said, at.prompt), opened
-    if kept and kept[-1].role == "assistant" and not opened:
+    if kept and kept[-1].role == "assistant" and not (opened or _later(state, kept)):
         raise ToolcribError(f"turn {at.turn} is an answer: say with prompt= what follows it")
     return kept, opened
 
 
 def _hands_over(messages: Sequence[Message], heirs: Collection[str]) -> bool:
-    results = takewhile(lambda message: message.role == "tool", reversed(messages))
+    said = dropwhile(_is_later, reversed(messages))
+    results = takewhile(lambda message: message.role == "tool", said)
     return any(each.name in heirs and not each.is_error for each in results)
+
+
+def _later(state: RunState, kept: Sequence[Message]) -> tuple[Message, ...]:
+    """Return what calls in the background gave after the turn in which they are still said to run: they
+    have happened, and nobody else would say so."""
+    running = {m.call_id for m in kept if is_handle(m)} - {m.call_id for m in kept if _is_later(m)}
+    told = (*state.messages, *state.arrived)
+    return tuple(m for m in told if _is_later(m) and m.call_id in running)
+
+
+def _told(
+    messages: tuple[Message, ...], later: tuple[Message, ...], at: ForkPoint
+) -> tuple[Message, ...]:
+    """Return the messages with what came later, ahead of a prompt."""
+    end = len(messages) - (at.prompt is not None)
+    return (*messages[:end], *later, *messages[end:])
+
+
+def _is_later(message: Message) -> bool:
+    return message.role == "user" and message.from_tool
 
 
 def _reopened(state: RunState, turn: int, kept: Sequence[Message]) -> frozenset[str]:

@@ -172,6 +172,10 @@ def handed_to(messages: Sequence[Message], heirs: Mapping[str, str]) -> str | No
     """Return the agent that the last reply has handed over to, if all of its calls have results: the
     first of those that were handed over to, where there are several."""
     results: dict[str | None, Message] = {}
+    end = len(messages)
+    while end and messages[end - 1].role == "user" and messages[end - 1].from_tool:
+        end -= 1  # what calls in the background gave came behind it
+    messages = messages[:end]
     for message in reversed(messages):
         if message.role != "tool":
             break

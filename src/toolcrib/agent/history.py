@@ -45,6 +45,8 @@ from toolcrib.values.run import RepairedText, RunState, saved_run
 
 # What the model reads of its calls: results and errors as the content of tool messages.
 
+_HANDLE = '{"status":"running in the background",'
+_FOLLOWS = "Its result follows in a message of its own. Until then go on with all else."
 _MALFORMED = (ErrorCode.INVALID_JSON, ErrorCode.TOO_LARGE, ErrorCode.TRUNCATED)
 _UNREAD = (ErrorCode.UNKNOWN_TOOL, ErrorCode.NOT_OFFERED)
 
@@ -104,6 +106,32 @@ def result_message(
             return Message.tool(call, error_content(error), is_error=True) if error else None
         case _:
             assert_never(outcome)
+
+
+def handle_message(call: ToolCall) -> Message:
+    """Return the result of a call that has begun, and goes on in the background."""
+    body = {"status": "running in the background", "call_id": call.id, "message": _FOLLOWS}
+    return Message.tool(call, orjson.dumps(body).decode())
+
+
+def is_handle(message: Message) -> bool:
+    """Return whether a result says that another one follows."""
+    if message.role != "tool" or not message.content.startswith(_HANDLE):
+        return False
+    made = ToolCall(message.call_id or "", message.name or "", "")
+    return message.content == handle_message(made).content
+
+
+def later_message(call: ToolCall, outcome: Outcome | None) -> Message:
+    """Return what a call in the background gave, of which nobody knows the end where no outcome is
+    known. Of content there are the texts: no provider takes all else where this stands."""
+    told = result_message(call, outcome, CallError.of(ErrorCode.OUTCOME_UNKNOWN))
+    assert told is not None  # noqa: S101  an error is given
+    hidden = [part for part in told.parts if not isinstance(part, str)]
+    content = told.text
+    if hidden:
+        content = f"{content}\n\n[not shown to you: {len(hidden)} images or files]".strip()
+    return Message.later(call, content, is_error=told.is_error)
 
 
 def _seen_of(outcome: Completed) -> tuple[str, tuple[Part, ...]]:
@@ -213,9 +241,11 @@ class ConversationHistory:
         *,
         apart: Mapping[str, CallError] = MappingProxyType({}),
         loads: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+        begun: Collection[str] = (),
         untrusted: bool = False,
     ) -> None:
         """Add the results that there are, in call order, and `error` for the calls that have none.
+        Those that have `begun` go on in the background: their results say so.
 
         A call that waited when its run ended still does, whatever `error` says of the others; `apart`
         has, by call id, what is said of one in its place, and `loads` the tools that it brought.
@@ -226,7 +256,7 @@ class ConversationHistory:
         given = {message.call_id: message for message in self._messages[position + 1 :]}
         results: list[Message] = []
         calls = tuple(
-            self._readable(call, outcomes.get(call.id), apart.get(call.id))
+            self._readable(call, outcomes.get(call.id), apart.get(call.id), begun)
             for call in asked.tool_calls
         )
         for call in calls:
@@ -234,7 +264,9 @@ class ConversationHistory:
             told = apart.get(call.id, error)
             if error is not None and isinstance(outcome, Waiting):
                 told = _WAITS if outcome.suspended is None else _PART_WAITED
-            message = given.get(call.id) or result_message(call, outcome, told)
+            message = given.get(call.id) or (
+                handle_message(call) if call.id in begun else result_message(call, outcome, told)
+            )
             if message is not None and untrusted:
                 message = msgspec.structs.replace(message, untrusted=True)
             if message is not None and call.id in loads:
@@ -243,10 +275,15 @@ class ConversationHistory:
         self._messages[position:] = [msgspec.structs.replace(asked, tool_calls=calls), *results]
 
     def _readable(
-        self, call: ToolCall, outcome: Outcome | None, error: CallError | None
+        self,
+        call: ToolCall,
+        outcome: Outcome | None,
+        error: CallError | None,
+        begun: Collection[str],
     ) -> ToolCall:
         """While a call waits it stays as it was sent: it will be judged again."""
-        if outcome is not None and not isinstance(outcome, Waiting):
+        ended = outcome is not None and not isinstance(outcome, Waiting)
+        if ended or call.id in begun:
             call = msgspec.structs.replace(call, arguments=self._text_of(call))
         return readable_call(call, outcome, error)
 
@@ -360,7 +397,7 @@ def settled(state: RunState) -> tuple[Message, ...]:
     if history.unanswered():
         apart = dict.fromkeys(state.suspended, _PART_WAITS)
         history.settle({}, _WAITS, apart=apart, untrusted=state.tally.tainted)
-    return history.messages
+    return (*history.messages, *state.arrived)
 
 
 def joined(turns: Iterable[RunTurn]) -> tuple[Message, ...]:
@@ -445,7 +482,16 @@ def _with_ids(message: Message, new: Mapping[str, str]) -> Message:
     if not new.keys().isdisjoint(call.id for call in message.tool_calls):
         calls = tuple(replace(call, id=new.get(call.id, call.id)) for call in message.tool_calls)
         return replace(message, tool_calls=calls, provider_state=None)
-    return replace(message, call_id=new.get(message.call_id or "", message.call_id))
+    known = message.call_id or ""
+    if known not in new:
+        return message
+    content = message.content
+    if message.role == "user" or is_handle(message):
+        own, other = (
+            f'"call_id":{msgspec.json.encode(id_).decode()}' for id_ in (known, new[known])
+        )
+        content = content.replace(own, other, 1)
+    return replace(message, call_id=new[known], content=content)
 
 
 # What became of arguments before they were decided on, kept for as long as their call waits.
@@ -535,6 +581,7 @@ def _contradictions(state: RunState) -> _Doubts:
         unknown = told_by is None or given != _approval_in(told_by, given, tally)
         unknown = unknown or given.caller != caller.id
         yield f"tally.approved[{at}]", "no call of this run has a record of that answer", unknown
+    yield "arrived", "no call in the background has such a result to come", _has_another(state)
     places = [(mark.turn, mark.at) for mark in state.marks]
     beyond = any(mark.turn > state.turn or mark.at > len(state.messages) for mark in state.marks)
     is_wrong = beyond or places != sorted(places) or any(min(place) < 0 for place in places)
@@ -573,6 +620,16 @@ def _miscounted(state: RunState, names: Mapping[str, str]) -> _Doubts:
     yield "tally.cost", "it is not the cost of the calls that were made", wrong
     tokens = state.usage.input_tokens + state.usage.output_tokens
     yield "tally.tokens", "it is not what `usage` says", tally.tokens != tokens
+
+
+def _has_another(state: RunState) -> bool:
+    """Return whether a state has results to tell later than of calls that are said to run."""
+    if not state.arrived:
+        return False
+    running = {m.call_id for m in state.messages if is_handle(m)}
+    running -= {m.call_id for m in state.messages if m.role == "user"}
+    ended = {m.call_id for m in state.arrived if m.role == "user"}
+    return len(ended) < len(state.arrived) or not ended <= running
 
 
 def _is_other(one: object, other: object) -> bool:

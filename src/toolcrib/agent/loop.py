@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, assert_never
 
 import msgspec
 
+from toolcrib.agent.background import Awaited, BackgroundCalls
 from toolcrib.agent.context import ContextKeeper, ContextView
 from toolcrib.agent.handover import handed_to, once, over_limit
 from toolcrib.agent.history import (
@@ -152,7 +153,7 @@ class Origins:
     def _prompt_of(
         self, messages: Sequence[Message], tools: tuple[HasDefinition, ...]
     ) -> Attachment:
-        said = [message for message in messages if message.role in PEOPLE]
+        said = [each for each in messages if each.role in PEOPLE and not each.from_tool]
         asked = (len(said), tools)
         if self._prompt is None or asked != self._prompts:
             self._prompt = prompt_of(said, tools, run_id=self._run_id)
@@ -169,6 +170,11 @@ class Origins:
 
 
 _CUT = ("length", "content_filter")
+_TOO_EARLY = CallError.of(
+    ErrorCode.NOT_RUNNABLE,
+    "Calls in the background still run. Answer when their results are told.",
+    retryable=True,
+)
 _EMPTY = "Your reply was empty. Write your answer, or call a tool."
 _PARTS = (TextPart, ReasoningPart, ArgumentsPart, Reply)
 _PART_KINDS = "a TextPart, ReasoningPart, ArgumentsPart or Reply"
@@ -260,6 +266,7 @@ class Run:
         self._restored = Restored(runner, state.restored, state.repaired, state.pinned)
         self._history = ConversationHistory(state.messages, self._restored.text)
         self._watch = Watch(self._emit, self._records, state, self._tally)
+        self._background = BackgroundCalls(runner, self._watch, state, self._steps)
         self._given = answers
         self._spending = Spending(
             terms.limits, state, self._tally, runner=runner, outer=outer, emit=self._emit
@@ -340,7 +347,19 @@ class Run:
             self._terms.context.close(self._view, self._run_id)
 
     async def _outcome(self) -> tuple[RunStatus, str | None]:
-        """Return how the run ended, and the limit that ended it. Raises what `drive` does."""
+        """Return how the run ended, and the limit that ended it, when nothing of it runs any more.
+        Raises what `drive` does."""
+        try:
+            ended = await self._driven()
+        except (KeyboardInterrupt, GeneratorExit):  # the event loop may be gone
+            raise
+        except BaseException:
+            await self._background.stop()
+            raise
+        await self._background.stop()
+        return ended
+
+    async def _driven(self) -> tuple[RunStatus, str | None]:
         self._time = limit = asyncio.timeout(self._spending.seconds_left)
         try:
             async with limit:
@@ -422,7 +441,7 @@ class Run:
     async def _turns(self) -> None:
         self._check_cancelled()
         await self._go_on()
-        while not (self._waiting or self._hands_over()):
+        while not await self._is_over():
             limit = self._spending.begin_turn()
             if limit is not None:
                 raise _LimitReached(limit)
@@ -437,11 +456,36 @@ class Run:
                 typed = self._terms.output is not None
                 if reply.finish in _CUT or (typed and reply.finish not in WHOLE):
                     raise _LimitReached(reply.finish)
-                if self._accepts(reply):
+                if self._background.are_open:  # too early: it is asked again, with what they gave
+                    await self._arrive("one")
+                elif self._accepts(reply):
                     return
                 continue
             if self._history.unanswered():
                 await self._call_tools(reply.offer)
+            elif self._background.are_open:  # its answer was a call
+                await self._arrive("one")
+
+    async def _is_over(self) -> bool:
+        """Return whether the run waits, or is handed over; what has ended in the background is told
+        before that, and before a request."""
+        stops = self._waiting or handed_to(self._history.messages, self._terms.heirs)
+        await self._arrive("all" if stops else "none")
+        return bool(self._waiting) or self._hands_over()
+
+    async def _arrive(self, awaited: Awaited) -> None:
+        try:
+            await self._background.arrive(self._spending.turn, awaited)
+        finally:
+            self._tell_later()
+        if self._steps is not None:
+            self._keep_time()
+
+    def _tell_later(self) -> None:
+        """Put what calls in the background gave into the history, unless other calls of it wait."""
+        if not self._history.unanswered():
+            for message in self._background.take():
+                self._history.append(message, untrusted=self._tally.tainted)
 
     def _mark_turn(self) -> None:
         """Note where a turn begins: somebody may go back to it."""
@@ -467,6 +511,10 @@ class Run:
         """Return whether a call of the reply is the answer; one that should be has its result here."""
         typed, hook = self._terms.output, self._runner.on_exception
         found = None if typed is None else typed.judge(reply, hook)
+        if isinstance(found, TakenAnswer) and self._background.are_open:
+            found = {found.result.call_id or "": _TOO_EARLY}
+            self._history.settle({}, apart=found, untrusted=self._tally.tainted)
+            return False
         if isinstance(found, TakenAnswer):
             self._output, self._answer = found.value, found.text
             self._history.append(found.result, untrusted=self._tally.tainted)
@@ -635,15 +683,15 @@ class Run:
             raise _LimitReached(limit)
         self._calling, self._untouched = True, False
         try:
-            outcomes = await self._runner.exec_all(calls, caller=self._caller, scope=scope)
+            outcomes = await self._background.exec_all(calls, scope, self._spending.turn)
         finally:
             self._spending.end_calls()
         self._calling = False
         if self._steps is not None:
             self._keep_time()
         self._waiting = tuple(o for o in outcomes if isinstance(o, Waiting))
-        grown, loads = self._toolbox.take(outcomes), self._toolbox.loads
-        self._history.settle(self._watch.outcomes, loads=loads, untrusted=self._tally.tainted)
+        grown = self._toolbox.take(outcomes)
+        self._settle()
         if grown:
             self._emit(ToolsOffered(self._toolbox.names, self._toolbox.choice))
 
@@ -684,13 +732,23 @@ class Run:
                 error = CallError.of(ErrorCode.OUTCOME_UNKNOWN)
             if self._history.unanswered():
                 self._toolbox.take(self._watch.outcomes.values())  # of a turn that was cut
-                loads, tainted = self._toolbox.loads, self._tally.tainted
-                self._history.settle(self._watch.outcomes, error, loads=loads, untrusted=tainted)
+                self._settle(error)
+        self._background.close()
+        self._tell_later()
         return self._told(self._result(status, limit))
 
     def _told(self, result: RunResult) -> RunResult:
         self._emit(Done(result))
         return result
+
+    def _settle(self, error: CallError | None = None) -> None:
+        self._history.settle(
+            self._watch.outcomes,
+            error,
+            loads=self._toolbox.loads,
+            begun=self._background.begun,
+            untrusted=self._tally.tainted,
+        )
 
     def _result(self, status: RunStatus, limit: str | None) -> RunResult:
         return self._result_of(status, limit, self._state())
@@ -727,6 +785,7 @@ class Run:
             or self._runner.emulates
             or any(record.emulated for record in self._records),
             instructions=self._instructions,
+            arrived=tuple(self._background.arrived),
         )
 
     def _result_of(self, status: RunStatus, limit: str | None, state: RunState) -> RunResult:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from toolcrib.agent.history import is_handle
 from toolcrib.values.call import ToolCall
 from toolcrib.values.message import Message
 from toolcrib.values.run import Limits, RunState
@@ -45,13 +46,15 @@ class MadeCalls:
         for message in messages[self._at :]:
             for call in message.tool_calls:
                 self._open[call.id] = (call.name, call.arguments)
+            if is_handle(message):
+                continue  # it is answered later
             asked = self._open.pop(message.call_id or "", None)
             if asked is not None:
                 self._answered(asked, message)
         self._at = len(messages)
 
     def _answered(self, asked: _Asked, result: Message) -> None:
-        told = hash((asked, result.content, result.parts))
+        told = hash((asked, result.result_text, result.parts))
         self._repeated = self._repeated + 1 if told in self._told else 0
         self._told.add(told)
         self._made.add(asked)

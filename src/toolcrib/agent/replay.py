@@ -55,7 +55,7 @@ def replayed(state: RunState) -> tuple[ReplayedTurn, ...]:
     last = {mark.at: mark for mark in state.marks or _derived(state)}  # what failed was asked again
     marks = [m for at, m in last.items() if at < len(messages) and messages[at].role == "assistant"]
     begin = marks[0].at if marks else len(messages)
-    while begin and messages[begin - 1].role == "user":
+    while begin and messages[begin - 1].by_user:
         begin -= 1
     turns: list[ReplayedTurn] = []
     for at, mark in enumerate(marks):
@@ -67,7 +67,7 @@ def replayed(state: RunState) -> tuple[ReplayedTurn, ...]:
         called, unrecorded = _calls(state, messages[mark.at : end])
         turn = ReplayedTurn(
             turn=mark.turn,
-            before=tuple(_told(m) for m in messages[begin : mark.at] if m.role == "user"),
+            before=tuple(_told(m) for m in messages[begin : mark.at] if m.by_user),
             text=messages[mark.at].content,
             calls=called,
             unrecorded=unrecorded,

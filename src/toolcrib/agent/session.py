@@ -248,7 +248,7 @@ class Session(Generic[A]):
                 return turn
         said, here = settled(state), split_system(self.messages)[1]
         next_ = said[len(here) : len(here) + 1]  # a run begins with what a user says
-        if next_ and next_[0].role == "user" and said[: len(here)] == here:
+        if next_ and next_[0].by_user and said[: len(here)] == here:
             return RunTurn(state.run_id, len(here))
         return self._adopted(RunTurn(state.run_id, messages=said))
 
@@ -264,7 +264,7 @@ class Session(Generic[A]):
         extends = not others and whole.extends(first)  # others began on messages that it has not
         if first.run_id or not (begins and (same or extends)):
             raise ToolcribError(_ELSEWHERE)
-        if any(message.role != "user" for message in first.messages[at : at + 1]):
+        if any(not message.by_user for message in first.messages[at : at + 1]):
             raise ToolcribError(_STALE)
         turn = msgspec.structs.replace(whole, messages=first.messages[:at])
         self._take((turn, RunTurn(messages=first.messages[at:]), *others))

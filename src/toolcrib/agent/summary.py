@@ -77,7 +77,7 @@ def transcript(messages: Sequence[Message]) -> str:
     """Return messages as a text to summarise, which any client can send."""
     lines: list[str] = []
     for message in messages:
-        who = f"result of {message.name}" if message.role == "tool" else message.role
+        who = f"result of {message.name}" if message.from_tool else message.role
         told = told_in_text((*message.images, *message.parts))
         lines += [f"{who}: {text}" for text in (message.content, *told) if text]
         lines += [f"{who} calls {call.name}({call.arguments})" for call in message.tool_calls]

@@ -41,7 +41,7 @@ from toolcrib.doors import MayApprove
 from toolcrib.errors import MissingExtraError, ToolcribError
 from toolcrib.values.decision import Answer, ApprovalRequest, Caller, ForRun, Refuse
 from toolcrib.values.json import JsonObject, JsonValue, encodable, to_plain
-from toolcrib.values.record import result_with_parts
+from toolcrib.values.record import ToolInvocationRecord, result_with_parts
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
@@ -154,7 +154,8 @@ class _Front:
                 return Response(told, media_type="text/event-stream")
         else:
             said = [_plain(each) for each in given.messages if each.get("role") not in _ASIDE]
-            run = begin(self._doors, self._agent, caller, said, unanswered=_UNANSWERED)
+            asked = _in_place(said)
+            run = begin(self._doors, self._agent, caller, asked, unanswered=_UNANSWERED)
         return RunEvents(run, self._told(run, caller, given), self._doors.limits.heartbeat)
 
     async def _resumed(self, state: RunState | None, caller: Caller, given: _Input) -> RunStream:
@@ -208,12 +209,16 @@ class _Front:
                 for told in events.of(event):
                     yield _line(told)
         except ToolcribError as error:
-            for told in (*events.end(), _failed(error)):
+            for told in (*events.close(), _failed(error)):
                 yield _line(told)
 
 
 class _Events:
-    """Turns the events of a run into AG-UI's."""
+    """Turns the events of a run into AG-UI's.
+
+    A call in the background may end while a message is told, or ahead of the calls of one. Clients add
+    what comes to their last message, so its result is held back until that is whole.
+    """
 
     def __init__(self, given: _Input, *, limited: bool = False) -> None:
         self._given = given
@@ -222,36 +227,55 @@ class _Events:
         self._open = False
         self._thought = ""  # the message of reasoning that is open
         self._schemas: dict[str, Any] = {}
+        self._calls_follow = False
+        self._held: list[core.BaseEvent] = []
 
     def of(self, event: Event) -> Iterator[core.BaseEvent]:
+        if not isinstance(event, ToolCallStarted):
+            yield from self._results()
         match event:
             case ReasoningDelta(text=text) if text:
                 yield from self._think(encodable(text))
             case TextDelta(text=text) if text:
                 yield from self._say(encodable(text))
-            case ReplyFinished():
+            case ReplyFinished(finish=finish):
                 if not self._open:
                     self._reply = _new_id()
-                yield from self.end()
-            case ToolCallStarted(id=id_, name=name, arguments=arguments):
-                yield core.ToolCallStartEvent(
-                    tool_call_id=id_, tool_call_name=name, parent_message_id=self._reply or None
-                )
-                delta = _as_text(arguments)
-                if delta is not None:
-                    yield core.ToolCallArgsEvent(tool_call_id=id_, delta=delta)
-                yield core.ToolCallEndEvent(tool_call_id=id_)
+                self._calls_follow = finish == "tool_calls"
+                yield from self._end()
+            case ToolCallStarted():
+                yield from self._call(event)
             case ApprovalRequested(request=request, schema=schema):
                 self._schemas[request.id] = schema
             case ToolCallFinished(record=record):
-                error = known_error(record)
-                gave = result_with_parts(record) if error is None else {"error": to_plain(error)}
-                yield core.ToolCallResultEvent(
-                    message_id=_new_id(), tool_call_id=record.id, content=_cut(gave), role="tool"
-                )
+                self._held.append(_result(record))
+                yield from self._results()
             case Done(result=result):
-                yield from self.end()
+                yield from self.close()
                 yield self._finished(result)
+
+    def _call(self, event: ToolCallStarted) -> Iterator[core.BaseEvent]:
+        self._calls_follow = False
+        yield core.ToolCallStartEvent(
+            tool_call_id=event.id,
+            tool_call_name=event.name,
+            parent_message_id=self._reply or None,
+        )
+        delta = _as_text(event.arguments)
+        if delta is not None:
+            yield core.ToolCallArgsEvent(tool_call_id=event.id, delta=delta)
+        yield core.ToolCallEndEvent(tool_call_id=event.id)
+
+    def close(self) -> Iterator[core.BaseEvent]:
+        """End the messages that are open, and tell what was held back."""
+        yield from self._end()
+        self._calls_follow = False
+        yield from self._results()
+
+    def _results(self) -> Iterator[core.BaseEvent]:
+        if not (self._open or self._thought or self._calls_follow):
+            yield from self._held
+            self._held.clear()
 
     def _think(self, text: str) -> Iterator[core.BaseEvent]:
         if not self._thought:
@@ -267,8 +291,7 @@ class _Events:
             yield core.TextMessageStartEvent(message_id=self._reply, role="assistant")
         yield core.TextMessageContentEvent(message_id=self._reply, delta=text)
 
-    def end(self) -> Iterator[core.BaseEvent]:
-        """End the messages that are open."""
+    def _end(self) -> Iterator[core.BaseEvent]:
         yield from self._end_thought()
         if self._open:
             self._open = False
@@ -336,6 +359,14 @@ def _started(given: _Input) -> core.BaseEvent:
     )
 
 
+def _result(record: ToolInvocationRecord) -> core.BaseEvent:
+    error = known_error(record)
+    gave = result_with_parts(record) if error is None else {"error": to_plain(error)}
+    return core.ToolCallResultEvent(
+        message_id=_new_id(), tool_call_id=record.id, content=_cut(gave), role="tool"
+    )
+
+
 def _failed(error: ToolcribError) -> core.BaseEvent:
     code = error.code if isinstance(error, ChatError) else "unavailable"
     return core.RunErrorEvent(message=str(error), code=code)
@@ -353,6 +384,25 @@ def _plain(message: dict[str, Any]) -> dict[str, Any]:
         "tool_calls": _parts(message.get("toolCalls"), *_ENVELOPE),
         "tool_call_id": message.get("toolCallId"),
     }
+
+
+def _in_place(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages with each result behind the message of its call: a client keeps that of a
+    call in the background where it came."""
+    groups: list[list[dict[str, Any]]] = []
+    made: dict[object, int] = {}
+    for message in messages:
+        id_ = message["tool_call_id"]
+        at = made.pop(id_, None) if message["role"] == "tool" and isinstance(id_, str) else None
+        if at is not None:
+            groups[at].append(message)
+            continue
+        given = message["tool_calls"]
+        calls = given if isinstance(given, list) else []
+        named = [each.get("id") for each in calls if isinstance(each, dict)]
+        made |= {each: len(groups) for each in named if isinstance(each, str)}
+        groups.append([message])
+    return [message for group in groups for message in group]
 
 
 def _parts(value: Any, *without: str) -> Any:

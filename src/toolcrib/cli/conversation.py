@@ -206,5 +206,5 @@ async def _open_runs(store: str) -> list[OpenRun]:
 
 
 def _open(run: StoredRun) -> OpenRun:
-    said = [m.text for m in RunState.from_json(run.state).messages if m.role == "user"]
+    said = [m.text for m in RunState.from_json(run.state).messages if m.by_user]
     return OpenRun(run.agent, run.id, said[-1] if said else "", run.status == "waiting")

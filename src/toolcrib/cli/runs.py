@@ -174,7 +174,7 @@ def replay(
     for turn in turns:
         _show_turn(turn)
     if not turns:
-        said = next((m.content for m in reversed(state.messages) if m.role == "user"), "")
+        said = next((m.content for m in reversed(state.messages) if m.by_user), "")
         out.print(f"user: {_indented(said)}\nno turn of it is kept yet")
     for request in pending:
         show_request(request)

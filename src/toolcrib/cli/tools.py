@@ -181,6 +181,7 @@ def _marks(definition: ToolDefinition) -> list[str]:
         "asks": marks.requires_approval or marks.threat_level == "high",
         "untrusted output": marks.untrusted_output,
         "exclusive": marks.exclusive,
+        "background": marks.background,
         "no schema": definition.input_schema_json is None,
     }
     return [mark for mark, holds in said.items() if holds]

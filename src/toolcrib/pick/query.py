@@ -54,7 +54,7 @@ def conversation_of(given: object) -> Conversation | None:
     called: list[str] = []
     for turn in turns:
         if isinstance(turn, Message):
-            text = turn.text if turn.role == "user" else ""
+            text = turn.text if turn.by_user else ""
             called += [call.name for call in turn.tool_calls]
         elif isinstance(turn, str):
             text = turn

@@ -304,6 +304,7 @@ class Call(Veiled, msgspec.Struct):
                     return earlier
             facts.key = "" if plan.emulated else self.key  # of such a call nothing has begun
             self.state = NEXT[self.state]["begin"]
+            self.scope.begins()
             began = time.monotonic()
             value = await setup.executor.run(plan, hydrated, self, left, cancels)
             seconds = time.monotonic() - began

@@ -281,7 +281,7 @@ class CallScope(msgspec.Struct, frozen=True):
     have begun and go on. Agents that are tools spend from `account`, or else what the tally and the
     runner's budgets leave; the run itself is `within` these calls. What is asked on another `occasion`
     is another question. With `steps` each call is a step. The runs within ask `guards`, too, before
-    all their policies.
+    all their policies. `begins` is told when the code of a call's tool begins.
     """
 
     tally: RunTally
@@ -298,6 +298,7 @@ class CallScope(msgspec.Struct, frozen=True):
     occasion: str = ""
     steps: StepRunner | None = None
     guards: tuple[Guard, ...] = ()
+    begins: Callable[[], object] = type(None)
 
     def going_on(self, begun: SuspendedCall) -> CallScope:
         """Return the scope in which a call goes on whose tool has begun: with the question, too, by

@@ -69,6 +69,7 @@ class AnnotationOptions(TypedDict, total=False):
     cost: float
     timeout: float | None
     exclusive: bool
+    background: bool
     untrusted_output: bool
     tags: tuple[str, ...] | list[str]
     strict: bool | None
@@ -95,6 +96,7 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     exclusive: bool = False
     untrusted_output: bool = False
+    background: bool = False
     marks_json: str = NO_MARKS
 
     def __post_init__(self) -> None:
@@ -113,7 +115,7 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     def to_dict(self) -> JsonObject:
         """Return all of them as JSON, as `@tool` and `marks=` take them.
 
-        `marks` and `allowed_roles` are there only where there are some.
+        `marks` and `allowed_roles` are there only where there are some, `background` where it holds.
         """
         plain = self.facts()
         if not self.allowed_roles:
@@ -125,6 +127,8 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
         `allowed_roles` that are empty, too."""
         plain: JsonObject = msgspec.to_builtins(self)
         del plain["marks_json"]
+        if not self.background:
+            del plain["background"]  # digests are older than it
         return plain if self.marks_json == NO_MARKS else {**plain, "marks": self.marks}
 
 

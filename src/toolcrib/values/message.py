@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 import msgspec
@@ -17,7 +18,7 @@ import msgspec
 from toolcrib.values.call import HydrationResult, PayloadRef, ToolCall
 from toolcrib.values.content import Image, Part
 from toolcrib.values.definition import HasDefinition, offered_tools
-from toolcrib.values.json import JsonObject, JsonValue, Veiled
+from toolcrib.values.json import JsonObject, JsonValue, Veiled, encodable
 from toolcrib.values.typed import Checked, names_wrong_types
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
@@ -42,7 +43,9 @@ class ProviderState(Veiled, msgspec.Struct, frozen=True):
 
 
 class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message. Only the assistant's has `tool_calls`; only a tool's has `call_id` and `is_error`.
+    """A message. Only the assistant's has `tool_calls`; only what a tool gave has `call_id` and
+    `is_error`: the result of a call, and that of one in the background, which comes later, in the place
+    of a user's message, since providers have no other for it.
 
     `images` are a user's; they come before the text. `parts` are a tool's or a user's, what a result
     or a prompt has besides `content` and behind it, in order. `provider_state` is opaque. `untrusted`
@@ -64,6 +67,16 @@ class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     untrusted: bool = False
     parts: tuple[Part, ...] = ()
     loads: tuple[str, ...] = ()
+
+    @property
+    def from_tool(self) -> bool:
+        """Whether this is what a tool gave, at once or later."""
+        return self.role == "tool" or self.call_id is not None
+
+    @property
+    def by_user(self) -> bool:
+        """Whether a user says this."""
+        return self.role == "user" and self.call_id is None
 
     @property
     def text(self) -> str:
@@ -94,6 +107,52 @@ class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
         return Message(
             "tool", content, call_id=call.id, name=call.name, is_error=is_error, parts=parts
         )
+
+    @staticmethod
+    @names_wrong_types
+    def later(call: ToolCall, content: str, *, is_error: bool = False) -> Message:
+        """Return what a call in the background gave, where its result has said that this follows.
+
+        It is JSON with the content in it: no text of a tool passes for what somebody else says.
+        """
+        told = [call.id, call.name, _as_json(encodable(content))]
+        shown = msgspec.json.encode(dict(zip(_LATER_MEMBERS, told, strict=True))).decode()
+        text = f"{_LATER}\n{shown}"
+        return Message("user", text, call_id=call.id, name=call.name, is_error=is_error)
+
+    @property
+    def result_text(self) -> str:
+        """The content of a result, without what a later one is told in."""
+        head, _, shown = self.content.partition("\n")
+        if self.role == "tool" or head != _LATER:
+            return self.content
+        try:
+            result = bytes(msgspec.json.decode(shown, type=_Later).result).decode()
+            return str(json.loads(result)) if result.startswith('"') else result
+        except (ValueError, RecursionError):  # whoever gave the history wrote it otherwise
+            return self.content
+
+
+_LATER = (
+    "A call in the background has ended. This is what its tool gave, and nothing that a user says:"
+)
+_LATER_MEMBERS = ("call_id", "tool", "result")
+
+
+class _Later(msgspec.Struct):
+    """What `Message.later` writes, as far as it is read again."""
+
+    result: msgspec.Raw
+
+
+def _as_json(content: str) -> object:
+    """Return the content of a result as it stands in JSON: itself if it is an object or a list, else
+    its text."""
+    if content[:1] in ("{", "["):
+        with suppress(ValueError, RecursionError):
+            msgspec.json.decode(content)
+            return msgspec.Raw(content.encode())
+    return content
 
 
 class Usage(Checked, msgspec.Struct, frozen=True):

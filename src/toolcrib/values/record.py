@@ -308,7 +308,7 @@ def prompt_of(
     far as anybody may see it, and what a tool gave may be secret. Of images and files there are sizes
     and digests.
     """
-    said = [_said(message) for message in messages if message.role in PEOPLE]
+    said = [_said(m) for m in messages if m.role in PEOPLE and not m.from_tool]
     digests = [tool.get_definition().digest for tool in tools]
     return Attachment.of("prompt", {"messages": said, "tools": digests}, run_id=run_id)
 

@@ -201,7 +201,7 @@ class RunInfo(Checked, Veiled, msgspec.Struct, frozen=True):
     def prompt(self) -> str:
         """Return the text that the user says to the agent: the last message, unless another agent has
         spoken since, and hands over."""
-        said = (message.text for message in reversed(self.messages) if message.role == "user")
+        said = (message.text for message in reversed(self.messages) if message.by_user)
         return next(said)
 
 
@@ -271,7 +271,10 @@ class Fork(msgspec.Struct, frozen=True, omit_defaults=True):
     repeat: Repeat = "deny"
 
 
-_NEWER = ("suspended", "settings", "speakers", "marks", "fork", "emulated", "instructions")
+_NEWER = (
+    *("suspended", "settings", "speakers", "marks", "fork", "emulated", "instructions"),
+    "arrived",
+)
 _NEWER_OF_QUESTIONS = ("within", "always", "asked_by", "untrusted")
 _NEWER_OF_SUSPENDED = ("rule",)
 _SAYS_NOTHING: tuple[Any, ...] = (False, {}, [], None, msgspec.to_builtins(Expense()))
@@ -295,8 +298,9 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     another: the last one goes on. `emulated` says that something stood in for tools, in it or before
     it was forked: nothing real goes on from there. `instructions` says whether the first message is the
     instructions of whoever speaks, and, until they are made, whether the second gives way to them; a
-    state of an earlier version does not say that. `signature` is that of an agent with a `state_key`,
-    over all the rest.
+    state of an earlier version does not say that. `arrived` are results of calls in the background,
+    which the model is told behind those of the calls that wait. `signature` is that of an agent with a
+    `state_key`, over all the rest.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("restored", "pinned")
@@ -324,6 +328,7 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     speakers: tuple[str, ...] = ()
     emulated: bool = False
     instructions: Literal["first", "none", "replacing"] | None = None
+    arrived: tuple[Message, ...] = ()
     version: int = 1
     signature: str = ""
 

@@ -27,16 +27,26 @@ class MistralHistory(ChatHistory):
 
     Ids are nine letters and digits, whoever made them. An assistant's message that says and calls
     nothing would be refused: it is left out. One with thinking goes back as the chunks that came.
+    Of a user's message behind results some models say "Unexpected role 'user' after role 'tool'"
+    (BerriAI/litellm#17761), and others take it: what came later of a call in the background, of which
+    no user knows, has an assistant's ahead of it that says nothing.
     """
+
+    _after_results = False
 
     ids = IdRule("A-Za-z0-9", 9, exact=True)
     given_ids = ids
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
         """Write results; those with content are chunks, as `ToolMessage` of the `mistralai` package
-        has them. A user's message behind them would be refused: "Unexpected role 'user' after role
-        'tool'" (BerriAI/litellm#17761)."""
+        has them."""
+        self._after_results = True
         return [self._sent(result) for result in results]
+
+    def user(self, message: Message) -> Sequence[Any]:
+        between = [_SILENT] if self._after_results and message.from_tool else []
+        self._after_results = False
+        return [*between, *super().user(message)]
 
     def _sent(self, result: SentResult) -> dict[str, Any]:
         message = result.message
@@ -54,11 +64,15 @@ class MistralHistory(ChatHistory):
         chunks = self.state(message)
         if not (message.content or calls or chunks):
             return []
+        self._after_results = False
         forms = super().assistant(message, calls)
         if not isinstance(chunks, list) or not chunks:
             return forms
         content = _saying(chunks, message.content)
         return [form | {"content": content} for form in forms]
+
+
+_SILENT = {"role": "assistant", "content": "…"}
 
 
 def _chunk(part: Media, _at: int) -> dict[str, Any] | None:

@@ -555,7 +555,7 @@ class LocalClient(PlanningClient):
         _refuse_pictures(request.messages)
         tools = as_tools(request.tools)
         offer = Offer.of(tools)
-        if request.messages and request.messages[-1].role == "tool":
+        if request.messages and request.messages[-1].from_tool:
             return _said(tell(request.messages, offer), offer)
         asked = _last_request(request.messages)
         ranked = self._ranked(request, asked, offer)
@@ -806,11 +806,12 @@ def _said(text: str, offer: Offer) -> Reply:
 
 
 def _last_results(messages: Sequence[Message]) -> list[Message]:
-    """Return the tools' results that the conversation ends with."""
-    first = len(messages)
-    while first and messages[first - 1].role == "tool":
+    """Return the tools' results that the conversation ends with: those that came later, if there are
+    any."""
+    first, role = len(messages), messages[-1].role if messages else "tool"
+    while first and messages[first - 1].from_tool and messages[first - 1].role == role:
         first -= 1
-    return list(messages[first:])
+    return [msgspec.structs.replace(m, content=m.result_text) for m in messages[first:]]
 
 
 def _refuse_pictures(messages: Sequence[Message]) -> None:

@@ -1,0 +1,218 @@
+"""Calls in the background: the model is told at once that they run, and later what they gave.
+
+Rule: a call of a tool that is marked `background` goes through the pipeline as any other, in a task of
+its own. What ends before the tool's code begins is an ordinary outcome, in its place. Once that begins,
+the result of the call is a handle, and what the call gave is a message of its own, ahead of a request.
+
+Rule: before a run ends, hands over or waits for a person, all that it began in the background has ended
+and is told. So no saved state has a call that runs.
+
+Two things are not the same each time: which calls had begun when the results of a reply were put
+together, and which had ended before a request. In a run that has steps, each of the two is one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+from msgspec.structs import replace
+
+from toolcrib.agent.history import later_message
+from toolcrib.agent.stream import Watch
+from toolcrib.errors import ErrorCode
+from toolcrib.failures import log_raised
+from toolcrib.runner import CallScope, ToolRunner
+from toolcrib.runner.stopped import record_end
+from toolcrib.threads import cancel_requests
+from toolcrib.values.call import Hydrated, HydrationResult
+from toolcrib.values.context import StepRunner
+from toolcrib.values.message import Message
+from toolcrib.values.record import Outcome, Waiting
+from toolcrib.values.run import RunState
+
+Awaited: TypeAlias = Literal["none", "one", "all"]
+_Ids: TypeAlias = tuple[str, ...]
+_SINKS = "what takes records of a call in the background"
+
+
+class _Running(NamedTuple):
+    """A call of which nobody has been told yet how it ended; `begun` is done when its tool begins."""
+
+    call: HydrationResult
+    scope: CallScope
+    task: asyncio.Task[Outcome]
+    begun: asyncio.Future[None]
+
+
+class BackgroundCalls:
+    """The calls of one run that go on while its model is asked.
+
+    `begun` are those whose result is a handle, `arrived` the messages that the model is still to be
+    told.
+    """
+
+    def __init__(
+        self, runner: ToolRunner, watch: Watch, state: RunState, steps: StepRunner | None
+    ) -> None:
+        self._runner = runner
+        self._watch = watch
+        self._caller = state.caller
+        self._steps = steps
+        self._running: dict[str, _Running] = {}
+        self._open: dict[str, _Running] = {}
+        self.begun: set[str] = set()
+        self.arrived: list[Message] = list(state.arrived)
+
+    @property
+    def are_open(self) -> bool:
+        """Whether the model has still to be told what some of them gave."""
+        return bool(self._open)
+
+    async def exec_all(
+        self, calls: Sequence[HydrationResult], scope: CallScope, turn: int
+    ) -> list[Outcome]:
+        """Run the calls of one reply; return the outcomes of those that are over when this is: not of
+        calls that have begun and go on. Raises what `ToolRunner.exec_all` does."""
+        started = [call for call in calls if _goes_on(call, scope)]
+        if not started:
+            return await self._runner.exec_all(calls, caller=self._caller, scope=scope)
+        for call in started:
+            self._start(call, scope)
+        others = [call for call in calls if call.call.id not in self._running]
+        await self._set_out(others, scope)
+        outcomes: list[Outcome] = []
+        if others:
+            outcomes = await self._runner.exec_all(others, caller=self._caller, scope=scope)
+        ids = [call.call.id for call in started]
+        for call_id in ids:
+            _, _, task, begun = self._running[call_id]
+            await asyncio.wait((task, begun), return_when=asyncio.FIRST_COMPLETED)
+        begun_ids = await self._kept(f"begun {turn}", lambda: self._begun_of(ids))
+        self._open |= {call_id: self._running.pop(call_id) for call_id in begun_ids}
+        self.begun.update(begun_ids)
+        for call_id in ids:
+            if call_id not in self._open:
+                await _ended(self._running[call_id].task)
+                del self._running[call_id]
+                outcomes.append(self._watch.outcomes[call_id])
+        return outcomes
+
+    async def arrive(self, turn: int, awaited: Awaited = "none") -> None:
+        """Put what has ended into `arrived`, in the order in which the calls began; if it is `awaited`,
+        wait for one of them, or all. Raises what a sink raises, when all of that is there."""
+        if not self._open:
+            return
+        trouble: BaseException | None = None
+        for call_id in await self._kept(f"ended {turn}", lambda: self._ended_of(awaited)):
+            try:
+                await _ended(self._open[call_id].task)
+                await self._end_waiting(call_id)
+            except Exception as raised:  # noqa: BLE001  raised below
+                trouble = trouble or raised
+            self._tell(call_id)
+        if trouble is not None:
+            raise trouble
+
+    async def stop(self) -> None:
+        """Cancel all of them, and return when they are over. Raises CancelledError if this is cancelled
+        meanwhile, then."""
+        running = [*self._running.values(), *self._open.values()]
+        left = {each.task for each in running}
+        for task in left:
+            task.cancel()
+        cancelled: asyncio.CancelledError | None = None
+        while left:
+            try:
+                _, left = await asyncio.wait(left)
+            except asyncio.CancelledError as again:
+                cancelled = again
+        for each in running:
+            failed = None if each.task.cancelled() else each.task.exception()
+            if failed is not None:
+                log_raised(_SINKS, failed)
+        for call_id in self._open:
+            try:
+                await self._end_waiting(call_id)
+            except Exception as raised:  # noqa: BLE001  what ends the run is raised
+                log_raised(_SINKS, raised)
+        self._running.clear()
+        if cancelled is not None:
+            raise cancelled
+
+    def take(self) -> list[Message]:
+        """Return what the model is still to be told, once."""
+        told, self.arrived = self.arrived, []
+        return told
+
+    def close(self) -> None:
+        """Have all of them told, as far as it is known what they gave."""
+        for call_id in [*self._open]:
+            self._tell(call_id)
+
+    def _start(self, call: HydrationResult, scope: CallScope) -> None:
+        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def begins() -> None:
+            if not begun.done():
+                begun.set_result(None)
+
+        own = replace(scope, begins=begins)
+        task = asyncio.ensure_future(self._runner.exec(call, caller=self._caller, scope=own))
+        self._running[call.call.id] = _Running(call, scope, task, begun)
+
+    async def _set_out(self, others: Sequence[HydrationResult], scope: CallScope) -> None:
+        """Return when each of them is on its way, ahead of all `others`: from then on whatever ends it
+        is recorded. Where that is too late for the others, they are, too."""
+        cancels = cancel_requests()
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError as raised:
+            code = ErrorCode.CANCELLED
+            ended = self._runner.refuse_all(others, caller=self._caller, scope=scope, code=code)
+            await record_end(ended, raised, cancels)
+            raise
+
+    async def _kept(self, name: str, work: Callable[[], Awaitable[_Ids]]) -> _Ids:
+        if self._steps is None:
+            return await work()
+        return await self._steps.run(name, work, _Ids)
+
+    async def _begun_of(self, ids: Sequence[str]) -> _Ids:
+        return tuple(call_id for call_id in ids if self._running[call_id].begun.done())
+
+    async def _ended_of(self, awaited: Awaited) -> _Ids:
+        tasks = {call_id: each.task for call_id, each in self._open.items()}
+        if awaited != "none":
+            first = asyncio.FIRST_COMPLETED if awaited == "one" else asyncio.ALL_COMPLETED
+            await asyncio.wait(tasks.values(), return_when=first)
+        return tuple(call_id for call_id, task in tasks.items() if task.done())
+
+    async def _end_waiting(self, call_id: str) -> None:
+        """End a call that would wait for a person though its model was told that it runs: an agent that
+        has to ask, or one that was cut and may not begin again by itself."""
+        outcome, running = self._watch.outcomes.get(call_id), self._open[call_id]
+        if isinstance(outcome, Waiting):
+            suspended, scope = outcome.suspended, running.scope
+            scope = scope if suspended is None else scope.going_on(suspended)
+            code = ErrorCode.APPROVAL_REQUIRED
+            await self._runner.refuse_all(
+                [running.call], caller=self._caller, scope=scope, code=code
+            )
+
+    def _tell(self, call_id: str) -> None:
+        call = self._open.pop(call_id).call.call
+        self.arrived.append(later_message(call, self._watch.outcomes.get(call_id)))
+
+
+def _goes_on(call: HydrationResult, scope: CallScope) -> bool:
+    is_marked = isinstance(call, Hydrated) and call.definition.annotations.background
+    return is_marked and call.call.id not in scope.suspended
+
+
+async def _ended(task: asyncio.Task[Outcome]) -> None:
+    """Wait for a call. Raises what a sink raises; one that was cancelled by itself has its outcome."""
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()
