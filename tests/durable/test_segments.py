@@ -449,11 +449,7 @@ OTHERS: dict[str, tuple[Prompt, Sequence[Message], str]] = {
 async def test_a_run_that_begins_in_another_way_is_another_run(
     file: str, other: str, *, begun: bool
 ) -> None:
-    script = [
-        "",
-        call("hand_over_to_other", reason="Hm."),
-        "Done.",
-    ]  # an empty reply is complained of
+    script: list[Any] = ["", call("hand_over_to_other", reason="Hm."), "Done."]  # "" is sent back
     heir = Agent(Model(*script), name="other", handovers=["first"])
     agent = Agent(Model(*script), name="first", handovers=[heir], state_key=KEY)
     durable = DurableAgents(file, {"a": agent})
