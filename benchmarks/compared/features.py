@@ -74,6 +74,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
     "Many tools, many agents": (
         Row("handover", "Another agent takes the conversation over, with its history"),
         Row("methods_as_tools", "The methods of an object become tools"),
+        Row("background_tools", "A tool runs in the background, and its result comes later"),
         Row("deferred_tools", "Of 60 tools few are offered, and the model finds the others"),
     ),
     "What toolcrib leaves to others": (

@@ -450,6 +450,18 @@ async def methods_as_tools() -> Cell:
     return partly("each by itself")
 
 
+async def background_tools() -> Cell:
+    async def report() -> str:
+        """Give the report, which takes a while."""
+        await asyncio.sleep(0.2)
+        return "The surplus was 12."
+
+    model = scripted(("report", {}), "It was 12.")
+    await create_agent(model, [report]).ainvoke(said_by("What was the surplus?"))
+    assert "The surplus was 12." in str(model.requests[1])
+    return no("it is waited for")
+
+
 async def deferred_tools() -> Cell:
     def ready(name: str) -> StructuredTool:
         def run(text: str = "") -> str:

@@ -431,6 +431,19 @@ async def methods_as_tools() -> Cell:
     return partly("each by itself")
 
 
+async def background_tools() -> Cell:
+    @function_tool
+    async def report() -> str:
+        """Give the report, which takes a while."""
+        await asyncio.sleep(0.2)
+        return "The surplus was 12."
+
+    model = scripted(("report", {}), "It was 12.")
+    await Runner.run(Agent("desk", model=model, tools=[report]), "What was the surplus?")
+    assert "The surplus was 12." in asked(model, 1)
+    return no("it is waited for")
+
+
 async def deferred_tools() -> Cell:
     def ready(at: int) -> Any:
         def run(text: str = "") -> str:

@@ -431,6 +431,18 @@ def ready(name: str) -> Callable[..., str]:
     return run
 
 
+async def background_tools() -> Cell:
+    async def report() -> str:
+        """Give the report, which takes a while."""
+        await asyncio.sleep(0.2)
+        return "The surplus was 12."
+
+    said = Scripted(("report", {}), "It was 12.")
+    await Agent(said.model, tools=[report]).run("What was the surplus?")
+    assert "The surplus was 12." in str(said.requests[1][-1])
+    return no("it is waited for")
+
+
 async def deferred_tools() -> Cell:
     names = [f"do_thing_{at}" for at in range(60)] + ["convert_currency"]
     tools = [Tool(ready(name), defer_loading=True) for name in names]

@@ -5,6 +5,7 @@ In an environment of its own: the newest pydantic-ai-harness takes an older pyda
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
@@ -14,7 +15,14 @@ from acp import schema
 from features import LONG, Cell, partly, yes
 from pydantic_ai import Agent, Tool
 from pydantic_ai.capabilities import LocalWorkspace
-from pydantic_ai_harness import Memory, Shell, SpendLimits, StepPersistence, ToolOutputLimits
+from pydantic_ai_harness import (
+    BackgroundTools,
+    Memory,
+    Shell,
+    SpendLimits,
+    StepPersistence,
+    ToolOutputLimits,
+)
 from pydantic_ai_harness.experimental.acp import PydanticAIACPAgent
 from pydantic_ai_harness.memory import SqliteMemoryStore
 from pydantic_ai_harness.spend import Budget, SpendLimitExceeded
@@ -115,6 +123,22 @@ def handle(messages: list[Any]) -> str:
     """Return the handle that a shortened result names."""
     metadata = messages[-1].parts[0].metadata
     return str(metadata["overflow_handle"])
+
+
+async def background_tools() -> Cell:
+    async def report() -> str:
+        """Give the report, which takes a while."""
+        await asyncio.sleep(0.2)
+        return "The surplus was 12."
+
+    made = Tool(report, metadata={"background": True})
+    said = Scripted(("report", {}), "It is on its way.", "It was 12.")
+    agent = Agent(said.model, tools=[made], capabilities=[BackgroundTools()])
+    result = await agent.run("What was the surplus?")
+    assert "The surplus was 12." not in str(said.requests[1])
+    assert "The surplus was 12." in str(said.requests[2][-1])
+    assert result.output == "It was 12."
+    return yes("`BackgroundTools`: as a later message")
 
 
 async def memory() -> Cell:

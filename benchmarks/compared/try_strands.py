@@ -420,6 +420,22 @@ async def methods_as_tools() -> Cell:
     return yes("all at once, of a `Plugin`")
 
 
+async def background_tools() -> Cell:
+    @tool
+    async def report() -> str:
+        """Give the report, which takes a while."""
+        await asyncio.sleep(0.2)
+        return "The surplus was 12."
+
+    model = Scripted(("report", {}), "It is on its way.", "It was 12.")
+    always: Any = {"always": ["report"]}
+    result = await agent_of(model, report, background_tasks=always).invoke_async("The surplus?")
+    assert "The surplus was 12." not in str(model.requests[1])
+    assert "The surplus was 12." in str(model.requests[2])
+    assert "It was 12." in str(result)
+    return yes("`background_tasks`: as a later message")
+
+
 MANY_TOOLS = """
 from mcp.server import MCPServer
 

@@ -386,6 +386,22 @@ async def methods_as_tools() -> Cell:
     return yes("all at once")
 
 
+async def background_tools() -> Cell:
+    @tool(visible=ALL, background=True)
+    async def report() -> str:
+        """Give the report, which takes a while."""
+        await asyncio.sleep(0.2)
+        return "The surplus was 12."
+
+    model = ScriptedClient([call("report"), "It is on its way.", "It was 12."])
+    result = await Agent(model, [report]).run("What was the surplus?")
+    first, later = (str([m.content for m in request.messages]) for request in model.requests[1:])
+    assert "The surplus was 12." not in first
+    assert "The surplus was 12." in later
+    assert (result.text, result.records[0].status) == ("It was 12.", "completed")
+    return yes("as a later message, with a record of its own")
+
+
 async def deferred_tools() -> Cell:
     def ready(name: str) -> Any:
         @tool(visible=ALL, name=name, description=f"Do {name.replace('_', ' ')}.")
