@@ -42,11 +42,12 @@ def asked(*messages: Message, **changes: Any) -> ChatRequest:
 
 
 def body_of(request: ChatRequest, *, stream: bool = False) -> Any:
-    return json.loads(encode(COHERE, request, model="m", stream=stream).body)
+    return json.loads(encode(COHERE, request, model=MODEL, stream=stream).body)
 
 
 HI = [{"role": "user", "content": "Hi"}]
-BASE = {"model": "m", "messages": HI}
+MODEL = "command-a-vision"
+BASE = {"model": MODEL, "messages": HI}
 FUNCTION = {"name": "get_weather", "description": "Weather.", "parameters": SCHEMA}
 TOOL = {"type": "function", "function": FUNCTION}
 TOOLS = {"tools": (defined(),)}

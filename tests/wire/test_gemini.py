@@ -166,7 +166,7 @@ GOLDEN: dict[str, tuple[ChatRequest, Json]] = {
                     Image("image/png", "aGk="),
                     Image("image/jpeg", url="https://a.test/b.jpg"),
                     Image(url="https://a.test/b"),
-                    Image(url="data:image/gif;base64,aGk="),
+                    Image(url="data:image/webp;base64,aGk="),
                 ),
             ),
         ),
@@ -176,7 +176,7 @@ GOLDEN: dict[str, tuple[ChatRequest, Json]] = {
                     {"inlineData": {"mimeType": "image/png", "data": "aGk="}},
                     {"fileData": {"fileUri": "https://a.test/b.jpg", "mimeType": "image/jpeg"}},
                     {"fileData": {"fileUri": "https://a.test/b"}},
-                    {"inlineData": {"mimeType": "image/gif", "data": "aGk="}},
+                    {"inlineData": {"mimeType": "image/webp", "data": "aGk="}},
                     {"text": "What is it?"},
                 )
             ]

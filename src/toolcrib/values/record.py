@@ -316,7 +316,7 @@ def prompt_of(
 def _said(message: Message) -> dict[str, object]:
     told: dict[str, object] = {"role": message.role, "content": encodable(message.content)}
     if message.images:
-        told["images"] = ["sha256:" + sha256_hex(each.data or each.url) for each in message.images]
+        told["images"] = [_said_part(image) for image in message.images]
     if message.parts:
         told["parts"] = [_said_part(part) for part in message.parts]
     return told
