@@ -504,6 +504,22 @@ async def test_a_tool_of_that_name_is_an_error_and_a_policy_decides_on_it() -> N
 
     with pytest.raises(CatalogError, match=NAME):
         Agent(ScriptedClient([]), [own], context=ContextOptions(tokens=32_000))
+    for at in range(3):  # its results would be taken for what was read of others, and cut for good
+        reader = (at + 1) % 3
+        has: list[Any] = [
+            ContextOptions(tokens=32_000) if at == reader else None for at in range(3)
+        ]
+        tools: list[Any] = [[own] if each == at else [] for each in range(3)]
+        last = Agent(ScriptedClient([]), tools[2], name="a2", context=has[2])
+        middle = Agent(ScriptedClient([]), tools[1], name="a1", context=has[1], handovers=["a2"])
+        with pytest.raises(CatalogError, match=f"'a{at}'.* that which 'a{reader}' has with its"):
+            Agent(
+                ScriptedClient([]),
+                tools[0],
+                name="a0",
+                context=has[0],
+                handovers=[middle, last],
+            )
     runner = ToolRunner([long], policy=deny_by_default(allow=["long"]))
     model = ScriptedClient([call("long", number=1), reads(), "Done."])
     result = await Agent(model, runner, context=ContextOptions(tokens=32_000)).run("Go.")

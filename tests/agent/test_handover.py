@@ -518,7 +518,9 @@ def test_names_that_cannot_work_are_errors_when_the_agent_is_made() -> None:
         return reason
 
     own = Agent(ScriptedClient([]), [hand_over_to_front], name="billing")
-    with pytest.raises(CatalogError, match="'hand_over_to_front' is called as"):
+    with pytest.raises(
+        CatalogError, match="'hand_over_to_front' has the name of the handover to 'front'"
+    ):
         Agent(ScriptedClient([]), name="front", handovers=[own])
 
 

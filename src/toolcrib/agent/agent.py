@@ -12,6 +12,7 @@ from typing import Any, Unpack
 
 import msgspec
 
+from toolcrib.agent.context import NAME as READ_RESULT
 from toolcrib.agent.context import SPILLED_BYTES, ContextKeeper, ContextOptions
 from toolcrib.agent.driving import NOBODY, Team
 from toolcrib.agent.fork import ForkPoint, fork_of
@@ -465,11 +466,14 @@ class Agent:
 
     def _check_team(self) -> None:
         """Raise ToolcribError for agents of one name, and CatalogError for a tool called as one of
-        their handovers."""
+        their handovers, or as what reads on in results where one of them has a context."""
         if not self.handovers:
             return
         team = team_of(self)
-        reserved = {handover_name(name): name for name in team}
+        reserved = {handover_name(name): f"the handover to '{name}'" for name in team}
+        for each in team.values():
+            if each.context is not None:
+                reserved[READ_RESULT] = f"that which '{each.name}' has with its context="
         for each in team.values():
             check_own_names(each.name, each.runner.catalog.names, reserved)
 

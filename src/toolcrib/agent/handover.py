@@ -142,12 +142,12 @@ def team_of(first: A) -> dict[str, A]:
 
 
 def check_own_names(agent: str, names: Iterable[str], reserved: Mapping[str, str]) -> None:
-    """Raise CatalogError for a tool of an agent that is called as a handover of its run is."""
+    """Raise CatalogError for a tool of an agent that is called as one that its run has besides, which
+    `reserved` says in words."""
     for name in names:
         if name in reserved:
             raise CatalogError(
-                f"agent '{agent}': its tool '{name}' is called as the handover to"
-                f" '{reserved[name]}' is: give it another name"
+                f"agent '{agent}': its tool '{name}' has the name of {reserved[name]}: give it another"
             )
 
 
