@@ -32,6 +32,7 @@ from toolcrib import (
     Session,
     Tool,
     ToolRunner,
+    ToolsOffered,
     capability,
     per_run,
     tool,
@@ -470,6 +471,23 @@ async def test_an_agent_that_picks_offers_what_it_did_when_it_is_handed_back_to(
     assert "do_5" in before
     assert after == [*before, "do_7"]
     assert [each.status for each in result.records][-1] == "completed"
+
+
+async def test_what_is_offered_is_told_whenever_an_agent_that_picks_begins_to_speak() -> None:
+    """Whoever watches knows what the model is offered from there on, also if that is nothing new."""
+    pick = PickOptions(max_candidates=1)
+    there = ScriptedClient([TO_FRONT] * 2)
+    billing = Agent(there, [numbered(7)], name="billing", handovers=["front"], pick=pick)
+    here = ScriptedClient([TO_BILLING, TO_BILLING, "Done."])
+    front = Agent(here, [numbered(1)], name="front", handovers=[billing], pick=pick)
+    stream = front.stream("Do thing1 and thing7.")
+    events = [e async for e in stream if isinstance(e, HandedOver | ToolsOffered)]
+    assert [type(event) for event in events[1:]] == [HandedOver, ToolsOffered] * 4
+    offers = [event.names for event in events if isinstance(event, ToolsOffered)]
+    assert (
+        offers
+        == [("hand_over_to_billing", "do_1"), ("hand_over_to_front", "do_7")] * 2 + offers[:1]
+    )
 
 
 async def test_a_run_that_ends_right_after_a_handover_says_who_goes_on() -> None:

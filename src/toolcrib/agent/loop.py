@@ -366,7 +366,9 @@ class Run:
                 await self._take_instructions()
                 context = PolicyContext(self._caller, self._tally)
                 self._toolbox = await self._open_toolbox(context)
-                told = self._saved.turn > 0 and self._toolbox.names == self._saved.offered
+                saved = self._saved
+                again = saved.turn > 0 and saved.choice is not None  # not handed back to
+                told = again and self._toolbox.names == saved.offered
                 if self._toolbox.chosen and not told:
                     self._emit(ToolsOffered(self._toolbox.names, self._toolbox.choice))
                 await self._turns()
