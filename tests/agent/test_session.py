@@ -903,3 +903,14 @@ async def test_a_session_that_says_nothing_of_what_is_within_goes_on() -> None:
             await session.resume(waiting.state, answers)
         again: dict[str, Answer] = {second.pending[0].id: Refuse(by="joan")}
         assert (await session.resume(second.state, again)).text == "out"
+
+
+@pytest.mark.parametrize("name", ["history", "offered", "speaker"])
+async def test_what_a_session_has_itself_is_no_option_and_says_where_it_is(name: str) -> None:
+    session = Agent(ScriptedClient(["Hello."])).session()
+    given: Any = {name: ""}
+    with pytest.raises(TypeError, match=rf"^{name}= is what a session has itself: session\.[a-z]+"):
+        await session.send("Hi.", **given)
+    with pytest.raises(TypeError, match=f"^{name}= is"):
+        session.stream("Hi.", **given)
+    assert (await session.send("Hi.")).text == "Hello."

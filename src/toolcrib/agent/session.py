@@ -71,6 +71,13 @@ class _SavedSession(msgspec.Struct, frozen=True):
     instructed: bool | None = None
 
 
+_OWN = {  # of what `Agent.run` takes
+    "history": "session.messages",
+    "offered": "session.offered",
+    "speaker": "session.speaker, who spoke last, or whom you set there",
+}
+
+
 class Session(Generic[A]):
     """Keeps the messages of a conversation with an agent. One `send` or `stream` at a time.
 
@@ -147,6 +154,9 @@ class Session(Generic[A]):
     def _asked(
         self, prompt: Prompt, caller: Caller, deps: Deps | None, options: RunOptions
     ) -> Drive:
+        for name, where in _OWN.items():
+            if name in options:
+                raise TypeError(f"{name}= is what a session has itself: {where}")
         team = self.agent.team
         state = team.prepared(
             prompt,
