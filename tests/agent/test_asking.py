@@ -560,6 +560,33 @@ async def test_a_run_that_goes_on_is_given_them_again() -> None:
         assert (await stream.result()).text == "Done."
 
 
+class Unneeded:
+    """No tool needs it."""
+
+
+async def test_a_run_that_was_given_its_own_does_not_go_on_with_the_catalogs() -> None:
+    def desk_with(bound: object, *turns: Any) -> Agent:
+        tools = Catalog([look, refund]).bind({Orders: bound})
+        return Agent(ScriptedClient(turns), ToolRunner(tools, approver=answer_later))
+
+    own: Any = {Orders: OrdersOf("ada"), Unneeded: Unneeded()}
+    shared = OrdersOf("the house")
+    waits = await desk_with(shared, call("refund", order=7)).run("go", deps=own)
+    assert waits.state.given == ("Orders",)
+    state = RunState.from_json(waits.state.to_json())
+    answers = {waits.pending[0].id: Approve("eve")}
+    again = desk_with(shared, call("look"), "Done.")
+    for deps in (None, {}, {Unneeded: Unneeded()}):
+        with pytest.raises(BindingError, match=r"given its own Orders, .* deps=\{Orders:"):
+            await again.resume(state, answers, deps=deps)
+    done = await again.resume(state, answers, deps={Orders: OrdersOf("ada")})
+    assert [record.result for record in done.records] == ["done", ["ada"]]
+    with pytest.raises(BindingError, match="given its own Orders"):
+        await desk_with(shared, "Done.").resume(again.fork(done.state, turn=0))
+    gone = Agent(ScriptedClient(["Done."]), [])  # which needs it no more
+    assert (await gone.resume(gone.prepare("go"))).state.given == ()
+
+
 async def test_a_conversation_goes_on_with_them() -> None:
     agent = desk_of(call("refund", order=7), call("look"), "Done.")
     session = agent.session()

@@ -24,9 +24,10 @@ from toolcrib.agent.plan import Planning, RunPlan
 from toolcrib.agent.prompt import asked_message
 from toolcrib.agent.speaker import Deps, Speaker
 from toolcrib.agent.stream import Drive, Listener
-from toolcrib.errors import ErrorCode, SourceError, ToolcribError
+from toolcrib.errors import BindingError, ErrorCode, SourceError, ToolcribError
 from toolcrib.runner import ToolRunner, is_tainted_here
 from toolcrib.runner.approval import NotAnAnswer
+from toolcrib.tools.capability import interface_name
 from toolcrib.values.content import Prompt
 from toolcrib.values.context import Guard, RunTally, StepRunner
 from toolcrib.values.decision import Answer, Approve, Caller, Refuse
@@ -240,6 +241,8 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         if state.fork is not None:
             guards = (*guards, RepeatGuard(state.fork))
         runners = self._runners(state, deps, guards)
+        if deps or state.given:
+            state = self._given(state, deps or {})
         if state.emulated and not runners[speaks.name].emulates:
             raise SourceError(MADE_UP)
 
@@ -271,6 +274,22 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
                 listener.emit(HandedOver(speaker.name, by.name, speaker.label.version))
 
         return drive
+
+    def _given(self, state: RunState, deps: Deps) -> RunState:
+        """Return the state with the names of what a run is given, as far as a tool needs it. Raises
+        BindingError for a run that was given what it is not now: what the catalog has may be another's.
+        """
+        entries = (e for each in self.members.values() for e in each.runner.catalog.entries)
+        needed = {need.interface for entry in entries for need in entry.tool.needs}
+        given = {interface_name(interface) for interface in deps if interface in needed}
+        lacks = {*map(interface_name, needed)} & {*state.given} - given
+        if lacks:
+            name = min(lacks)
+            raise BindingError(
+                f"the run was given its own {name}, and goes on with no other: give it again, with"
+                f" deps={{{name}: implementation}}"
+            )
+        return msgspec.structs.replace(state, given=tuple(sorted({*state.given, *given})))
 
     def _runners(
         self, state: RunState, deps: Deps | None, guards: Iterable[Guard]

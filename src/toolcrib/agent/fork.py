@@ -116,6 +116,7 @@ def fork_of(
         emulated=_has_made_up(state, messages, closed),
         instructions=state.instructions,
         arrived=later if opened else (),
+        given=state.given,
     )
 
 

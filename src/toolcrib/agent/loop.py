@@ -788,6 +788,7 @@ class Run:
             or any(record.emulated for record in self._records),
             instructions=self._instructions,
             arrived=tuple(self._background.arrived),
+            given=self._saved.given,
         )
 
     def _result_of(self, status: RunStatus, limit: str | None, state: RunState) -> RunResult:

@@ -273,7 +273,7 @@ class Fork(msgspec.Struct, frozen=True, omit_defaults=True):
 
 _NEWER = (
     *("suspended", "settings", "speakers", "marks", "fork", "emulated", "instructions"),
-    "arrived",
+    *("arrived", "given"),
 )
 _NEWER_OF_QUESTIONS = ("within", "always", "asked_by", "untrusted")
 _NEWER_OF_SUSPENDED = ("rule",)
@@ -299,8 +299,9 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     it was forked: nothing real goes on from there. `instructions` says whether the first message is the
     instructions of whoever speaks, and, until they are made, whether the second gives way to them; a
     state of an earlier version does not say that. `arrived` are results of calls in the background,
-    which the model is told behind those of the calls that wait. `signature` is that of an agent with a
-    `state_key`, over all the rest.
+    which the model is told behind those of the calls that wait. `given` names the interfaces of the
+    capabilities that the run was given as `deps`, and its tools need: it goes on with no others in their
+    place. `signature` is that of an agent with a `state_key`, over all the rest.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("restored", "pinned")
@@ -329,6 +330,7 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     emulated: bool = False
     instructions: Literal["first", "none", "replacing"] | None = None
     arrived: tuple[Message, ...] = ()
+    given: tuple[str, ...] = ()
     version: int = 1
     signature: str = ""
 
