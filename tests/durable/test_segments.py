@@ -449,7 +449,8 @@ OTHERS: dict[str, tuple[Prompt, Sequence[Message], str]] = {
 async def test_a_run_that_begins_in_another_way_is_another_run(
     file: str, other: str, *, begun: bool
 ) -> None:
-    script: list[Any] = ["", call("hand_over_to_other", reason="Hm."), "Done."]  # "" is sent back
+    complained_of, hands_over = "", call("hand_over_to_other", reason="Hm.")
+    script: list[Any] = ["A tea.", complained_of, hands_over, "Done."]
     heir = Agent(Model(*script), name="other", handovers=["first"])
     agent = Agent(Model(*script), name="first", handovers=[heir], state_key=KEY)
     durable = DurableAgents(file, {"a": agent})
