@@ -45,6 +45,7 @@ from toolcrib import (
 )
 from toolcrib.agent.context import NAME, ContextView
 from toolcrib.approvals import answer_later
+from toolcrib.clients import fallback
 from toolcrib.errors import (
     CatalogError,
     ClientError,
@@ -494,6 +495,64 @@ def test_a_model_that_nobody_knows_needs_a_number() -> None:
     for wrong in ({"tokens": 0}, {"result_tokens": -1}):
         with pytest.raises(ValueError, match="at least 1"):
             ContextOptions(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"provider_tools": ({"type": "web_search", "note": "w" * 30_000},)},
+        {"extra": {"prediction": "w" * 30_000}},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+async def test_what_a_run_asks_for_besides_is_weighed_too(options: Any) -> None:
+    model = ScriptedClient(["Done."])
+    agent = Agent(model, context=ContextOptions(tokens=8_000))
+    with pytest.raises(ContextTooSmallError):
+        await agent.run("Go.", **options)
+    assert model.requests == []
+    assert (await agent.run("Go.")).text == "Done."
+
+
+async def test_of_clients_of_which_any_may_be_asked_the_smallest_window_holds() -> None:
+    def asked(*models: str) -> Agent:
+        first, *more = (ScriptedClient(["Done."], model=model) for model in models)
+        return Agent(fallback([first, fallback(more)]), context=ContextOptions())
+
+    with pytest.raises(PromptTooLargeError, match="of 128000 tokens"):
+        await asked("gpt-5", "o3", "gpt-4o").run("w " * 250_000)
+    assert (await asked("gpt-5", "o3").run("w " * 250_000)).text == "Done."
+    with pytest.raises(ContextError, match="how many tokens the model 'mine' takes"):
+        asked("gpt-5", "mine")
+
+
+@pytest.mark.parametrize("most", [30, 150, 400, None])
+async def test_what_a_search_finds_is_no_larger_than_a_result_may_be(most: int | None) -> None:
+    def look(request: ChatRequest, start: int = 0) -> Any:
+        return call(NAME, id=ids_in(request)[0], search="line", start=start)
+
+    def look_on(request: ChatRequest) -> Any:
+        return look(request, json.loads(request.messages[-1].content)["end"])
+
+    model = ScriptedClient([call("long", number=1), look, look_on, "Done."])
+    context = ContextOptions(tokens=32_000, result_tokens=most)
+    await Agent(model, [long], context=context).run("Go.")
+    first, second = (json.loads(request.messages[-1].content) for request in model.requests[2:])
+    for read in (first, second):
+        assert 1 <= len(read["found"]) <= 10
+        texts = sum(len(each["text"]) for each in read["found"])
+        assert texts <= 3 * max(most or 3_500, 80) or len(read["found"]) == 1
+    assert first["end"] == first["found"][-1]["at"] + len("line")
+    assert second["found"][0]["at"] > first["found"][-1]["at"]
+
+
+async def test_a_summary_that_is_too_long_is_what_is_blamed() -> None:
+    context = ContextOptions(6_000, summarize=ScriptedClient(["w " * 9_000]))
+    agent = Agent(ScriptedClient([*map(note, range(30))]), [take], context=context)
+    with pytest.raises(
+        PromptTooLargeError, match=r"the summary that summarize= made takes 60\d\d:"
+    ):
+        await agent.run("Take the notes.")
 
 
 async def test_a_tool_of_that_name_is_an_error_and_a_policy_decides_on_it() -> None:

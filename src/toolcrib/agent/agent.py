@@ -37,6 +37,7 @@ from toolcrib.agent.session import Session
 from toolcrib.agent.speaker import Deps, Speaker, check_given
 from toolcrib.agent.stream import Drive, RunStream
 from toolcrib.clients import client_for
+from toolcrib.clients.base import models_of
 from toolcrib.errors import AnswerError, DefinitionError, ToolcribError
 from toolcrib.pick import PickOptions
 from toolcrib.runner import ToolRunner, is_tainted_here
@@ -457,7 +458,7 @@ class Agent:
             hands = handover_tools(self.handovers)
         if self.context is not None:
             picks = self.pick is not None
-            self._keeper = ContextKeeper(self.context, self.client.model, picks=picks)
+            self._keeper = ContextKeeper(self.context, models_of(self.client), picks=picks)
             hands = hands.with_tools(self._keeper.tools)
         if self.pick is None:
             return self.runner.with_tools(hands) if hands.names else self.runner

@@ -209,9 +209,11 @@ def read_result() -> Tool[..., Any]:
         text = await results.text(id, context.caller.id)
         stop = len(text) if end is None else max(start, min(end, len(text)))
         if search:
-            found = _found(text, search, start, stop)
+            every = _found(text, search, start, stop)
+            found = _fitting(every, len(results.page("".join(each["text"] for each in every))))
+            more = len(found) < len(every) or len(found) == _MOST_FOUND
             begin = found[0]["at"] if found else stop
-            last = found[-1]["at"] + len(search) if len(found) == _MOST_FOUND else stop
+            last = found[-1]["at"] + len(search) if more else stop
             return {"start": begin, "end": last, "size": len(text), "text": "", "found": found}
         piece = results.page(text[start:stop])
         at = min(start, len(text))
@@ -235,6 +237,18 @@ def _found(text: str, search: str, start: int, stop: int) -> list[FoundText]:
         found.append({"at": at, "text": around})
         at = text.find(search, at + len(search), stop)
     return found
+
+
+def _fitting(found: list[FoundText], most: int) -> list[FoundText]:
+    """Return the first places, one of them at least, of which the texts have so many characters."""
+    kept: list[FoundText] = []
+    left = most
+    for each in found:
+        left -= len(each["text"])
+        if kept and left < 0:
+            break
+        kept.append(each)
+    return kept
 
 
 # How many tokens something takes.
@@ -345,6 +359,7 @@ class ContextView:
         self._turn = 0  # where the last message of the assistant is
         self._cut = 0  # what is ahead of that, a summary stands for
         self._lead: tuple[Message, ...] = ()  # what is sent in its place
+        self._summary = 0  # what the summary in that takes
 
     async def fit(self, request: ChatRequest) -> tuple[Message, ...]:
         """Return the messages of a request as they fit. Raises ContextError, and SourceError where the
@@ -400,9 +415,12 @@ class ContextView:
 
     def _measure(self, request: ChatRequest) -> None:
         """Take note of what a request has besides its messages."""
-        told = (request.tools, request.output)
+        asked = request.settings
+        told = (request.tools, request.output, asked.provider_tools, asked.extra)
         if self._offered[0] != told:
             weight = sum(map(self._meter.tool, request.tools))
+            own = [*asked.provider_tools, *([asked.extra] if asked.extra else [])]
+            weight += sum(self._meter.text(msgspec.json.encode(each).decode()) for each in own)
             if request.output is not None:
                 tool = request.output.tool
                 text = request.output.schema_json
@@ -467,6 +485,7 @@ class ContextView:
         if cut < len(self._whole) and self._whole[cut].by_user:
             asked = []
         self._cut, self._lead = cut, (*self._whole[:begin], summary, *asked)
+        self._summary = self._meter.message(summary)
         self._long = [at for at in self._long[self._next :] if at >= cut]
         self._next = 0
         self._total = sum(map(self._meter.message, self._lead)) + sum(self._weights[cut:])
@@ -569,6 +588,8 @@ class ContextView:
             )
         at = max(range(self._cut, len(self._weights)), key=self._weights.__getitem__)
         longest = f"messages[{at}], of the {self._whole[at].role}, takes {self._weights[at]}"
+        if self._summary > self._weights[at]:
+            longest = f"the summary that summarize= made takes {self._summary}"
         return PromptTooLargeError(
             f"what was said takes {self._total + self._offered[1]} tokens ({how}), results being"
             f" shortened as far as they can be, and a request may have {most} ({given}); {longest}:"
@@ -600,10 +621,12 @@ class ContextKeeper:
     Raises ContextError for a model of which nobody has said how much it takes.
     """
 
-    def __init__(self, context: ContextOptions, model: str, *, picks: bool = False) -> None:
+    def __init__(
+        self, context: ContextOptions, models: Sequence[str], *, picks: bool = False
+    ) -> None:
         self._context = context
         self._picks = picks
-        self._window = context.window(model)
+        self._window = min(map(context.window, models))  # any of them may be asked
         self._open: dict[str, list[ContextView]] = {}  # a saved run may go on twice at once
         self._summarizer: Summarizer | None = None
         if context.summarize is not None:
@@ -613,7 +636,8 @@ class ContextKeeper:
         own = Catalog([read_result()], source="context=…")
         self.tools = own.bind({ResultReader: per_call(self._of_call)})
         if context.count is None:
-            _log.debug("tokens of %s are estimated: no tokenizer is given as count=", model)
+            told = ", ".join(models)
+            _log.debug("tokens of %s are estimated: no tokenizer is given as count=", told)
 
     def open(
         self,

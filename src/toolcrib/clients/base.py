@@ -657,6 +657,13 @@ def fallback(
     return FallbackClient(clients, on)
 
 
+def models_of(client: LLMClient) -> tuple[str, ...]:
+    """Return the models that a client may ask: several where it is a fallback."""
+    if not isinstance(client, FallbackClient):
+        return (client.model,)
+    return tuple(model for each in client.clients for model in models_of(each))
+
+
 class FallbackClient(PlanningClient):
     """Asks clients in turn until one answers; `Reply.model` says which did."""
 
@@ -671,6 +678,11 @@ class FallbackClient(PlanningClient):
             raise RequestError("fallback: on=(…) takes kinds of ClientError")
         self._clients = tuple(clients)
         self._on = tuple(on)
+
+    @property
+    def clients(self) -> tuple[LLMClient, ...]:
+        """The clients, in the order in which they are asked."""
+        return self._clients
 
     @property
     def model(self) -> str:
