@@ -512,6 +512,9 @@ async def test_what_a_run_asks_for_besides_is_weighed_too(options: Any) -> None:
         await agent.run("Go.", **options)
     assert model.requests == []
     assert (await agent.run("Go.")).text == "Done."
+    odd = Settings(extra={"no JSON": {1, 2}})  # type: ignore[dict-item]
+    told = Agent(ScriptedClient(["Done."]), settings=odd, context=ContextOptions(tokens=8_000))
+    assert (await told.run("Go.")).text == "Done."  # of a client that takes it
 
 
 async def test_of_clients_of_which_any_may_be_asked_the_smallest_window_holds() -> None:

@@ -274,13 +274,16 @@ class _Meter:
         for call in message.tool_calls:
             said += self.text(call.name) + self.text(call.arguments) + _MESSAGE_TOKENS
         if message.provider_state is not None:
-            try:
-                told = msgspec.json.encode(message.provider_state.data).decode()
-            except (TypeError, ValueError, RecursionError):  # the wire refuses it, or mends it
-                told = repr(message.provider_state.data)
-            said = max(said, self.text(told))
+            said = max(said, self.json(message.provider_state.data))
         parts = sum(map(self.part, message.parts))
         return _MESSAGE_TOKENS + said + parts + _IMAGE_TOKENS * len(message.images)
+
+    def json(self, data: object) -> int:
+        try:
+            told = msgspec.json.encode(data).decode()
+        except (TypeError, ValueError, RecursionError):  # the wire refuses it, or mends it
+            told = repr(data)
+        return self.text(told)
 
     def part(self, part: Part) -> int:
         """Return what a part takes: a file that is text goes as text, whatever form it is kept in."""
@@ -420,7 +423,7 @@ class ContextView:
         if self._offered[0] != told:
             weight = sum(map(self._meter.tool, request.tools))
             own = [*asked.provider_tools, *([asked.extra] if asked.extra else [])]
-            weight += sum(self._meter.text(msgspec.json.encode(each).decode()) for each in own)
+            weight += sum(map(self._meter.json, own))
             if request.output is not None:
                 tool = request.output.tool
                 text = request.output.schema_json
