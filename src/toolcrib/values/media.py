@@ -82,6 +82,14 @@ def shown_type(data: bytes) -> str:
     return _FORMS.get((data[:4], data[8:12]), "")
 
 
+def shown_in(data: str) -> str:
+    """Return the media type that base64 text shows; empty also for what is none."""
+    try:
+        return shown_type(b64decode(data[: _HEAD * 2]))
+    except ValueError:
+        return ""
+
+
 def contradiction(media_type: str, data: str) -> str:
     """Return in words how base64 text is not what its media type says; empty if it may be that.
 

@@ -17,7 +17,7 @@ import msgspec
 
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.call import HydrationError, PayloadRef, ValidatorInfo
-from toolcrib.values.content import Link, Part, PartInfo, brief_of, kind_of, media_type_of
+from toolcrib.values.content import Image, Link, Part, PartInfo, brief_of, kind_of, media_type_of
 from toolcrib.values.decision import ApprovalRequest, Approve, Decision, OuterCall
 from toolcrib.values.definition import HasDefinition, NoSchemaMode, ToolDefinition
 from toolcrib.values.json import (
@@ -29,6 +29,7 @@ from toolcrib.values.json import (
     fresh,
     sha256_hex,
 )
+from toolcrib.values.media import shown_in
 from toolcrib.values.message import Message, Usage
 
 T = TypeVar("T", int, float)
@@ -316,10 +317,17 @@ def prompt_of(
 def _said(message: Message) -> dict[str, object]:
     told: dict[str, object] = {"role": message.role, "content": encodable(message.content)}
     if message.images:
-        told["images"] = [_said_part(image) for image in message.images]
+        told["images"] = [_said_image(image) for image in message.images]
     if message.parts:
         told["parts"] = [_said_part(part) for part in message.parts]
     return told
+
+
+def _said_image(image: Image) -> object:
+    """Return a digest, as it always was, of an image that is what it shows, or says nothing of it."""
+    says_more = image.media_type != (shown_in(image.data) if image.data else "")
+    digest = "sha256:" + sha256_hex(image.data or image.url)
+    return _said_part(image) if says_more else digest
 
 
 class AppliedRule(msgspec.Struct, frozen=True, gc=False):
