@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from agent.test_session import check_every_wire_takes_it
-from agent.test_steps import Model, Steps, Store
+from agent.test_steps import Model, Steps, Store, closes_what_was_killed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import sample, sampled
@@ -57,6 +57,9 @@ from toolcrib.values.run import ApprovalRequested, Done, ToolCallFinished, ToolC
 KEY = b"a key of thirty-two random bytes"
 RAN: list[str] = []
 GATES: dict[str, asyncio.Event] = {}
+
+
+__all__ = ["closes_what_was_killed"]  # a fixture, which is used in each test
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -57,12 +57,22 @@ from toolcrib.values.run import (
 T = TypeVar("T")
 Place = Literal["before", "done", "kept"]
 RAN: list[str] = []
-_abandoned: list[object] = []  # loops and tasks of processes that are gone
+_abandoned: list[object] = []  # tasks of processes that are gone
+_open: list[tuple[asyncio.AbstractEventLoop, AuditLog]] = []  # what those have left open
 
 
 @pytest.fixture(autouse=True)
 def _nothing_ran() -> None:
     RAN.clear()
+
+
+@pytest.fixture(autouse=True)
+def closes_what_was_killed() -> Iterator[None]:
+    yield
+    while _open:
+        loop, log = _open.pop()
+        asyncio.run(log.aclose())
+        loop.close()
 
 
 class Steps:
@@ -124,7 +134,8 @@ class Store:
             gone = asyncio.ensure_future(steps.gone.wait())
             await asyncio.wait({ended, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
-                _abandoned.extend((stream, ended, gone, log, asyncio.get_running_loop()))
+                _abandoned.extend((stream, ended, gone))
+                _open.append((asyncio.get_running_loop(), log))
                 return None
             gone.cancel()
             await log.aclose()
