@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -811,6 +811,31 @@ async def test_a_durable_run_spends_its_summaries_wherever_it_goes_on(
         assert len(summaries.requests) == (0 if stored else len(first.requests) - known)
         assert again.usage.input_tokens == 100 * (known + len(summaries.requests))
         assert again.state.tally.tokens == again.usage.input_tokens + again.usage.output_tokens
+
+
+async def test_a_summary_is_where_others_find_it_once_it_is_a_step(tmp_path: Path) -> None:
+    """Or a process that ends in between would leave one of which no step says what it cost."""
+    found: list[int] = []
+
+    class Late(ResultStore):
+        async def keep(self, caller: str, texts: Mapping[str, str]) -> None:
+            if any(id_.startswith("s_") for id_ in texts):
+                found.append([name for name, _ in steps.kept.values()].count("summary"))
+            await super().keep(caller, texts)
+
+    def agent(script: list[Any], store: ResultStore, steps: Steps) -> Agent:
+        context = ContextOptions(4_000, store, summarize=Summaries())
+        return Agent(ScriptedClient(script), [take], context=context, durability=steps)
+
+    steps = Steps({})
+    whole = agent([*map(note, range(16)), "Done."], Late(tmp_path / "one"), steps)
+    start = whole.prepare("Take the notes.", run_id="run_1")
+    told = await whole.resume(start)
+    assert found == list(range(1, len(found) + 1))
+    other = ResultStore(tmp_path / "other")  # it was not there yet when the process ended
+    again = await agent([], other, Steps(dict(steps.kept))).resume(start)
+    assert again.usage == told.usage
+    assert len(list((tmp_path / "other").iterdir())) == len(found)
 
 
 async def test_who_summarises_reads_the_parts_of_prompts_and_of_results() -> None:

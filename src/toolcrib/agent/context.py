@@ -483,6 +483,7 @@ class ContextView:
         most = max(1, self._room // _RESULT_SHARE)
         text = self._beginning(transcript(old), self._room)
         told = await self._told(partial(summarizer.summary, self._caller, text, most, self._spend))
+        await summarizer.keep(self._caller, text, told)
         summary = Message.user(f"[A model's summary of {cut - begin} earlier messages]\n{told}")
         asked = [m for m in self._whole[begin:cut] if m.by_user][-1:]
         if cut < len(self._whole) and self._whole[cut].by_user:

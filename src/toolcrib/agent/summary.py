@@ -41,12 +41,13 @@ class Summarizer:
     async def summary(
         self, caller: str, text: str, most: int, spend: Callable[[Usage], None]
     ) -> SummaryStep:
-        """Return the summary of a text, of at most so many tokens; `spend` is told what it used.
+        """Return the summary of a text, of at most so many tokens, which `keep` keeps; `spend` is told
+        what it used.
 
         Raises ClientError, also where the model gives no text, or half of one, and TypeError for a
         client that gives no Reply.
         """
-        id_ = f"s_{sha256_hex(text)[:20]}"
+        id_ = _id_of(text)
         known = self._known.get(f"{caller}\n{id_}")
         if known is None and self._store is not None:
             known = await self._store.read(caller, id_)
@@ -64,13 +65,22 @@ class Summarizer:
         told = encodable(reply.text)
         if not told.strip():
             raise ClientError("the model that summarises a conversation gave no text")
-        if self._store is not None:
-            await self._store.keep(caller, {id_: told})
-        else:
-            self._known[f"{caller}\n{id_}"] = told
-            while len(self._known) > _REMEMBERED:
-                del self._known[next(iter(self._known))]
         return SummaryStep(told, reply.usage)
+
+    async def keep(self, caller: str, text: str, summary: str) -> None:
+        """Keep the summary of a text: once it is a step of its run, if that has steps, or a run that
+        goes on elsewhere would find it here, and not know what was spent for it."""
+        id_ = _id_of(text)
+        if self._store is not None:
+            await self._store.keep(caller, {id_: summary})
+            return
+        self._known[f"{caller}\n{id_}"] = summary
+        while len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
+
+
+def _id_of(text: str) -> str:
+    return f"s_{sha256_hex(text)[:20]}"
 
 
 def transcript(messages: Sequence[Message]) -> str:
