@@ -107,7 +107,9 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
     if files_open() > most:
         gc.collect()
         left = files_open()
-        assert left <= most, f"{left} files are open, {most} may be: close logs, loops and databases"
+        assert left <= most, (
+            f"{left} files are open, {most} may be: close logs, loops and databases"
+        )
 
 
 @pytest.hookimpl(wrapper=True)

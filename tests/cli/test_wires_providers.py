@@ -11,7 +11,10 @@ from toolcrib.cli.app import run
 from toolcrib.wire import WIRES
 
 
-def test_a_row_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_row_for_each(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib.cli.wires.out", Console(width=200, soft_wrap=True))
     assert run(["providers"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[2:]] == list(WIRES)
@@ -30,7 +33,7 @@ def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "lines"), [(40, len(WIRES)), (79, len(WIRES)), (80, 2 + len(WIRES))]
+    ("width", "lines"), [(40, len(WIRES)), (89, len(WIRES)), (90, 2 + len(WIRES))]
 )
 def test_no_width_of_a_terminal_cuts_a_word(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, lines: int

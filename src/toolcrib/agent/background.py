@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from toolcrib.agent.history import later_message
+from toolcrib.agent.spending import Spending
 from toolcrib.agent.stream import Watch
 from toolcrib.errors import ErrorCode
 from toolcrib.failures import log_raised
@@ -54,12 +55,18 @@ class BackgroundCalls:
     """
 
     def __init__(
-        self, runner: ToolRunner, watch: Watch, state: RunState, steps: StepRunner | None
+        self,
+        runner: ToolRunner,
+        watch: Watch,
+        state: RunState,
+        steps: StepRunner | None,
+        spending: Spending,
     ) -> None:
         self._runner = runner
         self._watch = watch
         self._caller = state.caller
         self._steps = steps
+        self._spending = spending
         self._running: dict[str, _Running] = {}
         self._open: dict[str, _Running] = {}
         self.begun: set[str] = set()
@@ -195,7 +202,9 @@ class BackgroundCalls:
         outcome, running = self._watch.outcomes.get(call_id), self._open[call_id]
         if isinstance(outcome, Waiting):
             suspended, scope = outcome.suspended, running.scope
-            scope = scope if suspended is None else scope.going_on(suspended)
+            if suspended is not None:
+                self._spending.hold(call_id, suspended)
+                scope = scope.going_on(suspended)
             code = ErrorCode.APPROVAL_REQUIRED
             await self._runner.refuse_all(
                 [running.call], caller=self._caller, scope=scope, code=code

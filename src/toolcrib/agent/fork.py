@@ -172,7 +172,7 @@ def _kept_messages(
     opened = frozenset(call.id for call in history.unanswered())
     if at.reopen:
         opened |= _reopened(state, at.turn, kept)
-        kept = tuple(m for m in kept if m.call_id not in opened)
+        kept = _without_later(tuple(m for m in kept if m.call_id not in opened))
     if at.prompt is not None:
         if opened:
             raise ToolcribError(f"calls of turn {at.turn} wait: prompt= goes with an earlier turn")
@@ -203,6 +203,13 @@ def _told(
     """Return the messages with what came later, ahead of a prompt."""
     end = len(messages) - (at.prompt is not None)
     return (*messages[:end], *later, *messages[end:])
+
+
+def _without_later(kept: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return the messages without what came later behind the last reply: it stands behind the results
+    of its calls, which are to be decided anew."""
+    last = max((at for at, each in enumerate(kept) if each.role == "assistant"), default=-1) + 1
+    return (*kept[:last], *(each for each in kept[last:] if not _is_later(each)))
 
 
 def _is_later(message: Message) -> bool:

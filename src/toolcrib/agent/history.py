@@ -623,13 +623,13 @@ def _miscounted(state: RunState, names: Mapping[str, str]) -> _Doubts:
 
 
 def _has_another(state: RunState) -> bool:
-    """Return whether a state has results to tell later than of calls that are said to run."""
-    if not state.arrived:
-        return False
+    """Return whether a state has other results to tell later than of calls that are said to run: of
+    those with a record, of each."""
     running = {m.call_id for m in state.messages if is_handle(m)}
     running -= {m.call_id for m in state.messages if m.role == "user"}
     ended = {m.call_id for m in state.arrived if m.role == "user"}
-    return len(ended) < len(state.arrived) or not ended <= running
+    over = running & {record.id for record in state.records}
+    return len(ended) < len(state.arrived) or not over <= ended <= running
 
 
 def _is_other(one: object, other: object) -> bool:

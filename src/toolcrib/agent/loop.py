@@ -266,11 +266,11 @@ class Run:
         self._restored = Restored(runner, state.restored, state.repaired, state.pinned)
         self._history = ConversationHistory(state.messages, self._restored.text)
         self._watch = Watch(self._emit, self._records, state, self._tally)
-        self._background = BackgroundCalls(runner, self._watch, state, self._steps)
         self._given = answers
         self._spending = Spending(
             terms.limits, state, self._tally, runner=runner, outer=outer, emit=self._emit
         )
+        self._background = BackgroundCalls(runner, self._watch, state, self._steps, self._spending)
         self._view: ContextView | None = None
         self._choice = ToolChoice()
         self._made = MadeCalls(terms.limits, state)

@@ -24,7 +24,7 @@ from toolcrib.values.context import ROUNDING, Account, PolicyContext, RunTally
 from toolcrib.values.decision import Caller
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.message import Usage
-from toolcrib.values.record import Expense, SpentWithin
+from toolcrib.values.record import Expense, SpentWithin, SuspendedCall
 from toolcrib.values.run import (
     Event,
     Limits,
@@ -59,7 +59,7 @@ class Spending:
         self._tool = "" if outer is None else outer.call.tool
         self._emit = emit
         self._promised = tally.own
-        self._suspended = state.suspended
+        self._suspended = dict(state.suspended)
         self.turn = state.turn
         self.usage = state.usage
 
@@ -106,6 +106,10 @@ class Spending:
         self._tally.count_inner(spent, -1)
         if self._around is not None:
             self._around.give_back(spent)
+
+    def hold(self, call_id: str, suspended: SuspendedCall) -> None:
+        """Know what a call that waits has spent by now: it is counted."""
+        self._suspended[call_id] = suspended
 
     def count_again(self, call_id: str, spent: SpentWithin) -> None:
         before = self._suspended.get(call_id)

@@ -690,7 +690,8 @@ def _told_of(
     whole = [part for part in shown if part["arguments"] is not None]  # of others nothing was asked
     made = [part for part in whole if part["id"] not in known]
     messages = [] if known & {part["id"] for part in shown} else [Message.user(turn["asked"])]
-    late = [f"{p['name']}: {_result(p, calls)}" for p in shown if p["id"] in known]
+    waited = known - {call_id for call_id, *_ in told(before)}
+    late = [f"{p['name']}: {_result(p, calls)}" for p in shown if p["id"] in waited]
     if late:
         messages.append(Message.user("[what became of the calls that waited]\n" + "\n".join(late)))
     text = "".join(part["text"] for part in turn["parts"] if part["kind"] == "text")

@@ -220,7 +220,7 @@ HEADINGS = {
 }
 
 
-_NARROW = 80  # a narrower table would cut its words
+_NARROW = 90  # a narrower table would cut its words
 
 
 def rows() -> list[list[str]]:

@@ -55,13 +55,15 @@ def follow(
             finally:
                 over.set()
 
+        driving = in_loop()
         with suppress(RuntimeError):  # the loop has closed
-            loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(in_loop())))
+            loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(driving)))
         while not (over.wait(_LOOK) or loop.is_closed()):
             if not threading.main_thread().is_alive():
                 break  # the process ends, and nobody drives the loop
-        with suppress(ValueError):
-            ending.close()  # it may wait in a loop that has closed
+        for each in (driving, ending):  # they may wait in a loop that has closed, or have not begun
+            with suppress(ValueError):
+                each.close()
         if not any(added):
             asyncio.run(end())
 

@@ -67,7 +67,7 @@ from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.message import Offer, Plan
 from toolcrib.values.record import CallError, Ledger, Origin, Outcome, Sink, prompt_of
 from toolcrib.values.rule import KeepsRules
-from toolcrib.values.run import RunRecord
+from toolcrib.values.run import RunRecord, saved_run, spent_in
 from toolcrib.values.typed import check_each, check_type
 
 DEFAULT_TIMEOUT = 60.0
@@ -435,6 +435,10 @@ class ToolRunner:
             facts = self._recorder.facts(call, caller, scope, CALLING.get())
             refused = Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
             keep_place(facts, refused.account)
+            suspended = scope.suspended.get(call.call.id)
+            if suspended is not None:
+                with suppress(SourceError):  # its agent does not go on
+                    facts.spent = spent_in(saved_run(suspended))
             error = CallError.of(code) if call.success else rejection(call)
             await refused.finalize(refused.ended(error))
 

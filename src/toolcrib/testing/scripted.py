@@ -169,7 +169,7 @@ class ScriptedClient(PlanningClient):
     def _replied(self, turn: Said | Reply | Exception, request: ChatRequest) -> Reply:
         if isinstance(turn, Exception):
             raise turn
-        offer = Offer.of(request.with_answer_tool().tools if request.tools else ())
+        offer = Offer.of(request.tools and request.with_answer_tool().tools)
         if isinstance(turn, Reply):
             return turn if turn.offer.tools else msgspec.structs.replace(turn, offer=offer)
         said = spoken(turn)

@@ -404,6 +404,7 @@ def _told_where_found(wire: Wire) -> Deferred:
 
 
 def _shows(wire: Wire, image: Image) -> bool:
+    wire = msgspec.structs.replace(wire, prompt_models="")  # to those of its models that see
     return _sent(wire, ChatRequest((Message.user("?", (image,)),))) is not None
 
 
