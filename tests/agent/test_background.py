@@ -1146,3 +1146,58 @@ def test_other_marks_are_set_where_it_is_set() -> None:
     form = {"name": "write", "description": "Write.", "input_schema": {"type": "object"}}
     given = Catalog.from_definitions([form], marks={"write": {"background": True}})
     assert get_definition(given["write"]).annotations.background
+
+
+async def test_a_turn_is_decided_anew_also_where_a_result_was_told_behind_it() -> None:
+    go = asyncio.Event()
+
+    @tool(visible=ALL, background=True)
+    async def report(of: str) -> str:
+        """Report."""
+        await go.wait()
+        return f"report of {of}"
+
+    @tool(visible=ALL, safe=False)
+    async def refund(order: int) -> str:
+        """Refund an order."""
+        go.set()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return f"refunded {order}"
+
+    async def says_yes(_request: object) -> Approve:
+        return Approve("ada")
+
+    turns: list[Any] = [call("report", of="a"), call("refund", order=1), "Done."]
+    runner = ToolRunner([report, refund], approver=says_yes)
+    first = Agent(ScriptedClient(turns), runner)
+    done = await first.run("Go.")
+    waiting = ToolRunner([report, refund], approver=answer_later)
+    later = first.replace(model=ScriptedClient(["Anew."]), tools=waiting)
+    fork = later.fork(done.state, turn=2, reopen=True, repeat="ask")
+    asked = await later.resume(fork)
+    assert [each.tool for each in asked.pending] == ["refund"]
+    answers = {each.id: Refuse("no", by="ada") for each in asked.pending}
+    ended = await later.resume(RunState.from_json(asked.state.to_json()), answers)
+    told = [m for m in ended.messages if m.role == "user" and m.from_tool]
+    assert [m.call_id for m in told] == [done.messages[1].tool_calls[0].id]
+    assert ended.messages[-2] == told[0]
+
+
+async def test_a_state_that_lost_what_was_to_be_told_is_refused() -> None:
+    @tool(visible=ALL, background=True)
+    async def report(of: str) -> str:
+        """Report."""
+        return f"report of {of}"
+
+    @tool(visible=ALL, safe=False)
+    async def refund(order: int) -> str:
+        """Refund an order."""
+        return f"refunded {order}"
+
+    both: list[Any] = [[call("report", of="a"), call("refund", order=1)], "Done."]
+    agent = Agent(ScriptedClient(both), ToolRunner([report, refund], approver=answer_later))
+    waits = await agent.run("Go.")
+    lost = msgspec.structs.replace(waits.state, arrived=())
+    with pytest.raises(SourceError, match="was changed"):
+        await agent.resume(lost, {waits.pending[0].id: Approve("ada")})

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -23,11 +24,13 @@ from toolcrib import (
     ContextOptions,
     ErrorCode,
     PickOptions,
+    Refuse,
     RunState,
     ToolRunner,
     ToolsOffered,
     tool,
 )
+from toolcrib.approvals import answer_later
 from toolcrib.clients import AnthropicClient, OpenAIClient
 from toolcrib.errors import RequestError
 from toolcrib.policies import ask
@@ -331,3 +334,37 @@ def test_a_message_says_what_it_brings_where_it_is_saved() -> None:
     assert RunState.from_json(result.state.to_json()).messages == result.state.messages
     plain = msgspec.structs.replace(found, loads=())
     assert b"loads" not in msgspec.json.encode(plain)
+
+
+async def test_what_only_a_reopened_search_had_found_is_not_on_offer() -> None:
+    search = TURNS[0]
+    convert = call("convert_currency", text="b")
+    client = ScriptedClient([search, "Done.", convert, "Done again."])
+    runner = ToolRunner(CATALOG, policy=ask("search_tools"), approver=answer_later)
+    agent = Agent(client, runner, pick=PICK, search_tools="deferred")
+    waits = await agent.run("play a song")
+    found = await agent.resume(waits.state, {waits.pending[0].id: Approve("ada")})
+    assert "convert_currency" in found.state.offered
+    asked = await agent.resume(agent.fork(found.state, turn=1, reopen=True))
+    refused = {asked.pending[0].id: Refuse("no", by="ada")}
+    ended = await agent.resume(asked.state, refused)
+    assert "convert_currency" not in ended.state.offered
+    error = ended.records[-1].error
+    assert error is not None
+    assert error.code is ErrorCode.NOT_OFFERED
+    assert RAN == []
+
+
+async def test_no_request_has_more_tools_than_a_run_offers_also_with_one_for_answers() -> None:
+    parts = ("bdkmz", ["ar", "el", "im", "on", "ut"], "fgkl", ["ano", "ibe"])
+    words = ["".join(each) for each in product(*parts)]
+    many = Catalog([made(f"{word}_tool", f"Handle {word} things.") for word in words[:200]])
+    queries = [" ".join(words[at : at + 10]) for at in range(0, 160, 10)]
+    searches = [call("search_tools", query=query, limit=10) for query in queries[1:]]
+    client = ScriptedClient([*searches, "1"])
+    pick = PickOptions(max_candidates=10)
+    agent = Agent(client, many, pick=pick, search_tools="listed", output=int)
+    result = await agent.run(queries[0])
+    assert len(result.state.offered) == 127
+    sent = encode("mistral", client.requests[-1], model="m")
+    assert len(json.loads(sent.body)["tools"]) == 128

@@ -413,15 +413,20 @@ async def test_instructions_change_with_who_speaks_and_nothing_else_of_the_histo
 
 
 @each_row("kind", INSTRUCTED)
-async def test_a_session_wears_no_system_message_away(kind: str) -> None:
-    client = ScriptedClient(["One.", "Two.", "Three."])
-    agent = Agent(client, instructions=INSTRUCTED[kind], name="front")
+@each_row("output", [str, int])
+async def test_a_session_wears_no_system_message_away(kind: str, output: Any) -> None:
+    """How a typed answer is written is said besides, and no instruction to which one gives way."""
+    client = ScriptedClient(["1", "2", "3"])
+    agent = Agent(client, instructions=INSTRUCTED[kind], name="front", output=output)
     session = Session(agent, tuple(map(Message.system, ("S0", "S1", "S2"))))
     for _ in range(3):
         await session.send("Go.")
     mine = instructed(kind, "front") or ["S0"]
     for request in client.requests:
-        assert [m.content for m in request.messages if m.role == "system"] == [*mine, "S1", "S2"]
+        told = [m.content for m in request.messages if m.role == "system"]
+        assert told[-2:] == ["S1", "S2"]
+        assert mine[0] in "".join(told[:-2])
+        assert len(told) <= 4
 
 
 async def test_a_session_keeps_what_the_agent_that_spoke_last_has_picked() -> None:

@@ -737,3 +737,16 @@ def test_whatever_is_said_each_call_has_one_result_and_no_answer_a_record(
     for wire in SERVED:
         again = ChatRequest((*result.messages, Message.user("go on")), (look,))
         encode(wire, again, model="m")
+
+
+async def test_no_limit_on_calls_hears_of_answers_that_are_calls() -> None:
+    @tool(visible=ALL, read_only=True)
+    async def look(at: int) -> str:
+        """Look."""
+        return f"at {at}"
+
+    wrong = [call("final_answer", answer="x")] * 6
+    turns: list[Any] = [call("look", at=1), *wrong, call("look", at=1), "1"]
+    limits = Limits(corrections=10)
+    result = await Agent(ScriptedClient(turns), [look], output=int, limits=limits).run("Go.")
+    assert (result.status, result.output) == ("completed", 1)

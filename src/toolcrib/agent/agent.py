@@ -144,10 +144,10 @@ class Agent:
         self.context = context
         self._keeper: ContextKeeper | None = None
         self._picking: AgentPicking | None = None
+        self.output = output
         self._runner = self._equipped()
         self._check_team()
         self._missing = self._runner.catalog.given_each_run()
-        self.output = output
         self._output = None if output is str else OutputType(output, self._runner.catalog)
         self._speaker.checked(self._asked)
         self._state_key = None if state_key is None else check_key("state_key", state_key)
@@ -462,7 +462,10 @@ class Agent:
             hands = hands.with_tools(self._keeper.tools)
         if self.pick is None:
             return self.runner.with_tools(hands) if hands.names else self.runner
-        self._picking = AgentPicking(self.runner, self.pick, search=self.search_tools, always=hands)
+        apart = int(self.output is not str)
+        self._picking = AgentPicking(
+            self.runner, self.pick, search=self.search_tools, always=hands, apart=apart
+        )
         return self._picking.runner
 
     def _check_team(self) -> None:

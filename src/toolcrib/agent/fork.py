@@ -75,6 +75,7 @@ def fork_of(
     _check_marks(state, at.turn)
     after = next((mark for mark in state.marks if mark.turn > at.turn), None) or _end_of(state)
     messages, opened = _kept_messages(state, at, after)
+    offering = next((m for m in state.marks if at.reopen and m.turn == at.turn), after)
     if opened and not at.reopen and _hands_over(messages, heirs):
         raise ToolcribError(
             f"turn {at.turn} hands the conversation over, and others of its calls wait: with"
@@ -103,7 +104,7 @@ def fork_of(
         usage=after.usage,
         tally=tally,
         caller=state.caller,
-        offered=state.offered[: after.offered],
+        offered=state.offered[: offering.offered],  # what a reopened search found is found anew
         elapsed=after.elapsed,
         restored={id_: made for id_, made in state.restored.items() if id_ in opened},
         repaired={id_: made for id_, made in state.repaired.items() if id_ in opened},

@@ -273,7 +273,8 @@ class Run:
         self._background = BackgroundCalls(runner, self._watch, state, self._steps, self._spending)
         self._view: ContextView | None = None
         self._choice = ToolChoice()
-        self._made = MadeCalls(terms.limits, state)
+        answer = "" if terms.output is None else terms.output.definition.name
+        self._made = MadeCalls(terms.limits, state, answer)
         self._scope = self._scope_of(answers, outer)
 
     @property
@@ -388,7 +389,9 @@ class Run:
             text = await self._terms.instruct()
         else:
             text = await self._steps.run("instructions", self._terms.instruct, str)
-        self._history.instruct(text, replacing=self._instructions == "replacing")
+        typed, given = self._terms.output, self._history.messages[1:2]
+        own = typed is None or text != typed.instructions or given == (Message.system(text),)
+        self._history.instruct(text, replacing=own and self._instructions == "replacing")
         self._instructions = "first" if text else "none"
         if not text:
             self._marks = list(moved(self._marks, -1))

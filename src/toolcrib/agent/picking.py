@@ -262,10 +262,12 @@ class AgentPicking:
         *,
         search: SearchTools,
         always: Catalog = Catalog(),  # noqa: B008  frozen
+        apart: int = 0,  # tools that requests may have besides: the one for an answer
     ) -> None:
         if runner.approver is not None:  # somebody may say yes: picking hides nothing unsafe
             options = msgspec.structs.replace(options, allow_unsafe=True)
         self.searches = bool(search)
+        self._apart = apart
         self.deferred = DEFERRED[search]
         self.runner = runner
         self._catalog = runner.catalog
@@ -282,7 +284,7 @@ class AgentPicking:
     @property
     def most(self) -> int:
         """How many tools a run may offer, those that it always offers included."""
-        return max(_MOST, self._options.max_candidates + max(1, len(self._always)))
+        return max(_MOST - self._apart, self._options.max_candidates + max(1, len(self._always)))
 
     async def begin(
         self,

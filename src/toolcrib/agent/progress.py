@@ -21,8 +21,9 @@ _Asked: TypeAlias = tuple[str, str]  # the tool, and the text of the arguments
 class MadeCalls:
     """Reads the calls of one run, as they are answered."""
 
-    def __init__(self, limits: Limits, state: RunState) -> None:
+    def __init__(self, limits: Limits, state: RunState, answer: str = "") -> None:
         self._limits = limits
+        self._answer = answer  # a call of this tool is none of the run
         self._at = _first_own(state)
         self._open: dict[str, _Asked] = {}
         self._made: set[_Asked] = set()
@@ -45,7 +46,8 @@ class MadeCalls:
     def _read(self, messages: Sequence[Message]) -> None:
         for message in messages[self._at :]:
             for call in message.tool_calls:
-                self._open[call.id] = (call.name, call.arguments)
+                if call.name != self._answer:
+                    self._open[call.id] = (call.name, call.arguments)
             if is_handle(message):
                 continue  # it is answered later
             asked = self._open.pop(message.call_id or "", None)

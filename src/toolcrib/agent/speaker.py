@@ -70,8 +70,9 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_instructed(self) -> bool:
-        """Whether it has instructions that are the same for each run."""
-        return self.system() not in ([], [_TO_COME])
+        """Whether it has instructions of its own, beyond those of `output`, that are the same for each
+        run."""
+        return isinstance(self.instructions, str) and self.instructions != ""
 
     def beginning(self, state: RunState, *, instructed: bool | None) -> RunState:
         """Return a run that has its history and prompt alone, with instructions. A system message that
@@ -79,9 +80,11 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
         case where a run before was `instructed` with it, and not where one has left it there."""
         told, said = self.system(), state.messages
         given = said[0].role == "system" and instructed is not False
-        if given and (instructed or self.is_instructed):
+        if given and (instructed or self.is_instructed or said[:1] == (*told,)):
             given, said = False, said[1:]
-        where: Any = ("replacing" if given else "first") if told else "none"
+        where: Any = "first" if told else "none"
+        if given and told == [_TO_COME]:
+            where = "replacing"
         return msgspec.structs.replace(state, messages=(*told, *said), instructions=where)
 
     def _told(self, instructions: str) -> str:
