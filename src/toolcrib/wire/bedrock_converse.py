@@ -317,7 +317,7 @@ class BedrockHistory(History):
         document there has to be a text. Documents are told apart by their names.
         """
         said = [*map(_image, message.images), *_text(message.content)]
-        if message.images or message.parts:
+        if message.parts:
             self._prompts += 1
             shown = partial(_shown, f"prompt {self._prompts}")
             said += in_prompt(self, message, shown, lambda text: {"text": text})

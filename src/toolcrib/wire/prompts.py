@@ -20,11 +20,7 @@ from toolcrib.wire.results import Form, Make, as_media, is_taken
 def in_prompt(
     history: History, message: Message, make: Make, text: Callable[[str], Form]
 ) -> list[Form]:
-    """Return the parts of a user's message, in order; no text in them is blank. Raises RequestError,
-    also for one of its `images`, which have a place of their own."""
-    for image in message.images:
-        if not is_taken(history.prompt_media, image):
-            raise _refusal(history, image)
+    """Return the parts of a user's message, in order; no text in them is blank. Raises RequestError."""
     forms, count = list[Form](), 0
     for part in message.parts:
         found = as_media(part)
