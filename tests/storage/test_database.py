@@ -11,7 +11,7 @@ import sqlite3
 import stat
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -507,3 +507,66 @@ async def test_an_error_at_the_end_of_a_transaction_is_the_same_as_at_a_statemen
         assert isinstance(raised.value, UnreachableError) == (code in ("08006", "57P01"))
     assert await database.read("SELECT * FROM late") == []
     await database.aclose()
+
+
+class SlowLine:
+    """A line to a server that takes little at a time, in both directions."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> str:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        self._listening.setblocking(False)
+        self._start(self._accept())
+        return f"127.0.0.1:{self._listening.getsockname()[1]}"
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._listening.close()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.add(asyncio.ensure_future(work))
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            near, _ = await loop.sock_accept(self._listening)
+            far = socket.create_connection(("127.0.0.1", self._port))
+            for end in (near, far):
+                end.setblocking(False)
+            self._start(self._carry(near, far))
+            self._start(self._carry(far, near))
+
+    async def _carry(self, source: socket.socket, to: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        with source, suppress(OSError):
+            while piece := await loop.sock_recv(source, 65_536):
+                await loop.sock_sendall(to, piece)
+                await asyncio.sleep(0)
+            to.shutdown(socket.SHUT_WR)
+
+
+async def test_a_large_value_arrives_whatever_a_line_takes_at_once(
+    postgres: Callable[[], str],
+) -> None:
+    """Neither end waits for the other one, however little of a value is taken at a time."""
+    url = postgres()
+    async with SlowLine(int(url.split(":")[-1].split("/")[0])) as address:
+        database = SqlDatabase(re.sub(r"127\.0\.0\.1:\d+", address, url))
+        await database.write("CREATE TABLE texts (at integer, text text)")
+        for at in range(3):
+
+            def put(transaction: Transaction, at: int = at) -> int:
+                given = {"at": at, "text": "ü" * 2_000_000}
+                transaction.execute_many("INSERT INTO texts VALUES (:at, :text)", [given, given])
+                transaction.execute("INSERT INTO texts VALUES (:at, :text)", **given)
+                return len(transaction.tuples("SELECT text FROM texts WHERE at = :at", at=at))
+
+            async with asyncio.timeout(60):
+                assert await database.transact(put) == 3
+        await database.aclose()

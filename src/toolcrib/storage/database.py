@@ -19,6 +19,7 @@ import asyncio
 import logging
 import os
 import re
+import selectors
 import sqlite3
 import threading
 import time
@@ -659,6 +660,8 @@ class Transaction:
                 cursor.executemany(text, [named, *more])
             else:
                 cursor.execute(text, named)
+            if self._ahead:
+                _send_all(self._connection.driver_connection)
             return take()
 
         return self._checked(run)
@@ -675,6 +678,19 @@ class Transaction:
             failure = failed_by(error)
         self.failed = True
         raise failure  # out here it carries no context, which holds what was written
+
+
+def _send_all(driver: Any) -> None:
+    """Send what was asked of a server, whole. psycopg waits for an answer once its socket took a part:
+    of a large value the server then waits for the rest, and nobody goes on (`_pipeline_communicate` of
+    psycopg 3.3 takes no notice of what `flush` returns)."""
+    pgconn = driver.pgconn
+    while pgconn.flush():  # 0 when nothing is left
+        with selectors.DefaultSelector() as selector:
+            selector.register(pgconn.socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
+            ready = selector.select()
+        if any(events & selectors.EVENT_READ for _, events in ready):
+            pgconn.consume_input()  # else the server may wait for us to read
 
 
 def _nothing() -> None:
