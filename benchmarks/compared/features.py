@@ -18,6 +18,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
@@ -84,6 +85,31 @@ GROUPS: dict[str, tuple[Row, ...]] = {
     ),
 }
 ROWS = tuple(row for rows in GROUPS.values() for row in rows)
+
+
+# What the agents' tools are made of.
+
+
+@dataclass
+class Line:
+    article: str
+    amount: int = 1
+
+
+class Notes:
+    """Two methods that are to be tools."""
+
+    def __init__(self) -> None:
+        self.kept: list[str] = []
+
+    def add_note(self, text: str) -> int:
+        """Keep a note."""
+        self.kept.append(text)
+        return len(self.kept)
+
+    def read_notes(self) -> list[str]:
+        """Read the notes."""
+        return self.kept
 
 
 class Cell(NamedTuple):

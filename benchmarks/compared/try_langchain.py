@@ -5,13 +5,26 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import dataclasses
 import json
 import warnings
 from typing import Any
 
 import features
-from features import CUT_TURNS, CUT_WAYS, LONG, PIXEL, WRONG_KEYS, Call, Cell, Turn, no, partly, yes
+from features import (
+    CUT_TURNS,
+    CUT_WAYS,
+    LONG,
+    PIXEL,
+    WRONG_KEYS,
+    Call,
+    Cell,
+    Line,
+    Notes,
+    Turn,
+    no,
+    partly,
+    yes,
+)
 from langchain.agents import create_agent
 from langchain.agents.middleware import (
     AgentMiddleware,
@@ -103,12 +116,6 @@ async def truncated_call() -> Cell:
                 await agent.ainvoke(said_by("Refund."))
         seen[name, stream] = bool(ran)
     return features.judged_cuts(seen)
-
-
-@dataclasses.dataclass
-class Line:
-    article: str
-    amount: int = 1
 
 
 class StrictLine(BaseModel):
@@ -429,19 +436,6 @@ async def handover() -> Cell:
 
 
 async def methods_as_tools() -> Cell:
-    class Notes:
-        def __init__(self) -> None:
-            self.kept: list[str] = []
-
-        def add_note(self, text: str) -> int:
-            """Keep a note."""
-            self.kept.append(text)
-            return len(self.kept)
-
-        def read_notes(self) -> list[str]:
-            """Read the notes."""
-            return self.kept
-
     notes = Notes()
     model = scripted(("add_note", {"text": "tea is out"}), "Kept.")
     agent = create_agent(model, [notes.add_note, notes.read_notes])

@@ -7,7 +7,6 @@ import base64
 import contextlib
 import json
 import sqlite3
-from dataclasses import dataclass
 from typing import Annotated, Any
 from unittest.mock import patch
 
@@ -41,7 +40,21 @@ from agents.sandbox.capabilities import Filesystem, Memory, Shell
 from agents.sandbox.entries import File
 from agents.sandbox.sandboxes.unix_local import UnixLocalSandboxClient
 from agents.testing import ScriptedModel, assistant_message, function_call
-from features import CUT_TURNS, CUT_WAYS, LONG, PIXEL, WRONG_KEYS, Call, Cell, Turn, no, partly, yes
+from features import (
+    CUT_TURNS,
+    CUT_WAYS,
+    LONG,
+    PIXEL,
+    WRONG_KEYS,
+    Call,
+    Cell,
+    Line,
+    Notes,
+    Turn,
+    no,
+    partly,
+    yes,
+)
 from openai import AsyncOpenAI
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -105,12 +118,6 @@ async def runs_cut(name: str, stream: bool, *, as_openai: bool) -> bool:
             else:
                 await Runner.run(agent, "Refund.")
     return bool(ran)
-
-
-@dataclass
-class Line:
-    article: str
-    amount: int = 1
 
 
 class StrictLine(BaseModel):
@@ -410,19 +417,6 @@ async def handover() -> Cell:
 
 
 async def methods_as_tools() -> Cell:
-    class Notes:
-        def __init__(self) -> None:
-            self.kept: list[str] = []
-
-        def add_note(self, text: str) -> int:
-            """Keep a note."""
-            self.kept.append(text)
-            return len(self.kept)
-
-        def read_notes(self) -> list[str]:
-            """Read the notes."""
-            return self.kept
-
     notes = Notes()
     model = scripted(("add_note", {"text": "tea is out"}), "Kept.")
     tools = [function_tool(notes.add_note), function_tool(notes.read_notes)]

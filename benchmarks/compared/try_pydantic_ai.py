@@ -13,7 +13,21 @@ from typing import Annotated, Any
 import features
 import pydantic_ai.capabilities
 import pydantic_ai.common_tools
-from features import CUT_TURNS, CUT_WAYS, LONG, PIXEL, WRONG_KEYS, Call, Cell, Turn, no, partly, yes
+from features import (
+    CUT_TURNS,
+    CUT_WAYS,
+    LONG,
+    PIXEL,
+    WRONG_KEYS,
+    Call,
+    Cell,
+    Line,
+    Notes,
+    Turn,
+    no,
+    partly,
+    yes,
+)
 from openai import AsyncOpenAI
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_ai import (
@@ -115,12 +129,6 @@ async def truncated_call() -> Cell:
                 pass
         seen[name, stream] = bool(ran)
     return features.judged_cuts(seen)
-
-
-@dataclasses.dataclass
-class Line:
-    article: str
-    amount: int = 1
 
 
 class StrictLine(BaseModel):
@@ -402,19 +410,6 @@ async def handover() -> Cell:
 
 
 async def methods_as_tools() -> Cell:
-    class Notes:
-        def __init__(self) -> None:
-            self.kept: list[str] = []
-
-        def add_note(self, text: str) -> int:
-            """Keep a note."""
-            self.kept.append(text)
-            return len(self.kept)
-
-        def read_notes(self) -> list[str]:
-            """Read the notes."""
-            return self.kept
-
     notes = Notes()
     said = Scripted(("notes_add_note", {"text": "tea is out"}), "Kept.")
     tools = FunctionToolset([notes.add_note, notes.read_notes]).prefixed("notes")

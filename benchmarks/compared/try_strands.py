@@ -13,7 +13,7 @@ from typing import Any
 
 import features
 import strands.vended_tools
-from features import CUT_TURNS, LONG, PIXEL, WRONG_KEYS, Call, Cell, Turn, no, partly, yes
+from features import CUT_TURNS, LONG, PIXEL, WRONG_KEYS, Call, Cell, Line, Turn, no, partly, yes
 from pydantic import BaseModel, ConfigDict, StrictInt
 from strands import Agent, Plugin, tool
 from strands.interventions import InterventionHandler, Proceed
@@ -99,12 +99,6 @@ async def truncated_call() -> Cell:
             await agent_of(openai(server.url), refund).invoke_async("Refund.")
         seen[name, True] = bool(ran)  # it streams all that it asks for
     return features.judged_cuts(seen)
-
-
-@dataclasses.dataclass
-class Line:
-    article: str
-    amount: int = 1
 
 
 class StrictLine(BaseModel):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import features
-from features import CUT_TURNS, CUT_WAYS, LONG, PIXEL, WRONG_KEYS, Call, Cell, no, yes
+from features import CUT_TURNS, CUT_WAYS, LONG, PIXEL, WRONG_KEYS, Call, Cell, Line, Notes, no, yes
 
 import toolcrib
 from toolcrib import (
@@ -87,12 +87,6 @@ async def truncated_call() -> Cell:
                     pass  # a cut stream is an error of the wire
         seen[name, stream] = bool(ran)
     return features.judged_cuts(seen)
-
-
-@dataclasses.dataclass
-class Line:
-    article: str
-    amount: int = 1
 
 
 async def unknown_keys() -> Cell:
@@ -365,19 +359,6 @@ async def handover() -> Cell:
 
 
 async def methods_as_tools() -> Cell:
-    class Notes:
-        def __init__(self) -> None:
-            self.kept: list[str] = []
-
-        def add_note(self, text: str) -> int:
-            """Keep a note."""
-            self.kept.append(text)
-            return len(self.kept)
-
-        def read_notes(self) -> list[str]:
-            """Read the notes."""
-            return self.kept
-
     notes = Notes()
     model = ScriptedClient([call("notes_add_note", text="tea is out"), "Kept."])
     made = toolset(notes, prefix="notes_", visible={"add_note": ALL, "read_notes": ALL})
