@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from agent.test_search_tools import PICK, RAN, _nothing_ran, made
 from rows import each_row
 from servers.anthropic import anthropic_server
 from servers.responses import responses_server
 
 from toolcrib import (
-    ALL,
     Agent,
     ApprovalRequest,
     Approve,
@@ -28,34 +28,15 @@ from toolcrib import (
     RunState,
     ToolRunner,
     ToolsOffered,
-    tool,
 )
 from toolcrib.approvals import answer_later
 from toolcrib.clients import AnthropicClient, OpenAIClient
 from toolcrib.errors import RequestError
 from toolcrib.policies import ask
 from toolcrib.testing import MemorySink, ScriptedClient, call, openai_server
-from toolcrib.values.definition import HasDefinition
 from toolcrib.wire import encode
 
-PICK = PickOptions(max_candidates=2)
-RAN: list[tuple[str, str]] = []
-
-
-@pytest.fixture(autouse=True)
-def _nothing_ran() -> None:
-    RAN.clear()
-
-
-def made(name: str, description: str) -> HasDefinition:
-    @tool(visible=ALL, name=name, description=description)
-    async def run(text: str = "") -> str:
-        RAN.append((name, text))
-        return f"{name} of {text}"
-
-    return run
-
-
+__all__ = ["_nothing_ran"]  # a fixture, which is used in each test
 CATALOG = Catalog(
     [
         made("play_song", "Play a song or an album."),

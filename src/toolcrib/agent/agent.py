@@ -310,18 +310,8 @@ class Agent:
         if said is not None:  # in a tool that has read untrusted content, it may quote that
             said = msgspec.structs.replace(said, untrusted=is_tainted_here())
 
-        def reads_only(name: str, agent: str) -> bool:
-            known = self.team.definitions(name, agent or self.name)
-            return bool(known) and all(each.annotations.read_only for each in known)
-
-        made = fork_of(
-            state,
-            ForkPoint(turn, said, reopen, repeat),
-            reads_only=reads_only,
-            runs_agent=self.team.may_run_agent,
-            reads_others=self.team.is_untrusted,
-            heirs=self.team.speaking_in(state).heirs,
-        )
+        point = ForkPoint(turn, said, reopen, repeat)
+        made = fork_of(state, point, self.team, heirs=self.team.speaking_in(state).heirs)
         return self.team.signed(made)
 
     def replace(

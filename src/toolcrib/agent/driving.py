@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -27,6 +27,7 @@ from toolcrib.agent.stream import Drive, Listener
 from toolcrib.errors import BindingError, ErrorCode, SourceError, ToolcribError
 from toolcrib.runner import ToolRunner, is_tainted_here
 from toolcrib.runner.approval import NotAnAnswer
+from toolcrib.tools import Tool
 from toolcrib.tools.capability import interface_name
 from toolcrib.values.content import Prompt
 from toolcrib.values.context import Guard, RunTally, StepRunner
@@ -113,18 +114,27 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         """Return the definitions of the tools of this name that the member called `by` offers, or,
         where there is none, each of them, the first one first. What it offers of its own (handovers,
         `search_tools`, `read_result`, the tool for its answer) is among them."""
-        asked = [self.members[by]] if by in self.members else [*self.members.values()]
-        named = (each.runner.catalog.by_name.get(name) for each in asked)
-        found = [entry.tool.definition for entry in named if entry is not None]
-        typed = (each.output.definition for each in asked if each.output is not None)
+        found = (tool.definition for tool in self._tools(name, by))
+        typed = (each.output.definition for each in self._asked(by) if each.output is not None)
         return (*found, *(definition for definition in typed if definition.name == name))
+
+    def _asked(self, by: str) -> Iterable[Speaker]:
+        return [self.members[by]] if by in self.members else self.members.values()
+
+    def _tools(self, name: str, by: str) -> list[Tool[..., Any]]:
+        named = (each.runner.catalog.by_name.get(name) for each in self._asked(by))
+        return [entry.tool for entry in named if entry is not None]
+
+    def only_reads(self, name: str, by: str) -> bool:
+        """Return whether a call of this name, by the member called `by`, or by the first one, has only
+        read: of a tool that is gone nobody knows."""
+        found = self.definitions(name, by or self.first.name)
+        return bool(found) and all(each.annotations.read_only for each in found)
 
     def may_run_agent(self, name: str, by: str) -> bool:
         """Return whether a call of this name, by the member called `by`, may have begun the run of an
         agent: of a tool that is gone nobody knows."""
-        asked = [self.members[by]] if by in self.members else self.members.values()
-        named = (each.runner.catalog.by_name.get(name) for each in asked)
-        found = [entry.tool for entry in named if entry is not None]
+        found = self._tools(name, by)
         return not found or any(is_agent(tool) for tool in found)
 
     def is_untrusted(self, past: Iterable[Message]) -> bool:

@@ -12,13 +12,12 @@ counts against limits and budgets, and no record of the fork has to show it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import dropwhile, takewhile
-from typing import Any, TypeAlias, get_args
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, Protocol, get_args
 
 import msgspec
 
-from toolcrib.agent.history import ConversationHistory, is_handle
+from toolcrib.agent.history import ConversationHistory, answered, is_later, untold
 from toolcrib.errors import ErrorCode, SourceError, Stage, ToolcribError
 from toolcrib.runner.output import public_view
 from toolcrib.runner.policy import FORK
@@ -34,9 +33,15 @@ from toolcrib.values.run import Effect, Fork, Repeat, RunState, TurnMark, saved_
 _ALLOWED = Allow("nothing that happened after the fork is repeated", "fork")
 _TO_BE_ASKED = "fork it at an earlier turn, where the model is asked again"
 _NEVER_BEGAN = (ErrorCode.NOT_RUNNABLE, ErrorCode.NOT_RECORDED, ErrorCode.DUPLICATE_CALL)
-IsSo: TypeAlias = Callable[[str, str], bool]
-"""Says of a tool of an agent, both by name, whether something is so; of an unknown one, what keeps back
-more."""
+
+
+class KnowsTools(Protocol):
+    """What a fork asks of a team: of a tool of the agent called `by` that nobody knows, what keeps back
+    more."""
+
+    def only_reads(self, name: str, by: str) -> bool: ...
+    def may_run_agent(self, name: str, by: str) -> bool: ...
+    def is_untrusted(self, past: Iterable[Message]) -> bool: ...
 
 
 class ForkPoint(msgspec.Struct, frozen=True):
@@ -60,17 +65,14 @@ class ForkPoint(msgspec.Struct, frozen=True):
 def fork_of(
     state: RunState,
     at: ForkPoint,
+    team: KnowsTools,
     *,
-    reads_only: IsSo,
-    runs_agent: IsSo,
-    reads_others: Callable[[Iterable[Message]], bool],
     heirs: Collection[str],
 ) -> RunState:
     """Return the state in which a fork begins. Raises ToolcribError for a turn that there is not, or
     that cannot be gone on from so, SourceError for a state that does not say where its turns began.
 
-    `reads_others` says whether messages have untrusted content, and `heirs` are the tools that hand the
-    conversation over.
+    `heirs` are the tools that hand the conversation over.
     """
     _check_marks(state, at.turn)
     after = next((mark for mark in state.marks if mark.turn > at.turn), None) or _end_of(state)
@@ -82,23 +84,14 @@ def fork_of(
             " reopen=True all of them are decided anew"
         )
     later = _later(state, messages)
-    run_id = f"run_{os.urandom(8).hex()}"
     closed = [r for r in state.records if _turn_of(r) <= at.turn and r.id not in opened]
     spent = _spent(state, closed, after.turn - 1)
-    effects = _effects(state, {record.id for record in closed}, opened, reads_only, runs_agent)
+    effects = _effects(state, {record.id for record in closed}, opened, team)
     before = () if state.fork is None else state.fork.effects
-    tally = RunTally(
-        run_id,
-        os.urandom(16).hex(),
-        calls=spent.calls,
-        cost=spent.cost,
-        tokens=after.usage.input_tokens + after.usage.output_tokens,
-        tainted=reads_others((*messages, *later)),
-        seconds_per_tool=_seconds(state, closed, spent),
-        inner=spent,
-    )
+    tainted = team.is_untrusted((*messages, *later))
+    tally = _tally(state, closed, spent, after, tainted=tainted)
     return RunState(
-        run_id=run_id,
+        run_id=tally.run_id,
         turn=0,
         messages=messages if opened else _told(messages, later, at),
         usage=after.usage,
@@ -185,17 +178,16 @@ def _kept_messages(
 
 
 def _hands_over(messages: Sequence[Message], heirs: Collection[str]) -> bool:
-    said = dropwhile(_is_later, reversed(messages))
-    results = takewhile(lambda message: message.role == "tool", said)
-    return any(each.name in heirs and not each.is_error for each in results)
+    _, results = answered(messages)
+    return any(each.name in heirs and not each.is_error for each in results.values())
 
 
 def _later(state: RunState, kept: Sequence[Message]) -> tuple[Message, ...]:
     """Return what calls in the background gave after the turn in which they are still said to run: they
     have happened, and nobody else would say so."""
-    running = {m.call_id for m in kept if is_handle(m)} - {m.call_id for m in kept if _is_later(m)}
+    running = untold(kept)
     told = (*state.messages, *state.arrived)
-    return tuple(m for m in told if _is_later(m) and m.call_id in running)
+    return tuple(m for m in told if is_later(m) and m.call_id in running)
 
 
 def _told(
@@ -210,11 +202,7 @@ def _without_later(kept: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return the messages without what came later behind the last reply: it stands behind the results
     of its calls, which are to be decided anew."""
     last = max((at for at, each in enumerate(kept) if each.role == "assistant"), default=-1) + 1
-    return (*kept[:last], *(each for each in kept[last:] if not _is_later(each)))
-
-
-def _is_later(message: Message) -> bool:
-    return message.role == "user" and message.from_tool
+    return (*kept[:last], *(each for each in kept[last:] if not is_later(each)))
 
 
 def _reopened(state: RunState, turn: int, kept: Sequence[Message]) -> frozenset[str]:
@@ -245,10 +233,6 @@ def _turn_of(record: ToolInvocationRecord) -> int:
     return 0 if record.origin is None else record.origin.turn
 
 
-def _agent_of(record: ToolInvocationRecord) -> str:
-    return "" if record.origin is None else record.origin.agent
-
-
 def _origin(state: RunState, turn: int) -> Origin:
     """Return where the calls come from that a fork begins with: the reply that the first run got."""
     of_turn = (r.origin for r in state.records if r.origin is not None and r.origin.turn == turn)
@@ -272,6 +256,27 @@ def _spent(state: RunState, closed: Sequence[ToolInvocationRecord], turns: int) 
         if has_begun(record) or _was_stood_in(record):
             spent = spent.plus(_of_call(state, record.name))
     return spent
+
+
+def _tally(
+    state: RunState,
+    closed: Sequence[ToolInvocationRecord],
+    spent: Expense,
+    after: TurnMark,
+    *,
+    tainted: bool,
+) -> RunTally:
+    """Return what a run of its own, that goes on from there, begins with."""
+    return RunTally(
+        f"run_{os.urandom(8).hex()}",
+        os.urandom(16).hex(),
+        calls=spent.calls,
+        cost=spent.cost,
+        tokens=after.usage.input_tokens + after.usage.output_tokens,
+        tainted=tainted,
+        seconds_per_tool=_seconds(state, closed, spent),
+        inner=spent,
+    )
 
 
 def _within(record: ToolInvocationRecord) -> Expense:
@@ -302,31 +307,27 @@ def _effects(
     state: RunState,
     closed: Collection[str],
     opened: Collection[str],
-    reads_only: IsSo,
-    runs_agent: IsSo,
+    team: KnowsTools,
 ) -> Iterator[Effect]:
     """Yield the calls that began and are not `closed`, of tools that do more than read."""
     for record in state.records:
-        if (
-            record.id in closed
-            or not has_begun(record)
-            or reads_only(record.name, _agent_of(record))
-        ):
+        tool, by = record.name, "" if record.origin is None else record.origin.agent
+        if record.id in closed or not has_begun(record) or team.only_reads(tool, by):
             continue
         yield Effect(
             record.run_id,
             record.id,
             _turn_of(record),
-            record.name,
+            tool,
             state_of(record),
             record.arguments or {},
             record.defaulted,
-            any_arguments=record.spent is not None or runs_agent(record.name, _agent_of(record)),
+            any_arguments=record.spent is not None or team.may_run_agent(tool, by),
             reopened=record.id in opened,
         )
     speaks = state.speakers[-1] if state.speakers else ""
     for call_id, each in state.suspended.items():
-        if not reads_only(each.call.tool, speaks):
+        if not team.only_reads(each.call.tool, speaks):
             ended, tool = "waiting", each.call.tool
             yield Effect(state.run_id, call_id, state.turn, tool, ended, any_arguments=True)
 

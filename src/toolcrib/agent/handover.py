@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from toolcrib.agent.history import changed
+from toolcrib.agent.history import answered, changed
 from toolcrib.errors import CatalogError, ErrorCode, SourceError, Stage, ToolcribError
 from toolcrib.tools import Catalog, Tool, tool
 from toolcrib.values.call import Hydrated, HydrationError, HydrationResult, Rejected
@@ -171,16 +171,7 @@ def heirs_of(agent: HandsOver) -> dict[str, str]:
 def handed_to(messages: Sequence[Message], heirs: Mapping[str, str]) -> str | None:
     """Return the agent that the last reply has handed over to, if all of its calls have results: the
     first of those that were handed over to, where there are several."""
-    results: dict[str | None, Message] = {}
-    end = len(messages)
-    while end and messages[end - 1].role == "user" and messages[end - 1].from_tool:
-        end -= 1  # what calls in the background gave came behind it
-    messages = messages[:end]
-    for message in reversed(messages):
-        if message.role != "tool":
-            break
-        results[message.call_id] = message
-    asked = messages[-len(results) - 1].tool_calls if len(messages) > len(results) else ()
+    asked, results = answered(messages)
     if not asked or any(call.id not in results for call in asked):
         return None
     done = (call.name for call in asked if not results[call.id].is_error)

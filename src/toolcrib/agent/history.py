@@ -10,6 +10,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import dropwhile
 from types import MappingProxyType
 from typing import TypeAlias, assert_never, cast
 
@@ -169,6 +170,28 @@ def known_error(record: ToolInvocationRecord) -> CallError | None:
 def _with(notice: str, content: str) -> str:
     """Return what the model has to know first; then what it asked for."""
     return f"{notice}\n\n{content}" if notice else content
+
+
+def is_later(message: Message) -> bool:
+    """Return whether this is what a call in the background gave."""
+    return message.role == "user" and message.from_tool
+
+
+def untold(messages: Collection[Message]) -> set[str]:
+    """Return the calls that are said to run in the background, and have not been said to end."""
+    running = {m.call_id for m in messages if m.call_id is not None and is_handle(m)}
+    return running - {m.call_id for m in messages if is_later(m)}
+
+
+def answered(messages: Sequence[Message]) -> tuple[tuple[ToolCall, ...], dict[str | None, Message]]:
+    """Return the calls of the last reply, and by their ids the results of these that there are; nothing
+    but those, and what calls in the background gave, stands behind it."""
+    results: dict[str | None, Message] = {}
+    for message in dropwhile(is_later, reversed(messages)):
+        if message.role != "tool":
+            return message.tool_calls, results
+        results[message.call_id] = message
+    return (), results
 
 
 class ConversationHistory:
@@ -625,8 +648,7 @@ def _miscounted(state: RunState, names: Mapping[str, str]) -> _Doubts:
 def _has_another(state: RunState) -> bool:
     """Return whether a state has other results to tell later than of calls that are said to run: of
     those with a record, of each."""
-    running = {m.call_id for m in state.messages if is_handle(m)}
-    running -= {m.call_id for m in state.messages if m.role == "user"}
+    running = untold(state.messages)
     ended = {m.call_id for m in state.arrived if m.role == "user"}
     over = running & {record.id for record in state.records}
     return len(ended) < len(state.arrived) or not over <= ended <= running

@@ -474,9 +474,12 @@ class Run:
     async def _is_over(self) -> bool:
         """Return whether the run waits, or is handed over; what has ended in the background is told
         before that, and before a request."""
-        stops = self._waiting or handed_to(self._history.messages, self._terms.heirs)
-        await self._arrive("all" if stops else "none")
-        return bool(self._waiting) or self._hands_over()
+        heir = None if self._waiting else self._heir()
+        await self._arrive("all" if self._waiting or heir else "none")
+        if heir is not None:
+            self._check_cancelled()
+            self.heir = heir
+        return bool(self._waiting) or heir is not None
 
     async def _arrive(self, awaited: Awaited) -> None:
         try:
@@ -504,13 +507,9 @@ class Run:
         )
         self._marks.append(mark)
 
-    def _hands_over(self) -> bool:
-        """Return whether another agent goes on from here, and note which."""
-        heir = handed_to(self._history.messages, self._terms.heirs) if self._terms.heirs else None
-        if heir is not None:
-            self._check_cancelled()
-            self.heir = heir
-        return heir is not None
+    def _heir(self) -> str | None:
+        """Return the agent that goes on from here, if it was handed over to."""
+        return handed_to(self._history.messages, self._terms.heirs) if self._terms.heirs else None
 
     def _takes_call(self, reply: Reply) -> bool:
         """Return whether a call of the reply is the answer; one that should be has its result here."""
@@ -763,7 +762,7 @@ class Run:
         pending = tuple(request for waits in self._waiting for request in waits.requests)
         suspended = {w.record.id: w.suspended for w in self._waiting if w.suspended is not None}
         waiting = self._history.unanswered()
-        heir = handed_to(self._history.messages, self._terms.heirs) if self._terms.heirs else None
+        heir = self._heir()
         return RunState(
             run_id=self._run_id,
             turn=self._spending.turn,
