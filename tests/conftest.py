@@ -24,7 +24,7 @@ __all__ = ["databases", "own_server", "postgres"]
 ROOT = Path(__file__).parents[1]
 YOUNG = 5_000
 """New objects after which the garbage collector looks at them: as most tests make fewer, few wait."""
-OPEN, MOST_LEFT_OPEN, MOST_OPEN = Path("/proc/self/fd"), 64, 600
+OPEN, LEFT_BY_A_TEST, LEFT_BY_A_FILE = Path("/proc/self/fd"), 64, 16
 BEFORE = pytest.StashKey[int]()
 MEMORY, ROOM = Path("/dev/shm"), 2 * 2**30  # noqa: S108  a folder in memory, on Linux
 
@@ -101,9 +101,20 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
-    """Hold that a test closes what it opens: thousands that do not come to more than a process may."""
+    """Hold that a test closes what it opens, or leaves it to the garbage collector."""
     yield
-    most = min(item.stash[BEFORE] + MOST_LEFT_OPEN, MOST_OPEN)
+    check_open(item.stash[BEFORE] + LEFT_BY_A_TEST)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_are_left_open() -> Iterator[None]:
+    """Hold the same of the tests of a file: two that each of them leaves are hundreds in the end."""
+    before = files_open()
+    yield
+    check_open(before + LEFT_BY_A_FILE)
+
+
+def check_open(most: int) -> None:
     if files_open() > most:
         gc.collect()
         left = files_open()

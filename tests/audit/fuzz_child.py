@@ -16,7 +16,7 @@ import random
 import resource
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from unittest.mock import patch
 from uuid import uuid4
@@ -51,6 +51,10 @@ class World:
         self._world = os.open(folder / "world", flags)
         self._told = os.open(folder / "told", flags)
         self.chance = chance
+
+    def close(self) -> None:
+        os.close(self._world)
+        os.close(self._told)
 
     async def happens(self, call_id: str) -> str:
         """Leave a line for an execution, at some moment of it; the token by which it is known."""
@@ -103,11 +107,13 @@ def runner_of(log: AuditLog, world: World) -> ToolRunner:
 async def prepare(url: str, folder: Path) -> None:
     """The runs that wait, each with one call, for all processes to go on with."""
     world = World(folder, random.Random(0))  # noqa: S311  seeded, to be repeated
-    async with AuditLog(url) as log:
-        for number in range(RUNS):
-            client = ScriptedClient([call("charge", number=number)])
-            result = await Agent(client, runner_of(log, world)).run("Charge it.")
-            (folder / f"state_{number}").write_text(result.state.to_json(), encoding="utf-8")
+    with closing(world):
+        async with AuditLog(url) as log:
+            for number in range(RUNS):
+                client = ScriptedClient([call("charge", number=number)])
+                result = await Agent(client, runner_of(log, world)).run("Charge it.")
+                state = result.state.to_json()
+                (folder / f"state_{number}").write_text(state, encoding="utf-8")
 
 
 def saved_states(folder: Path) -> dict[str, str]:
