@@ -503,6 +503,12 @@ RUNS: dict[str, Callable[..., Agent]] = {
         [order, hidden, shown],
         pick=PickOptions(max_candidates=1, scorer="keyword"),
     ),
+    "found": plain(
+        [call("search_tools", query="chart"), call("chart", quarter=3), "Found."],
+        [hidden, shown, order, chart],
+        pick=PickOptions(max_candidates=1, scorer="keyword"),
+        search_tools=True,
+    ),
     "an agent that waits": clerk,
     "no calls": plain(["Hello."], [order]),
     "a typed answer": plain(["no number", "17"], [order], output=int),

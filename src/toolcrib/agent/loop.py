@@ -77,7 +77,7 @@ from toolcrib.values.run import (
     TurnMark,
     moved,
 )
-from toolcrib.values.step import ArgumentsStep, ReplyStep, offer_of
+from toolcrib.values.step import ArgumentsStep, ReplyStep, ToolsStep, offer_of
 from toolcrib.values.typed import check_type
 
 # Where the calls of a run come from: whose agent, which turn, which model, from which prompt.
@@ -697,7 +697,20 @@ class Run:
         grown = self._toolbox.take(outcomes)
         self._settle()
         if grown:
+            await self._keep_choice()
             self._emit(ToolsOffered(self._toolbox.names, self._toolbox.choice))
+
+    async def _keep_choice(self) -> None:
+        """Keep why the tools are offered, as a step of a run that has steps: what a tool that was found
+        scored is known in the process that found it only."""
+        if self._steps is None:
+            return
+
+        async def work() -> ToolsStep:
+            return ToolsStep(self._toolbox.names, self._toolbox.choice)
+
+        step = await self._steps.run(f"found {self._spending.turn}", work, ToolsStep)
+        self._toolbox.choice = step.choice
 
     async def _hydrated(self, asked: Sequence[ToolCall], offer: Offer) -> list[HydrationResult]:
         """Hydrate the calls; what is not the same each time (a repairer may be a model, and a default
