@@ -24,7 +24,7 @@ __all__ = ["databases", "own_server", "postgres"]
 ROOT = Path(__file__).parents[1]
 YOUNG = 5_000
 """New objects after which the garbage collector looks at them: as most tests make fewer, few wait."""
-OPEN, LEFT_BY_A_TEST, LEFT_BY_A_FILE = Path("/proc/self/fd"), 64, 16
+OPEN, LEFT_BY_A_TEST, LEFT_BY_A_FILE = Path("/proc/self/fd"), 64, 48
 BEFORE = pytest.StashKey[int]()
 MEMORY, ROOM = Path("/dev/shm"), 2 * 2**30  # noqa: S108  a folder in memory, on Linux
 

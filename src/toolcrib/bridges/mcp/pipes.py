@@ -105,7 +105,7 @@ class StandardInput:
         os.dup2(nothing, 0)
         os.close(nothing)
         loop = asyncio.get_running_loop()
-        threading.Thread(target=self._read, args=(loop, self._own), daemon=True).start()
+        threading.Thread(target=self._read, args=(loop, os.dup(self._own)), daemon=True).start()
         self._watching = asyncio.create_task(self._watch())
         return self
 
@@ -118,7 +118,8 @@ class StandardInput:
         self._left = True
         if self._watching is not None:
             self._watching.cancel()
-        os.dup2(self._own, 0)  # it stays open: the thread may wait in it
+        os.dup2(self._own, 0)
+        os.close(self._own)
 
     def answered_by(self, stream: Writes) -> _NotedAnswers:
         """Return the stream by which all requests are to be answered."""
@@ -187,8 +188,11 @@ class StandardInput:
 
     def _read(self, loop: asyncio.AbstractEventLoop, source: int) -> None:
         held, cut = bytearray(), False
-        with suppress(OSError, RuntimeError):  # the loop has closed, and nobody waits any more
-            while chunk := os.read(source, _CHUNK):
+        with (
+            os.fdopen(source, "rb", buffering=0) as file,
+            suppress(OSError, RuntimeError),  # the loop has closed, and nobody waits any more
+        ):
+            while chunk := file.read(_CHUNK):
                 *ends, rest = chunk.split(b"\n")
                 for end in ends:
                     held += end
