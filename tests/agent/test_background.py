@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from toolcrib import (
     Refuse,
     RunResult,
     RunState,
+    RunStream,
     ToolCall,
     ToolError,
     ToolRunner,
@@ -337,6 +338,52 @@ async def test_a_run_that_is_cancelled_at_any_moment_has_one_end_of_each_call(at
     assert len(RAN) == sum(
         record.name == "report" and has_begun(record) for record in result.records
     )
+
+
+async def test_one_call_is_cancelled_and_the_run_goes_on() -> None:
+    desk = agent([call("report", of="tea"), call("report", of="milk")], "I wait.", "Milk it is.")
+    async with desk.stream("Write it.") as stream:
+        await until(lambda: len(requests(desk)) == 2)  # the model has its handles
+        started = [each.id async for each in head(stream, 2)]
+        assert not await stream.cancel_call("call_of_nobody")
+        assert await stream.cancel_call(started[0])
+        assert not await stream.cancel_call(started[0])
+        gate("milk").set()
+        result = await stream.result()
+        assert not await stream.cancel_call(started[1])
+    assert (result.status, result.text) == ("completed", "Milk it is.")
+    check(result)
+    states = {record.id: state_of(record) for record in result.records}
+    assert states == {started[0]: "failed (cancelled)", started[1]: "completed"}
+    tea, _milk = later(result.messages)
+    assert "what it did is not known" in tea["result"]["error"]["message"]
+
+
+async def test_one_call_of_the_agent_that_was_handed_over_to_is_cancelled() -> None:
+    reporter = agent(call("report", of="tea"), "I wait.", "No tea.", name="reporter")
+    desk = agent(
+        call("hand_over_to_reporter", reason="it writes"),
+        handovers=[reporter],
+        tools=[add],
+        name="desk",
+    )
+    async with desk.stream("Write it.") as stream:
+        await until(lambda: len(requests(reporter)) == 2)
+        started = [each.id async for each in head(stream, 2)]
+        assert await stream.cancel_call(started[1])
+        result = await stream.result()
+    assert (result.status, result.text) == ("completed", "No tea.")
+    check(result)
+
+
+async def head(stream: RunStream, most: int) -> AsyncIterator[ToolCallStarted]:
+    """Yield the first calls that a run begins."""
+    async for event in stream:
+        if isinstance(event, ToolCallStarted):
+            yield event
+            most -= 1
+            if not most:
+                return
 
 
 # Tools that do not behave.

@@ -148,6 +148,14 @@ class BackgroundCalls:
         if cancelled is not None:
             raise cancelled
 
+    async def cancel(self, call_id: str) -> bool:
+        """Cancel one of them, and return when it is over; whether it ran until then."""
+        running = self._open.get(call_id)
+        if running is None or not running.task.cancel():
+            return False
+        await asyncio.wait([running.task])
+        return True
+
     def take(self) -> list[Message]:
         """Return what the model is still to be told, once."""
         told, self.arrived = self.arrived, []

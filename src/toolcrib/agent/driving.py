@@ -338,7 +338,7 @@ def _going_on(listener: Listener) -> Listener:
         if not isinstance(event, RunStarted):
             listener.emit(event)
 
-    return Listener(tell, listener.streaming)
+    return listener._replace(emit=tell)
 
 
 def _names(offered: Sequence[str]) -> tuple[str, ...]:

@@ -246,7 +246,7 @@ class Run:
         self._answer: str | None = None  # the text of a typed answer, as its type has it
         self._output: Any = None
         self._corrections = state.corrections
-        self._emit, self._streaming = listener
+        self._emit, self._streaming = listener.emit, listener.streaming
         self._run_id = state.run_id
         self._started_at, self._started = time.time(), time.monotonic()
         self._origins = Origins(terms.label, state)
@@ -271,6 +271,7 @@ class Run:
             terms.limits, state, self._tally, runner=runner, outer=outer, emit=self._emit
         )
         self._background = BackgroundCalls(runner, self._watch, state, self._steps, self._spending)
+        listener.reached_by(self._background.cancel)
         self._view: ContextView | None = None
         self._choice = ToolChoice()
         answer = "" if terms.output is None else terms.output.definition.name

@@ -279,11 +279,17 @@ class Watch:
 _running: set[asyncio.Task[RunResult]] = set()
 
 
+CancelCall: TypeAlias = Callable[[str], Awaitable[bool]]
+"""Cancels a call in the background, by its id; says whether it ran until then."""
+
+
 class Listener(NamedTuple):
-    """Receives the events of a run, the result last; `streaming` asks for replies piece by piece."""
+    """Receives the events of a run, the result last; `streaming` asks for replies piece by piece, and
+    `reached_by` is told how whoever listens cancels a single call, by each agent that speaks."""
 
     emit: Callable[[Event], None]
     streaming: bool = True
+    reached_by: Callable[[CancelCall], None] = lambda _cancel: None
 
 
 Drive: TypeAlias = Callable[[Listener], Coroutine[Any, Any, RunResult]]
@@ -302,11 +308,12 @@ class RunStream:
         self._over = False
         self.is_read = False
         self._ended: Callable[[RunResult | None], None] | None = None
+        self._cancel_call: CancelCall | None = None
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise ToolcribError("a stream needs a running event loop; use run_sync(…)") from None
-        self._task = loop.create_task(drive(Listener(self._emit)))
+        self._task = loop.create_task(drive(Listener(self._emit, reached_by=self._reach)))
         _running.add(self._task)
         self._task.add_done_callback(self._close)
 
@@ -330,6 +337,11 @@ class RunStream:
         """
         await self._stop()
         return await self.result()
+
+    async def cancel_call(self, call_id: str) -> bool:
+        """Cancel one call that runs in the background, and return when it is over. The run goes on, and
+        its model is told. False for a call that does not run there, or has ended."""
+        return self._cancel_call is not None and await self._cancel_call(call_id)
 
     async def text(self) -> AsyncIterator[str]:
         """Yield the text of the answers as it comes. Raises what the provider's failure was, at the end
@@ -367,6 +379,9 @@ class RunStream:
             await asyncio.sleep(0)  # a run that has not begun could not say that it was cancelled
             self._task.cancel()
             await asyncio.wait([self._task])
+
+    def _reach(self, cancel: CancelCall) -> None:
+        self._cancel_call = cancel
 
     def _emit(self, event: Event) -> None:
         if isinstance(event, Done):
