@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from functools import partial
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 import msgspec
@@ -49,7 +50,6 @@ _BESIDE = (
     "An answer is the only call of its reply, and this one is not: read what the others give, and"
     " answer again."
 )
-_MOST_NAMES = 1_000_000
 _READS = Annotations(read_only=True, idempotent=True)
 _SHOWN = 10
 _FAILED = (
@@ -208,8 +208,8 @@ def said_in(call: ToolCall) -> str:
 
 
 def _free_name(taken: Container[str]) -> str:
-    names = (TOOL_NAME, *(f"{TOOL_NAME}_{number}" for number in range(2, _MOST_NAMES)))
-    return next(name for name in names if name not in taken)
+    numbered = (f"{TOOL_NAME}_{number}" for number in count(2))
+    return next(name for name in chain([TOOL_NAME], numbered) if name not in taken)
 
 
 def _told(error: HydrationError) -> str:
