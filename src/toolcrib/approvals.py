@@ -281,6 +281,7 @@ _FIND = "SELECT * FROM approvals WHERE id = :id"
 _ASKED = "SELECT * FROM approvals WHERE run_id = :run_id AND call_id = :call_id"
 # a rule that was revoked keeps its id, with no content: its answer, taken once more, gives none
 _RULES = "SELECT * FROM approval_rules WHERE content <> ''"
+_RULES_OF_CALLER = f"{_RULES} AND caller = :caller"
 _RULES_FOR = """SELECT * FROM approval_rules
     WHERE definition_digest = :digest AND caller = :caller AND content <> ''"""
 _RULE_OF = "SELECT * FROM approval_rules WHERE id = :id AND content <> ''"
@@ -415,20 +416,30 @@ class ApprovalStore(Closing):
         """
         return await self._database.transact(partial(_kept_rule, asked, always, by, self._rule_key))
 
-    async def rules(self) -> list[KeptRule]:
-        """Return all rules, also those that have lapsed; without what is kept where one was changed."""
-        key = self._rule_key
-        kept = [
-            KeptRule(row["id"], _rule_in(row, key)) for row in await self._database.read(_RULES)
-        ]
-        return sorted(kept, key=lambda each: 0 if each.rule is None else each.rule.given_at)
+    async def rules(self, *, caller: str | None = None) -> list[KeptRule]:
+        """Return all rules, also those that have lapsed; without what is kept where one was changed.
 
-    async def revoke(self, rule_id: str) -> None:
+        Those that are for one caller (by its id), if it is named.
+        """
+        key = self._rule_key
+        if caller is None:
+            rows = await self._database.read(_RULES)
+        else:
+            rows = await self._database.read(_RULES_OF_CALLER, caller=as_column(caller))
+        kept = [KeptRule(row["id"], _rule_in(row, key)) for row in rows]
+        theirs = (each for each in kept if each.rule is None or caller in (None, each.rule.caller))
+        return sorted(theirs, key=lambda each: 0 if each.rule is None else each.rule.given_at)
+
+    async def revoke(self, rule_id: str, *, caller: str | None = None) -> None:
         """Forget a rule: no call that asks from now on has it, in whichever process.
 
-        Raises ApprovalError if there is none (`unknown_approval`).
+        Raises ApprovalError if there is none (`unknown_approval`), or with a `caller` none of that
+        id that is for that caller.
         """
-        if not await self._database.write(_REVOKE, id=rule_id):
+        named = caller is None or any(
+            each.id == rule_id for each in await self.rules(caller=caller)
+        )
+        if not named or not await self._database.write(_REVOKE, id=rule_id):
             raise ApprovalError(f"there is no rule {rule_id}", ErrorCode.UNKNOWN_APPROVAL)
 
     @property

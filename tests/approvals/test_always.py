@@ -1000,6 +1000,12 @@ class NoRules:
     async def keep_rule(self, _asked: Any, _always: Always, _by: str) -> Any:
         return self.given
 
+    async def rules(self, *, caller: str | None = None) -> Any:
+        return []
+
+    async def revoke(self, rule_id: str, *, caller: str | None = None) -> None:
+        """Forget nothing."""
+
 
 @each_row(("given",), [(True,), ("rule",), ({},), (1,)])
 async def test_what_is_no_rule_lets_nothing_run(given: Any, tmp_path: Path) -> None:

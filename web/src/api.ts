@@ -1,6 +1,6 @@
 /** Requests to the server. A token (`#token=…`) is kept for this tab, and leaves the address at once. */
 
-import type { JsonObject, ThreadItem } from "./types";
+import type { JsonObject, RuleList, ThreadItem } from "./types";
 
 const KEY = "toolcrib.token";
 
@@ -102,5 +102,7 @@ export const api = {
       "GET",
       `${at(thread)}/calls/${encodeURIComponent(call)}`,
     ),
+  rules: () => json<RuleList>("GET", "rules"),
+  revoke: (rule: string) => request("DELETE", `rules/${encodeURIComponent(rule)}`),
   export: async (thread: string) => (await request("GET", `${at(thread)}/export`)).blob(),
 };

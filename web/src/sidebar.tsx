@@ -1,7 +1,9 @@
 /** The conversations: find, begin, rename, delete and export them. */
 
-import { useEffect, useRef, useState, type FormEvent } from "react";
+import { useRef, useState, type FormEvent } from "react";
 import { api } from "./api";
+import { Dialog } from "./dialog";
+import { Rules, RulesButton } from "./rules";
 import { ThemeSwitch } from "./theme";
 import { useTold } from "./told";
 import type { ThreadItem } from "./types";
@@ -21,6 +23,7 @@ export function Sidebar({ threads, current, search, isOpen, onSearch, onPick, on
   const tell = useTold();
   const [renaming, setRenaming] = useState<ThreadItem | null>(null);
   const [deleting, setDeleting] = useState<ThreadItem | null>(null);
+  const [showsRules, setRules] = useState(false);
   const searching = useRef<HTMLInputElement>(null);
   const stay = () => {
     if (deleting) focusMenu(deleting.id);
@@ -96,7 +99,9 @@ export function Sidebar({ threads, current, search, isOpen, onSearch, onPick, on
             </li>
           ))}
         </ul>
+        <RulesButton onOpen={() => setRules(true)} />
       </nav>
+      {showsRules && <Rules onClose={() => setRules(false)} />}
       {renaming && (
         <Rename
           thread={renaming}
@@ -174,22 +179,5 @@ function Rename({ thread, onDone }: { thread: ThreadItem; onDone: (title: string
         </div>
       </form>
     </Dialog>
-  );
-}
-
-interface DialogProps {
-  label: string;
-  onClose: () => void;
-  children: React.ReactNode;
-}
-
-function Dialog({ label, onClose, children }: DialogProps) {
-  const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => dialog.current?.showModal(), []);
-  return (
-    <dialog ref={dialog} aria-labelledby="dialog-title" onClose={onClose}>
-      <h2 id="dialog-title">{label}</h2>
-      {children}
-    </dialog>
   );
 }

@@ -24,6 +24,8 @@ export type CallState =
 
 export interface Approval {
   id: string;
+  /** The tool, behind the agents that want to call it. */
+  title?: string;
   reason: string;
   arguments: JsonObject;
   /** Each argument as the server wrote it in JSON: numbers as they are, however large. */
@@ -35,7 +37,25 @@ export interface Approval {
   for_run: boolean;
   /** Whether such a yes may be to the whole tool. */
   for_tool?: boolean;
+  /** Whether a yes may be a rule. */
+  always?: boolean;
   schema: JsonObject | null;
+}
+
+/** A yes to calls of a tool with these arguments, and any value of those that are open. */
+export interface Rule {
+  title: string;
+  texts: { [name: string]: string };
+  open: string[];
+  by: string;
+  given_at: number;
+  expires_at: number | null;
+}
+
+export interface RuleList {
+  keeps_rules: boolean;
+  /** Without its rule where that was changed: it lets nothing run. */
+  rules: { id: string; rule: Rule | null }[];
 }
 
 export interface CallPart {

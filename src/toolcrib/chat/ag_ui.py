@@ -29,6 +29,7 @@ from toolcrib.chat.doors import (
     ChatError,
     ChatLimits,
     Doors,
+    GivenRule,
     RunEvents,
     check_answer,
     followed,
@@ -74,6 +75,7 @@ class _Payload(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     approved: bool
     edited_args: dict[str, Any] | None = None
     for_run: ForRun = False
+    always: GivenRule | None = None
 
 
 class _Resume(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
@@ -185,11 +187,11 @@ class _Front:
             payload = msgspec.convert(given.payload, type=_Payload)
         except msgspec.ValidationError:
             raise ChatError(
-                422, "invalid_answer", "a payload is approved, editedArgs, forRun"
+                422, "invalid_answer", "a payload is approved, editedArgs, forRun, always"
             ) from None
-        if not payload.approved and (payload.edited_args is not None or payload.for_run):
-            raise ChatError(422, "invalid_answer", "a no has neither editedArgs nor forRun")
-        yes = self._doors.yes_of(caller, payload.edited_args, payload.for_run)
+        if not payload.approved and payload != _Payload(approved=False):
+            raise ChatError(422, "invalid_answer", "a no has no editedArgs, forRun or always")
+        yes = self._doors.yes_of(caller, payload.edited_args, payload.for_run, payload.always)
         answer = as_asked(yes, asked) if payload.approved else Refuse(by=caller.id)
         allowed = partial(self._doors.may_approve, caller)
         runner = self._agent.speaking_in(state).runner
@@ -337,6 +339,13 @@ def _interrupt(
     if asked.for_run:
         offered = [False, "exactly"] if limited else [False, True, "exactly"]
         properties["forRun"] = {"enum": offered, "default": False}
+    if asked.always and not limited:
+        named = {"type": "array", "items": {"enum": [*asked.arguments]}}
+        properties["always"] = {
+            "type": "object",
+            "properties": {"open": named, "seconds": {"type": "number", "exclusiveMinimum": 0}},
+            "additionalProperties": False,
+        }
     return core.Interrupt(
         id=asked.id,
         reason="tool_call",

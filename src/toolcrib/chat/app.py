@@ -23,6 +23,7 @@ from toolcrib.chat.doors import (
     ChatError,
     ChatLimits,
     Doors,
+    GivenRule,
     Handler,
     Nothing,
     OfRun,
@@ -32,13 +33,22 @@ from toolcrib.chat.doors import (
 from toolcrib.chat.lasting import DurableRuns, LastingRuns
 from toolcrib.chat.live import CallKeeper, LiveThreads, no_thread
 from toolcrib.chat.threads import NOT_IN_TITLES, BusyError, ThreadStore
-from toolcrib.chat.view import Operation, ShownThread, TurnView, new_turn, readable
+from toolcrib.chat.view import (
+    ListedRule,
+    Operation,
+    ShownThread,
+    TurnView,
+    new_turn,
+    readable,
+    shown_rule,
+)
 from toolcrib.clients import cost_of
 from toolcrib.doors import MayApprove
-from toolcrib.errors import MissingExtraError, ToolcribError
-from toolcrib.values.decision import Always, Answer, Caller, ForRun, Refuse
+from toolcrib.errors import ApprovalError, ErrorCode, MissingExtraError, ToolcribError
+from toolcrib.values.decision import Answer, Caller, ForRun, Refuse
 from toolcrib.values.json import Veiled, is_seen, to_plain
 from toolcrib.values.message import Usage
+from toolcrib.values.rule import KeepsRules
 from toolcrib.values.run import RunState
 from toolcrib.values.typed import names_wrong_types
 
@@ -120,7 +130,7 @@ class GivenAnswer(Veiled, msgspec.Struct, forbid_unknown_fields=True):
     decision: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["approve", "deny"]})]
     arguments: dict[str, Any] | None = None
     for_run: ForRun = False
-    always: Always | None = None
+    always: GivenRule | None = None
     reason: str = ""
 
 
@@ -165,6 +175,13 @@ class Why(msgspec.Struct):
     turn: Spent | None
 
 
+class RuleList(msgspec.Struct):
+    """The rules for whoever asks; `keeps_rules` says whether an answer can be one here."""
+
+    keeps_rules: bool
+    rules: list[ListedRule]
+
+
 class Refused(msgspec.Struct):
     code: str
     message: str
@@ -191,10 +208,11 @@ def chat_app(
     `store` keeps the threads (a `ThreadStore`, or its URL). `authenticate` says who asks, from the
     request (None is nobody: 401); without it only this machine may ask. Whoever asks answers the
     approvals of their own threads, unless `may_approve` says otherwise. A browser has to come from the
-    app's own origin or one of `allowed_origins`. `page=False` leaves out the page at `/`. It needs no
-    lifespan of its own. With `durable` (a `DurableAgents`, which has the agent under its name, or as
-    "chat" if it has none) runs outlive this process. Raises TypeError for other types, ToolcribError
-    for `durable` and `may_approve` both: what they may is not kept with an answer.
+    app's own origin or one of `allowed_origins`. Where the agent's runner has `rules`, an answer may be
+    for always, and callers list and revoke the rules that are for them. `page=False` leaves out the
+    page at `/`. It needs no lifespan of its own. With `durable` (a `DurableAgents`, which has the agent
+    under its name, or as "chat" if it has none) runs outlive this process. Raises TypeError for other
+    types, ToolcribError for `durable` and `may_approve` both: what they may is not kept with an answer.
     """
     doors = Doors(authenticate, may_approve, allowed_origins, limits)
     kept = store if isinstance(store, ThreadStore) else ThreadStore(store)
@@ -207,7 +225,9 @@ def chat_app(
     lasting = None if durable is None else LastingRuns(durable, agent.name or "chat")
     carried = agent.replace(tools=runner)
     live = LiveThreads(carried, kept, keeper, limited=doors.limited, lasting=lasting)
-    chat = _Chat(live, kept, doors)
+    rules = [each.runner.rules for each in carried.team.members.values()]
+    keeping = {id(each): each for each in rules if each is not None}
+    chat = _Chat(live, kept, doors, [*keeping.values()])
     return chat.app(page_routes() if page else [])
 
 
@@ -231,7 +251,10 @@ _REFUSALS = {HTTPException: _said_no, Exception: _said_no}
 class _Chat:
     """The routes of one app."""
 
-    def __init__(self, live: LiveThreads, store: ThreadStore, doors: Doors) -> None:
+    def __init__(
+        self, live: LiveThreads, store: ThreadStore, doors: Doors, keeping: Sequence[KeepsRules]
+    ) -> None:
+        self._keeping = keeping
         self._live = live
         self._store = store
         self._doors = doors
@@ -265,6 +288,8 @@ class _Chat:
             _Operation("POST", thread + "/cancel", self._cancel, "Stop its run", Nothing, 202),
             _Operation("POST", approval, self._answer, "Answer it", Begun, 202, GivenAnswer),
             _Operation("GET", call, self._why, "The record of a call", Why),
+            _Operation("GET", "/rules", self._rules, "Your rules, oldest first", RuleList),
+            _Operation("DELETE", "/rules/{rule_id}", self._revoke, "Revoked", None, 204),
         ]
 
     async def _list(self, request: Request, caller: Caller, _body: Nothing) -> Response:
@@ -386,6 +411,27 @@ class _Chat:
                 )
                 return JSONResponse(to_plain(why))
         raise ChatError(404, "unknown_call", "this thread has no such call")
+
+    async def _rules(self, _request: Request, caller: Caller, _body: Nothing) -> Response:
+        kept = {
+            each.id: each for store in self._keeping for each in await store.rules(caller=caller.id)
+        }
+        listed = [shown_rule(each) for each in kept.values()]
+        return JSONResponse(to_plain(RuleList(bool(self._keeping), listed)))
+
+    async def _revoke(self, request: Request, caller: Caller, _body: Nothing) -> Response:
+        """Revoke a rule of the caller's; one of somebody else is not there."""
+        revoked = False
+        for store in self._keeping:
+            try:
+                await store.revoke(request.path_params["rule_id"], caller=caller.id)
+                revoked = True
+            except ApprovalError as error:
+                if error.code is not ErrorCode.UNKNOWN_APPROVAL:
+                    raise
+        if not revoked:
+            raise ChatError(404, "unknown_rule", "there is no such rule of yours")
+        return Response(status_code=204)
 
 
 def _spent(replies: Sequence[dict[str, Any]]) -> Spent | None:

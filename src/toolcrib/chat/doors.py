@@ -13,7 +13,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import jiter
 import msgspec
@@ -66,6 +66,21 @@ _OF_TYPES = ("Expected ", "Object missing required field ")  # names nothing tha
 
 class Nothing(msgspec.Struct, forbid_unknown_fields=True):
     """A body without members, or none at all."""
+
+
+class GivenRule(msgspec.Struct, forbid_unknown_fields=True):
+    """What an answer for always says: which arguments may have any value, and for how long it holds.
+    When it was given is the server's to say."""
+
+    open: tuple[str, ...] = ()
+    seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
+
+    def always(self) -> Always:
+        """Raises ChatError."""
+        try:
+            return Always(self.open, self.seconds)
+        except ValueError as error:  # such as 1e999
+            raise ChatError(422, "invalid_answer", str(error)) from None
 
 
 class ChatError(ToolcribError):
@@ -179,10 +194,11 @@ class Doors:
         caller: Caller,
         arguments: JsonObject | None,
         for_run: ForRun,
-        always: Always | None = None,
+        always: GivenRule | None,
     ) -> Approve:
-        """Return a caller's yes, which the runner holds to what they may approve."""
-        return yes_of(self._may_approve, caller, arguments, for_run, always)
+        """Return a caller's yes, which the runner holds to what they may approve. Raises ChatError."""
+        rule = None if always is None else always.always()
+        return yes_of(self._may_approve, caller, arguments, for_run, rule)
 
     def check_text(self, text: str) -> None:
         """Raise ChatError for what is no question, or too long for one."""

@@ -30,6 +30,7 @@ from toolcrib.values.json import (
     to_plain,
 )
 from toolcrib.values.record import Origin, ToolInvocationRecord, result_with_parts
+from toolcrib.values.rule import KeptRule
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
@@ -91,11 +92,12 @@ class ShownReasoning(Veiled, msgspec.Struct, tag_field="kind", tag="reasoning"):
 class ShownQuestion(Veiled, msgspec.Struct):
     """What a person is asked; `texts` has each argument as JSON, with all its digits. With `for_run` a
     yes may be to exactly this call for the rest of the run, with `for_tool` also to the whole tool;
-    with `always` it may be a rule."""
+    with `always` it may be a rule for calls of `title`: the tool, behind the agents that want it."""
 
     veiled: ClassVar[tuple[str, ...]] = ("arguments",)
 
     id: str
+    title: str
     reason: str
     arguments: Json
     texts: dict[str, str]
@@ -106,6 +108,29 @@ class ShownQuestion(Veiled, msgspec.Struct):
     for_tool: bool
     always: bool
     schema: Json | None
+
+
+class ShownRule(Veiled, msgspec.Struct):
+    """A rule: calls of `title` with these arguments, and any value of those that are `open`, do not ask
+    its caller. `texts` are as in a question; without `expires_at` it holds until it is revoked."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("arguments", "texts")
+
+    title: str
+    arguments: Json
+    texts: dict[str, str]
+    open: list[str]
+    by: str
+    given_at: float
+    expires_at: float | None
+
+
+class ListedRule(msgspec.Struct):
+    """A rule as it is kept; None where it is not as it was signed: it lets nothing run, and calls that
+    it may be about fail until it is revoked."""
+
+    id: str
+    rule: ShownRule | None
 
 
 class ShownError(msgspec.Struct):
@@ -420,9 +445,10 @@ class TurnView:
         the answer is about."""
         return {
             "id": request.id,
+            "title": encodable(request.title),
             "reason": f"{request.title}: {request.reason}" if request.within else request.reason,
             "arguments": readable(request.arguments),
-            "texts": {encodable(name): _exact(value) for name, value in request.arguments.items()},
+            "texts": _texts(request.arguments),
             "defaults": list(request.defaults),
             "asked_at": request.asked_at,
             "expires_at": request.expires_at,
@@ -598,6 +624,29 @@ def _rounded(value: Any) -> Iterator[str]:
             yield from _rounded(part)
     elif isinstance(value, int) and abs(value) >= _ROUNDED:
         yield str(value)
+
+
+def shown_rule(kept: KeptRule) -> ListedRule:
+    """Return a rule as a page shows it to whom it is for."""
+    rule = kept.rule
+    if rule is None:
+        return ListedRule(kept.id, None)
+    return ListedRule(
+        kept.id,
+        ShownRule(
+            title=encodable(rule.title),
+            arguments=readable(rule.arguments),
+            texts=_texts(rule.arguments),
+            open=[encodable(name) for name in rule.open],
+            by=encodable(rule.by),
+            given_at=rule.given_at,
+            expires_at=rule.expires_at,
+        ),
+    )
+
+
+def _texts(arguments: JsonObject) -> dict[str, str]:
+    return {encodable(name): _exact(value) for name, value in arguments.items()}
 
 
 def _exact(value: JsonValue) -> str:

@@ -10,7 +10,7 @@ import secrets
 import socket
 import sys
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +19,6 @@ from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias
 import typer
 
 from toolcrib.agent import Agent, RunStream, Session
-from toolcrib.audit import AuditLog
 from toolcrib.cli.conversation import CALLER, go_on
 from toolcrib.cli.doctor import found_keys, found_servers
 from toolcrib.cli.listening import TOKEN, leave, listening_at, named, serve_app, stop_work
@@ -33,6 +32,7 @@ from toolcrib.cli.options import (
     JsonOption,
     KeyFileOption,
     RecordOption,
+    RulesOption,
     ToolsOption,
     UnusableError,
     approver,
@@ -40,6 +40,7 @@ from toolcrib.cli.options import (
     exception_hook,
     load_catalog,
     log_to_write,
+    rules_in,
     state_key,
     store_of_runs,
 )
@@ -47,6 +48,7 @@ from toolcrib.cli.render import Screen, err, print_json, printable
 from toolcrib.clients import Transport, client_for
 from toolcrib.clients.local import NEEDLE, is_installed
 from toolcrib.clients.providers import PROVIDERS
+from toolcrib.closing import Closing
 from toolcrib.errors import (
     AuthenticationError,
     ClientError,
@@ -139,6 +141,7 @@ def chat(  # noqa: PLR0913  the options of a command
     pick: CountOption = None,
     scorer: ScorerOption = None,
     consent: ConsentOption = None,
+    rules: RulesOption = None,
     audit: RecordOption = None,
     key_file: KeyFileOption = None,
     cassette_file: _Cassette = None,
@@ -149,8 +152,9 @@ def chat(  # noqa: PLR0913  the options of a command
 ) -> int:
     """Ask a model that may call tools, and see every call, its arguments and why it was allowed.
 
-    You are asked before a risky call. Without PROMPT it is a conversation; end it with Ctrl-D. With
-    --durable the same command goes on with what was open when its process ended.
+    You are asked before a risky call; with --rules, "always" is an answer. Without PROMPT it is a
+    conversation; end it with Ctrl-D. With --durable the same command goes on with what was open when
+    its process ended.
     """
     if as_json and prompt is None:
         raise UnusableError("--json needs a prompt")
@@ -162,15 +166,17 @@ def chat(  # noqa: PLR0913  the options of a command
     asker = _Asker(approver(consent))
     where = store_of_runs(store)
     key = state_key(where) if durable else None
-    log = log_to_write(audit, key_file)
+    log, keeps = log_to_write(audit, key_file), rules_in(rules, consent)
     sinks = () if log is None else (log,)
     catalog = load_catalog(tools, database=database)
     asks = None if durable else asker
-    runner = ToolRunner(catalog, approver=asks, sinks=sinks, on_exception=exception_hook())
+    hook = exception_hook()
+    runner = ToolRunner(catalog, approver=asks, rules=keeps, sinks=sinks, on_exception=hook)
     if err.is_terminal and not as_json:
         err.print(who_answers(model))
+    kept = [each for each in (log, keeps) if each is not None]
     opened = _opened(
-        model, runner, options, cassette_file=cassette_file, record=record, log=log, key=key
+        model, runner, options, cassette_file=cassette_file, record=record, kept=kept, key=key
     )
     with opened as (loop, agent):
         left: list[Turn] = []
@@ -215,7 +221,7 @@ def _opened(
     *,
     cassette_file: Path | None,
     record: bool,
-    log: AuditLog | None,
+    kept: Sequence[Closing],
     key: bytes | None,
 ) -> Iterator[tuple[asyncio.Runner, Agent]]:
     """Open an agent, and the event loop that it runs in; close both at the end."""
@@ -229,10 +235,14 @@ def _opened(
         client = client_of(model, transport)
         agent = Agent(client, runner, pick=pick, search_tools=searches, state_key=key)
         loop = stack.enter_context(asyncio.Runner())
-        if log is not None:
-            stack.callback(lambda: loop.run(log.aclose()))
+        stack.callback(lambda: loop.run(_closed(kept)))
         stack.callback(lambda: loop.run(client.aclose()))
         yield loop, agent
+
+
+async def _closed(kept: Sequence[Closing]) -> None:
+    for each in kept:
+        await each.aclose()
 
 
 def pick_options(count: int | None, scorer: str | None) -> PickOptions | None:
@@ -465,6 +475,7 @@ def serve(  # noqa: PLR0913  the options of a command
     database: DataOption = None,
     pick: CountOption = None,
     scorer: ScorerOption = None,
+    rules: RulesOption = None,
     audit: RecordOption = None,
     key_file: KeyFileOption = None,
     durable: _Durable = False,
@@ -490,10 +501,10 @@ def serve(  # noqa: PLR0913  the options of a command
         who = chat.bearer(token)
     except ValueError as error:
         raise UnusableError(f"${TOKEN}: {error}") from None
-    log = log_to_write(audit, key_file)
+    log, keeps = log_to_write(audit, key_file), rules_in(rules)
     catalog = load_catalog(tools, database=database)
     sinks = () if log is None else (log,)
-    runner = ToolRunner(catalog, sinks=sinks, on_exception=exception_hook())
+    runner = ToolRunner(catalog, rules=keeps, sinks=sinks, on_exception=exception_hook())
     searches = options is not None and model.partition(":")[0] != "local"
     agent = Agent(client_of(model), runner, pick=options, search_tools=searches, state_key=key)
     runs = (
@@ -511,7 +522,8 @@ def serve(  # noqa: PLR0913  the options of a command
     if opens:
         webbrowser.open(address)
     with suppress(KeyboardInterrupt):
-        asyncio.run(_serve(app, listening, agent, log, runs))
+        kept = [each for each in (log, keeps) if each is not None]
+        asyncio.run(_serve(app, listening, agent, kept, runs))
     return 0
 
 
@@ -522,15 +534,14 @@ async def _open(threads: Any) -> None:
 
 
 async def _serve(
-    app: Any, listening: socket.socket, agent: Agent, log: AuditLog | None, runs: Any
+    app: Any, listening: socket.socket, agent: Agent, kept: Sequence[Closing], runs: Any
 ) -> None:
     """Serve until Ctrl-C; then cancel what runs, keep it, and close all. Durable runs are left as they
     are: calls under way may end, and whoever serves next goes on."""
     async with AsyncExitStack() as stack:
         if runs is not None:
             stack.callback(leave)
-        if log is not None:
-            stack.push_async_callback(log.aclose)
+        stack.push_async_callback(_closed, kept)
         stack.push_async_callback(agent.client.aclose)
         if runs is not None:
             await runs.__aenter__()

@@ -32,7 +32,7 @@ import orjson
 import typer
 
 from toolcrib import kit
-from toolcrib.approvals import TerminalApprover
+from toolcrib.approvals import ApprovalStore, TerminalApprover
 from toolcrib.audit import AuditFilter, AuditLog, Head
 from toolcrib.errors import (
     DefinitionError,
@@ -102,6 +102,15 @@ RecordOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--audit", metavar="URL", help="Record calls in this audit log, such as sqlite:///crib.db."
+    ),
+]
+RulesOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--rules",
+        metavar="URL",
+        help="Let an answer be for always, and keep those in this database, such as "
+        "sqlite:///crib.db.",
     ),
 ]
 KeyFileOption: TypeAlias = Annotated[
@@ -375,6 +384,31 @@ def state_key(url: str, *, make: bool = True) -> bytes:
             " asks, or write its bytes there"
         )
     return _kept_key(file)
+
+
+def rules_in(url: str | None, consent: bool | None = None) -> ApprovalStore | None:
+    """Return what keeps answers for always, if they are to be kept; it is made if it is not there.
+
+    It is opened once here, since a rule that could not be kept would let nothing run. Raises
+    UnusableError for a database that cannot keep them, and with the `consent` to all, or to nothing.
+    """
+    if url is None:
+        return None
+    if consent is not None:
+        raise UnusableError("--rules is for what is asked: leave out --yes and --no")
+    try:
+        rules = ApprovalStore(url, state_key=state_key(url))
+        asyncio.run(_opened(rules))
+    except UnusableError as error:
+        raise UnusableError(f"--rules {error}") from None
+    except SourceError as error:
+        raise UnusableError(f"--rules {without_password(url)}: {error}") from None
+    return rules
+
+
+async def _opened(rules: ApprovalStore) -> None:
+    async with rules:
+        await rules.rules(caller="")
 
 
 def _kept_key(file: Path) -> bytes:

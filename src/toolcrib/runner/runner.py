@@ -266,6 +266,11 @@ class ToolRunner:
         return self._repairer is not None or factories
 
     @property
+    def rules(self) -> KeepsRules | None:
+        """What keeps answers that are for always, if anything does."""
+        return self._setup.rules
+
+    @property
     def ledger(self) -> Ledger | None:
         """The sink that keeps calls from running twice, if there is one."""
         return self._setup.write_ahead.ledger

@@ -175,7 +175,8 @@ class KeptRule(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class KeepsRules(Protocol):
-    """Keeps rules where several processes can ask for them. `toolcrib.approvals.ApprovalStore` does."""
+    """Keeps rules where several processes can ask for them, and where who has given them can look at
+    them and revoke them. `toolcrib.approvals.ApprovalStore` does."""
 
     @property
     def keeps_rules(self) -> bool:
@@ -199,4 +200,13 @@ class KeepsRules(Protocol):
         It is one for what was asked, and lasts from when that was answered (`always.given_at`, if it is
         known), also where its run goes on once more and it is kept again. Raises ApprovalError.
         """
+        ...
+
+    async def rules(self, *, caller: str | None = None) -> list[KeptRule]:
+        """Return all rules, or those that are for one caller (by its id)."""
+        ...
+
+    async def revoke(self, rule_id: str, *, caller: str | None = None) -> None:
+        """Forget a rule, or with a `caller` one that is for that caller. Raises ApprovalError,
+        `unknown_approval`, if there is none."""
         ...

@@ -2,12 +2,15 @@
 
 import { useId, useRef, useState } from "react";
 import { api } from "../api";
+import { Pattern, secondsOf } from "../rules";
 import type { Approval, CallPart } from "../types";
 import { useThreadId, useTold } from "../told";
 import { sentence, Visible } from "../visible";
 import { EditForm, namesOf } from "./edit-form";
 
-type ForRun = false | "exactly" | true;
+/** What a yes is for: this call, further ones for the rest of the answer, or always, as a rule. */
+type Scope = false | "exactly" | true | "always";
+const SECRET = '"***"';
 
 export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval }) {
   const thread = useThreadId();
@@ -15,7 +18,10 @@ export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval 
   const [sending, setSending] = useState(false);
   const [editing, setEditing] = useState(false);
   const [reason, setReason] = useState<string | null>(null);
-  const [forRun, setForRun] = useState<ForRun>(false);
+  const [scope, setScope] = useState<Scope>(false);
+  const [open, setOpen] = useState<string[]>([]);
+  const [span, setSpan] = useState("");
+  const [isWrong, setWrong] = useState(false);
   const card = useRef<HTMLElement>(null);
   const send = async (given: Parameters<typeof api.answer>[2]) => {
     const call = card.current?.closest("article");
@@ -34,9 +40,14 @@ export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval 
     setReason(null);
     card.current?.focus();
   };
-  const covers = asked.for_run && (
-    <Covers tool={call.name} whole={asked.for_tool !== false} value={forRun} onChange={setForRun} />
-  );
+  const approve = () => {
+    if (scope !== "always") return void send({ decision: "approve", for_run: scope });
+    const seconds = span.trim() ? secondsOf(span) : null;
+    setWrong(span.trim() !== "" && seconds === null);
+    if (!span.trim() || seconds !== null) void send({ decision: "approve", always: { open, seconds } });
+  };
+  const forRun = scope === "always" ? false : scope; // a rule is for the arguments that are shown
+  const choose = { asked, tool: call.name, onChange: setScope };
   const expires = asked.expires_at === null ? null : new Date(asked.expires_at * 1000);
   return (
     <section className="approval" aria-label={`Approval of ${call.name}`} ref={card} tabIndex={-1}>
@@ -52,7 +63,7 @@ export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval 
           }
           onBack={back}
         >
-          {covers}
+          <Covers {...choose} value={forRun} isEdited />
         </EditForm>
       ) : (
         <>
@@ -69,7 +80,10 @@ export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval 
               />
             </label>
           )}
-          {reason === null && covers}
+          {reason === null && <Covers {...choose} value={scope} />}
+          {reason === null && scope === "always" && (
+            <RuleForm asked={asked} open={open} onOpen={setOpen} span={span} onSpan={setSpan} isWrong={isWrong} />
+          )}
           <div className="actions">
             {reason === null ? (
               <>
@@ -77,9 +91,9 @@ export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval 
                   type="button"
                   className="main"
                   disabled={sending}
-                  onClick={() => void send({ decision: "approve", for_run: forRun })}
+                  onClick={approve}
                 >
-                  Approve
+                  {scope === "always" ? "Approve, always" : "Approve"}
                 </button>
                 <button type="button" disabled={sending} onClick={() => setEditing(true)}>
                   Edit
@@ -116,17 +130,19 @@ export function ApprovalCard({ call, asked }: { call: CallPart; asked: Approval 
 }
 
 interface CoversProps {
+  asked: Approval;
   tool: string;
-  /** Whether it may be the whole tool. */
-  whole: boolean;
-  value: ForRun;
-  onChange: (value: ForRun) => void;
+  value: Scope;
+  onChange: (value: Scope) => void;
+  isEdited?: boolean;
 }
 
-/** What a yes covers: this call, or further ones for the rest of the answer, too. */
-function Covers({ tool, whole, value, onChange }: CoversProps) {
+/** The choice of what a yes covers, where there is one. */
+function Covers({ asked, tool, value, onChange, isEdited = false }: CoversProps) {
   const id = useId();
-  const choice = (each: ForRun) => ({
+  const isRule = asked.always === true && asked.title !== undefined && !isEdited;
+  if (!asked.for_run && !isRule) return null;
+  const choice = (each: Scope) => ({
     type: "radio",
     name: id,
     checked: value === each,
@@ -139,11 +155,13 @@ function Covers({ tool, whole, value, onChange }: CoversProps) {
         <input {...choice(false)} />
         <span>this call, once</span>
       </label>
-      <label>
-        <input {...choice("exactly")} />
-        <span>exactly this call, for the rest of this answer</span>
-      </label>
-      {whole && (
+      {asked.for_run && (
+        <label>
+          <input {...choice("exactly")} />
+          <span>exactly this call, for the rest of this answer</span>
+        </label>
+      )}
+      {asked.for_run && asked.for_tool !== false && (
         <label>
           <input {...choice(true)} />
           <span>
@@ -151,10 +169,72 @@ function Covers({ tool, whole, value, onChange }: CoversProps) {
           </span>
         </label>
       )}
+      {isRule && (
+        <label>
+          <input {...choice("always")} />
+          <span>always for this, in every conversation, until you revoke it</span>
+        </label>
+      )}
       <p className="note" id={`${id}-note`}>
         What asks for another reason asks all the same.
       </p>
     </fieldset>
+  );
+}
+
+interface RuleFormProps {
+  asked: Approval;
+  open: string[];
+  onOpen: (names: string[]) => void;
+  span: string;
+  onSpan: (text: string) => void;
+  isWrong: boolean;
+}
+
+/** A rule before it is given: which arguments may have any value, for how long, and what it is for. */
+function RuleForm({ asked, open, onOpen, span, onSpan, isWrong }: RuleFormProps) {
+  const id = useId();
+  const shown = namesOf(asked).filter((name) => (asked.texts[name] ?? SECRET) !== SECRET);
+  return (
+    <div className="rule">
+      {shown.length > 0 && (
+        <fieldset className="covers">
+          <legend>These may have any value</legend>
+          {shown.map((name) => (
+            <label key={name}>
+              <input
+                type="checkbox"
+                checked={open.includes(name)}
+                onChange={(event) =>
+                  onOpen(event.target.checked ? [...open, name] : open.filter((each) => each !== name))
+                }
+              />
+              <span>
+                <Visible text={name} />
+              </span>
+            </label>
+          ))}
+        </fieldset>
+      )}
+      <label className="field">
+        For how long, such as 12h or 30d? Until you revoke it, if you leave this empty.
+        <input
+          value={span}
+          aria-invalid={isWrong || undefined}
+          aria-describedby={isWrong ? `${id}-wrong` : undefined}
+          onChange={(event) => onSpan(event.target.value)}
+        />
+      </label>
+      {isWrong && (
+        <p className="wrong" id={`${id}-wrong`} role="alert">
+          Write a span such as 90s, 15min, 12h or 30d.
+        </p>
+      )}
+      <section aria-label="The rule">
+        <p className="note">You will not be asked about</p>
+        <Pattern of={{ title: asked.title ?? "", texts: asked.texts, open }} />
+      </section>
+    </div>
   );
 }
 

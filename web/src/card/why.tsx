@@ -30,6 +30,11 @@ function spent(of: Spent | null): string {
   return `${count(of.input_tokens, "tokens read")}, ${count(of.output_tokens, "written")}${dollars}`;
 }
 
+function byRule(rule: JsonObject): string {
+  const given = new Date(Number(rule["given_at"]) * 1000);
+  return rule["id"] ? `${text(rule["id"])}, given by ${text(rule["by"])}, ${given.toLocaleString()}` : "";
+}
+
 function factsOf({ record, reply, turn }: Why): [name: string, value: string][] {
   const decision = inner(record["decision"]);
   const origin = inner(record["origin"]);
@@ -43,6 +48,7 @@ function factsOf({ record, reply, turn }: Why): [name: string, value: string][] 
       inner(record["error"])["code"] === "approval_refused" ? "Denied by" : "Approved by",
       text(record["approved_by"]) + (record["edited"] ? ", with other arguments" : ""),
     ],
+    ["By a rule", byRule(inner(record["rule"]))],
     ["Refused", text(record["refusal"])],
     ["Its reply", spent(reply)],
     ["Whole answer", turn && turn.requests > 1 ? [count(turn.requests, "replies"), spent(turn)].filter(Boolean).join(": ") : ""],
