@@ -21,7 +21,7 @@ from toolcrib.audit import AuditLog
 from toolcrib.bridges.langchain import resume, to_langchain_tools
 from toolcrib.errors import ApprovalError
 from toolcrib.testing import MemorySink
-from toolcrib.values.decision import Answer
+from toolcrib.values.decision import Always, Answer
 
 BUILDS = pytest.mark.parametrize("build", [agent, tool_node])
 
@@ -299,6 +299,34 @@ async def test_a_yes_for_more_than_was_asked_is_none(build: Any, for_run: Any) -
     (message,) = told(await till.go_on(resume((asked, Approve("ada", for_run=for_run)))))
     assert "approval_failed" in message.content
     assert "about its call alone" in message.content
+    assert till.paid == []
+
+
+@BUILDS
+async def test_a_yes_may_be_for_always_where_rules_are_kept(build: Any, tmp_path: Path) -> None:
+    two = reply(asks("pay", "call_b", cents=6, pin="1234"))
+    async with ApprovalStore(f"sqlite:///{tmp_path}/crib.db", state_key=b"k" * 32) as rules:
+        till = Till(build, ONE, two, rules=rules)
+        (asked,) = await till.ask()
+        schema: Any = asked.response_schema
+        assert schema["properties"]["always"]["additionalProperties"] is False
+        said = {"id": asked.value["id"], "type": "approve", "by": "ada"}
+        await till.go_on(Command(resume={**said, "always": {"open": ["cents"], "seconds": 60}}))
+        [kept] = await rules.rules()
+        assert kept.rule is not None
+        assert (kept.rule.open, kept.rule.by) == (("cents",), "ada")
+        if build is agent:  # which asks its model once more
+            assert till.paid == [(5, "1234"), (6, "1234")]
+
+
+@BUILDS
+async def test_a_rule_that_was_not_offered_is_no_answer(build: Any) -> None:
+    till = Till(build, ONE)
+    (asked,) = await till.ask()
+    schema: Any = asked.response_schema
+    assert "always" not in schema["properties"]
+    (message,) = told(await till.go_on(resume((asked, Approve("ada", always=Always())))))
+    assert "approval_failed" in message.content
     assert till.paid == []
 
 

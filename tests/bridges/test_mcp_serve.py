@@ -40,6 +40,7 @@ from toolcrib import (
     per_call,
     tool,
 )
+from toolcrib.approvals import ApprovalStore
 from toolcrib.audit import AuditLog
 from toolcrib.bridges.mcp import McpClient, McpServer, calling_client, mcp_server
 from toolcrib.bridges.mcp.calls import Progress
@@ -47,7 +48,7 @@ from toolcrib.bridges.mcp.elicitation import YES as YES_ANSWERS
 from toolcrib.bridges.mcp.elicitation import answer_of, form_of, offered
 from toolcrib.doors import MayApprove, anything
 from toolcrib.testing import MemorySink
-from toolcrib.values.decision import Answer
+from toolcrib.values.decision import Always, Answer
 
 Era = Literal["legacy", "2026-07-28"]
 PNG = "iVBORw0KGgo="
@@ -497,6 +498,26 @@ async def test_a_yes_for_the_session_is_not_asked_for_again(era: Era) -> None:
     assert [record.approved_by for record in sink.records if record.status == "completed"] == [
         "anonymous"
     ] * 3
+
+
+@ERAS
+@pytest.mark.parametrize("may", [lambda *_: True, anything])
+async def test_a_yes_may_be_for_always_where_who_calls_may_approve_anything(
+    era: Era, may: MayApprove, tmp_path: Path
+) -> None:
+    RAN.clear()
+    async with ApprovalStore(f"sqlite:///{tmp_path}/crib.db", state_key=b"k" * 32) as rules:
+        server = mcp_server(ToolRunner([refund], rules=rules), may_approve=may)
+        text = "yes, and always to exactly this"
+        asked, answer = answering("accept", answer=text)
+        async with Client(server.server, mode=era, elicitation_callback=answer) as client:
+            for _ in range(2):
+                done = await client.call_tool("refund", {"order": 7})
+                assert bool(done.is_error) is (may is not anything)
+        offers = asked[0].requested_schema["properties"]["answer"]["enum"]
+        assert (text in offers) is (may is anything)
+        assert len(asked) == (1 if may is anything else 2)
+        assert [bool(kept.rule) for kept in await rules.rules()] == [True] * (may is anything)
 
 
 async def test_a_client_that_answers_wrongly_is_not_told_that_it_cannot_ask() -> None:
@@ -1007,23 +1028,29 @@ ANSWERS = st.sampled_from(["yes", "no", "YES", "yes ", *YES_ANSWERS]) | VALUES
     content=st.none()
     | st.fixed_dictionaries({}, optional={"answer": ANSWERS, "arguments": VALUES, "x": VALUES}),
     for_run=st.booleans(),
+    always=st.booleans(),
     may=st.sampled_from([anything, lambda *_: True]),
 )
 def test_only_a_clear_yes_that_was_offered_approves(
-    action: Any, content: dict[str, Any] | None, for_run: bool, may: MayApprove
+    action: Any, content: dict[str, Any] | None, for_run: bool, always: bool, may: MayApprove
 ) -> None:
-    request = ApprovalRequest("apr_1", "refund", {}, "it is risky", 1.0, for_run=for_run)
+    request = ApprovalRequest(
+        "apr_1", "refund", {}, "it is risky", 1.0, for_run=for_run, always=always
+    )
     given_back = types.ElicitResult.model_construct(action=action, content=content)
     yes = offered(request, may)
     answer = answer_of(given_back, yes, "ada")
     form = form_of(request, yes).requested_schema["properties"]["answer"]["enum"]
     assert (True in yes.values()) == (for_run and may is anything)
+    assert ("always" in yes.values()) == (always and may is anything)
     said = (content or {}).get("answer")
     if isinstance(answer, Approve):
         assert action == "accept"
         assert said in form
         assert said != "no"
-        assert answer.for_run == YES_ANSWERS[str(said)]
+        what = YES_ANSWERS[str(said)]
+        assert answer.for_run == (what != "always" and what)
+        assert answer.always == (Always() if what == "always" else None)
         assert "x" not in (content or {})
     else:
         clear = action == "accept" and isinstance(said, str) and said in form and said != "no"

@@ -24,6 +24,7 @@ from starlette.requests import Request
 from stops import STOPS, stopped
 
 from toolcrib import ALL, Agent, Caller, Limits, ToolRunner, tool
+from toolcrib.approvals import ApprovalStore
 from toolcrib.chat import ChatLimits, ThreadStore
 from toolcrib.chat.ag_ui import _Events, _Input, ag_ui_route
 from toolcrib.chat.messages import LARGEST_ARGUMENTS, LARGEST_RESULT
@@ -263,6 +264,27 @@ async def test_a_yes_may_be_for_the_rest_of_the_run(for_run: Any, sent: int, ask
         )
 
 
+async def test_a_yes_may_be_for_always_where_rules_are_kept(tmp_path: Path) -> None:
+    """It is for the fields that were left open, and is listed and revoked elsewhere."""
+    calls = [call("send", cents=5), call("send", cents=6)]
+    async with ApprovalStore(f"sqlite:///{tmp_path}/crib.db", state_key=b"k" * 32) as rules:
+        model = Agent(ScriptedClient([*calls, "Done."]), ToolRunner([send], rules=rules))
+        async with client(model) as page:
+            (asked,) = interrupts(await page.run(user()))
+            offered = asked["responseSchema"]["properties"]["always"]["properties"]
+            assert offered["open"]["items"] == {"enum": ["cents"]}
+            for wrong in ({"open": ["cent"]}, {"givenAt": 1}, {"given_at": 1}, {"seconds": 0}):
+                ended = await page.run(resume=[resolved(asked, approved=True, always=wrong)])
+                assert (ended["type"], ended["code"]) == ("RUN_ERROR", "invalid_answer")
+            given = resolved(asked, approved=True, always={"open": ["cents"]})
+            ended = await page.run(resume=[given])
+            assert ended["outcome"]["type"] == "success"
+            assert [json.loads(one["content"]) for one in page.of("TOOL_CALL_RESULT")] == [5, 6]
+            [kept] = await rules.rules()
+            assert kept.rule is not None
+            assert kept.rule.open == ("cents",)
+
+
 async def test_nobody_approves_beyond_what_they_may() -> None:
     def small(_caller: Caller, asked: Any) -> bool:
         return bool(asked.arguments["cents"] <= 5)
@@ -300,6 +322,11 @@ WRONG: dict[str, tuple[Any, str]] = {
         "invalid_answer",
     ),
     "a no for the run": ([{"payload": {"approved": False, "forRun": True}}], "invalid_answer"),
+    "a rule that was not offered": (
+        [{"payload": {"approved": True, "always": {}}}],
+        "invalid_answer",
+    ),
+    "a no for always": ([{"payload": {"approved": False, "always": {}}}], "invalid_answer"),
     "a yes for the run that was not offered": (
         [{"payload": {"approved": True, "forRun": True}}],
         "invalid_answer",

@@ -15,6 +15,7 @@ import msgspec
 import pexpect
 import pytest
 from children import ENVIRONMENT, AtTerminal
+from samples import whole_only
 
 from toolcrib import ToolCall, ToolRunner, run_sync
 from toolcrib.audit import AuditLog
@@ -126,6 +127,70 @@ async def test_a_risky_call_is_asked_about_at_the_terminal(
     assert "finished" in output
     assert shown in output
     assert told in str(server.requests[1]["messages"][-1]["content"])
+
+
+@pytest.mark.parametrize("durable", [[], whole_only(["--durable"])])
+async def test_a_yes_at_the_terminal_may_be_for_always(tmp_path: Path, durable: list[str]) -> None:
+    """The next conversation is not asked; the rule is listed, revoked, and asked about again."""
+    (tmp_path / "tools.py").write_text(RISKY, encoding="utf-8")
+    rules = "sqlite:///crib.db"
+    options = ("--tools", "tools.py", "--rules", rules, *durable)
+
+    def command(*arguments: str) -> str:
+        child = AtTerminal("-m", "toolcrib", *arguments, cwd=tmp_path, env=ENVIRONMENT)
+        child.expect(pexpect.EOF)
+        return str(child.before)
+
+    def talk(url: str) -> None:
+        child = spawn(url, tmp_path, *options, "go on")
+        child.expect(r"\[y/N, always: yes, and always to exactly this\] ")
+        child.sendline("always")
+        child.expect("finished")
+        child.expect(pexpect.EOF)
+        assert "approved by terminal" in command_of(url, "once more")
+        listed = command("approvals", "rules", "list")
+        assert 'risky {"path": "x"}, for cli' in listed
+        [name] = re.findall("rule_[0-9a-f]+", listed)
+        assert "revoked" in command("approvals", "rules", "revoke", name)
+        child = spawn(url, tmp_path, *options, "and again")
+        child.expect(r"\[y/N, always: ")
+        child.sendline("n")
+        child.expect(pexpect.EOF)
+
+    def command_of(url: str, prompt: str) -> str:
+        child = spawn(url, tmp_path, *options, prompt)
+        child.expect("finished")
+        return str(child.before)
+
+    turns: list[ServerTurn] = [call("risky", path="x"), "finished"]
+    async with openai_server(turns * 3) as server:
+        await asyncio.to_thread(talk, server.url)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--rules", "crib.db"], "--rules crib.db: give the URL of a database"),
+        (["--rules", "sqlite://"], "--rules sqlite://: a database in memory is gone"),
+        (["--rules", "sqlite:///crib.db", "--no"], "leave out --yes and --no"),
+        (["--rules", "sqlite:///none/crib.db"], "--rules none/crib.db.key: No such file"),
+        (["--rules", "sqlite:///junk.db"], "--rules sqlite:///junk.db: "),
+    ],
+)
+def test_where_no_rule_can_be_kept_nothing_is_asked(
+    options: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("junk.db").write_bytes(b"not a database" * 100)
+    for command in (["chat", "hi"], ["serve", "--port", "0"]):
+        if command[0] == "serve" and "--no" in options:
+            continue
+        assert run([*command, "--model", "http://127.0.0.1:1/v1#m", *options]) == 2
+        assert told in capsys.readouterr().err
 
 
 async def test_a_conversation_remembers(tmp_path: Path) -> None:

@@ -68,6 +68,28 @@ def test_a_store_that_keeps_nothing_is_refused_at_once(
     assert "Ctrl-C" not in said
 
 
+async def test_its_page_has_rules_where_they_are_to_be_kept(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/chat.db"
+    options = ("--port", "0", "--store", url, "--model", "http://127.0.0.1:1/v1#m")
+    for more in ((), ("--rules", url)):
+        server = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "toolcrib", "serve", *options, *more),
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "TOOLCRIB_TOKEN": TOKEN},
+        )
+        assert server.stderr is not None
+        while "/#token=" not in (line := (await server.stderr.readline()).decode()):
+            assert line, "the server did not start"
+        base, headers = line.partition("#")[0], {"authorization": f"Bearer {TOKEN}"}
+        async with (
+            aiohttp.ClientSession(base, headers=headers) as http,
+            http.get("rules") as listed,
+        ):
+            assert await listed.json() == {"keeps_rules": bool(more), "rules": []}
+        server.send_signal(signal.SIGTERM)
+        assert await server.wait() == 0
+
+
 @pytest.mark.parametrize("number", [whole_only(signal.SIGINT), signal.SIGTERM])
 async def test_what_runs_when_it_is_ended_is_kept_as_cancelled(
     number: signal.Signals, tmp_path: Path

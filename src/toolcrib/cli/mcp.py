@@ -6,27 +6,30 @@ import asyncio
 import os
 import secrets
 import socket
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from toolcrib.audit import AuditLog
 from toolcrib.cli.listening import TOKEN, ended_by_signals, listening_at, named, serve_app
 from toolcrib.cli.options import (
     ConsentOption,
     DataOption,
     KeyFileOption,
     RecordOption,
+    RulesOption,
     ToolsOption,
     UnusableError,
     approver,
     exception_hook,
     load_catalog,
     log_to_write,
+    rules_in,
 )
 from toolcrib.cli.render import err, printable
+from toolcrib.closing import Closing
 from toolcrib.doors import anything
 from toolcrib.runner import ToolRunner
 from toolcrib.values.decision import Caller
@@ -85,6 +88,7 @@ def serve(  # noqa: PLR0913  the options of a command
     http: _Http = None,
     consent: ConsentOption = None,
     elicit: _Elicit = False,
+    rules: RulesOption = None,
     audit: RecordOption = None,
     key_file: KeyFileOption = None,
     hosts: _Hosts = None,
@@ -101,10 +105,12 @@ def serve(  # noqa: PLR0913  the options of a command
     if http is None and (hosts or origins):
         raise UnusableError("--allow-host and --allow-origin are for --http HOST:PORT")
     mcp = import_module("toolcrib.bridges.mcp")  # needs the extra `mcp`
-    log = log_to_write(audit, key_file)
+    log, keeps = log_to_write(audit, key_file), rules_in(rules, consent)
+    kept = [each for each in (log, keeps) if each is not None]
     runner = ToolRunner(
         load_catalog(tools, database=database),
         approver=None if elicit else approver(consent),
+        rules=keeps,
         sinks=() if log is None else (log,),
         on_exception=exception_hook(),
     )
@@ -116,7 +122,7 @@ def serve(  # noqa: PLR0913  the options of a command
         state_key=None if given is None else keyed_digest(given.encode(), "state of MCP requests"),
     )
     if http is None:
-        asyncio.run(_serve_stdio(server, log))
+        asyncio.run(_serve_stdio(server, kept))
         return 0
     token = given or secrets.token_urlsafe()
     try:
@@ -134,7 +140,7 @@ def serve(  # noqa: PLR0913  the options of a command
         soft_wrap=True,
         highlight=False,
     )
-    asyncio.run(_serve_http(served, listening, log))
+    asyncio.run(_serve_http(served, listening, kept))
     return 0
 
 
@@ -146,13 +152,21 @@ def _listening(given: str) -> tuple[socket.socket, str]:
     return listening_at(host, int(port), given=f"--http {given}", free="port 0"), host
 
 
-async def _serve_stdio(server: Any, log: AuditLog | None) -> None:
+async def _serve_stdio(server: Any, kept: Sequence[Closing]) -> None:
     stop = asyncio.Event()
-    async with nullcontext() if log is None else log:
+    async with _closing(kept):
         with ended_by_signals(lambda _number: stop.set()):
             await server.run_stdio(stop)
 
 
-async def _serve_http(served: Any, listening: socket.socket, log: AuditLog | None) -> None:
-    async with nullcontext() if log is None else log:
+async def _serve_http(served: Any, listening: socket.socket, kept: Sequence[Closing]) -> None:
+    async with _closing(kept):
         await serve_app(served, listening, lifespan="on")
+
+
+@asynccontextmanager
+async def _closing(kept: Sequence[Closing]) -> AsyncIterator[None]:
+    async with AsyncExitStack() as stack:
+        for each in kept:
+            await stack.enter_async_context(each)
+        yield

@@ -32,7 +32,7 @@ from langgraph.runtime import ExecutionInfo, get_runtime
 from langgraph.types import StreamWriter, interrupt
 
 from toolcrib.bridges.langchain.suspended import CheckpointedCall
-from toolcrib.runner.approval import NotAnAnswer
+from toolcrib.runner.approval import NO_RULE, NotAnAnswer
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
 from toolcrib.values.json import JsonObject, encodable, fresh, may_hold_wide_integer
@@ -56,6 +56,16 @@ ANSWER_SCHEMA: dict[str, Any] = {
         "by": {"type": "string", "description": "Who says so; a yes needs it."},
         "arguments": {"type": "object", "description": "Other arguments, in place of those shown."},
         "for_run": {"enum": [False, True, "exactly"]},
+        "always": {
+            "type": "object",
+            "description": "Makes it a rule: which arguments may have any value, for how long.",
+            "properties": {
+                "open": {"type": "array", "items": {"type": "string"}},
+                "seconds": {"type": "number", "exclusiveMinimum": 0},
+                "given_at": {"type": "number", "description": "Since the epoch, if not now."},
+            },
+            "additionalProperties": False,
+        },
         "reason": {"type": "string", "description": "Why not; for the record."},
     },
     "additionalProperties": False,
@@ -353,13 +363,17 @@ class InterruptAnswers:
             answer = self._kept.pop((step, request.id))
         if isinstance(answer, Approve) and answer.for_run and not request.for_run:
             return NotAnAnswer(_NOT_FOR_RUN)
+        if isinstance(answer, Approve) and answer.always is not None and not request.always:
+            return NotAnAnswer(NO_RULE)
         return answer
 
 
 def _answer_schema(request: ApprovalRequest) -> dict[str, Any]:
-    """Return what may be said to a question: a yes for the run, only where it asks for one."""
+    """Return what may be said to a question: a yes for the run, or a rule, where it asks for one."""
     for_run = ANSWER_SCHEMA["properties"]["for_run"] if request.for_run else {"enum": [False]}
     properties = {**ANSWER_SCHEMA["properties"], "for_run": for_run}
+    if not request.always:
+        del properties["always"]
     return {**ANSWER_SCHEMA, "properties": properties}
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import mcp_types as types
 import msgspec
@@ -33,6 +33,7 @@ from toolcrib.hydration.parse import Parsed
 from toolcrib.runner.approval import NotArguments, keeping
 from toolcrib.values.context import CallScope, RunTally
 from toolcrib.values.decision import (
+    Always,
     Answer,
     ApprovalRequest,
     Approve,
@@ -46,10 +47,12 @@ from toolcrib.values.record import SuspendedCall, Waiting
 
 KEY = "approval"  # of the first question that a call ends with; the second is `approval_2`
 NO = "no"
-YES: dict[str, ForRun] = {
+Yes: TypeAlias = ForRun | Literal["always"]
+YES: dict[str, Yes] = {
     "yes": False,
     "yes, and to exactly this for the session": "exactly",
     "yes, and to this tool for the session": True,
+    "yes, and always to exactly this": "always",
 }
 CANNOT_ASK = (
     "The call needs an approval, and this client cannot ask its user for it (it has no elicitation). "
@@ -239,7 +242,8 @@ class ClientApprover:
         answer = answer_of(given, offered(request, self._may_approve), self._caller.id)
         if not isinstance(answer, Approve):
             return cast("Answer", answer)  # the runner says of what is none what it is
-        return yes_of(self._may_approve, self._caller, answer.arguments, answer.for_run)
+        more = (answer.arguments, answer.for_run, answer.always)
+        return yes_of(self._may_approve, self._caller, *more)
 
     def _unanswered(self, why: str) -> ApprovalError:
         self.why_not = why
@@ -261,18 +265,20 @@ def _nothing(_caller: Caller, _request: ApprovalRequest) -> bool:
     return False
 
 
-def offered(request: ApprovalRequest, may_approve: MayApprove) -> dict[str, ForRun]:
+def offered(request: ApprovalRequest, may_approve: MayApprove) -> dict[str, Yes]:
     """Return what may be answered besides no. Who may approve some questions only is offered no yes to
-    a whole tool: nobody has asked about its further calls."""
+    a whole tool, and no rule: nobody has asked about further calls."""
     whole = may_approve is anything
-    return {
-        text: for_run
-        for text, for_run in YES.items()
-        if for_run is False or (request.for_run and (whole or for_run is not True))
+    there = {
+        False: True,
+        "exactly": request.for_run,
+        True: request.for_run and whole,
+        "always": request.always and whole,
     }
+    return {text: what for text, what in YES.items() if there[what]}
 
 
-def form_of(request: ApprovalRequest, yes: Mapping[str, ForRun]) -> types.ElicitRequestFormParams:
+def form_of(request: ApprovalRequest, yes: Mapping[str, Yes]) -> types.ElicitRequestFormParams:
     """Return the question as a client shows it: what would run, in ASCII, and why it is asked; `yes`
     are the answers to offer besides no."""
     answers = [NO, *yes]
@@ -295,9 +301,7 @@ def form_of(request: ApprovalRequest, yes: Mapping[str, ForRun]) -> types.Elicit
 _FIELDS = {"answer", "arguments"}
 
 
-def answer_of(
-    given: types.ElicitResult, yes: Mapping[str, ForRun], by: str
-) -> Answer | NotArguments:
+def answer_of(given: types.ElicitResult, yes: Mapping[str, Yes], by: str) -> Answer | NotArguments:
     """Return what an answered form says, where `yes` was offered besides no. Members that the form does
     not have make it a no; a yes to arguments that are no JSON object is one to nothing that can run."""
     content = given.content or {}
@@ -308,11 +312,12 @@ def answer_of(
         return Refuse("the answer was none of those that were offered", by=by)
     if not content.keys() <= _FIELDS:  # a misspelt one would have meant something else
         return Refuse("the answer had a member that the form does not have", by=by)
-    for_run = yes[said]
+    what = yes[said]
+    yes_to = Approve(by, always=Always()) if what == "always" else Approve(by, for_run=what)
     other = content.get("arguments")
     if other is None or (isinstance(other, str) and not other.strip()):
-        return Approve(by, for_run=for_run)
+        return yes_to
     parsed = parse_arguments(other) if isinstance(other, str) else None
     if not isinstance(parsed, Parsed) or parsed.notes or parsed.apart is not None:
         return NotArguments("the other arguments in the form are no JSON object", by)
-    return Approve(by, parsed.value, for_run)
+    return msgspec.structs.replace(yes_to, arguments=parsed.value)
