@@ -20,6 +20,7 @@ from chat.chat_helpers import serving
 from playwright.async_api import Page, expect
 
 from toolcrib import ALL, Agent, CallContext, Caller, Limits, ToolRunner, tool
+from toolcrib.approvals import ApprovalStore
 from toolcrib.chat import bearer, chat_app
 from toolcrib.chat.threads import LEASE
 from toolcrib.errors import ProviderError
@@ -217,8 +218,8 @@ class PacedClient(ScriptedClient):
                 await asyncio.Event().wait()
 
 
-def app(url: str, pause: float = 0.0) -> object:
-    tools = ToolRunner(TOOLS, timeout=None)
+def app(url: str, pause: float = 0.0, rules: ApprovalStore | None = None) -> object:
+    tools = ToolRunner(TOOLS, timeout=None, rules=rules)
     model, limits = PacedClient(pause), Limits(turns=4)
     pick = PickOptions(max_candidates=5, min_score=0)
     agent = Agent(model, tools, pick=pick, limits=limits)
@@ -369,6 +370,23 @@ async def _form(page: Page) -> None:
     await expect(page.get_by_label("carrier")).to_be_visible()
 
 
+async def _always(page: Page) -> None:
+    await _waiting(page)
+    await page.get_by_role("radio", name="always for this").check()
+    await page.get_by_role("checkbox", name="cents").check()
+    await page.get_by_label("For how long").fill("soon")
+    await page.get_by_role("button", name="Approve, always").click()
+    await expect(page.get_by_text("Write a span such as")).to_be_visible()
+
+
+async def _rules(page: Page) -> None:
+    await page.get_by_label("For how long").fill("30d")
+    await page.get_by_role("button", name="Approve, always").click()
+    await expect(page.get_by_text("three days")).to_be_visible()
+    await page.get_by_role("button", name="Rules").click()
+    await expect(page.get_by_role("dialog").get_by_text("Given by ada")).to_be_visible()
+
+
 class State(NamedTuple):
     name: str
     reach: Callable[[Page], Awaitable[None]]
@@ -415,6 +433,7 @@ STATES = [
     State("alert", _alert),
     State("gone", _gone),
 ]
+RULES = [State("always", _always), State("rules", _rules)]
 SIZES = {"wide": (1200, 820), "narrow": (390, 780)}
 
 
@@ -436,6 +455,12 @@ async def visit(look: Callable[[Page, str], Awaitable[None]], folder: str) -> No
             await _in_all(page, State("unknown", nothing), look)
         await expect(page.get_by_text("The connection is lost.")).to_be_visible()
         await _in_all(page, State("lost", nothing), look)
+        rules = ApprovalStore(url, state_key=b"k" * 32)
+        async with rules, serving(app(url, rules=rules)) as base:
+            await page.goto(base)
+            for state in RULES:
+                await state.reach(page)
+                await _in_all(page, state, look)
         closed = chat_app(Agent(PacedClient(), TOOLS), store=url, authenticate=bearer("t" * 20))
         async with serving(closed) as base:
             await page.goto(base)

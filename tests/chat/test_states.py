@@ -21,6 +21,8 @@ OF_THE_PAGE = [
     "menu",
     "rename",
     "delete",
+    "always",
+    "rules",
 ]
 """States that a page has by itself, and loses with it."""
 
