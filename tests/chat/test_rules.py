@@ -233,6 +233,24 @@ async def test_rules_of_whoever_is_handed_over_to_are_listed_too(tmp_path: Path)
             assert await two.rules() == []
 
 
+async def test_a_rule_for_what_an_agent_within_asks_says_so(store: ApprovalStore) -> None:
+    """It is for that agent's call, and not for one of the tool by the agent around it."""
+    runner = ToolRunner([refund], rules=store)
+    clerk = Agent(ScriptedClient(refunds(5, 6)), runner).as_tool("clerk", "Refund.")
+    delegates = [call("clerk", prompt="Refund it."), "Done."]
+    client = ScriptedClient([*delegates, *delegates, *refunds(5)])
+    async with talking(Agent(client, ToolRunner([clerk, refund], rules=store))) as page:
+        assert (await given(page, {"open": ["cents"]}))[0] == 202
+        await page.ended("completed")
+        [kept] = (await sent(page, "GET"))[1]["rules"]
+        assert kept["rule"]["title"] == "clerk > refund"
+        await page.ask("Once more.")
+        await page.ended("completed", turns=2)
+        await page.ask("Do it yourself.")
+        await page.ended("waiting", turns=3)
+        assert page.calls()[-1]["approval"]["title"] == "refund"
+
+
 async def test_a_durable_run_keeps_a_rule_from_when_it_was_answered(
     store: ApprovalStore, tmp_path: Path
 ) -> None:
