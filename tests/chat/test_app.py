@@ -27,7 +27,7 @@ from starlette.routing import Mount, Route
 
 from toolcrib import ALL, Agent, Caller, Limits, ToolRunner, tool
 from toolcrib.agent import RunStream
-from toolcrib.approvals import answer_later
+from toolcrib.approvals import ApprovalStore, answer_later
 from toolcrib.chat import chat_app, stream_response
 from toolcrib.chat.doors import NOT_A_CLIENTS
 from toolcrib.chat.threads import ThreadStore
@@ -210,7 +210,7 @@ async def test_the_description_is_valid_and_says_where_the_app_is(tmp_path: Path
     made = {
         (method, route.path.replace(":path}", "}"))
         for route in app.routes
-        if isinstance(route, Route) and route.path.startswith("/threads")
+        if isinstance(route, Route) and route.path.startswith(("/threads", "/rules"))
         for method in (route.methods or set()) - {"HEAD"}
     }
     assert told == made
@@ -225,10 +225,11 @@ async def test_the_description_is_valid_and_says_where_the_app_is(tmp_path: Path
 
 async def test_the_description_is_of_what_is_really_sent(tmp_path: Path) -> None:
     """Each body that is taken, and each answer, is valid by the description; others are neither."""
-    app = chat_app(
-        agent(["Well.", call("pay", cents=2**60)], "Done."), store=f"sqlite:///{tmp_path}/chat.db"
-    )
-    async with page_of(app) as page:
+    url = f"sqlite:///{tmp_path}/chat.db"
+    rules = ApprovalStore(url, state_key=b"k" * 32)
+    client = ScriptedClient([["Well.", call("pay", cents=2**60)], "Done."])
+    app = chat_app(Agent(client, ToolRunner([pay], rules=rules)), store=url)
+    async with rules, page_of(app) as page:
         async with page.session.get(f"{page.base}/openapi.json") as answer:
             described = await answer.json()
 
@@ -264,10 +265,17 @@ async def test_the_description_is_of_what_is_really_sent(tmp_path: Path) -> None
         approval = f"{thread}/approvals/{{approval_id}}"
         id_ = card["approval"]["id"]
         await checked("post", approval, {"decision": "sure"}, approval_id=id_)
-        await checked("post", approval, {"decision": "approve"}, approval_id=id_)
+        wrong = {"decision": "approve", "always": {"seconds": 0}}
+        await checked("post", approval, wrong, approval_id=id_)
+        await checked("get", "/rules")
+        always = {"open": ["cents"], "seconds": 60}
+        await checked("post", approval, {"decision": "approve", "always": always}, approval_id=id_)
         await page.ended("completed")
         await checked("get", f"{thread}/export")
         await checked("get", f"{thread}/calls/{{call_id}}", call_id=card["id"])
+        [kept] = (await checked("get", "/rules"))["rules"]
+        for _ in range(2):
+            await checked("delete", "/rules/{rule_id}", rule_id=kept["id"])
         await checked("post", f"{thread}/cancel")
         await checked("delete", thread)
 

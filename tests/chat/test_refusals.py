@@ -252,7 +252,8 @@ async def test_no_route_ignores_what_it_does_not_take(
 ) -> None:
     """Each route that may change something reads its body, also one that takes nothing."""
     async with asked_by(app := app_of(tmp_path)) as (page, approval):
-        names = {"thread_id": page.thread, "approval_id": approval.rpartition("/")[2]}
+        names = {"thread_id": page.thread, "rule_id": "rule_x"}
+        names["approval_id"] = approval.rpartition("/")[2]
         sent = [
             (method, page.base + route.path.format(**names))
             for route in app.routes

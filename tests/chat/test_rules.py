@@ -237,7 +237,7 @@ async def test_a_rule_for_what_an_agent_within_asks_says_so(store: ApprovalStore
     """It is for that agent's call, and not for one of the tool by the agent around it."""
     runner = ToolRunner([refund], rules=store)
     clerk = Agent(ScriptedClient(refunds(5, 6)), runner).as_tool("clerk", "Refund.")
-    delegates = [call("clerk", prompt="Refund it."), "Done."]
+    delegates: list[Any] = [call("clerk", prompt="Refund it."), "Done."]
     client = ScriptedClient([*delegates, *delegates, *refunds(5)])
     async with talking(Agent(client, ToolRunner([clerk, refund], rules=store))) as page:
         assert (await given(page, {"open": ["cents"]}))[0] == 202
