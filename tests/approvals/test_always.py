@@ -49,6 +49,7 @@ from toolcrib.audit import AuditLog
 from toolcrib.errors import ApprovalError, ToolcribError
 from toolcrib.hydration import Sanitizer
 from toolcrib.runner import CallScope
+from toolcrib.storage import as_column
 from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Always, Answer, LimitedApprove
@@ -182,6 +183,27 @@ async def test_it_is_revoked_at_once_and_lapses(store: ApprovalStore, url: str) 
     assert isinstance(await given_rule(store, runner, second, short), Completed)
     await asyncio.sleep(0.02)
     assert isinstance(await runner.exec(call_of("y", order=9), caller=ADA), Waiting)
+
+
+async def test_rules_are_listed_and_revoked_by_whom_they_are_for(store: ApprovalStore) -> None:
+    """Also where the database holds two names as one: a name that it cuts, and the name cut."""
+    long = "a" * 10_000
+    callers = [ADA, Caller("bob"), Caller(long), Caller(as_column(long))]
+    runner = ToolRunner([REFUND], approver=store)
+    for at, caller in enumerate(callers):
+        await given_rule(store, runner, call_of(f"call_{at}", order=7), YES, caller=caller)
+    assert len(await store.rules()) == len(callers)
+    for caller in callers:
+        [kept] = await store.rules(caller=caller.id)
+        assert kept.rule is not None
+        assert kept.rule.caller == caller.id
+        for other in callers:
+            if other != caller:
+                with pytest.raises(ApprovalError, match="there is no rule"):
+                    await store.revoke(kept.id, caller=other.id)
+        await store.revoke(kept.id, caller=caller.id)
+        assert await store.rules(caller=caller.id) == []
+    assert await store.rules(caller="") == []
 
 
 async def test_who_was_asked_before_is_to_answer(store: ApprovalStore) -> None:

@@ -148,6 +148,27 @@ async def test_who_approves_is_said_on_the_command_line(
     assert record.get("approved_by") == (approved[options[0]] if options else None)
 
 
+async def test_the_clients_user_may_answer_for_always(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The next server is not asked; the rule is listed with the others of its database."""
+    asked: list[str] = []
+
+    async def always(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        asked.append(params.message)
+        answer = "yes, and always to exactly this"
+        return types.ElicitResult(action="accept", content={"answer": answer})
+
+    rules = f"sqlite:///{folder / 'crib.db'}"
+    for _ in range(2):
+        async with client_of(folder, "--elicit", "--rules", rules, answer=always) as client:
+            assert "refunded 7" in text_of(await client.call_tool("refund", {"order": 7}))
+    assert len(asked) == 1
+    listed = ["approvals", "rules", "list", "--store", rules]
+    assert await asyncio.to_thread(run, listed) == 0
+    assert 'refund {"order": 7}, for mcp' in capsys.readouterr().out
+
+
 async def test_what_a_file_asks_is_answered_before_its_end(folder: Path) -> None:
     asked: list[dict[str, Any]] = [
         {"id": 1, "method": "initialize", "params": HELLO},
@@ -270,6 +291,8 @@ async def test_it_serves_by_http_whoever_has_the_token(
         (["--http", "127.0.0.1:70000"], "give HOST:PORT"),
         (["--http", "no.such.host.invalid:0"], "port 0 takes a free one"),
         (["--audit", "log.db"], "give the URL of a database"),
+        (["--rules", "crib.db"], "--rules crib.db: give the URL of a database"),
+        (["--rules", "sqlite:///crib.db", "--yes"], "leave out --yes and --no"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(
