@@ -18,7 +18,7 @@ from hypothesis import settings
 Case = TypeVar("Case")
 
 WHOLE = os.environ.get("TOOLCRIB_FUZZ") == "all"
-PART = 16
+PART = 24
 
 
 def sample(whole: int, *, part: int = PART) -> int:

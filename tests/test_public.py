@@ -216,7 +216,7 @@ def test_the_rooms_that_users_import_have_what_the_docs_promise(module: str) -> 
 
 
 MAY_IMPORT_IT = re.compile(
-    r"from\s+toolcrib\s+import|^\s+(?:from|import)\b.*toolcrib", re.MULTILINE
+    r"from\s+toolcrib\s+import|^[ \t]+(?:from|import)\b.*toolcrib", re.MULTILINE
 )
 
 

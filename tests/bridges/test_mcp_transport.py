@@ -538,6 +538,7 @@ async def test_headers_go_with_each_request_and_are_in_no_error(tmp_path: Path) 
 
 
 @each_row("mode", MODES)
+@pytest.mark.exhaustive
 async def test_a_person_signs_in_by_oauth(mode: str, tmp_path: Path) -> None:
     person = Person()
     with by_http(tmp_path / "log", "--oauth") as server:

@@ -68,6 +68,7 @@ def test_a_store_that_keeps_nothing_is_refused_at_once(
     assert "Ctrl-C" not in said
 
 
+@pytest.mark.exhaustive
 async def test_its_page_has_rules_where_they_are_to_be_kept(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/chat.db"
     options = ("--port", "0", "--store", url, "--model", "http://127.0.0.1:1/v1#m")

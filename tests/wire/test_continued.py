@@ -272,6 +272,7 @@ def _renamed(message: Message, stay: str) -> Message:
 
 
 @each_row("wire", FAULT_OF)
+@pytest.mark.exhaustive
 def test_a_conversation_that_was_everywhere_goes_on(wire: str, shared_data: Path) -> None:
     messages = travelled(shared_data)
     body = check(wire, asked(messages))
