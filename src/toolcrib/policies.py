@@ -11,12 +11,14 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from functools import partial
 from types import NoneType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
+from toolcrib.clients import cost_of
 from toolcrib.errors import ErrorCode, MissingExtraError, ToolcribError
 from toolcrib.runner.policy import (
     CountingPolicy,
@@ -28,16 +30,28 @@ from toolcrib.runner.policy import (
     standard,
 )
 from toolcrib.values.call import Hydrated
-from toolcrib.values.context import ROUNDING, KeepsSpending, PolicyContext, RunTally, Spend
+from toolcrib.values.context import (
+    ROUNDING,
+    KeepsMoney,
+    KeepsSpending,
+    ModelRequest,
+    PayingPolicy,
+    Payment,
+    PolicyContext,
+    RunTally,
+    Spend,
+)
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import key_of
+from toolcrib.values.message import Usage
 from toolcrib.values.record import ToolInvocationRecord
-from toolcrib.values.typed import explains_wrong_types
+from toolcrib.values.typed import came, explains_wrong_types
 
 __all__ = [
     "CountingPolicy",
     "ForeseeingPolicy",
+    "PayingPolicy",
     "Policy",
     "ReservingPolicy",
     "Standard",
@@ -136,25 +150,31 @@ def ask(*tools: str, reason: str = "somebody has to say yes to this tool") -> Po
 # A call is counted before its tool begins, so that calls cannot share a last allowance; if the tool
 # never begins, what was counted is given back. One that waited within its tool was counted when it
 # began, where that was: to go on (`RunTally.begun`) takes nothing of calls and cost.
+# Money is what requests of models cost, by prices. It keeps no call from running, but the next request
+# from being sent.
 
 Per: TypeAlias = Literal["run", "tool", "caller"]
 Spent: TypeAlias = Callable[[ToolDefinition, PolicyContext], float]
+Prices: TypeAlias = Callable[[Usage, str], Decimal | float | None]
+"""Returns what a request has cost, by what it used and the name of its model; None if nobody knows."""
 _UNITS = {"calls": "calls", "tokens": "tokens", "cost": "units of cost", "seconds": "seconds"}
 _WITHIN_BUDGET: Final = Allow("within the budget", "budget")
 _OPEN_RUNS = 16
 
 
 @explains_wrong_types
-def budget(
+def budget(  # noqa: PLR0913  what may be limited, and of whom
     *,
     calls: int | None = None,
     tokens: int | None = None,
     cost: float | None = None,
     seconds: float | None = None,
+    money: float | None = None,
     per: Per = "run",
     only: str | Iterable[str] = (),
     store: KeepsSpending | None = None,
     window: float | None = None,
+    prices: Prices = cost_of,
 ) -> ForeseeingPolicy:
     """Deny, as `budget_exceeded`, calls that would go over one of the limits.
 
@@ -165,20 +185,32 @@ def budget(
     calls that are over, so that calls which run together can go over it.
 
     With a `store` (`SpendStore(url)`) what callers spend, in calls and cost, is that of all processes
-    which have it, in the last `window` seconds, or ever. Raises ToolcribError for tokens of tools, for
-    a limit that is no number from 0, without any limit, and for what no store counts.
+    which have it, in the last `window` seconds, or ever. `money` is what the requests of models cost
+    that an agent makes for the caller: a run for which none is left sends no further one, and ends as
+    `limited`. `prices` gives what one has cost by its usage and its model, in US dollars if it is
+    `cost_of`, None if it does not know: then nothing is sent, and ToolcribError is raised.
+
+    Raises ToolcribError for tokens of tools, for a limit that is no number from 0, without any limit,
+    and for what no store counts; MissingExtraError for money without prices or the extra of that name.
     """
-    given = {"calls": calls, "tokens": tokens, "cost": cost, "seconds": seconds}
+    given = {"calls": calls, "tokens": tokens, "cost": cost, "seconds": seconds, "money": money}
     limits = {unit: _number(unit, limit) for unit, limit in given.items() if limit is not None}
     named = _names(only, "budget(only=…)")
     if not limits:
-        raise ToolcribError("budget: give a limit: calls, tokens, cost or seconds")
+        raise ToolcribError("budget: give a limit: calls, tokens, cost, seconds or money")
     if per not in get_args(Per):
         raise ToolcribError(f"budget: per is one of {', '.join(get_args(Per))}")
     if "tokens" in limits and (per == "tool" or named):
         raise ToolcribError("budget: tokens are a run's or a caller's, not a tool's")
+    if "money" in limits and (per != "caller" or named or store is None):
+        raise ToolcribError(
+            "budget: money is what a caller's models cost: per='caller', with store=, and no only="
+        )
     if store is not None:
-        return _StoredBudget(limits, named, store, _checked_window(limits, per, window))
+        window = _checked_window(limits, per, window)
+        if "money" in limits:
+            return _MoneyBudget(limits, store, window, prices)
+        return _StoredBudget(limits, named, store, window)
     if window is not None:
         raise ToolcribError(
             "budget: window= goes with store=: a process by itself keeps all it counts"
@@ -375,8 +407,10 @@ _NOTHING: Final = _Account()
 
 def _checked_window(limits: Mapping[str, float], per: Per, window: float | None) -> float:
     """Return the seconds in which calls count. Raises ToolcribError for what no store counts."""
-    if per != "caller" or not limits.keys() <= _AHEAD.keys():
-        raise ToolcribError("budget: store= is for the calls and the cost of callers: per='caller'")
+    if per != "caller" or not limits.keys() <= {*_AHEAD, "money"}:
+        raise ToolcribError(
+            "budget: store= is for the calls, the cost and the money of callers: per='caller'"
+        )
     wrong = not isinstance(window, (int, float, NoneType)) or isinstance(window, bool)
     if wrong or (window is not None and not 0 < window < math.inf):
         raise ToolcribError("budget: window is a number of seconds above 0")
@@ -402,6 +436,8 @@ class _StoredBudget(_Budget):
 
     async def reserve(self, hydrated: Hydrated, context: PolicyContext) -> Deny | Release | None:
         definition, call_id, run = hydrated.definition, hydrated.call.id, context.run
+        if not self._most:
+            return None
         if (self._named and definition.name not in self._named) or call_id in run.begun:
             return None
         # outside of a run nobody knows whether a call of the same id is the same call
@@ -410,6 +446,58 @@ class _StoredBudget(_Budget):
         most = {unit: each.limit for unit, each in self._most.items()}
         over = await self._store.take(spend, most, only=self._tools, window=self._window)
         return partial(self._store.give_back, spend) if over is None else self._most[over].denial
+
+
+class _MoneyBudget(_StoredBudget):
+    """Lets a model be asked while there is money left; what a request costs is known by its reply. The
+    limits on calls and cost that it has besides are as ever."""
+
+    def __init__(
+        self, limits: Mapping[str, float], store: KeepsSpending, window: float, prices: Prices
+    ) -> None:
+        of_calls = {unit: limit for unit, limit in limits.items() if unit != "money"}
+        super().__init__(of_calls, frozenset(), store, window)
+        if not isinstance(store, KeepsMoney):
+            raise ToolcribError("budget: this store= keeps no money: it needs `paid` and `pay`")
+        self._purse = store
+        self._money = limits["money"]
+        self._prices = prices
+        if prices is cost_of:
+            cost_of(_LEAST, "")  # without the extra that is an error now
+        if not callable(prices):
+            raise ToolcribError(f"budget: prices= is a function of usage and model; {came(prices)}")
+
+    async def may_ask(self, request: ModelRequest, context: PolicyContext) -> bool:
+        for model in request.models:
+            if self._price(_LEAST, model) is None:
+                raise ToolcribError(
+                    f"budget: nobody has said what the model {model!r} costs, and it is not asked:"
+                    " budget(money=…, prices=lambda usage, model: …) returns it"
+                )
+        paid = await self._purse.paid(context.caller.id, window=self._window)
+        return paid * ROUNDING < self._money
+
+    async def pay(self, request: ModelRequest, context: PolicyContext) -> None:
+        """Count what a request has cost: of a model of another name than was asked for, if nobody knows
+        that one, the most that it can have been."""
+        money = self._price(request.usage, request.model)
+        if money is None:
+            each = (self._price(request.usage, model) for model in request.models)
+            money = max(cost for cost in each if cost is not None)
+        payment = Payment(context.caller.id, request.id, money)
+        await self._purse.pay(payment, window=self._window)
+
+    def _price(self, usage: Usage, model: str) -> float | None:
+        given: Any = self._prices(usage, model)
+        if given is None:
+            return None
+        known = isinstance(given, int | float | Decimal) and not isinstance(given, bool)
+        if not known or not 0 <= float(given) < math.inf:
+            raise ToolcribError("budget: prices= returns an amount of money from 0, or None")
+        return float(given)
+
+
+_LEAST: Final = Usage(1, 1, 1)  # of a request, to ask whether it has a price
 
 
 # `rate_limit`: a limit on calls in any stretch of time, by the library `limits`, an extra.

@@ -4,6 +4,8 @@ Rule: a call is one row, by its run and its id, however often and by whomever it
 made again because its process was killed is not counted again. Whoever takes a call holds it, and it is
 given back once all of them have done so. A process that is killed between the two gives nothing back,
 which is too strict and never too lax. The calls of one caller are taken one after the other.
+
+What requests of models cost is a row each, too, when they have been answered.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from functools import partial
 
 from toolcrib.closing import Closing
 from toolcrib.storage import OWNERS, SqlDatabase, Transaction, as_column
-from toolcrib.values.context import Spend
+from toolcrib.values.context import Payment, Spend
 from toolcrib.values.typed import names_wrong_types
 
 __all__ = ["SpendStore"]
@@ -36,6 +38,15 @@ _LET_GO = """UPDATE spent_calls SET takers = takers - 1
     WHERE caller = :caller AND call_key = :call"""
 _GIVE_BACK = """DELETE FROM spent_calls
     WHERE caller = :caller AND call_key = :call AND takers <= 0"""
+
+_PAID = """SELECT coalesce(sum(money), 0.0) AS money FROM paid_requests
+    WHERE caller = :caller AND paid_at > :since"""
+_FORGET_PAID = "DELETE FROM paid_requests WHERE caller = :caller AND kept_until <= :now"
+_PAY = """INSERT INTO paid_requests (caller, request_key, money, paid_at, kept_until)
+    VALUES (:caller, :request, :money, :now, :kept_until)
+    ON CONFLICT (caller, request_key) DO UPDATE SET kept_until =
+        CASE WHEN excluded.kept_until > paid_requests.kept_until THEN excluded.kept_until
+            ELSE paid_requests.kept_until END"""
 
 
 class SpendStore(Closing):
@@ -64,6 +75,16 @@ class SpendStore(Closing):
     async def give_back(self, spend: Spend) -> None:
         """Undo one `take`: the call did not begin."""
         await self._database.transact(partial(_give_back, _named(spend)))
+
+    async def paid(self, caller: str, *, window: float = math.inf) -> float:
+        """Return the money that the requests of a caller have cost in the last `window` seconds."""
+        since = time.time() - window
+        rows = await self._database.read(_PAID, caller=as_column(caller), since=since)
+        return float(rows[0]["money"])
+
+    async def pay(self, payment: Payment, *, window: float = math.inf) -> None:
+        """Count a request of a model, once, however often; it is not forgotten within `window`."""
+        await self._database.transact(partial(_pay, payment, window))
 
     async def aclose(self) -> None:
         """Close the connections; the next use opens new ones. `async with` does it, too."""
@@ -95,6 +116,13 @@ def _take(
 def _give_back(named: Mapping[str, str], transaction: Transaction) -> None:
     transaction.execute(_LET_GO, **named)
     transaction.execute(_GIVE_BACK, **named)
+
+
+def _pay(payment: Payment, window: float, transaction: Transaction) -> None:
+    now, caller = time.time(), as_column(payment.caller)
+    transaction.execute(_FORGET_PAID, caller=caller, now=now)
+    counted = {"request": as_column(payment.request), "money": payment.money}
+    transaction.execute(_PAY, caller=caller, **counted, now=now, kept_until=now + window)
 
 
 def _named(spend: Spend) -> dict[str, str]:

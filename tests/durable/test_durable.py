@@ -47,7 +47,9 @@ from toolcrib.errors import (
     MissingExtraError,
     ToolcribError,
 )
-from toolcrib.testing import call
+from toolcrib.policies import budget
+from toolcrib.spending import SpendStore
+from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.decision import Always, LimitedApprove
 from toolcrib.values.message import ChatRequest, Reply
 from toolcrib.values.record import ToolInvocationRecord, state_of
@@ -680,3 +682,29 @@ async def test_a_rule_lasts_from_the_answer_not_from_when_a_worker_takes_it(
         given = [each.rule.given_at for each in await store.rules() if each.rule is not None]
         assert len(given) == (seconds > 1)
         assert all(at <= answered_at for at in given)
+
+
+async def test_a_run_without_money_is_limited_and_goes_on_when_there_is_some(file: str) -> None:
+    """What was paid for before is kept, and neither asked nor paid for again."""
+
+    def agents(store: SpendStore, money: float) -> dict[str, Agent]:
+        policy = budget(money=money, per="caller", store=store, prices=lambda _usage, _model: 1)
+        turns = ["Done."] if money == 3 else [call("look", at=n) for n in range(3)]
+        runner = ToolRunner([look], policy=policy)
+        return {"shop": Agent(ScriptedClient(turns), runner, state_key=KEY)}
+
+    @tool(visible=ALL, read_only=True)
+    async def look(at: int) -> str:
+        """Look."""
+        return f"seen {at}"
+
+    async with SpendStore(file) as store:
+        async with DurableAgents(file, agents(store, 2)) as durable:
+            run_id = await durable.start("shop", "Look.", caller=ADA)
+            result = await durable.result(run_id)
+            assert (result.status, result.limit) == ("limited", "money")
+            assert await store.paid("ada") == 2
+        async with DurableAgents(file, agents(store, 3)) as durable:
+            await durable.resume(run_id)
+            result = await durable.result(run_id)
+        assert (result.status, await store.paid("ada")) == ("completed", 3)

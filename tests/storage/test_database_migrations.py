@@ -58,7 +58,7 @@ async def test_a_new_database_is_of_the_newest_version(url: str) -> None:
     audit = {"audit_entries", "audit_head", "audit_keys", "audit_tiles"}
     chat = {"chat_threads", "chat_turns", "chat_calls", "chat_waiting"}
     durable = {"durable_runs", "durable_questions", "durable_workers"}
-    spent = {"spenders", "spent_calls"}
+    spent = {"spenders", "spent_calls", "paid_requests"}
     own = {"approvals", "approval_rules", "spilled_results", "toolcrib_schema"}
     assert own.union(audit, chat, durable, spent) == set(found)
     assert found["approvals"][-4:] == ["call_id", "pinned", "signature", "answered_at"]

@@ -23,7 +23,7 @@ from typing import Any, Protocol, SupportsIndex, TypeAlias, TypedDict, assert_ne
 import msgspec
 
 from toolcrib.agent.results import ResultStore
-from toolcrib.agent.summary import Summarizer, transcript
+from toolcrib.agent.summary import Spends, Summarizer, transcript
 from toolcrib.clients import client_for
 from toolcrib.errors import ContextError, ContextTooSmallError, PromptTooLargeError, ToolError
 from toolcrib.tools import Catalog, Tool, capability, per_call, tool
@@ -334,14 +334,14 @@ class ContextView:
         caller: str,
         *,
         summarizer: Summarizer | None = None,
-        spend: Callable[[Usage], None] = lambda _usage: None,
+        spending: Spends | None = None,
         steps: StepRunner | None = None,
         picks: bool = False,
     ) -> None:
         self._picks = picks
         self._store = context.results
         self._caller = caller
-        self._summarizer, self._spend, self._steps = summarizer, spend, steps
+        self._summarizer, self._spending, self._steps = summarizer, spending, steps
         self._window = window
         self._meter = _Meter(context.count, window)
         self._result_tokens = context.result_tokens
@@ -464,10 +464,10 @@ class ContextView:
         """Make a request fit, as far as that can be done."""
         if self._total > self._room:
             self._leave_out()
-        if self._total > self._room and self._summarizer is not None:
-            await self._summarise(self._summarizer)
+        if self._total > self._room and self._summarizer and self._spending:
+            await self._summarise(self._summarizer, self._spending)
 
-    async def _summarise(self, summarizer: Summarizer) -> None:
+    async def _summarise(self, summarizer: Summarizer, spending: Spends) -> None:
         """Put a summary in the place of the beginning, up to the last turns that take half of what
         there is. Instructions stay, and what the user said last."""
         begin = next((at for at, m in enumerate(self._whole) if m.role != "system"), 0)
@@ -482,20 +482,21 @@ class ContextView:
             return
         most = max(1, self._room // _RESULT_SHARE)
         text = self._beginning(transcript(old), self._room)
-        told = await self._told(partial(summarizer.summary, self._caller, text, most, self._spend))
+        asked = partial(summarizer.summary, self._caller, text, most, spending)
+        told = await self._told(asked, spending)
         await summarizer.keep(self._caller, text, told)
         summary = Message.user(f"[A model's summary of {cut - begin} earlier messages]\n{told}")
-        asked = [m for m in self._whole[begin:cut] if m.by_user][-1:]
+        said = [m for m in self._whole[begin:cut] if m.by_user][-1:]
         if cut < len(self._whole) and self._whole[cut].by_user:
-            asked = []
-        self._cut, self._lead = cut, (*self._whole[:begin], summary, *asked)
+            said = []
+        self._cut, self._lead = cut, (*self._whole[:begin], summary, *said)
         self._summary = self._meter.message(summary)
         self._long = [at for at in self._long[self._next :] if at >= cut]
         self._next = 0
         self._total = sum(map(self._meter.message, self._lead)) + sum(self._weights[cut:])
         self._gain = sum(max(0, self._weights[at] - _MARK_TOKENS) for at in self._long)
 
-    async def _told(self, ask: Callable[[], Awaitable[SummaryStep]]) -> str:
+    async def _told(self, ask: Callable[[], Awaitable[SummaryStep]], spending: Spends) -> str:
         """Return a summary: a step of a run that has steps, wherever it is kept besides, so that its
         tokens are spent in whichever process goes on."""
         if self._steps is None:
@@ -508,7 +509,7 @@ class ContextView:
 
         step = await self._steps.run("summary", work, SummaryStep)
         if not asked and step.usage != Usage():
-            self._spend(step.usage)
+            spending.use(step.usage)
         return step.text
 
     def _leave_out(self) -> None:
@@ -647,16 +648,16 @@ class ContextKeeper:
         self,
         run_id: str,
         caller: str,
-        spend: Callable[[Usage], None],
+        spending: Spends,
         steps: StepRunner | None = None,
     ) -> ContextView:
-        """Return the view of a run, which is told what it spends; `close` has to follow."""
+        """Return the view of a run, which spends what it does; `close` has to follow."""
         view = ContextView(
             self._context,
             self._window,
             caller,
             summarizer=self._summarizer,
-            spend=spend,
+            spending=spending,
             steps=steps,
             picks=self._picks,
         )

@@ -32,7 +32,7 @@ from toolcrib.agent.partial import PartialAnswer
 from toolcrib.agent.picking import OpenToolbox, Toolbox
 from toolcrib.agent.progress import MadeCalls
 from toolcrib.agent.replies import WHOLE, replied
-from toolcrib.agent.spending import Spending
+from toolcrib.agent.spending import LimitReached, Spending
 from toolcrib.agent.stream import Listener, Watch
 from toolcrib.errors import (
     AnswerError,
@@ -190,12 +190,6 @@ def permitted(offer: Offer, choice: ToolChoice) -> Offer:
     return msgspec.structs.replace(offer, tools=few, known=offer.known | offer.tools.keys())
 
 
-class _LimitReached(Exception):  # noqa: N818  an outcome; it never leaves the run
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
-
-
 class RunTerms(NamedTuple):
     """Holds the terms of a run: those of its agent, and `settings` with what is this run's own.
 
@@ -297,6 +291,7 @@ class Run:
             within=() if outer is None else (*outer.around.scope.within, outer.call),
             steps=self._steps,
             guards=self._terms.guards,
+            paying=() if outer is None else outer.around.paying,
         )
 
     async def drive(self) -> RunResult:
@@ -339,8 +334,8 @@ class Run:
         if self._tally.tainted:
             taint(self._tally)  # its history is, and so whoever reads its answer
         if self._terms.context is not None:
-            spend = self._spending.use
-            opened = self._terms.context.open(self._run_id, self._caller.id, spend, self._steps)
+            spending = self._spending
+            opened = self._terms.context.open(self._run_id, self._caller.id, spending, self._steps)
             self._view = opened
 
     def _close(self) -> None:
@@ -374,7 +369,7 @@ class Run:
                 if self._toolbox.chosen and not told:
                     self._emit(ToolsOffered(self._toolbox.names, self._toolbox.choice))
                 await self._turns()
-        except _LimitReached as reached:
+        except LimitReached as reached:
             return "limited", reached.name
         except TimeoutError:
             if limit.expired():
@@ -450,7 +445,7 @@ class Run:
         while not await self._is_over():
             limit = self._spending.begin_turn()
             if limit is not None:
-                raise _LimitReached(limit)
+                raise LimitReached(limit)
             self._mark_turn()
             reply = await self._ask()
             self._check_cancelled()
@@ -461,7 +456,7 @@ class Run:
             if not reply.tool_calls:
                 typed = self._terms.output is not None
                 if reply.finish in _CUT or (typed and reply.finish not in WHOLE):
-                    raise _LimitReached(reply.finish)
+                    raise LimitReached(reply.finish)
                 if self._background.are_open:  # too early: it is asked again, with what they gave
                     await self._arrive("one")
                 elif self._accepts(reply):
@@ -553,15 +548,15 @@ class Run:
         return False
 
     def _complain(self, complaint: str, limit: str) -> None:
-        """Give an answer back to the model. Raises _LimitReached as `_correct` does."""
+        """Give an answer back to the model. Raises LimitReached as `_correct` does."""
         self._correct(limit)
         self._history.append(Message.user(complaint))
 
     def _correct(self, limit: str) -> None:
-        """Count an answer that is none. Raises _LimitReached where there were as many as may be."""
+        """Count an answer that is none. Raises LimitReached where there were as many as may be."""
         most = self._terms.limits.corrections
         if most is not None and self._corrections >= most:
-            raise _LimitReached(limit)
+            raise LimitReached(limit)
         self._corrections += 1
 
     async def _ask(self) -> Reply:
@@ -603,7 +598,7 @@ class Run:
 
     async def _replied(self, request: ChatRequest) -> Reply:
         ask = self._streamed if self._streaming else self._client.chat
-        return await replied(ask, request, self._cancels)
+        return await self._spending.paid(self._client, lambda: replied(ask, request, self._cancels))
 
     async def _kept_reply(self, request: ChatRequest, steps: StepRunner) -> Reply:
         """Ask as a step of the run: of a reply that is kept, the offer is made again."""
@@ -685,7 +680,7 @@ class Run:
             self._watch.started(call)
         if limit is not None:  # none of them runs, and each has its record all the same
             await self._runner.refuse_all(calls, caller=self._caller, scope=scope)
-            raise _LimitReached(limit)
+            raise LimitReached(limit)
         self._calling, self._untouched = True, False
         try:
             outcomes = await self._background.exec_all(calls, scope, self._spending.turn)

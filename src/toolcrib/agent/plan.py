@@ -1,7 +1,8 @@
 """What an agent would do next: one reply of its model, its calls hydrated and decided, and none run.
 
 Rule: nothing happens but that the model is asked (and what may repair a call). Nobody is asked for an
-approval, no budget is spent, and the sinks are told of calls that were planned, or rejected.
+approval, no budget is spent but one of money, by the request, and the sinks are told of calls that were
+planned, or rejected.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import msgspec
 
 from toolcrib.agent.handover import once, over_limit
 from toolcrib.agent.loop import Run, permitted
+from toolcrib.agent.spending import LimitReached
 from toolcrib.values.call import HydrationResult
 from toolcrib.values.context import PolicyContext
 from toolcrib.values.decision import Decision
@@ -41,7 +43,8 @@ class PlannedCall(Veiled, msgspec.Struct, frozen=True):
 class RunPlan(Veiled, msgspec.Struct, frozen=True):
     """What an agent would do next: the model's `text`, and its `calls`, of which none has run.
 
-    `limit` names the limit of the agent that would keep all of them from running.
+    `limit` names the limit of the agent that would keep all of them from running; where the caller has
+    no `money` left, the model was not asked.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("text",)
@@ -66,7 +69,10 @@ class Planning(Run):
             await self._take_instructions()
             self._toolbox = await self._open_toolbox(context)
             limit = self._spending.begin_turn()
-            reply = await self._ask()
+            try:
+                reply = await self._ask()
+            except LimitReached as reached:  # there is no money left to ask
+                return RunPlan("", (), self._spending.usage, "incomplete", reached.name)
             if self._spending.seconds_left == 0.0:  # a run would have ended by now
                 limit = limit or "seconds"
             offer = permitted(self._toolbox.offer(reply.offer, reply.tool_calls), self._choice)

@@ -11,19 +11,29 @@ and in each run around, once, whatever is left: the saved state of a run may lac
 
 A budget of a run around decides on a call as on its own: by that call's tool, of which all calls count
 that were made in the run and within it. The call whose agent asks was counted once, when it began.
+
+What a request of a model costs nobody knows before its reply is there: it is sent while there is money
+left, and paid for then. A reply that was kept is of a request that was paid for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
 
 from toolcrib.agent.inner import OuterRun
+from toolcrib.clients.base import models_of
 from toolcrib.runner import ToolRunner
+from toolcrib.runner.recorder import to_the_end
 from toolcrib.values.call import HydrationResult
-from toolcrib.values.context import ROUNDING, Account, PolicyContext, RunTally
+from toolcrib.values.context import ROUNDING, Account, ModelRequest, PolicyContext, RunTally
 from toolcrib.values.decision import Caller
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.message import Usage
+from toolcrib.values.message import LLMClient, Reply, Usage
 from toolcrib.values.record import Expense, SpentWithin, SuspendedCall
 from toolcrib.values.run import (
     Event,
@@ -35,6 +45,14 @@ from toolcrib.values.run import (
 )
 
 _A_TURN = Expense(turns=1)
+MONEY: Final = "money"
+"""The limit on what requests of models cost, which no `Limits` but a caller's budget has."""
+
+
+class LimitReached(Exception):  # noqa: N818  an outcome; it never leaves the run
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
 
 
 class Spending:
@@ -58,6 +76,8 @@ class Spending:
         self._around: Account | None = None if account is None else account()
         self._tool = "" if outer is None else outer.call.tool
         self._emit = emit
+        around = () if outer is None else outer.around.paying
+        self._paying = tuple({id(each): each for each in (*runner.paying, *around)}.values())
         self._promised = tally.own
         self._suspended = dict(state.suspended)
         self.turn = state.turn
@@ -116,6 +136,24 @@ class Spending:
         more = spent.beyond(SpentWithin() if before is None else spent_in(saved_run(before)))
         self.give_back(Expense().plus(more.expense, -1))
         self.use(more.usage)
+
+    async def paid(self, client: LLMClient, ask: Callable[[], Awaitable[Reply]]) -> Reply:
+        """Return the reply of a client, if there is money left for it, once it is paid for. Raises
+        LimitReached where there is none, and what whoever pays does."""
+        if not self._paying:
+            return await ask()
+        context = PolicyContext(self._caller, self._tally)
+        asked = ModelRequest(os.urandom(16).hex(), models_of(client))
+        for policy in self._paying:
+            if not await policy.may_ask(asked, context):
+                raise LimitReached(MONEY)
+        reply = await ask()
+        model = reply.model or client.model
+        answered = msgspec.structs.replace(asked, model=model, usage=reply.usage)
+        told = [await to_the_end(partial(each.pay, answered, context)) for each in self._paying]
+        for each in told:
+            each.check()
+        return reply
 
     def use(self, usage: Usage) -> None:
         self.usage += usage

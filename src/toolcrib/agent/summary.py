@@ -8,7 +8,8 @@ conversation, send what was sent before. So only that of a whole reply is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 from toolcrib.agent.replies import replied
 from toolcrib.agent.results import ResultStore
@@ -16,7 +17,7 @@ from toolcrib.errors import ClientError
 from toolcrib.threads import cancel_requests
 from toolcrib.values.content import told_in_text
 from toolcrib.values.json import encodable, sha256_hex
-from toolcrib.values.message import ChatRequest, LLMClient, Message, Settings, Usage
+from toolcrib.values.message import ChatRequest, LLMClient, Message, Reply, Settings, Usage
 from toolcrib.values.step import SummaryStep
 
 _REMEMBERED = 100
@@ -30,6 +31,14 @@ _ASK = (
 )
 
 
+class Spends(Protocol):
+    """Asks, and counts what that used, in the name of a run."""
+
+    async def paid(self, client: LLMClient, ask: Callable[[], Awaitable[Reply]]) -> Reply: ...
+
+    def use(self, usage: Usage) -> None: ...
+
+
 class Summarizer:
     """Has texts summarised by a model, each once."""
 
@@ -38,11 +47,9 @@ class Summarizer:
         self._store = store
         self._known: dict[str, str] = {}
 
-    async def summary(
-        self, caller: str, text: str, most: int, spend: Callable[[Usage], None]
-    ) -> SummaryStep:
-        """Return the summary of a text, of at most so many tokens, which `keep` keeps; `spend` is told
-        what it used.
+    async def summary(self, caller: str, text: str, most: int, spending: Spends) -> SummaryStep:
+        """Return the summary of a text, of at most so many tokens, which `keep` keeps, and for which
+        `spending` pays.
 
         Raises ClientError, also where the model gives no text, or half of one, and TypeError for a
         client that gives no Reply.
@@ -56,8 +63,11 @@ class Summarizer:
         asked = (Message.system(_ASK), Message.user(text))
         request = ChatRequest(asked, settings=Settings(max_tokens=most))
         who = "the client that summarises"
-        reply = await replied(self._client.chat, request, cancel_requests(), who)
-        spend(reply.usage)
+        ask = self._client.chat
+        reply = await spending.paid(
+            self._client, lambda: replied(ask, request, cancel_requests(), who)
+        )
+        spending.use(reply.usage)
         if reply.finish != "stop":
             raise ClientError(
                 f"the summary of a conversation is not whole: its model ended with {reply.finish!r}"

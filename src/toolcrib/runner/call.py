@@ -248,7 +248,9 @@ class Call(Veiled, msgspec.Struct):
     def around(self) -> Surroundings:
         """Return what an agent that is the tool of this call has from the run around it."""
         approver = self.scope.approver or self.setup.approver
-        return Surroundings(self.scope, approver, self.setup.recorder.sinks, self.account)
+        paying = (*self.setup.paying, *self.scope.paying)
+        sinks = self.setup.recorder.sinks
+        return Surroundings(self.scope, approver, sinks, self.account, paying)
 
     def watcher_failed(self, raised: BaseException) -> None:
         """Take what the observer raised at a part, which is raised once the call is over."""

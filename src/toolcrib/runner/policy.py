@@ -28,7 +28,7 @@ from toolcrib.failures import log_raised
 from toolcrib.runner.recorder import Recorder, to_the_end
 from toolcrib.runner.stopped import NotRecorded
 from toolcrib.values.call import TOOL_CHANGED, Hydrated
-from toolcrib.values.context import CallScope, PolicyContext, RunTally
+from toolcrib.values.context import CallScope, PayingPolicy, PolicyContext, RunTally
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import encodable
@@ -185,6 +185,15 @@ def reserving(policies: Sequence[Policy]) -> tuple[ReservingPolicy, ...]:
         if reserve is not None and not inspect.iscoroutinefunction(reserve):
             raise ToolcribError(f"{_name(policy)}: `reserve` is an async method")
     return tuple(policy for policy in policies if isinstance(policy, ReservingPolicy))
+
+
+def paying(policies: Sequence[Policy]) -> tuple[PayingPolicy, ...]:
+    """Return the policies that pay for models. Raises ToolcribError for methods that are not async."""
+    found = tuple(policy for policy in policies if isinstance(policy, PayingPolicy))
+    for policy in found:
+        if not all(map(inspect.iscoroutinefunction, (policy.may_ask, policy.pay))):
+            raise ToolcribError(f"{_name(policy)}: `may_ask` and `pay` are async methods")
+    return found
 
 
 async def reserve_each(

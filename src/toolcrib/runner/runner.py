@@ -35,6 +35,7 @@ from toolcrib.runner.policy import (
     has_spent_within,
     look_up,
     never_allowed,
+    paying,
     reserving,
     with_standard,
 )
@@ -53,7 +54,7 @@ from toolcrib.schema.derive.factories import Pinned
 from toolcrib.threads import cancel_requests
 from toolcrib.tools import Catalog, Tool, ToolLike, Tools
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
-from toolcrib.values.context import CallScope, PolicyContext, RunTally
+from toolcrib.values.context import CallScope, PayingPolicy, PolicyContext, RunTally
 from toolcrib.values.decision import (
     ANONYMOUS,
     Approver,
@@ -146,6 +147,7 @@ class ToolRunner:
             policy_seconds=policy_seconds,
             counting=counting(policies),
             reserving=reserving(policies),
+            paying=paying(policies),
             approver=approver,
             rules=_rules_of(approver, rules),
             approval_seconds=approval_seconds,
@@ -214,7 +216,8 @@ class ToolRunner:
     ) -> ToolRunner:
         """Return a runner that starts no tool's code, but `stand_in` in its place, also for tools that
         it is given later; those that it `spares` are the library's own, without effects. It shares
-        policies, approver and sinks, no outcomes, and takes nothing from budgets in a store. No rule
+        policies, approver and sinks, no outcomes, and takes nothing from budgets in a store, but what
+        models cost. No rule
         speaks for its calls, and no answer gives one."""
         made, setup = copy(self), self._setup
         executor = EmulatingExecutor(
@@ -284,6 +287,11 @@ class ToolRunner:
     def approver(self) -> Approver | None:
         """Who is asked."""
         return self._setup.approver
+
+    @property
+    def paying(self) -> tuple[PayingPolicy, ...]:
+        """Its policies that count what requests of models cost, also where its tools are emulated."""
+        return self._setup.paying
 
     @property
     def left_behind(self) -> int:

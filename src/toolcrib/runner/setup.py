@@ -11,6 +11,7 @@ from toolcrib.runner.recorder import Recorder
 from toolcrib.runner.running import Limiter
 from toolcrib.runner.stopped import Reporter
 from toolcrib.tools import Catalog
+from toolcrib.values.context import PayingPolicy
 from toolcrib.values.decision import Approver
 from toolcrib.values.rule import KeepsRules
 
@@ -25,6 +26,7 @@ class Setup(msgspec.Struct, frozen=True, eq=False):
     policy_seconds: float
     counting: tuple[CountingPolicy, ...]
     reserving: tuple[ReservingPolicy, ...]
+    paying: tuple[PayingPolicy, ...]
     approver: Approver | None
     rules: KeepsRules | None
     approval_seconds: float

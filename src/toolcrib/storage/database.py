@@ -444,6 +444,17 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX approval_rules_by_call ON approval_rules (definition_digest, caller)",
     ),
     ("ALTER TABLE approvals ADD COLUMN answered_at DOUBLE PRECISION",),
+    (
+        """CREATE TABLE paid_requests (
+            caller TEXT NOT NULL,
+            request_key TEXT NOT NULL,
+            money DOUBLE PRECISION NOT NULL,
+            paid_at DOUBLE PRECISION NOT NULL,
+            kept_until DOUBLE PRECISION NOT NULL,
+            PRIMARY KEY (caller, request_key)
+        )""",
+        "CREATE INDEX paid_requests_by_time ON paid_requests (caller, paid_at)",
+    ),
 )
 
 

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -227,6 +227,14 @@ class Spend(msgspec.Struct, frozen=True):
     cost: float
 
 
+class Payment(msgspec.Struct, frozen=True):
+    """What a request of a model has cost its caller, in money; `request` is of that request alone."""
+
+    caller: str
+    request: str
+    money: float
+
+
 class KeepsSpending(Protocol):
     """Keeps what callers have spent, where several processes can ask for it.
 
@@ -251,6 +259,19 @@ class KeepsSpending(Protocol):
 
     async def give_back(self, spend: Spend) -> None:
         """Undo one `take`; a call that others have taken as well stays counted."""
+        ...
+
+
+@runtime_checkable
+class KeepsMoney(KeepsSpending, Protocol):
+    """Keeps what the requests of models of callers have cost, too."""
+
+    async def paid(self, caller: str, *, window: float = math.inf) -> float:
+        """Return what the requests of a caller have cost, in money, in the last `window` seconds."""
+        ...
+
+    async def pay(self, payment: Payment, *, window: float = math.inf) -> None:
+        """Count a request, once, however often it is told of; it is not forgotten within `window`."""
         ...
 
 
@@ -281,7 +302,8 @@ class CallScope(msgspec.Struct, frozen=True):
     have begun and go on. Agents that are tools spend from `account`, or else what the tally and the
     runner's budgets leave; the run itself is `within` these calls. What is asked on another `occasion`
     is another question. With `steps` each call is a step. The runs within ask `guards`, too, before
-    all their policies. `begins` is told when the code of a call's tool begins.
+    all their policies, and the runs around it pay for their models, too, as `paying` says. `begins` is
+    told when the code of a call's tool begins.
     """
 
     tally: RunTally
@@ -298,6 +320,7 @@ class CallScope(msgspec.Struct, frozen=True):
     occasion: str = ""
     steps: StepRunner | None = None
     guards: tuple[Guard, ...] = ()
+    paying: tuple[PayingPolicy, ...] = ()
     begins: Callable[[], object] = type(None)
 
     def going_on(self, begun: SuspendedCall) -> CallScope:
@@ -328,14 +351,49 @@ Guard: TypeAlias = Callable[[Hydrated, PolicyContext], Decision]
 """A policy that holds for a run, whichever agent makes the call."""
 
 
+class ModelRequest(msgspec.Struct, frozen=True):
+    """A request of a model, for whoever pays for it; `id` is that of this request alone.
+
+    `models` are those that may be asked; of one that was answered, `model` is the one that did, and
+    `usage` what it has used.
+    """
+
+    id: str
+    models: tuple[str, ...]
+    model: str = ""
+    usage: Usage = Usage()
+
+
+@runtime_checkable
+class PayingPolicy(Protocol):
+    """A policy that counts the money that requests of models cost: those of a run, what is summarised
+    for it, and those of agents that are its tools, whatever policies these have.
+
+    What it raises leaves the run, which fails.
+    """
+
+    def __call__(self, hydrated: Hydrated, context: PolicyContext, /) -> Any: ...
+
+    async def may_ask(self, request: ModelRequest, context: PolicyContext, /) -> bool:
+        """Return whether there is money left for a request, right before it is sent: if not, the run is
+        limited. It is asked again about one that nobody has kept the reply of."""
+        ...
+
+    async def pay(self, request: ModelRequest, context: PolicyContext, /) -> None:
+        """Count a request that was answered. It is awaited to its end. A reply that is kept, as in a
+        durable run, is paid for once, by who has got it."""
+        ...
+
+
 class Surroundings(msgspec.Struct, frozen=True, eq=False):
     """What an agent that is the tool of a call has from the run around it: the call's scope, whom that
-    run asks and tells, and the account that the call spends from."""
+    run asks and tells, the account that the call spends from, and who pays for its model."""
 
     scope: CallScope
     approver: Approver | None = None
     sinks: tuple[Sink, ...] = ()
     account: Callable[[], Account] | None = None
+    paying: tuple[PayingPolicy, ...] = ()
 
 
 class CallContext(Checked, Veiled, msgspec.Struct, frozen=True):

@@ -479,6 +479,7 @@ class WatchesRuns(Protocol):
 
 
 _LIMITS = {
+    "money": "what the caller may spend on models is used up",
     "empty_reply": "the model's reply was empty",
     "repeated_calls": "the model made the same calls again and again, which told it nothing new",
     "tool_errors": "the model called a tool again that had only failed",
@@ -501,6 +502,7 @@ class RunResult(Veiled, msgspec.Struct, frozen=True):
     """Says how a run ended. `messages` is the whole history; `pending` what it waits for.
 
     `limit` names the limit that ended it, when `status` is `limited`: one of `Limits`, `empty_reply`,
+    `money` where a budget of its caller has none left for its model,
     or how the last reply ended (`length`, `content_filter`; of a typed answer any `finish` but `stop`).
     An agent as a tool may be limited by the `budget` of a run around it. `agent` is the name of the one
     that spoke last, if it has one.
