@@ -18,12 +18,13 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache, partial
 from operator import index
-from typing import Any, Protocol, SupportsIndex, TypeAlias, TypedDict, assert_never
+from typing import Any, Protocol, SupportsIndex, TypedDict, assert_never
 
 import msgspec
 
 from toolcrib.agent.results import ResultStore
 from toolcrib.agent.summary import Spends, Summarizer, transcript
+from toolcrib.agent.tokenizer import Count, Tokenizer, installed_tokenizer, own_tokenizer
 from toolcrib.clients import client_for
 from toolcrib.errors import ContextError, ContextTooSmallError, PromptTooLargeError, ToolError
 from toolcrib.tools import Catalog, Tool, capability, per_call, tool
@@ -35,7 +36,6 @@ from toolcrib.values.message import ChatRequest, LLMClient, Message, Usage
 from toolcrib.values.step import SummaryStep
 from toolcrib.values.typed import Checked, came
 
-Count: TypeAlias = Callable[[str], int]
 _log = logging.getLogger("toolcrib.agent")
 
 WINDOWS = {
@@ -84,7 +84,8 @@ class ContextOptions(Checked, msgspec.Struct, frozen=True):
     request, or an eighth. None is what is known of the model by its name (`toolcrib.agent.WINDOWS`).
     `results` keeps what was left out of large results; without one, a run reads it from its own
     messages. `count` counts the tokens of a text (`lambda text: len(encoding.encode(text))`); without
-    it a token is estimated as three bytes of UTF-8. `result_tokens` is the most that one result may
+    it tiktoken does where it is installed and has the model's vocabulary on this machine, and else a
+    token is estimated as three bytes of UTF-8. `result_tokens` is the most that one result may
     have before its rest is left out, an eighth of a request if None. `summarize` is a model, a client
     or a name, that summarises the beginning of a conversation where shorter results are not enough.
     """
@@ -257,10 +258,9 @@ def _fitting(found: list[FoundText], most: int) -> list[FoundText]:
 class _Meter:
     """Weighs texts and messages in tokens: counted, or estimated."""
 
-    def __init__(self, count: Count | None, most: int) -> None:
-        self._count = count
+    def __init__(self, tokenizer: Tokenizer, most: int) -> None:
+        self._count, self.how = tokenizer.count, tokenizer.how
         self._most = most * _BEYOND
-        self.how = "estimated" if count is None else "counted"
 
     def text(self, text: str) -> int:
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
@@ -337,13 +337,14 @@ class ContextView:
         spending: Spends | None = None,
         steps: StepRunner | None = None,
         picks: bool = False,
+        tokenizer: Tokenizer | None = None,
     ) -> None:
         self._picks = picks
         self._store = context.results
         self._caller = caller
         self._summarizer, self._spending, self._steps = summarizer, spending, steps
         self._window = window
-        self._meter = _Meter(context.count, window)
+        self._meter = _Meter(tokenizer or own_tokenizer(context.count), window)
         self._result_tokens = context.result_tokens
         self._texts: dict[str, str | None] = {}  # by id; None where the store has it
         self._offered: tuple[object, int] = (None, 0)
@@ -640,9 +641,11 @@ class ContextKeeper:
             self._summarizer = Summarizer(client, context.results)
         own = Catalog([read_result()], source="context=…")
         self.tools = own.bind({ResultReader: per_call(self._of_call)})
+        self._tokenizer = own_tokenizer(context.count)
         if context.count is None:
-            told = ", ".join(models)
-            _log.debug("tokens of %s are estimated: no tokenizer is given as count=", told)
+            self._tokenizer = installed_tokenizer(models)
+        told = (", ".join(models), self._tokenizer.how, self._tokenizer.why)
+        _log.debug("tokens of %s are %s: %s", *told)
 
     def open(
         self,
@@ -651,7 +654,11 @@ class ContextKeeper:
         spending: Spends,
         steps: StepRunner | None = None,
     ) -> ContextView:
-        """Return the view of a run, which spends what it does; `close` has to follow."""
+        """Return the view of a run, which spends what it does; `close` has to follow.
+
+        A run with steps counts by what the application gave, or estimates: whichever process goes on
+        with it has to summarise where this one did.
+        """
         view = ContextView(
             self._context,
             self._window,
@@ -660,6 +667,7 @@ class ContextKeeper:
             spending=spending,
             steps=steps,
             picks=self._picks,
+            tokenizer=self._tokenizer if steps is None else None,
         )
         self._open.setdefault(run_id, []).append(view)
         return view

@@ -1,0 +1,102 @@
+"""A tokenizer that is installed, and knows a model by its name: tiktoken, of OpenAI's models.
+
+Rule: nothing is downloaded. tiktoken fetches a vocabulary that its cache does not have, so it is asked
+for one only where the cache has it, whole, by the digest that tiktoken itself wants. What cannot be
+counted so is estimated, and says why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+Count: TypeAlias = Callable[[str], int]
+_PIECE = 10_000
+"""Characters that are counted at a time: tiktoken panics at a million blanks, and takes seconds for as
+many of one letter. Each piece may add a token."""
+_CACHES = ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class Tokenizer(msgspec.Struct, frozen=True):
+    """Says how the tokens of a text become known: `count`, or None where they are estimated; in an
+    error `how`, and in the log `why`."""
+
+    count: Count | None
+    how: str
+    why: str
+
+
+def own_tokenizer(count: Count | None) -> Tokenizer:
+    """Return an application's own, or an estimate."""
+    if count is None:
+        return _estimate("no count= was given")
+    return Tokenizer(count, "counted", "count= was given")
+
+
+def installed_tokenizer(models: Sequence[str]) -> Tokenizer:
+    """Return what is installed and counts as all of these models do; an estimate where nothing does."""
+    try:
+        library = import_module("tiktoken")
+        registry = import_module("tiktoken.registry")
+    except ImportError:
+        return _estimate("tiktoken is not installed")
+    try:
+        names = {library.encoding_name_for_model(each.rpartition("/")[2]) for each in models}
+    except KeyError:
+        return _estimate("tiktoken does not know the model")
+    if len(names) != 1:
+        return _estimate("the models count in different ways")
+    (name,) = names
+    try:
+        if not _is_here(registry, name):
+            return _estimate(f"tiktoken's cache does not have {name}, and nothing is downloaded")
+        encoding = library.get_encoding(name)
+    except Exception as raised:  # noqa: BLE001  a plugin of it, for one: an estimate will do
+        return _estimate(f"tiktoken has failed ({type(raised).__name__})")
+
+    def count(text: str) -> int:
+        pieces = (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))
+        return sum(len(encoding.encode_ordinary(piece)) for piece in pieces)
+
+    return Tokenizer(count, "counted by tiktoken", f"tiktoken has {name}")
+
+
+def _estimate(why: str) -> Tokenizer:
+    return Tokenizer(None, "estimated", why)
+
+
+def _is_here(registry: Any, name: str) -> bool:
+    """Return whether tiktoken has an encoding, or makes it of files that are all in its cache: their
+    addresses and digests stand in the code that does."""
+    if name in registry.ENCODINGS:
+        return True
+    registry.list_encoding_names()  # finds what makes them
+    code = getattr(registry.ENCODING_CONSTRUCTORS.get(name), "__code__", None)
+    told = [each for each in getattr(code, "co_consts", ()) if isinstance(each, str)]
+    files = [each for each in told if "://" in each]
+    return bool(files) and _in_cache(files, {each for each in told if _DIGEST.fullmatch(each)})
+
+
+def _in_cache(files: Iterable[str], digests: set[str]) -> bool:
+    named = [os.environ[name] for name in _CACHES if name in os.environ]
+    folder = named[0] if named else str(Path(tempfile.gettempdir(), "data-gym-cache"))
+    if not folder:  # so a user has it keep nothing
+        return False
+    for address in files:
+        key = hashlib.sha1(address.encode(), usedforsecurity=False).hexdigest()  # tiktoken's name
+        try:
+            kept = Path(folder, key).read_bytes()
+        except OSError:
+            return False
+        if hashlib.sha256(kept).hexdigest() not in digests:
+            return False
+    return True
