@@ -315,6 +315,39 @@ def test_a_run_that_is_killed_anywhere_goes_on_as_if_it_was_not(
     assert asyncio.run(_verified(store.url))
 
 
+@pytest.mark.parametrize(("turn", "reopen"), [(0, False), (1, False), (2, True)])
+@pytest.mark.parametrize("place", ["before", "done", "kept"])
+def test_a_fork_that_is_killed_anywhere_repeats_nothing_and_ends_as_one_that_is_not(
+    tmp_path: Path, unkilled: Any, turn: int, reopen: bool, place: Place
+) -> None:
+    _, _, last = unkilled
+
+    async def forked() -> RunState:
+        return desk(None, None).fork(last.state, turn=turn, reopen=reopen, fork_id="again")
+
+    state = asyncio.run(forked())
+    whole = Store(tmp_path / "whole")
+    (tmp_path / "whole").mkdir()
+    live = whole.run(desk, state)
+    assert live is not None
+    assert (live.status, live.text) == ("completed", "All done.")
+    ran = sorted(RAN)
+    assert not any(each.startswith("refund") for each in ran)
+    for at in range(len(whole.segments[0])):
+        RAN.clear()
+        (folder := tmp_path / str(at)).mkdir()
+        store = Store(folder)
+        assert store.run(desk, state, killed=(at, place)) is None
+        again = store.run(desk, state)
+        assert again is not None
+        assert (again.status, again.text) == ("completed", "All done.")
+        assert _twice() <= {"page b"}  # which only reads
+        assert _names(again) == _names(live)
+        assert {*RAN} <= {*ran}
+        if not _cut_short(again):
+            assert (told(again), spent(again), again.usage) == (told(live), spent(live), live.usage)
+
+
 def newer(steps: Steps | None, log: AuditLog | None) -> Agent:
     """The desk in its next version, in which the definition of `order` is another one."""
 

@@ -100,6 +100,15 @@ def test_a_run_is_begun_worked_on_and_answered_by_commands(runs: Commands) -> No
         assert "✓ refund " in told
         turns = runs.json("replay", "tea")["turns"]
         assert sum(len(turn["calls"]) for turn in turns) == 9
+        back = ("fork", "tea", "--agents", "shop.py", "--turn")
+        assert runs(*back, "3", "--run", "tea-2") == "tea-2\n"
+        assert runs.json(*back, "3", "--run", "tea-2") == {"run": "tea-2"}
+        calls = runs.until("tea-2", "completed")["calls"]
+        codes = {each["name"]: each.get("error", {}).get("code") for each in calls}
+        assert codes == {"ship": "repeated_effect", "look": None}
+        assert "tea-2, for cli, forked from tea after turn 3" in runs("replay", "tea-2")
+        assert "has no turn 9" in runs(*back, "9", code=1)
+        assert "--repeat is one of" in runs(*back, "3", "--repeat", "maybe", code=2)
         worker.process.terminate()
         assert worker.wait() == 0
 

@@ -10,12 +10,10 @@ from functools import cached_property
 from types import NoneType
 from typing import Any, Unpack
 
-import msgspec
-
 from toolcrib.agent.context import NAME as READ_RESULT
 from toolcrib.agent.context import SPILLED_BYTES, ContextKeeper, ContextOptions
 from toolcrib.agent.driving import NOBODY, Team
-from toolcrib.agent.fork import ForkPoint, fork_of
+from toolcrib.agent.fork import ForkPoint
 from toolcrib.agent.handover import (
     check_handovers,
     check_own_names,
@@ -26,13 +24,11 @@ from toolcrib.agent.handover import (
     heirs_of,
     team_of,
 )
-from toolcrib.agent.history import check_state
 from toolcrib.agent.inner import OuterRun, Runs, agent_tool, inner_run_id
 from toolcrib.agent.loop import AgentLabel
 from toolcrib.agent.output import OutputType
 from toolcrib.agent.picking import DEFERRED, AgentPicking, SearchTools
 from toolcrib.agent.plan import RunPlan
-from toolcrib.agent.prompt import asked_message
 from toolcrib.agent.session import Session
 from toolcrib.agent.speaker import Deps, Speaker, check_given
 from toolcrib.agent.stream import Drive, RunStream
@@ -40,7 +36,7 @@ from toolcrib.clients import client_for
 from toolcrib.clients.base import models_of
 from toolcrib.errors import AnswerError, DefinitionError, ToolcribError
 from toolcrib.pick import PickOptions
-from toolcrib.runner import ToolRunner, is_tainted_here
+from toolcrib.runner import ToolRunner
 from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.tools import Catalog, Tool, Tools
 from toolcrib.values.content import Prompt
@@ -57,10 +53,10 @@ from toolcrib.values.run import (
     RunResult,
     RunSettings,
     RunState,
+    check_run_id,
 )
 from toolcrib.values.typed import came, check_type
 
-_LONGEST_ID = 200  # characters of a run's
 _LONGEST = 3600.0  # seconds that an agent may take as a tool, if its limits do not say
 _TO_END = 60.0  # seconds after its limit in which its run has to end by itself
 
@@ -275,9 +271,7 @@ class Agent:
         `run_id` is the run's id, one that no other run has; without it, one is made. Raises
         ToolcribError for one that is blank or longer than 200 characters, or not all printable.
         """
-        check_type("run_id", run_id, str, "a str: the id of the run, as no other has it")
-        if run_id and (not run_id.strip() or len(run_id) > _LONGEST_ID or not run_id.isprintable()):
-            raise ToolcribError("run_id= is a text of at most 200 characters that can be printed")
+        check_run_id("run_id", run_id)
         state = self.team.prepared(
             prompt, history, caller, offered, options, run_id=run_id, speaker=speaker
         )
@@ -291,6 +285,7 @@ class Agent:
         prompt: Prompt | None = None,
         reopen: bool = False,
         repeat: Repeat = "deny",
+        fork_id: str = "",
     ) -> RunState:
         """Return the state of a run of its own that goes on from an earlier turn of another one:
         `resume` begins it. Its `fork` names the first run, and the effects of that which came later.
@@ -300,20 +295,15 @@ class Agent:
         with `reopen`, the calls of that turn are decided, and asked about, anew. No answer of the first
         run counts, and what it had spent by then does. A call that would repeat an effect is denied, as
         `repeated_effect`; with `repeat="ask"` somebody is asked, with "allow" the other policies
-        decide. Raises SourceError as `resume` does, and ToolcribError for a turn that there is not.
+        decide. `fork_id` is its id, as `run_id` is in `prepare`.
+
+        Raises SourceError as `resume` does, and ToolcribError for a turn that there is not.
         """
         check_type(
             "state", state, RunState, "a RunState: result.state, or RunState.from_json(text)"
         )
-        self.team.check_saved(state)
-        check_state(state)
-        said = None if prompt is None else asked_message(prompt)
-        if said is not None:  # in a tool that has read untrusted content, it may quote that
-            said = msgspec.structs.replace(said, untrusted=is_tainted_here())
-
-        point = ForkPoint(turn, said, reopen, repeat)
-        made = fork_of(state, point, self.team, heirs=self.team.speaking_in(state).heirs)
-        return self.team.signed(made)
+        at = ForkPoint.of(turn, prompt, reopen=reopen, repeat=repeat, fork_id=fork_id)
+        return self.team.forked(state, at)
 
     def replace(
         self,

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from toolcrib.agent.fork import RepeatGuard
+from toolcrib.agent.fork import ForkPoint, RepeatGuard, fork_of
 from toolcrib.agent.handover import check_speakers, strictest
 from toolcrib.agent.history import check_state, error_content
 from toolcrib.agent.inner import OuterRun, is_agent
@@ -93,6 +93,16 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         """Raise SourceError unless a state is as a team with this key has saved it."""
         if self.state_key is not None:
             state.check_signature(self.state_key)
+
+    def forked(
+        self, state: RunState, at: ForkPoint, begun: Iterable[ToolInvocationRecord] = ()
+    ) -> RunState:
+        """Return the state of a run that goes on from an earlier turn of another one, of which these
+        calls have begun, too, by its log. Raises what `Agent.fork` does."""
+        self.check_saved(state)
+        check_state(state)
+        heirs = self.speaking_in(state).heirs
+        return self.signed(fork_of(state, at, self, heirs=heirs, begun=begun))
 
     def signature(self, kind: str, *texts: str) -> str:
         """Sign texts, as something of this kind; return "" without a key."""

@@ -18,17 +18,29 @@ from typing import Any, Protocol, get_args
 import msgspec
 
 from toolcrib.agent.history import ConversationHistory, answered, is_later, untold
+from toolcrib.agent.prompt import asked_message
 from toolcrib.errors import ErrorCode, SourceError, Stage, ToolcribError
+from toolcrib.runner import is_tainted_here
 from toolcrib.runner.output import public_view
 from toolcrib.runner.policy import FORK
 from toolcrib.schema.references import steps_of
 from toolcrib.values.call import Hydrated
+from toolcrib.values.content import Prompt
 from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
-from toolcrib.values.json import JsonObject, canonical_json, json_copy
+from toolcrib.values.json import JsonObject, canonical_json, json_copy, sha256_hex
 from toolcrib.values.message import Message
 from toolcrib.values.record import Expense, Origin, ToolInvocationRecord, has_begun, state_of
-from toolcrib.values.run import Effect, Fork, Repeat, RunState, TurnMark, saved_run, spent_in
+from toolcrib.values.run import (
+    Effect,
+    Fork,
+    Repeat,
+    RunState,
+    TurnMark,
+    check_run_id,
+    saved_run,
+    spent_in,
+)
 
 _ALLOWED = Allow("nothing that happened after the fork is repeated", "fork")
 _TO_BE_ASKED = "fork it at an earlier turn, where the model is asked again"
@@ -45,12 +57,14 @@ class KnowsTools(Protocol):
 
 
 class ForkPoint(msgspec.Struct, frozen=True):
-    """Where to go back to, and with what. Raises ToolcribError for what cannot be meant."""
+    """Where to go back to, and with what; `fork_id` is the id of the fork, if it is to have one of the
+    application's. Raises ToolcribError for what cannot be meant."""
 
     turn: int
     prompt: Message | None = None
     reopen: bool = False
     repeat: Repeat = "deny"
+    fork_id: str = ""
 
     def __post_init__(self) -> None:
         whole = isinstance(self.turn, int) and not isinstance(self.turn, bool)
@@ -60,6 +74,25 @@ class ForkPoint(msgspec.Struct, frozen=True):
             raise ToolcribError("repeat= is 'deny', 'ask' or 'allow'")
         if self.reopen and self.prompt is not None:
             raise ToolcribError("reopen=True goes on with calls, and prompt= with what a user says")
+        check_run_id("fork_id", self.fork_id)
+
+    @staticmethod
+    def of(
+        turn: int, prompt: Prompt | None, *, reopen: bool, repeat: Repeat, fork_id: str
+    ) -> ForkPoint:
+        """Return one with what a user says; in a tool that has read untrusted content, it may quote
+        that."""
+        said = None if prompt is None else asked_message(prompt)
+        if said is not None:
+            said = msgspec.structs.replace(said, untrusted=is_tainted_here())
+        return ForkPoint(turn, said, reopen, repeat, fork_id)
+
+    @property
+    def digest(self) -> str:
+        """The digest of what is asked for, of whichever run."""
+        asked = {"turn": self.turn, "reopen": self.reopen, "repeat": self.repeat}
+        said = msgspec.to_builtins(self.prompt)
+        return sha256_hex(canonical_json({**asked, "prompt": said}))
 
 
 def fork_of(
@@ -68,13 +101,17 @@ def fork_of(
     team: KnowsTools,
     *,
     heirs: Collection[str],
+    begun: Iterable[ToolInvocationRecord] = (),
 ) -> RunState:
     """Return the state in which a fork begins. Raises ToolcribError for a turn that there is not, or
     that cannot be gone on from so, SourceError for a state that does not say where its turns began.
 
-    `heirs` are the tools that hand the conversation over.
+    `heirs` are the tools that hand the conversation over. `begun` are calls that have begun, by the
+    log: what the state does not know of them may have happened, at whichever turn.
     """
     _check_marks(state, at.turn)
+    if at.fork_id == state.run_id:
+        raise ToolcribError(f"fork_id= {at.fork_id!r} is the id of the run that is forked")
     after = next((mark for mark in state.marks if mark.turn > at.turn), None) or _end_of(state)
     messages, opened = _kept_messages(state, at, after)
     offering = next((m for m in state.marks if at.reopen and m.turn == at.turn), after)
@@ -86,10 +123,13 @@ def fork_of(
     later = _later(state, messages)
     closed = [r for r in state.records if _turn_of(r) <= at.turn and r.id not in opened]
     spent = _spent(state, closed, after.turn - 1)
-    effects = _effects(state, {record.id for record in closed}, opened, team)
+    effects = [
+        *_effects(state, {record.id for record in closed}, opened, team),
+        *_effects_beyond(state, begun, opened, team),
+    ]
     before = () if state.fork is None else state.fork.effects
     tainted = team.is_untrusted((*messages, *later))
-    tally = _tally(state, closed, spent, after, tainted=tainted)
+    tally = _tally(state, closed, spent, after, tainted=tainted, run_id=at.fork_id)
     return RunState(
         run_id=tally.run_id,
         turn=0,
@@ -106,7 +146,7 @@ def fork_of(
         origin=_origin(state, at.turn) if opened else None,
         settings=state.settings,
         speakers=state.speakers,
-        fork=Fork(state.run_id, at.turn, (*before, *effects), at.repeat),
+        fork=Fork(state.run_id, at.turn, (*before, *effects), at.repeat, at.digest),
         emulated=_has_made_up(state, messages, closed),
         instructions=state.instructions,
         arrived=later if opened else (),
@@ -265,10 +305,11 @@ def _tally(
     after: TurnMark,
     *,
     tainted: bool,
+    run_id: str,
 ) -> RunTally:
     """Return what a run of its own, that goes on from there, begins with."""
     return RunTally(
-        f"run_{os.urandom(8).hex()}",
+        run_id or f"run_{os.urandom(8).hex()}",
         os.urandom(16).hex(),
         calls=spent.calls,
         cost=spent.cost,
@@ -314,22 +355,44 @@ def _effects(
         tool, by = record.name, "" if record.origin is None else record.origin.agent
         if record.id in closed or not has_begun(record) or team.only_reads(tool, by):
             continue
-        yield Effect(
-            record.run_id,
-            record.id,
-            _turn_of(record),
-            tool,
-            state_of(record),
-            record.arguments or {},
-            record.defaulted,
-            any_arguments=record.spent is not None or team.may_run_agent(tool, by),
-            reopened=record.id in opened,
-        )
+        yield _effect_of(record, team.may_run_agent(tool, by), reopened=record.id in opened)
     speaks = state.speakers[-1] if state.speakers else ""
     for call_id, each in state.suspended.items():
         if not team.only_reads(each.call.tool, speaks):
             ended, tool = "waiting", each.call.tool
             yield Effect(state.run_id, call_id, state.turn, tool, ended, any_arguments=True)
+
+
+def _effects_beyond(
+    state: RunState,
+    begun: Iterable[ToolInvocationRecord],
+    opened: Collection[str],
+    team: KnowsTools,
+) -> Iterator[Effect]:
+    """Yield the calls that began and of which the state does not know that, of tools that do more than
+    read: by what it says, nobody made them."""
+    known = {*(each.id for each in state.records if has_begun(each)), *state.suspended}
+    for record in begun:
+        tool, by = record.name, "" if record.origin is None else record.origin.agent
+        if record.id in known or team.only_reads(tool, by):
+            continue
+        yield _effect_of(record, team.may_run_agent(tool, by), reopened=record.id in opened)
+
+
+def _effect_of(
+    record: ToolInvocationRecord, may_run_agent: bool, *, reopened: bool = False
+) -> Effect:
+    return Effect(
+        record.run_id,
+        record.id,
+        _turn_of(record),
+        record.name,
+        state_of(record),
+        record.arguments or {},
+        record.defaulted,
+        any_arguments=record.spent is not None or may_run_agent,
+        reopened=reopened,
+    )
 
 
 class RepeatGuard:

@@ -106,6 +106,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "toolcrib runs answer apr_5f0c --yes --by grace",
         "toolcrib runs answer apr_5f0c --no --reason 'ask sales'",
     ),
+    "runs fork": ("toolcrib runs fork run_77 --turn 1 --reopen --agents shop.py:agents",),
     "runs cancel": ("toolcrib runs cancel run_77",),
     "runs resume": ("toolcrib runs resume run_77",),
     "runs resolve": ("toolcrib runs resolve run_77_2_0 --run run_77 --did-not --by grace",),

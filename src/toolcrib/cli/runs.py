@@ -1,6 +1,6 @@
 """`toolcrib runs`: runs that outlive their process, in a database: begun, answered, worked on.
 
-Only `start` and `worker` need the agents; whoever answers needs neither them nor their tools.
+Only `start`, `fork` and `worker` need the agents; whoever answers needs neither them nor their tools.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_args
 
 import typer
 
@@ -45,7 +45,7 @@ from toolcrib.tools.sources import module_at
 from toolcrib.values.decision import Answer, Approve, Caller, Refuse
 from toolcrib.values.json import to_plain
 from toolcrib.values.record import ToolInvocationRecord
-from toolcrib.values.run import RunState
+from toolcrib.values.run import Repeat, RunState
 
 if TYPE_CHECKING:
     from toolcrib.durable import DurableAgents, StoredRun
@@ -95,6 +95,52 @@ def start(
         print_json({"run": started})
     else:
         typer.echo(printable(started))
+
+
+@app.command("fork")
+def fork(  # noqa: PLR0913  one for each option
+    run: RunArgument,
+    *,
+    agents: AgentsOption,
+    turn: Annotated[
+        int, typer.Option("--turn", metavar="N", help="The last turn that is kept; 0 for none.")
+    ],
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", metavar="TEXT", help="What the user says next.")
+    ] = None,
+    reopen: Annotated[
+        bool, typer.Option("--reopen", help="Decide the calls of that turn anew.")
+    ] = False,
+    repeat: Annotated[
+        str,
+        typer.Option(
+            "--repeat", metavar="HOW", help="deny, ask or allow what the run has done since."
+        ),
+    ] = "deny",
+    agent: Annotated[
+        str, typer.Option("--agent", metavar="AGENT", help="Another agent goes on.")
+    ] = "",
+    store: StoreOption = RUNS,
+    fork_id: Annotated[
+        str, typer.Option("--run", metavar="ID", help="Its id: it is begun once, and no more.")
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Begin a run that goes on from an earlier turn of another one, and say its id."""
+    check_url(store)
+    wanted = next((known for known in get_args(Repeat) if known == repeat), None)
+    if wanted is None:
+        raise UnusableError("--repeat is one of deny, ask, allow")
+    made: dict[str, Any] = {"turn": turn, "prompt": prompt, "reopen": reopen, "repeat": wanted}
+    forked = _with(
+        store,
+        lambda durable: durable.fork(run, agent=agent, fork_id=fork_id, **made),
+        _agents(agents),
+    )
+    if as_json:
+        print_json({"run": forked})
+    else:
+        typer.echo(printable(forked))
 
 
 @app.command("list")

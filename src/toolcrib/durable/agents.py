@@ -28,6 +28,7 @@ from typing import Any, Self, TypeVar, Unpack
 import msgspec
 
 from toolcrib.agent import Agent
+from toolcrib.agent.fork import ForkPoint
 from toolcrib.agent.history import is_cut_short, split_system
 from toolcrib.agent.inner import inner_run_id
 from toolcrib.agent.speaker import check_given
@@ -45,6 +46,7 @@ from toolcrib.durable.engine import (
 )
 from toolcrib.durable.store import (
     STATUSES,
+    UNDER_WAY,
     Ended,
     RunStore,
     StoredRun,
@@ -57,12 +59,19 @@ from toolcrib.storage import UnreachableError
 from toolcrib.values.content import Prompt
 from toolcrib.values.decision import ANONYMOUS, Answer, ApprovalRequest, Caller
 from toolcrib.values.message import Message
-from toolcrib.values.record import Attachment, CallError, Ledger, ToolInvocationRecord
+from toolcrib.values.record import (
+    Attachment,
+    CallError,
+    Ledger,
+    ToolInvocationRecord,
+    has_begun,
+)
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
     Event,
     HandedOver,
+    Repeat,
     ReplyFinished,
     RunOptions,
     RunRecord,
@@ -165,6 +174,69 @@ class DurableAgents(Closing):
         if not await self._store.add(agent, caller.id, state):
             _check_same(await self._store.run(state.run_id), agent, state)
         return state.run_id
+
+    async def fork(
+        self,
+        run_id: str,
+        *,
+        turn: int,
+        prompt: Prompt | None = None,
+        reopen: bool = False,
+        repeat: Repeat = "deny",
+        agent: str = "",
+        fork_id: str = "",
+    ) -> str:
+        """Begin a run that goes on from an earlier turn of another one, which stays as it is, and
+        return its id at once; a worker does the rest.
+
+        What it keeps, and what becomes of what the first run did later, is as in `Agent.fork`: also of
+        calls of which only the log knows that they began, because their process was killed. `agent`
+        names another one with the same `state_key`, of another model, say. With a `fork_id` it is begun
+        once, however often it is asked for. Raises ToolcribError for a run that is under way, or has
+        ended without saying what it did: `result` waits for the one, and `resume` goes on with the
+        other. So for what is no fork of that run, and for the id of another run or fork; SourceError
+        for a run that was changed.
+        """
+        at = ForkPoint.of(turn, prompt, reopen=reopen, repeat=repeat, fork_id=fork_id)
+        run = await self._store.run(run_id)
+        name = agent or run.agent
+        forks = self._agent(name)
+        if fork_id and fork_id != run_id and await self._is_forked(run_id, name, at):
+            return fork_id
+        if not run.is_whole:
+            done = "is under way: wait for it, or cancel it"
+            if run.status not in UNDER_WAY:
+                done = f"is {run.status}, and does not say all that it did: resume it first"
+            raise ToolcribError(f"run {run_id} cannot be forked: it {done}")
+        last = run.last
+        _check_whose(run, last)
+        state = forks.team.forked(last, at, await self._begun(run))
+        if await self._store.add(name, state.caller.id, state):
+            return state.run_id
+        await self._is_forked(run_id, name, at)  # somebody else was first
+        return state.run_id
+
+    async def _begun(self, run: StoredRun) -> list[ToolInvocationRecord]:
+        """Return the calls of a run that began, as its log has them."""
+        ledger = self._ledger(run)
+        if not isinstance(ledger, AuditLog):
+            known = [await ledger.find(each) for each in run.last.records]
+            return [each for each in known if each is not None and has_begun(each)]
+        entries = await ledger.entries(AuditFilter(run_id=run.id))
+        begun = {each.record.id: each.record for each in entries if has_begun(each.record)}
+        return list(begun.values())
+
+    async def _is_forked(self, run_id: str, agent: str, at: ForkPoint) -> bool:
+        """Return whether there is this fork of a run. Raises ToolcribError for another run's id."""
+        found = await self._store.find(at.fork_id)
+        if found is None:
+            return False
+        fork = found.last.fork
+        known = None if fork is None else (fork.run_id, fork.asked)
+        if (found.agent, known) != (agent, (run_id, at.digest)):
+            what = "of another run or agent, or forked with something else"
+            raise ToolcribError(f"fork_id= {at.fork_id!r} is the id of another run: {what}")
+        return True
 
     async def result(self, run_id: str) -> RunResult:
         """Return how a run ended, or that it waits, as soon as it does. Raises ToolcribError for a run
@@ -429,8 +501,7 @@ class DurableAgents(Closing):
             agent = self._agent(run.agent)
             state = RunState.from_json(run.state)
             agent.team.check_saved(state)
-            if (state.run_id, state.caller.id) != (run.id, run.caller):  # a state says whose it is
-                raise SourceError(f"the state of run {run.id} is of another run, or another caller")
+            _check_whose(run, state)
             await self._check_shown(run, state)
             segment.earlier = await self._earlier(run)
             deps = None if self._deps is None else self._deps(run)
@@ -567,12 +638,19 @@ def _ran_agent(record: ToolInvocationRecord) -> bool:
     return known or _is_unknown(record) or RESOLVED in record.notes
 
 
+def _check_whose(run: StoredRun, state: RunState) -> None:
+    """Raise SourceError unless a state, which says whose it is, is that of a run."""
+    if (state.run_id, state.caller.id) != (run.id, run.caller):
+        raise SourceError(f"the state of run {run.id} is of another run, or another caller")
+
+
 def _check_same(run: StoredRun, agent: str, asked: RunState) -> None:
     """Raise ToolcribError unless a run is what is asked for under its id."""
     known = run.last
     same = (run.agent, known.caller, known.settings) == (agent, asked.caller, asked.settings)
     first, begins = known.speakers[:1], asked.speakers[:1]
     same = same and (first == begins or not (first and begins))  # it may be older than handovers
+    same = same and known.fork is None
     if not same or not _begins_alike(known, asked):
         what = "of another agent, speaker, prompt, history or caller, or with other options"
         raise ToolcribError(f"run_id= {run.id!r} is the id of another run: {what}")

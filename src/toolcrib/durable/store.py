@@ -36,7 +36,7 @@ StoredStatus: TypeAlias = Literal[
 ]
 STATUSES: tuple[StoredStatus, ...] = get_args(StoredStatus)
 T = TypeVar("T")
-_UNDER_WAY = ("queued", "running")
+UNDER_WAY = ("queued", "running")
 _NO_RUN = "there is no run {!r} in the store"
 _ANSWERS = msgspec.json.Decoder(dict[str, Approve | Refuse])
 _REQUEST = msgspec.json.Decoder(ApprovalRequest)
@@ -123,6 +123,12 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
         return dict(read)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether its last state has all that it did: no segment may have begun since, or what that one
+        did is there, too."""
+        return self.began > self.segment or bool(self.cut)
+
+    @property
     def last(self) -> RunState:
         """The last state that is known of it. Raises SourceError for what is none."""
         return RunState.from_json(self.cut or self.state)
@@ -172,16 +178,21 @@ class RunStore:
 
     async def run(self, run_id: str) -> StoredRun:
         """Return a run. Raises ToolcribError where there is none of that id."""
-        rows = await self._database.read(_ONE, id=run_id)
-        if not rows:
+        found = await self.find(run_id)
+        if found is None:
             raise ToolcribError(_NO_RUN.format(run_id))
-        return StoredRun(**rows[0])
+        return found
+
+    async def find(self, run_id: str) -> StoredRun | None:
+        """Return a run; None where there is none of that id."""
+        rows = await self._database.read(_ONE, id=run_id)
+        return StoredRun(**rows[0]) if rows else None
 
     async def place(self, run_id: str) -> Place:
         """Return where a run is. Raises ToolcribError where there is none of that id."""
         for row in await self._database.read(_PLACE, id=run_id):
             status, stops = row["status"], row["status"] == "cancelled" and row["worker"] != ""
-            return Place(row["agent"], status, row["segment"], status in _UNDER_WAY or stops)
+            return Place(row["agent"], status, row["segment"], status in UNDER_WAY or stops)
         raise ToolcribError(_NO_RUN.format(run_id))
 
     async def runs(self, statuses: Iterable[StoredStatus] = STATUSES) -> list[StoredRun]:

@@ -263,12 +263,14 @@ class Effect(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Fork(msgspec.Struct, frozen=True, omit_defaults=True):
     """Says which run another one was forked from, after which of its turns, and which effects had
-    happened by then that this one does not know of; `repeat` is what becomes of their repetition."""
+    happened by then that this one does not know of; `repeat` is what becomes of their repetition.
+    `asked` is a digest of what was asked for, by which a fork that is asked for again is known."""
 
     run_id: str
     turn: int
     effects: tuple[Effect, ...] = ()
     repeat: Repeat = "deny"
+    asked: str = ""
 
 
 _NEWER = (
@@ -373,6 +375,16 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
         if state.version != 1:
             raise SourceError(f"a run saved by another version ({state.version}) cannot go on here")
         return state
+
+
+_LONGEST_ID = 200  # characters of a run's
+
+
+def check_run_id(option: str, run_id: str) -> None:
+    """Raise ToolcribError for an id that is blank, too long, or cannot be printed; "" is none."""
+    check_type(option, run_id, str, "a str: the id of the run, as no other has it")
+    if run_id and (not run_id.strip() or len(run_id) > _LONGEST_ID or not run_id.isprintable()):
+        raise ToolcribError(f"{option}= is a text of at most 200 characters that can be printed")
 
 
 def saved_run(suspended: SuspendedCall) -> RunState:
