@@ -535,3 +535,15 @@ async def test_the_text_of_an_answer_is_in_the_terms_of_its_type(kind: Any, said
     ):
         result = await Agent(client, [], output=kind).run("go")
     assert TypeAdapter(kind).validate_json(result.text) == result.output
+
+
+@pytest.mark.parametrize("instructions", [None, lambda _info: "", "Be brief."])
+async def test_one_type_is_demanded_whatever_agent_answered_before(instructions: Any) -> None:
+    before = await Agent(ScriptedClient(["3"]), output=int).run("How many?")
+    given = {} if instructions is None else {"instructions": instructions}
+    client = ScriptedClient(['["oslo"]'])
+    result = await Agent(client, output=list[str], **given).run("Which?", history=before.messages)
+    assert result.output == ["oslo"]
+    told = "".join(m.content for m in client.requests[0].messages if m.role == "system")
+    assert told.count("valid by this JSON Schema") == 1
+    assert '"array"' in told

@@ -215,7 +215,7 @@ class BackgroundCalls:
                 scope = scope.going_on(suspended)
             code = ErrorCode.APPROVAL_REQUIRED
             await self._runner.refuse_all(
-                [running.call], caller=self._caller, scope=scope, code=code
+                [running.call], caller=self._caller, scope=scope, code=code, began=outcome.record
             )
 
     def _tell(self, call_id: str) -> None:

@@ -29,7 +29,7 @@ from toolcrib.values.content import Prompt
 from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.json import JsonObject, canonical_json, json_copy, sha256_hex
-from toolcrib.values.message import Message
+from toolcrib.values.message import Message, Usage
 from toolcrib.values.record import Expense, Origin, ToolInvocationRecord, has_begun, state_of
 from toolcrib.values.run import (
     Effect,
@@ -129,12 +129,13 @@ def fork_of(
     ]
     before = () if state.fork is None else state.fork.effects
     tainted = team.is_untrusted((*messages, *later))
-    tally = _tally(state, closed, spent, after, tainted=tainted, run_id=at.fork_id)
+    usage = _usage_by(state, after, later)
+    tally = _tally(state, closed, spent, usage, tainted=tainted, run_id=at.fork_id)
     return RunState(
         run_id=tally.run_id,
         turn=0,
         messages=messages if opened else _told(messages, later, at),
-        usage=after.usage,
+        usage=usage,
         tally=tally,
         caller=state.caller,
         offered=state.offered[: offering.offered],  # what a reopened search found is found anew
@@ -230,6 +231,18 @@ def _later(state: RunState, kept: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(m for m in told if is_later(m) and m.call_id in running)
 
 
+def _usage_by(state: RunState, after: TurnMark, later: Iterable[Message]) -> Usage:
+    """Return what the run had used by then, and by the turn to which it was told all of `later`: what
+    an agent in the background used for that is among it."""
+    told = {message.call_id for message in later}
+    if not told.isdisjoint(message.call_id for message in state.arrived):
+        return state.usage
+    places = (n for n, m in enumerate(state.messages) if is_later(m) and m.call_id in told)
+    last = max(places, default=-1)
+    behind = (mark for mark in state.marks if mark.turn >= after.turn and mark.at > last)
+    return next(behind, after if last < after.at else _end_of(state)).usage
+
+
 def _told(
     messages: tuple[Message, ...], later: tuple[Message, ...], at: ForkPoint
 ) -> tuple[Message, ...]:
@@ -302,7 +315,7 @@ def _tally(
     state: RunState,
     closed: Sequence[ToolInvocationRecord],
     spent: Expense,
-    after: TurnMark,
+    usage: Usage,
     *,
     tainted: bool,
     run_id: str,
@@ -313,7 +326,7 @@ def _tally(
         os.urandom(16).hex(),
         calls=spent.calls,
         cost=spent.cost,
-        tokens=after.usage.input_tokens + after.usage.output_tokens,
+        tokens=usage.input_tokens + usage.output_tokens,
         tainted=tainted,
         seconds_per_tool=_seconds(state, closed, spent),
         inner=spent,

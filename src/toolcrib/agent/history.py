@@ -98,7 +98,10 @@ def result_message(
     match outcome:
         case Completed():
             content, parts = _seen_of(outcome) if outcome.parts else (content_of(outcome.model), ())
-            return Message.tool(call, _with(outcome.notice, content), parts)
+            message = Message.tool(call, _with(outcome.notice, content), parts)
+            if is_handle(message):  # it is what a tool gave: nothing follows it
+                message = Message.tool(call, orjson.dumps(content).decode(), parts)
+            return message
         case Failed():
             known = known_error(outcome.record) or outcome.error
             content = _with(outcome.notice, error_content(known, outcome.told))

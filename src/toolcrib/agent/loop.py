@@ -562,7 +562,7 @@ class Run:
     async def _ask(self) -> Reply:
         turn = self._spending.turn
         before = self._tally.inner  # what was demanded before a fork was, too, whatever was called
-        called = bool(self._records or before.calls or before.turns)
+        called = bool(self._records or self._background.begun or before.calls or before.turns)
         self._choice = self._terms.settings.choice(called=called)
         request = self._request()
         if self._view is not None:
@@ -798,7 +798,10 @@ class Run:
             or self._runner.emulates
             or any(record.emulated for record in self._records),
             instructions=self._instructions,
-            arrived=tuple(self._background.arrived),
+            arrived=tuple(
+                msgspec.structs.replace(m, untrusted=m.untrusted or self._tally.tainted)
+                for m in self._background.arrived
+            ),
             given=self._saved.given,
         )
 

@@ -36,6 +36,8 @@ from toolcrib.values.message import Message, Offer, OutputFormat, OutputRestorer
 from toolcrib.values.record import CallError
 
 _FENCES = ("```json", "```")
+TOLD = "When you have the answer, write it as one JSON value and nothing else, valid by this JSON "
+"""How instructions begin that say how a typed answer is written."""
 ANSWER = "answer"
 """The one parameter of the tool for answers."""
 TOOL_NAME = "final_answer"
@@ -98,10 +100,7 @@ class OutputType:
         self._offered = made(offered)
         self._strict = made(msgspec.structs.replace(offered, strict=True))
         text = orjson.dumps(schema).decode()
-        self.instructions = (
-            "When you have the answer, write it as one JSON value and nothing else, valid by this "
-            f"JSON Schema: {text}"
-        )
+        self.instructions = f"{TOLD}Schema: {text}"
         self.format = OutputFormat(name, text, self._offered, self._strict)
 
     def read(

@@ -284,7 +284,8 @@ class AgentPicking:
     @property
     def most(self) -> int:
         """How many tools a run may offer, those that it always offers included."""
-        return max(_MOST - self._apart, self._options.max_candidates + max(1, len(self._always)))
+        most = max(_MOST, self._options.max_candidates + max(1, len(self._always)))
+        return most - self._apart
 
     async def begin(
         self,

@@ -17,7 +17,7 @@ import msgspec
 from toolcrib.agent.context import ContextKeeper
 from toolcrib.agent.handover import handed_to, handover_name, within_catalog
 from toolcrib.agent.loop import AgentLabel
-from toolcrib.agent.output import OutputType
+from toolcrib.agent.output import TOLD, OutputType
 from toolcrib.agent.picking import AgentPicking, OpenToolbox, Toolbox
 from toolcrib.errors import BindingError, SourceError
 from toolcrib.runner import ToolRunner
@@ -80,7 +80,7 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
         case where a run before was `instructed` with it, and not where one has left it there."""
         told, said = self.system(), state.messages
         given = said[0].role == "system" and instructed is not False
-        if given and (instructed or self.is_instructed or said[:1] == (*told,)):
+        if given and (instructed or self.is_instructed or said[0].content.startswith(TOLD)):
             given, said = False, said[1:]
         where: Any = "first" if told else "none"
         if given and told == [_TO_COME]:

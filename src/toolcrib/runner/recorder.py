@@ -134,6 +134,14 @@ class CallFacts(msgspec.Struct, gc=False):
             self.came, arguments_json=arguments, defaulted=defaulted
         )
 
+    def take_waiting(self, known: ToolInvocationRecord) -> None:
+        """Take what is known of a call that waits in this process, and ends now: since when, too."""
+        self.take_begun(known)
+        self.decision = known.decision
+        if known.started_at is not None:
+            self.clock -= max(0.0, self.came.started_at - known.started_at)
+            self.came = msgspec.structs.replace(self.came, started_at=known.started_at)
+
     def take_earlier_answer(self, by: str | None, edit: EditState) -> None:
         """Take the answer by which the call ended before: what was said now counts for nothing."""
         self.approved_by, self.edit = by, edit

@@ -66,7 +66,15 @@ from toolcrib.values.decision import (
 )
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.message import Offer, Plan
-from toolcrib.values.record import CallError, Ledger, Origin, Outcome, Sink, prompt_of
+from toolcrib.values.record import (
+    CallError,
+    Ledger,
+    Origin,
+    Outcome,
+    Sink,
+    ToolInvocationRecord,
+    prompt_of,
+)
 from toolcrib.values.rule import KeepsRules
 from toolcrib.values.run import RunRecord, saved_run, spent_in
 from toolcrib.values.typed import check_each, check_type
@@ -217,8 +225,7 @@ class ToolRunner:
         """Return a runner that starts no tool's code, but `stand_in` in its place, also for tools that
         it is given later; those that it `spares` are the library's own, without effects. It shares
         policies, approver and sinks, no outcomes, and takes nothing from budgets in a store, but what
-        models cost. No rule
-        speaks for its calls, and no answer gives one."""
+        models cost. No rule speaks for its calls, and no answer gives one."""
         made, setup = copy(self), self._setup
         executor = EmulatingExecutor(
             setup.catalog,
@@ -440,15 +447,19 @@ class ToolRunner:
         caller: Caller = ANONYMOUS,
         scope: CallScope,
         code: ErrorCode = ErrorCode.BUDGET_EXCEEDED,
+        began: ToolInvocationRecord | None = None,
     ) -> None:
         """Record calls that a limit of their run keeps from running, each for a reason of its own if
-        it has one. Raises what a sink raises, and CancelledError, when all of them are recorded."""
+        it has one; `began` is the record of one that waits. Raises what a sink raises, and
+        CancelledError, when all of them are recorded."""
 
         async def refuse(call: HydrationResult) -> None:
             facts = self._recorder.facts(call, caller, scope, CALLING.get())
             refused = Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
             keep_place(facts, refused.account)
             suspended = scope.suspended.get(call.call.id)
+            if began is not None:
+                facts.take_waiting(began)
             if suspended is not None:
                 with suppress(SourceError):  # its agent does not go on
                     facts.spent = spent_in(saved_run(suspended))
