@@ -150,6 +150,7 @@ async def test_who_goes_back_in_time_is_asked_anew(
 @each_row("ids", [("", ""), ("", "b"), ("a", ""), ("a", "a"), (None, None), ("a", "b")])
 @each_row("cents", [(1, 2), (1, 1)])
 @each_row("anew", [True, False])
+@pytest.mark.exhaustive
 async def test_calls_without_an_id_of_their_own_are_made_once(
     build: Any, ids: Any, cents: Any, tmp_path: Path, *, anew: bool
 ) -> None:

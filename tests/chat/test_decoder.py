@@ -161,6 +161,7 @@ async def test_a_run_that_was_killed_and_gone_on_with_is_read(
         await check(again)
 
 
+@pytest.mark.exhaustive
 async def test_a_run_on_a_route_of_ones_own_is_read() -> None:
     of = agent([HARD, call("echo", said=HARD), call("broken")], HARD)
 

@@ -92,6 +92,7 @@ async def test_its_page_has_rules_where_they_are_to_be_kept(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("number", [whole_only(signal.SIGINT), signal.SIGTERM])
+@pytest.mark.exhaustive
 async def test_what_runs_when_it_is_ended_is_kept_as_cancelled(
     number: signal.Signals, tmp_path: Path
 ) -> None:

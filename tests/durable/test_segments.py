@@ -467,6 +467,7 @@ async def test_a_run_that_begins_in_another_way_is_another_run(
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["queued", "over"])
+@pytest.mark.exhaustive
 async def test_a_run_is_the_same_whatever_its_agent_is_instructed_with_by_now(
     file: str, *, begun: bool
 ) -> None:

@@ -44,6 +44,7 @@ STRANGE = list(strange())
 
 
 @each_row("part", range(8))
+@pytest.mark.exhaustive
 def test_what_is_registered_can_be_judged_explained_and_shown(part: int) -> None:
     taken = 0
     for node in STRANGE[part :: 8 * (8 // sample(8))]:

@@ -299,6 +299,7 @@ def _said(node: Any, unsaid: Mapping[str, Any]) -> Any:
 @each_row("stream", [False, True], ids=["whole", "streamed"])
 @each_row(("turn", "finish"), sampled(TURNS.values(), part=3))
 @each_row("case", CASES.values(), ids=CASES)
+@pytest.mark.exhaustive
 async def test_both_hear_the_same(case: Case, turn: Any, finish: str, stream: bool) -> None:
     sdk = pytest.importorskip(case.sdk, reason=f"the SDK {case.sdk} is not installed")
     async with case.server([turn]) as server, case.client(server.url) as client:
