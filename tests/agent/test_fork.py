@@ -593,6 +593,38 @@ async def test_an_edit_that_repeats_an_effect_is_refused_where_nobody_was_asked_
     )
 
 
+@pytest.mark.parametrize(
+    ("edit", "ends"),
+    [(7, "completed"), (8, "repeated_effect"), (9, "completed")],
+    ids=["the one that was read", "another one of the first run", "none of the first run"],
+)
+@pytest.mark.parametrize("how", ["at once", "later", "reopened"])
+async def test_a_yes_to_one_repetition_lets_no_edit_repeat_another(
+    how: str, edit: int, ends: str
+) -> None:
+    both = [call("refund", order=7), call("refund", order=8)]
+    done = await agent(both, "Done.").run("Go.")
+    RAN.clear()
+    yes = Approve("bob", arguments={"order": edit})
+
+    async def edits(request: Any) -> Approve:
+        assert "has made this call" in request.reason
+        return yes
+
+    later = edits if how == "at once" else answer_later
+    turns = [] if how == "reopened" else [call("refund", order=7)]
+    other = agent(*turns, "Well.", of_runner={"approver": later})
+    at: dict[str, Any] = {"turn": 1, "reopen": True} if how == "reopened" else {"turn": 0}
+    result = await other.resume(other.fork(done.state, repeat="ask", **at))
+    if result.status == "waiting":
+        asked = {each.arguments["order"]: each.id for each in result.pending}
+        answers = {id_: Refuse() if order == 8 else yes for order, id_ in asked.items()}
+        result = await other.resume(result.state, answers)
+    record = result.records[0]
+    assert ends == ("completed" if record.error is None else record.error.code)
+    assert RAN == ([(edit, "none")] if ends == "completed" else [])
+
+
 async def test_an_answer_to_what_the_first_run_asked_is_an_error_in_a_fork() -> None:
     runner = ToolRunner([pay_after_asking], approver=answer_later)
     waits = await agent(call("pay", amount=1, account="a"), runner=runner).run("Go.")

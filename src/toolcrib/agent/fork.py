@@ -413,7 +413,8 @@ class RepeatGuard:
 
     Two calls of a tool are the same if what a record may show of their arguments is, without what was
     sent in neither: where only a secret differs, nobody can say that they are not. So is a call that is
-    decided anew, whatever it was let run with.
+    decided anew, whatever it was let run with. Of several, the reason names the one with exactly these
+    arguments: who is asked reads which effect it is, and an edit that has another reason was not read.
     """
 
     __name__ = FORK  # by which no rule may answer
@@ -431,14 +432,9 @@ class RepeatGuard:
             return _ALLOWED
         shown, defaulted = public_view(hydrated)
         arguments = msgspec.json.decode(shown)
-        same = (
-            each
-            for each in known
-            if each.any_arguments
-            or (each.reopened and each.call_id == hydrated.call.id)
-            or _is_same(each, arguments, defaulted)
-        )
-        effect = next(same, None)
+        exactly = [each for each in known if _is_same(each, arguments, defaulted)]
+        anew = [each for each in known if each.reopened and each.call_id == hydrated.call.id]
+        effect = next(iter((*exactly, *anew, *(e for e in known if e.any_arguments))), None)
         if effect is None:
             return _ALLOWED
         reason = (

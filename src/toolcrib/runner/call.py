@@ -791,7 +791,7 @@ class Call(Veiled, msgspec.Struct):
             again = await self._look_up(approved) if setup.looking else self._decide(approved)
             if isinstance(again, Deny):
                 raise Stopped(CallError.of(again.code))
-            if FORK in self.asking and FORK not in asking:  # by an edit, and nobody has read that
+            if self.asking.get(FORK) not in (None, asking.get(FORK)):  # an edit: nobody has read that
                 raise Stopped(CallError.of(ErrorCode.REPEATED_EFFECT))
             if not (isinstance(again, Ask) and question.outgrown(self.asking)):
                 question.keep_for_run(approved)
