@@ -572,19 +572,54 @@ async def test_a_run_that_was_given_its_own_does_not_go_on_with_the_catalogs() -
     own: Any = {Orders: OrdersOf("ada"), Unneeded: Unneeded()}
     shared = OrdersOf("the house")
     waits = await desk_with(shared, call("refund", order=7)).run("go", deps=own)
-    assert waits.state.given == ("Orders",)
+    assert waits.state.given == (f"{__name__}.Orders",)
     state = RunState.from_json(waits.state.to_json())
     answers = {waits.pending[0].id: Approve("eve")}
     again = desk_with(shared, call("look"), "Done.")
     for deps in (None, {}, {Unneeded: Unneeded()}):
-        with pytest.raises(BindingError, match=r"given its own Orders, .* deps=\{Orders:"):
+        with pytest.raises(BindingError, match=r"given its own .*Orders, .* deps=\{Orders:"):
             await again.resume(state, answers, deps=deps)
     done = await again.resume(state, answers, deps={Orders: OrdersOf("ada")})
     assert [record.result for record in done.records] == ["done", ["ada"]]
-    with pytest.raises(BindingError, match="given its own Orders"):
+    with pytest.raises(BindingError, match=r"given its own .*Orders"):
         await desk_with(shared, "Done.").resume(again.fork(done.state, turn=0))
     gone = Agent(ScriptedClient(["Done."]), [])  # which needs it no more
     assert (await gone.resume(gone.prepare("go"))).state.given == ()
+
+
+class Elsewhere:
+    @capability
+    class Orders(Protocol):
+        async def still_open(self) -> list[str]: ...
+
+
+@tool(visible=ALL)
+async def look_elsewhere(orders: Elsewhere.Orders) -> list[str]:
+    """Look at the orders of another shop."""
+    return await orders.still_open()
+
+
+async def test_another_interface_of_that_name_is_not_what_it_was_given() -> None:
+    house = OrdersOf("the house")
+    bound = Catalog([refund, look, look_elsewhere]).bind({Orders: house, Elsewhere.Orders: house})
+
+    def desk(*turns: Any) -> Agent:
+        return Agent(ScriptedClient(turns), ToolRunner(bound, approver=answer_later))
+
+    other: Any = {Elsewhere.Orders: OrdersOf("eve")}
+    own: Any = {Orders: OrdersOf("ada")}
+    waits = await desk(call("refund", order=7)).run("go", deps=own)
+    answers = {waits.pending[0].id: Approve("eve")}
+    with pytest.raises(BindingError, match=rf"given its own {__name__}\.Orders"):
+        await desk().resume(waits.state, answers, deps=other)
+    done = await desk(call("look"), "Done.").resume(waits.state, answers, deps=own | other)
+    assert done.records[-1].result == ["ada"]
+    assert done.state.given == (f"{__name__}.Elsewhere.Orders", f"{__name__}.Orders")
+    before = msgspec.structs.replace(waits.state, given=("Orders",))  # of an earlier version
+    with pytest.raises(BindingError, match="given its own Orders"):
+        await desk().resume(before, answers)
+    done = await desk(call("look"), "Done.").resume(before, answers, deps=own)
+    assert (done.records[-1].result, f"{__name__}.Orders" in done.state.given) == (["ada"], True)
 
 
 async def test_a_conversation_goes_on_with_them() -> None:

@@ -622,7 +622,7 @@ async def test_a_yes_to_one_repetition_lets_no_edit_repeat_another(
         result = await other.resume(result.state, answers)
     record = result.records[0]
     assert ends == ("completed" if record.error is None else record.error.code)
-    assert RAN == ([(edit, "none")] if ends == "completed" else [])
+    assert ([(edit, "none")] if ends == "completed" else []) == RAN
 
 
 async def test_an_answer_to_what_the_first_run_asked_is_an_error_in_a_fork() -> None:

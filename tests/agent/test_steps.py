@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 import pytest
@@ -23,6 +23,7 @@ from toolcrib import (
     Agent,
     Approve,
     Caller,
+    Catalog,
     Event,
     Image,
     Limits,
@@ -32,13 +33,14 @@ from toolcrib import (
     ToolContent,
     ToolError,
     ToolRunner,
+    capability,
     tool,
 )
 from toolcrib.approvals import answer_later
 from toolcrib.audit import AuditLog
 from toolcrib.clients import OpenAIClient, fallback
 from toolcrib.clients.base import PlanningClient
-from toolcrib.errors import ClientError, ErrorCode, SourceError
+from toolcrib.errors import BindingError, ClientError, ErrorCode, SourceError
 from toolcrib.hydration import RepairRequest
 from toolcrib.testing import ScriptedClient, call, openai_server
 from toolcrib.testing.scripted import Said, ServerTurn
@@ -664,6 +666,54 @@ async def test_without_an_engine_around_it_the_work_is_done() -> None:
     assert agent.replace(model=Model("Hi.")).client is not agent.client
     with pytest.raises(TypeError, match="durability is a StepRunner"):
         Agent(Model(), durability=object())  # type: ignore[arg-type]
+
+
+@capability
+class Till(Protocol):
+    async def pay(self, amount: int) -> str: ...
+
+
+class TillOf:
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+
+    async def pay(self, amount: int) -> str:
+        RAN.append(f"{self.owner} {amount}")
+        return "paid"
+
+
+@tool(visible=ALL, idempotent=True)
+async def pay(amount: int, till: Till) -> str:
+    """Pay an amount."""
+    return await till.pay(amount)
+
+
+async def test_a_run_under_way_goes_on_with_what_it_was_given_wherever_it_was_cut() -> None:
+    """Once a reply is kept: before that nothing that a tool does has been done."""
+
+    def till_desk(kept: dict[int, tuple[str, bytes]]) -> Agent:
+        model = Model([call("pay", amount=1)], [call("pay", amount=2)], "Paid.")
+        tools = Catalog([pay]).bind({Till: TillOf("the house")})
+        return Agent(model, ToolRunner(tools), durability=Steps(kept))
+
+    own: dict[Any, object] = {Till: TillOf("ada")}
+    kept: dict[int, tuple[str, bytes]] = {}
+    state = till_desk(kept).prepare("Pay.")
+    await till_desk(kept).resume(state, deps=own)
+    names = [name.partition(" ")[0] for name, _ in kept.values()]
+    assert names == ["reply", "call", "reply", "call", "reply"]
+    for cut in range(1, len(kept) + 1):
+        RAN.clear()
+        until = {at: step for at, step in kept.items() if at < cut}
+        with pytest.raises(BindingError, match=r"given its own .*\.Till, .*deps=\{Till:"):
+            await till_desk({**until}).resume(state)
+        assert RAN == []
+        done = await till_desk(until).resume(state, deps=own)
+        assert (done.status, done.state.given) == ("completed", (f"{__name__}.Till",))
+        assert ["ada 1", "ada 2"][cut // 2 :] == RAN
+    without: dict[int, tuple[str, bytes]] = {}
+    await till_desk(without).resume(state)
+    assert not any(b"given" in text for _, text in without.values())
 
 
 async def test_a_prepared_run_has_the_id_that_it_was_given() -> None:

@@ -1,13 +1,16 @@
 """Driving a run from its first speaker to its last: how it is prepared, begun, planned and resumed.
 
 Rule: a run is driven by the team that it began with, whoever speaks in it. All of them sign with one
-key, keep the same steps and ask the same guards first; a run that was emulated goes on only so.
+key, keep the same steps and ask the same guards first; a run that was emulated goes on only so; and one
+that was given capabilities goes on with no others: its state names them, and so does each kept reply,
+which is there before what the reply asks for runs.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -24,11 +27,11 @@ from toolcrib.agent.plan import Planning, RunPlan
 from toolcrib.agent.prompt import asked_message
 from toolcrib.agent.speaker import Deps, Speaker
 from toolcrib.agent.stream import Drive, Listener
-from toolcrib.errors import BindingError, ErrorCode, SourceError, ToolcribError
+from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.runner import ToolRunner, is_tainted_here
 from toolcrib.runner.approval import NotAnAnswer
 from toolcrib.tools import Tool
-from toolcrib.tools.capability import interface_name
+from toolcrib.tools.capability import check_given_again, interface_path
 from toolcrib.values.content import Prompt
 from toolcrib.values.context import Guard, RunTally, StepRunner
 from toolcrib.values.decision import Answer, Approve, Caller, Refuse
@@ -297,19 +300,19 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
 
     def _given(self, state: RunState, deps: Deps) -> RunState:
         """Return the state with the names of what a run is given, as far as a tool needs it. Raises
-        BindingError for a run that was given what it is not now: what the catalog has may be another's.
-        """
-        entries = (e for each in self.members.values() for e in each.runner.catalog.entries)
-        needed = {need.interface for entry in entries for need in entry.tool.needs}
-        given = {interface_name(interface) for interface in deps if interface in needed}
-        lacks = {*map(interface_name, needed)} & {*state.given} - given
-        if lacks:
-            name = min(lacks)
-            raise BindingError(
-                f"the run was given its own {name}, and goes on with no other: give it again, with"
-                f" deps={{{name}: implementation}}"
-            )
+        BindingError for a run that was given what it is not now."""
+        self._check_given(deps, state.given)
+        needed = self._needed()
+        given = {interface_path(interface) for interface in deps if interface in needed}
         return msgspec.structs.replace(state, given=tuple(sorted({*state.given, *given})))
+
+    def _check_given(self, deps: Deps, before: Iterable[str]) -> None:
+        """Raise BindingError unless a run is given again what it was given `before`."""
+        check_given_again(before, self._needed(), deps)
+
+    def _needed(self) -> set[type]:
+        entries = (e for each in self.members.values() for e in each.runner.catalog.entries)
+        return {need.interface for entry in entries for need in entry.tool.needs}
 
     def _runners(
         self, state: RunState, deps: Deps | None, guards: Iterable[Guard]
@@ -338,6 +341,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
             speaks.heirs,
             tally,
             speaks.keeper,
+            check_given=partial(self._check_given, deps),
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, assert_never
@@ -194,7 +194,8 @@ class RunTerms(NamedTuple):
     """Holds the terms of a run: those of its agent, and `settings` with what is this run's own.
 
     `heirs` has the agents that it may be handed over to, by the names of the tools for that; `tally` is
-    the one that it goes on with, where another agent has spoken before in this process.
+    the one that it goes on with, where another agent has spoken before in this process. `check_given`
+    raises BindingError unless the run is given again what it was given where a reply was kept.
     """
 
     limits: Limits
@@ -208,6 +209,7 @@ class RunTerms(NamedTuple):
     tally: RunTally | None = None
     context: ContextKeeper | None = None
     guards: tuple[Guard, ...] = ()
+    check_given: Callable[[Iterable[str]], None] | None = None
 
 
 def _approved(state: RunState) -> Iterator[ApprovalRequest]:
@@ -606,11 +608,14 @@ class Run:
 
         async def work() -> ReplyStep:
             asked.append(await self._replied(request))
-            return ReplyStep.of(asked[0], self._tally.elapsed, self._definition)
+            given = self._saved.given
+            return ReplyStep.of(asked[0], self._tally.elapsed, self._definition, given)
 
         step = await steps.run(f"reply {self._spending.turn}", work, ReplyStep)
         if asked:
             return asked[0]
+        if step.given and self._terms.check_given is not None:
+            self._terms.check_given(step.given)
         self._tally.take_up(step.elapsed)
         self._keep_time()
         if self._streaming and step.reply.text:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import lru_cache, partial
 from types import MemberDescriptorType, NoneType, UnionType
 from typing import (
@@ -168,6 +168,38 @@ def interface_name(interface: type) -> str:
     named: Any = get_origin(interface) or interface
     arguments = ", ".join(getattr(a, "__name__", str(a)) for a in get_args(interface))
     return f"{named.__name__}[{arguments}]" if arguments else str(named.__name__)
+
+
+def interface_path(interface: type) -> str:
+    """`shop.Orders`; with its arguments, `shop.Repo[shop.Order]`: what no other interface is called."""
+    named: Any = get_origin(interface) or interface
+    arguments = ", ".join(
+        interface_path(a) if isinstance(a, type) or get_origin(a) else str(a)
+        for a in get_args(interface)
+    )
+    path = f"{named.__module__}.{getattr(named, '__qualname__', named)}"
+    return f"{path}[{arguments}]" if arguments else path
+
+
+def check_given_again(
+    before: Iterable[str], needed: Collection[type], given: Iterable[type]
+) -> None:
+    """Check that a run that was given capabilities `before` is given them again, as far as its tools
+    have `needed` them: what the catalog has in their place may be another's.
+
+    They are known by `interface_path`; a name of an earlier version, without a module, may be that of
+    any interface that is called so. Raises BindingError.
+    """
+    now = tuple(given)
+    for name in sorted(before):
+        is_bare = "." not in name.partition("[")[0]
+        called = interface_name if is_bare else interface_path
+        lacks = next((each for each in needed if called(each) == name), None)
+        if lacks is not None and not any(called(each) == name for each in now):
+            raise BindingError(
+                f"the run was given its own {name}, and goes on with no other: give it again, with"
+                f" deps={{{interface_name(lacks)}: implementation}}"
+            )
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:

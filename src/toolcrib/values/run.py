@@ -302,8 +302,9 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     instructions of whoever speaks, and, until they are made, whether the second gives way to them; a
     state of an earlier version does not say that. `arrived` are results of calls in the background,
     which the model is told behind those of the calls that wait. `given` names the interfaces of the
-    capabilities that the run was given as `deps`, and its tools need: it goes on with no others in
-    their place. `signature` is that of an agent with a `state_key`, over all the rest.
+    capabilities that the run was given as `deps`, and its tools need, by module and qualified name: it
+    goes on with no others in their place. `signature` is that of an agent with a `state_key`, over all
+    the rest.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("restored", "pinned")

@@ -107,18 +107,22 @@ class CallStep(Veiled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 class ReplyStep(msgspec.Struct, frozen=True, omit_defaults=True):
     """A reply, without its offer and without what is kept of one for observability only. `definitions`
-    has the digests of those of the called tools, as the model knew them."""
+    has the digests of those of the called tools, as the model knew them; `given` names the capabilities
+    that the run had been given: whoever goes on with it gives them again before a call of it runs."""
 
     reply: Reply
     elapsed: float
     definitions: dict[str, str] = {}
+    given: tuple[str, ...] = ()
 
     @staticmethod
-    def of(reply: Reply, elapsed: float, find: FindDefinition) -> ReplyStep:
+    def of(
+        reply: Reply, elapsed: float, find: FindDefinition, given: tuple[str, ...] = ()
+    ) -> ReplyStep:
         bare = msgspec.structs.replace(reply, offer=Offer(), raw=None, events=())
         known = {call.name: find(call.name) for call in reply.tool_calls}
         digests = {name: found.digest for name, found in known.items() if found is not None}
-        return ReplyStep(bare, elapsed, digests)
+        return ReplyStep(bare, elapsed, digests, given)
 
     def with_changes(self, find: FindDefinition) -> Reply:
         """Return the reply, and note on its calls which of their tools are others by now."""
