@@ -52,7 +52,7 @@ from toolcrib.runner import CallScope
 from toolcrib.storage import as_column
 from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.context import RunTally
-from toolcrib.values.decision import Always, Answer, LimitedApprove
+from toolcrib.values.decision import Always, Answer, Decision, LimitedApprove
 from toolcrib.values.json import JsonObject, canonical_json
 from toolcrib.values.record import ALWAYS, FOR_RUN, FOR_RUN_EXACTLY, Outcome
 
@@ -103,6 +103,15 @@ async def given_rule(
     assert isinstance(asked, Waiting)
     await store.answer(asked.request.id, answer)
     return await runner.exec(call, caller=caller, scope=scope)
+
+
+def says(answer: Answer) -> Any:
+    """Return an approver that gives this answer."""
+
+    async def answers(_request: ApprovalRequest) -> Answer:
+        return answer
+
+    return answers
 
 
 FIRST = call_of("first", order=7, cents=500, pin="canary")
@@ -755,6 +764,60 @@ async def test_no_rule_answers_a_fork_about_what_its_first_run_has_done(
         assert not asks.pending[0].always
         with pytest.raises(ApprovalError, match="no rule can be given"):
             await store.answer(asks.pending[0].id, Approve("grace", always=Always()))
+
+
+@each_row(
+    ("cents", "repeat", "ends", "rules"),
+    [
+        (9, "ask", "completed", 1),
+        (13, "ask", "denied", 0),
+        (5, "deny", "repeated_effect", 0),
+        (5, "ask", "repeated_effect", 0),
+    ],
+)
+async def test_an_edit_that_may_not_run_gives_no_rule(
+    cents: int, repeat: Any, ends: str, rules: int, tmp_path: Path
+) -> None:
+    """In a fork of a run that has paid 5: a rule is for what ran after the edit."""
+
+    def unlucky(call: Hydrated, _context: PolicyContext) -> Decision:
+        return Deny("unlucky") if call.arguments["cents"] == 13 else Allow()
+
+    edits = says(Approve("bob", {"order": 7, "cents": cents}, always=Always()))
+    async with ApprovalStore(f"sqlite:///{tmp_path}/crib.db", state_key=KEY) as store:
+        asked = ToolRunner([REFUND], approver=says(Approve("eve")))
+        first = Agent(ScriptedClient([call("refund", order=7), "Done."]), asked)
+        done = await first.run("Go.", caller=ADA)
+        ran.clear()
+        runner = ToolRunner([REFUND], approver=edits, policy=unlucky, rules=store)
+        agent = Agent(ScriptedClient([call("refund", order=7, cents=4), "Done."]), runner)
+        [record] = (await agent.resume(agent.fork(done.state, turn=0, repeat=repeat))).records
+        assert ends == ("completed" if record.error is None else record.error.code)
+        assert (len(ran), len(await store.rules())) == (rules, rules)
+        assert (record.rule is not None, ALWAYS in record.notes) == (bool(rules), bool(rules))
+
+
+async def test_policies_are_asked_after_a_rule_was_kept_as_well(tmp_path: Path) -> None:
+    """Which takes time, in which the run may spend what it has."""
+    ran.clear()
+    spent: list[bool] = []
+
+    class SlowRules(NoRules):
+        async def keep_rule(self, asked: Any, always: Always, by: str) -> Any:
+            spent.append(True)
+            return await self.given.keep_rule(asked, always, by)
+
+    def policy(_call: Hydrated, _context: PolicyContext) -> Decision:
+        return Deny("spent") if spent else Allow()
+
+    async with ApprovalStore(f"sqlite:///{tmp_path}/crib.db", state_key=KEY) as store:
+        kept = SlowRules(store)
+        runner = ToolRunner([REFUND], approver=says(YES), policy=policy, rules=kept)
+        outcome = await runner.exec(FIRST, caller=ADA)
+        assert isinstance(outcome, Failed)
+        assert (outcome.error.code, ran) == (ErrorCode.DENIED, [])
+        assert ALWAYS in outcome.record.notes  # it was kept, and the record says so
+        assert len(await store.rules()) == 1
 
 
 async def test_what_asks_after_a_rule_has_answered_asks_a_person(store: ApprovalStore) -> None:

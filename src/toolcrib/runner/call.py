@@ -33,7 +33,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -787,17 +787,25 @@ class Call(Veiled, msgspec.Struct):
             approved = await question.approved()
             if approved is None:
                 return Waiting(facts.record("waiting"), question.request)
-            # once more: the run may have spent more meanwhile
-            again = await self._look_up(approved) if setup.looking else self._decide(approved)
-            if isinstance(again, Deny):
-                raise Stopped(CallError.of(again.code))
-            if self.asking.get(FORK) not in (None, asking.get(FORK)):  # an edit: nobody has read that
-                raise Stopped(CallError.of(ErrorCode.REPEATED_EFFECT))
+            again = await self._look_again(approved, asking)
             if not (isinstance(again, Ask) and question.outgrown(self.asking)):
+                if await question.keep_rule(approved):  # which took time
+                    await self._look_again(approved, asking)
                 question.keep_for_run(approved)
                 return approved
             decision, rules = again, None  # now somebody is asked
             facts.rule, facts.approved_by = None, None
+
+    async def _look_again(self, approved: Hydrated, asked: Mapping[str, str]) -> Decision:
+        """Ask the policies once more, of a call that somebody approved: the run may have spent more
+        meanwhile, and an edit is of another call than the one that was `asked` about. Raises Stopped.
+        """
+        again = await self._look_up(approved) if self.setup.looking else self._decide(approved)
+        if isinstance(again, Deny):
+            raise Stopped(CallError.of(again.code))
+        if self.asking.get(FORK) not in (None, asked.get(FORK)):  # nobody has read about that
+            raise Stopped(CallError.of(ErrorCode.REPEATED_EFFECT))
+        return again
 
 
 def _began_elsewhere(outcome: Outcome) -> bool:

@@ -2,7 +2,7 @@
 
 Rule: an answer is used once. Where the call ended by it before its tool began, or began with it and
 waits, another answer comes too late, and so does the same one again. A yes for the run is kept in the
-tally of the run, once the call that was asked about may run. `approval` says what counts as an answer.
+tally of the run, and a rule that it gives is kept, once the call may run as it was approved. `approval` says what counts as an answer.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class CallQuestion(msgspec.Struct):
     yes: Approve | None = None
     answered: bool = False  # beforehand
     by_rule: bool = False
+    gives_rule: Approve | None = None
 
     @staticmethod
     def of(
@@ -122,7 +123,7 @@ class CallQuestion(msgspec.Struct):
             error = rejection(approved)  # a person wrote it: no call of the model's can mend it
             raise Stopped(msgspec.structs.replace(error, retryable=False))
         if isinstance(answer, Approve):
-            await self._keep_rule(approved, answer)
+            self.gives_rule = None if answer.always is None else answer
             self.yes = Approve(answer.by, answer.arguments, answer.for_run)
         return approved
 
@@ -167,16 +168,17 @@ class CallQuestion(msgspec.Struct):
         more = not asking.keys() <= set(request.asked_by) or steers > request.untrusted
         return self.by_rule and bool(asking) and more
 
-    async def _keep_rule(self, approved: Hydrated, answer: Approve) -> None:
-        """Keep the rule that a yes gives, if it gives one. Raises Stopped where that cannot be."""
-        if answer.always is None:
-            return
+    async def keep_rule(self, approved: Hydrated) -> bool:
+        """Keep the rule that the yes gives, and return whether it gives one. Raises Stopped where that
+        cannot be."""
+        if self.gives_rule is None:
+            return False
         asked = asked_call(approved, self.request, self.facts.scope.tally)
-        rule = await kept_rule(self.setup.rules, asked, answer, self._failed)
-        if rule is None:
-            return
-        self.facts.rule = AppliedRule(rule.id, rule.by, rule.given_at)
-        self.facts.notes += (ALWAYS,)
+        rule = await kept_rule(self.setup.rules, asked, self.gives_rule, self._failed)
+        if rule is not None:
+            self.facts.rule = AppliedRule(rule.id, rule.by, rule.given_at)
+            self.facts.notes += (ALWAYS,)
+        return True
 
     async def _use_up(self) -> None:
         """Take an answer that was given beforehand. Raises Stopped where it comes too late."""
