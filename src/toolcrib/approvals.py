@@ -576,6 +576,10 @@ def _fitting_answer(row: Row, request: ApprovalRequest) -> Answer | None:
         raise ApprovalError(f"approval {request.id} was used before", ErrorCode.ALREADY_USED)
     if asked.expired():
         raise _lapsed(request.id)
+    if answer is not None and answer.always is not None:  # its rule lasts from then on
+        at = min(row["answered_at"], answer.always.given_at or math.inf)
+        always = msgspec.structs.replace(answer.always, given_at=at)
+        answer = msgspec.structs.replace(answer, always=always)
     return answer
 
 

@@ -52,7 +52,7 @@ from toolcrib.clients import (
     WireClient,
     fallback,
 )
-from toolcrib.errors import AnswerError, CatalogError, ProviderError, RequestError
+from toolcrib.errors import AnswerError, CatalogError, ProviderError, RequestError, ToolcribError
 from toolcrib.testing import (
     MemorySink,
     ScriptedClient,
@@ -750,3 +750,12 @@ async def test_no_limit_on_calls_hears_of_answers_that_are_calls() -> None:
     limits = Limits(corrections=10)
     result = await Agent(ScriptedClient(turns), [look], output=int, limits=limits).run("Go.")
     assert (result.status, result.output) == ("completed", 1)
+
+
+async def test_a_fork_at_an_answer_that_was_a_call_says_what_is_missing() -> None:
+    model = ScriptedClient([call("look"), answer()])
+    agent = Agent(model, [look], output=Answer)
+    result = await agent.run("go")
+    with pytest.raises(ToolcribError, match="turn 2 is an answer: say with prompt="):
+        agent.fork(result.state, turn=2)
+    assert agent.fork(result.state, turn=2, prompt="And in Rome?").messages[-1].by_user

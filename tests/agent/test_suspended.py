@@ -369,3 +369,25 @@ async def test_a_run_that_an_earlier_version_has_saved_goes_on_and_counts_once()
     result = await made(False).resume(saved, {first.pending[0].id: Approve("grace")})
     tally = result.state.tally
     assert (result.text, ran, tally.calls, tally.per_tool) == ("bye", ["bob"], 2, {"clerk": 1})
+
+
+@pytest.mark.parametrize("ended", ["denied", "changed"])
+async def test_the_record_of_a_call_that_does_not_go_on_says_who_let_it_begin(ended: str) -> None:
+    """Its decision is what ended it; the yes with which it began is still who is to be asked."""
+    ran.clear()
+    later = Later(Deny("not today"))
+    marks: dict[str, Any] = {"requires_approval": True}
+    first = await crew([PAY], ASK, marks=marks, policy=[later])(True).run("go")
+    asked = first.pending[0]
+    within = crew([PAY], "?", marks=marks, policy=[later])(True)
+    waits = await within.resume(first.state, {asked.id: Approve("grace")})
+    assert [each.tool for each in waits.pending] == ["pay"]
+    later.later = ended == "denied"
+    if ended == "changed":
+        marks = {"requires_approval": True, "threat_level": "high"}
+    going_on = crew([], None, marks=marks, policy=[later])(False)
+    done = await going_on.resume(waits.state, {waits.pending[0].id: Approve("bob")})
+    (record,) = done.records
+    if ended == "denied":
+        assert state_of(record) == "failed (outcome_unknown)"
+    assert (record.approved_by, record.approval_id) == ("grace", asked.id)

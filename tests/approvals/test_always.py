@@ -1176,3 +1176,24 @@ class BeginsOnly:
 
     async def find(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
         return await self.log.find(record)
+
+
+async def test_a_rule_lasts_from_its_answer_also_where_another_store_keeps_it(
+    store: ApprovalStore, tmp_path: Path
+) -> None:
+    async with ApprovalStore(f"sqlite:///{tmp_path}/asks.db", state_key=KEY) as asks:
+
+        async def ask(request: Any) -> Any:
+            return await asks(request)
+
+        runner = ToolRunner([REFUND], approver=ask, rules=store)
+        waits = call_of("c", order=7, cents=500)
+        asked = await runner.exec(waits, caller=ADA)
+        assert isinstance(asked, Waiting)
+        await asks.answer(asked.request.id, Approve("grace", always=Always(("cents",), 60.0)))
+        answered = time.time()
+        await asyncio.sleep(0.05)
+        assert isinstance(await runner.exec(waits, caller=ADA), Completed)
+        (kept,) = await store.rules()
+        assert kept.rule is not None
+        assert kept.rule.given_at <= answered

@@ -29,6 +29,7 @@ from toolcrib import (
     Image,
     Injected,
     Limits,
+    Message,
     Refuse,
     RunInfo,
     RunResult,
@@ -659,9 +660,34 @@ async def repay(order: int, cents: int = 5) -> str:
     return "paid back"
 
 
-@pytest.mark.parametrize("seconds", [0.2, 600.0])
+@pytest.mark.parametrize("second", ["", "Be brief."])
+async def test_a_run_that_was_handed_over_is_still_the_one_that_was_asked_for(
+    file: str, second: str
+) -> None:
+    """Its instructions are made by a function, in place of a system message of its history."""
+    heir = Agent(Model("Done.", "Done."), [], name="heir", instructions=second, state_key=KEY)
+    first = Agent(
+        Model(call("hand_over_to_heir", reason="it knows"), "Never said."),
+        [],
+        name="first",
+        instructions=lambda info: f"You serve {info.caller.id}.",
+        handovers=[heir],
+        state_key=KEY,
+    )
+    history = (Message.system("You are kind."),)
+    async with DurableAgents(file, {"first": first}) as durable:
+        for _ in range(3):
+            asked = await durable.start(
+                "first", PROMPT, history=history, caller=ADA, run_id="run_a"
+            )
+            assert (await durable.result(asked)).status == "completed"
+        with pytest.raises(ToolcribError, match="another run"):
+            await durable.start("first", "Other.", history=history, caller=ADA, run_id="run_a")
+
+
+@pytest.mark.parametrize(("seconds", "ago"), [(0.2, None), (600.0, None), (600.0, 300.0)])
 async def test_a_rule_lasts_from_the_answer_not_from_when_a_worker_takes_it(
-    seconds: float, tmp_path: Path
+    seconds: float, ago: float | None, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path / 'runs.db'}"
     async with ApprovalStore(f"sqlite:///{tmp_path / 'rules.db'}", state_key=KEY) as store:
@@ -670,7 +696,8 @@ async def test_a_rule_lasts_from_the_answer_not_from_when_a_worker_takes_it(
         async with DurableAgents(url, {"shop": shop}) as durable:
             run_id = await durable.start("shop", PROMPT, caller=ADA)
             [question] = (await durable.result(run_id)).pending
-        yes = Approve("grace", always=Always(("cents",), seconds))
+        said_at = None if ago is None else time.time() - ago  # it was said elsewhere, before
+        yes = Approve("grace", always=Always(("cents",), seconds, said_at))
         nobody_works = DurableAgents(url, {})
         await nobody_works.answer(question.id, yes)
         answered_at = time.time()
@@ -681,7 +708,7 @@ async def test_a_rule_lasts_from_the_answer_not_from_when_a_worker_takes_it(
         assert done.status == "completed"
         given = [each.rule.given_at for each in await store.rules() if each.rule is not None]
         assert len(given) == (seconds > 1)
-        assert all(at <= answered_at for at in given)
+        assert all(at <= answered_at and said_at in (None, at) for at in given)
 
 
 async def test_a_run_without_money_is_limited_and_goes_on_when_there_is_some(file: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Protocol, get_args
 import msgspec
 
 from toolcrib.agent.history import ConversationHistory, answered, is_later, untold
+from toolcrib.agent.output import TAKEN
 from toolcrib.agent.prompt import asked_message
 from toolcrib.errors import ErrorCode, SourceError, Stage, ToolcribError
 from toolcrib.runner import is_tainted_here
@@ -213,7 +214,8 @@ def _kept_messages(
             raise ToolcribError(f"calls of turn {at.turn} wait: prompt= goes with an earlier turn")
         said = kept[:-1] if kept and kept[-1].by_user else kept
         return (*said, at.prompt), opened
-    if kept and kept[-1].role == "assistant" and not (opened or _later(state, kept)):
+    answers = bool(kept) and (kept[-1].role == "assistant" or kept[-1].content == TAKEN)
+    if answers and not (opened or _later(state, kept)):
         raise ToolcribError(f"turn {at.turn} is an answer: say with prompt= what follows it")
     return kept, opened
 

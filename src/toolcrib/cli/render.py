@@ -142,7 +142,7 @@ def error_text(error: CallError) -> str:
     """Return `invalid_arguments at /value: expected number, got string`; what has no path is last."""
     places = [f"{d.path}: {d.message}" for d in error.details if d.path]
     rest = [d.message for d in error.details if not d.path] or ([] if places else [error.message])
-    return printable(f"{error.code}{' at' if places else ':'} {'; '.join(places + rest)}")
+    return one_line(f"{error.code}{' at' if places else ':'} {'; '.join(places + rest)}")
 
 
 def _decision(record: ToolInvocationRecord) -> str:

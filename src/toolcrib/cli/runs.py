@@ -216,7 +216,7 @@ def replay(
     head = f"{state.run_id}, for {state.caller.id}"
     if state.fork is not None:
         head += f", forked from {state.fork.run_id} after turn {state.fork.turn}"
-    out.print(printable(head), style="bold")
+    out.print(one_line(head), style="bold")
     for turn in turns:
         _show_turn(turn)
     if not turns:

@@ -662,7 +662,7 @@ def _begins_alike(known: RunState, asked: RunState) -> bool:
     system message of its history may have been, those that the runs begin with are not compared."""
     said, wanted = _beginning(known), _beginning(asked)
     told = known.instructions
-    if told is None or (told == "first") != (asked.instructions == "first"):
+    if told is None or told != asked.instructions:
         said, wanted = split_system(said)[1], split_system(wanted)[1]
     if known.turn and not known.marks:  # of an earlier version, that does not say where it began
         said = said[: len(wanted)]

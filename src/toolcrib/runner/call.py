@@ -16,8 +16,9 @@ that state alone (`ENDS`). Every call that comes in has exactly one end.
 
 A call that was suspended comes in once more, with its state in `scope.suspended`: it has begun. So
 nobody is asked about it again, and where it cannot go on it ends as `outcome_unknown`: what it did
-before is not undone, and the part that waited does not run here. (Nothing final is said with that: the
-same state may go on later, or has elsewhere.) What such a call counts for in its run is in `account`.
+before is not undone, and the part that waited does not run here; its record says who had let it begin.
+(Nothing final is said with that: the same state may go on later, or has elsewhere.) What such a call
+counts for in its run is in `account`.
 
 A tool that was left behind ends when its call has (`late`): its outcome is written as if it had ended
 in time, or held until the call is asked for again.
@@ -236,6 +237,7 @@ class Call(Veiled, msgspec.Struct):
         call_id, another = self.facts.hydrated.call.id, ErrorCode.DUPLICATE_CALL
         is_back = call_id in self.scope.suspended and self.state in _NOT_BEGUN
         if is_back and error.code is not another:
+            self.facts.take_suspended(self.scope.suspended[call_id])
             self.facts.key = key_of(self.scope.tally.run_id, call_id)
         if is_back and error.code is not another and error is not ELSEWHERE:
             error = CallError.of(ErrorCode.OUTCOME_UNKNOWN, f"{PART_WAITED} {error.message}")

@@ -2,7 +2,8 @@
 
 Rule: an answer is used once. Where the call ended by it before its tool began, or began with it and
 waits, another answer comes too late, and so does the same one again. A yes for the run is kept in the
-tally of the run, and a rule that it gives is kept, once the call may run as it was approved. `approval` says what counts as an answer.
+tally of the run, and a rule that it gives is kept, once the call may run as it was approved. `approval`
+says what counts as an answer.
 """
 
 from __future__ import annotations
@@ -100,7 +101,9 @@ class CallQuestion(msgspec.Struct):
         while nobody has answered. Raises Stopped."""
         facts, setup, hydrated, request = self.facts, self.setup, self.hydrated, self.request
         facts.approval_id = request.id
-        self._put_back_rule()
+        begun = facts.scope.suspended.get(request.call_id)
+        if begun is not None:
+            facts.take_suspended(begun)
         await self._use_up()
         approver = keeping(facts.scope.approver or setup.approver, hydrated.building.pinned)
         try:
@@ -149,16 +152,6 @@ class CallQuestion(msgspec.Struct):
         if approver is not None and approver is not setup.rules and request.call_id:
             setup.cache.keep_asked(key)  # a store knows by itself
         return None
-
-    def _put_back_rule(self) -> None:
-        """Say of a call that goes on by which rule it began, or which one the yes to it gave."""
-        facts = self.facts
-        begun = facts.scope.suspended.get(self.request.call_id)
-        if begun is None or begun.rule is None:
-            return
-        facts.rule, asked = begun.rule
-        facts.approval_id = asked or self.request.id
-        facts.notes += () if asked else (ALWAYS,)
 
     def outgrown(self, asking: Mapping[str, str]) -> bool:
         """Return whether a rule has answered, and these policies, or what the run has read, ask more by

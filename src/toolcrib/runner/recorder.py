@@ -41,6 +41,7 @@ from toolcrib.values.record import (
     RecordStatus,
     Sink,
     SpentWithin,
+    SuspendedCall,
     ToolInvocationRecord,
 )
 from toolcrib.values.run import RunRecord, WatchesRuns
@@ -141,6 +142,18 @@ class CallFacts(msgspec.Struct, gc=False):
         if known.started_at is not None:
             self.clock -= max(0.0, self.came.started_at - known.started_at)
             self.came = msgspec.structs.replace(self.came, started_at=known.started_at)
+
+    def take_suspended(self, suspended: SuspendedCall) -> None:
+        """Take by whose yes a call has begun that waits within, and by which rule, or which one that
+        yes gave. It is told of the call however it ends: where it cannot go on, too."""
+        if suspended.approval is None:
+            return
+        request, yes = suspended.approval
+        self.approved_by, self.approval_id = yes.by, request.id
+        if suspended.rule is not None:
+            self.rule, asked = suspended.rule
+            self.approval_id = asked or request.id
+            self.notes += () if asked or ALWAYS in self.notes else (ALWAYS,)
 
     def take_earlier_answer(self, by: str | None, edit: EditState) -> None:
         """Take the answer by which the call ended before: what was said now counts for nothing."""
