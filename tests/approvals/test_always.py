@@ -50,7 +50,7 @@ from toolcrib.errors import ApprovalError, ToolcribError
 from toolcrib.hydration import Sanitizer
 from toolcrib.runner import CallScope
 from toolcrib.storage import as_column
-from toolcrib.testing import MemorySink, ScriptedClient, call
+from toolcrib.testing import MemorySink, ScriptedClient, ToolEmulator, call
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Always, Answer, Decision, LimitedApprove
 from toolcrib.values.json import JsonObject, canonical_json
@@ -945,6 +945,53 @@ async def test_a_call_that_waits_within_says_who_let_it_begin_and_by_which_rule(
     assert {each.edited for each in records} == {yes is not None and yes.arguments is not None}
     rules = {None if each.rule is None else each.rule.id for each in records}
     assert rules == {None if rule is None else rule.id for rule in kept or [None]}
+
+
+@each_row(
+    ("what", "yes", "ends"),
+    [(*each, ends) for each in YESES for ends in ("denied", "changed", "stood in")],
+)
+async def test_a_call_that_cannot_go_on_says_who_let_it_begin_and_by_which_rule(
+    what: str, yes: Approve | None, ends: str, tmp_path: Path
+) -> None:
+    url, sink = f"sqlite:///{tmp_path}/{what} {ends}.db", MemorySink()
+    begins, within = [call("clerk", prompt="go")], [call("refund", order=7)]
+    async with ApprovalStore(url, state_key=KEY) as store:
+        given = yes or Approve("grace", always=ANY_PROMPT)
+        result = await desk(within, begins, store).run("x", caller=ADA)
+        question = result.pending[0].id
+        result = await desk(within, ["f"], store).resume(result.state, {question: given})
+        if yes is None:
+            done = desk(["d"], ["f"], store)
+            await done.resume(result.state, {result.pending[0].id: Approve("bob")})
+            result = await desk(within, begins, store).run("x", caller=ADA)
+        agent = desk(["d"], ["f"], store, [sink])
+        if ends == "denied":
+            denies = ToolRunner(
+                [entry.tool for entry in agent.runner.catalog.entries],
+                policy=lambda *_: Deny("closed"),
+                approver=answer_later,
+                rules=store,
+                sinks=[sink],
+            )
+            agent = agent.replace(tools=denies)
+        elif ends == "changed":
+            other = Agent(ScriptedClient(["d"]), ToolRunner([REFUND], approver=answer_later))
+            tool = other.as_tool("clerk", "Others.", visible=ALL, requires_approval=True)
+            changed = ToolRunner([tool], approver=answer_later, rules=store, sinks=[sink])
+            agent = agent.replace(tools=changed)
+        else:
+            agent = ToolEmulator({"clerk": "made up"}).over(agent)
+        answers = {result.pending[0].id: Approve("bob")}
+        await agent.resume(RunState.from_json(result.state.to_json()), answers)
+        [kept] = [each.rule for each in await store.rules()] or [None]
+    [record] = [each for each in sink.records if each.name == "clerk"]
+    assert record.error is not None
+    assert record.error.code is ErrorCode.OUTCOME_UNKNOWN
+    assert (record.approved_by, record.approval_id) == ("grace", question)
+    assert record.edited is (yes is not None and yes.arguments is not None)
+    assert (record.rule and record.rule.id) == (kept and kept.id)
+    assert (ALWAYS in record.notes) is (yes is not None and yes.always is not None)
 
 
 @each_row(("idempotent", "killed"), [(False, False), (True, False), (True, True), (False, True)])

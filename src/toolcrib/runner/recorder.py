@@ -150,6 +150,8 @@ class CallFacts(msgspec.Struct, gc=False):
             return
         request, yes = suspended.approval
         self.approved_by, self.approval_id = yes.by, request.id
+        if self.edit == "none" and _is_edit(yes, request):
+            self.edit = "unread"
         if suspended.rule is not None:
             self.rule, asked = suspended.rule
             self.approval_id = asked or request.id
