@@ -620,6 +620,16 @@ async def test_another_interface_of_that_name_is_not_what_it_was_given() -> None
         await desk().resume(before, answers)
     done = await desk(call("look"), "Done.").resume(before, answers, deps=own)
     assert (done.records[-1].result, f"{__name__}.Orders" in done.state.given) == (["ada"], True)
+    for module in (
+        "__main__",
+        "shop.orders",
+    ):  # in which it was then: all that are called so are meant
+        moved = msgspec.structs.replace(waits.state, given=(f"{module}.Orders",))
+        for deps in (None, own, other):
+            with pytest.raises(BindingError, match=r"deps=\{Orders: implementation\}"):
+                await desk().resume(moved, answers, deps=deps)
+        done = await desk(call("look"), "Done.").resume(moved, answers, deps=own | other)
+        assert done.records[-1].result == ["ada"]
 
 
 async def test_a_conversation_goes_on_with_them() -> None:

@@ -9,6 +9,7 @@ None or its parameter has a default: unbound, it gets that default.
 from __future__ import annotations
 
 import inspect
+import re
 import typing
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import lru_cache, partial
@@ -163,6 +164,9 @@ def is_context(hint: Any) -> bool:
     return _without_none(hint)[0] is CallContext
 
 
+_PLACE = re.compile(r"[\w<>.]+\.")
+
+
 def interface_name(interface: type) -> str:
     """`Orders`; with its arguments, `Repo[int]`."""
     named: Any = get_origin(interface) or interface
@@ -187,19 +191,24 @@ def check_given_again(
     """Check that a run that was given capabilities `before` is given them again, as far as its tools
     have `needed` them: what the catalog has in their place may be another's.
 
-    They are known by `interface_path`; a name of an earlier version, without a module, may be that of
-    any interface that is called so. Raises BindingError.
+    They are known by `interface_path`. Where no interface has that path, as its module has another name
+    by now (of a program, `__main__`), all that are called so are meant; by the name that an earlier
+    version has saved, any of them. Raises BindingError.
     """
-    now = tuple(given)
+    paths, now = {*map(interface_path, needed)}, {*map(interface_path, given)}
     for name in sorted(before):
+        meant = {name} & paths or {path for path in paths if _bare(path) == _bare(name)}
         is_bare = "." not in name.partition("[")[0]
-        called = interface_name if is_bare else interface_path
-        lacks = next((each for each in needed if called(each) == name), None)
-        if lacks is not None and not any(called(each) == name for each in now):
+        if meant and not (meant & now if is_bare else meant <= now):
             raise BindingError(
                 f"the run was given its own {name}, and goes on with no other: give it again, with"
-                f" deps={{{interface_name(lacks)}: implementation}}"
+                f" deps={{{_bare(name)}: implementation}}"
             )
+
+
+def _bare(path: str) -> str:
+    """`Repo[Order]` for `shop.Repo[shop.Order]`."""
+    return _PLACE.sub("", path)
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
