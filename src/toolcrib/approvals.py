@@ -194,7 +194,8 @@ def shown_arguments(arguments: JsonObject, most: int = _MAX_SHOWN) -> str:
     Where there are any, the digest of all arguments follows: sha256 over the canonical JSON (RFC 8785).
     """
     text = json.dumps(arguments)
-    return text if len(text) <= most else f"{_cut(arguments, most)} <{digest(arguments)}>"
+    cut = _cut(arguments, most)
+    return text if cut == text else f"{cut} <{digest(arguments)}>"
 
 
 def _cut(value: JsonValue, room: int) -> str:

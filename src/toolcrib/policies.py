@@ -483,7 +483,12 @@ class _MoneyBudget(_StoredBudget):
         money = self._price(request.usage, request.model)
         if money is None:
             each = (self._price(request.usage, model) for model in request.models)
-            money = max(cost for cost in each if cost is not None)
+            money = max((cost for cost in each if cost is not None), default=None)
+        if money is None:
+            raise ToolcribError(
+                f"budget: prices= gives no price for what the model {request.model!r} has used, though"
+                " it gave one before: that request is not counted"
+            )
         payment = Payment(context.caller.id, request.id, money)
         await self._purse.pay(payment, window=self._window)
 
@@ -492,9 +497,13 @@ class _MoneyBudget(_StoredBudget):
         if given is None:
             return None
         known = isinstance(given, int | float | Decimal) and not isinstance(given, bool)
-        if not known or not 0 <= float(given) < math.inf:
+        try:
+            amount = float(given) if known else math.nan
+        except (ValueError, OverflowError):  # of a signalling NaN; of an integer beyond all floats
+            amount = math.nan
+        if not 0 <= amount < math.inf:
             raise ToolcribError("budget: prices= returns an amount of money from 0, or None")
-        return float(given)
+        return amount
 
 
 _LEAST: Final = Usage(1, 1, 1)  # of a request, to ask whether it has a price

@@ -359,6 +359,29 @@ async def test_one_call_is_cancelled_and_the_run_goes_on() -> None:
     assert "what it did is not known" in tea["result"]["error"]["message"]
 
 
+async def test_one_call_is_cancelled_while_another_of_its_reply_is_made() -> None:
+    @tool(visible=ALL)
+    async def wait_for_milk() -> str:
+        """Take a while."""
+        await gate("milk").wait()
+        return "milk"
+
+    asked = [call("report", of="tea"), call("wait_for_milk")]
+    desk = agent(asked, "So be it.", "No tea.", tools=[report, wait_for_milk])
+    async with desk.stream("Write it.") as stream:
+        await until(lambda: RAN == ["tea"])
+        started = [each.id async for each in head(stream, 2)]
+        assert await stream.cancel_call(started[0])
+        assert not await stream.cancel_call(started[1])  # it does not run in the background
+        gate("milk").set()
+        result = await stream.result()
+        with pytest.raises(TypeError, match="call_id is a str"):
+            await stream.cancel_call([])  # type: ignore[arg-type]
+    check(result)
+    states = {record.id: state_of(record) for record in result.records}
+    assert states == {started[0]: "failed (cancelled)", started[1]: "completed"}
+
+
 async def test_one_call_of_the_agent_that_was_handed_over_to_is_cancelled() -> None:
     reporter = agent(call("report", of="tea"), "I wait.", "No tea.", name="reporter")
     desk = agent(

@@ -158,7 +158,7 @@ async def test_a_model_that_answers_under_another_name_costs_as_the_dearest_that
         assert await store.paid("ada") == 4
 
 
-@pytest.mark.parametrize("given", [-1, float("nan"), "1", True])
+@pytest.mark.parametrize("given", [-1, float("nan"), "1", True, 10**400, Decimal("sNaN")])
 async def test_what_is_no_price_is_an_error(given: Any) -> None:
     async with SpendStore("sqlite://") as store:
         prices: Any = {"limits": {"prices": lambda _usage, _model: given}}

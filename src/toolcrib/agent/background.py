@@ -149,9 +149,10 @@ class BackgroundCalls:
             raise cancelled
 
     async def cancel(self, call_id: str) -> bool:
-        """Cancel one of them, and return when it is over; whether it ran until then."""
-        running = self._open.get(call_id)
-        if running is None or not running.task.cancel():
+        """Cancel one of them, and return when it is over; whether it ran until then. One whose tool has
+        not begun is none of them yet."""
+        running = self._open.get(call_id) or self._running.get(call_id)
+        if running is None or not running.begun.done() or not running.task.cancel():
             return False
         await asyncio.wait([running.task])
         return True

@@ -48,7 +48,7 @@ from toolcrib.values.run import (
     ToolCallProgress,
     ToolCallStarted,
 )
-from toolcrib.values.typed import came
+from toolcrib.values.typed import came, check_type
 
 # Of arguments that stream, the public ones: declared members of the top-level object, nothing else.
 #
@@ -340,7 +340,8 @@ class RunStream:
 
     async def cancel_call(self, call_id: str) -> bool:
         """Cancel one call that runs in the background, and return when it is over. The run goes on, and
-        its model is told. False for a call that does not run there, or has ended."""
+        its model is told. False for a call that does not run there, not yet, or not any more."""
+        check_type("call_id", call_id, str, "a str: the id of a call, as its events have it")
         return self._cancel_call is not None and await self._cancel_call(call_id)
 
     async def text(self) -> AsyncIterator[str]:

@@ -40,6 +40,7 @@ from toolcrib.chat.threads import MOST_WAITING, ThreadStore
 from toolcrib.chat.view import bounded, readable
 from toolcrib.doors import MayApprove
 from toolcrib.errors import MissingExtraError, ToolcribError
+from toolcrib.runner.output import MASK
 from toolcrib.values.decision import Answer, ApprovalRequest, Caller, ForRun, Refuse
 from toolcrib.values.json import JsonObject, JsonValue, encodable, to_plain
 from toolcrib.values.record import ToolInvocationRecord, result_with_parts
@@ -340,10 +341,14 @@ def _interrupt(
         offered = [False, "exactly"] if limited else [False, True, "exactly"]
         properties["forRun"] = {"enum": offered, "default": False}
     if asked.always and not limited:
-        named = {"type": "array", "items": {"enum": [*asked.arguments]}}
+        always: dict[str, Any] = {"seconds": {"type": "number", "exclusiveMinimum": 0}}
+        masks = not asked.arguments_digest  # a tool with secrets: which may not be left open
+        names = [name for name, value in asked.arguments.items() if not (masks and value == MASK)]
+        if names:
+            always["open"] = {"type": "array", "items": {"enum": names}}
         properties["always"] = {
             "type": "object",
-            "properties": {"open": named, "seconds": {"type": "number", "exclusiveMinimum": 0}},
+            "properties": always,
             "additionalProperties": False,
         }
     return core.Interrupt(

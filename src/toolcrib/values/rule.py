@@ -97,7 +97,7 @@ def rule_from(
     """Return the rule that a yes to this call makes. Raises ApprovalError as `check_open` does."""
     request = asked.request
     check_open(always.open, request, asked.secrets)
-    opened = tuple(sorted(always.open))
+    opened = tuple(sorted({*always.open}))
     return ApprovalRule(
         id=rule_id_of(request.id),
         tool=request.tool,
