@@ -85,6 +85,10 @@ PROVIDERS: dict[str, Serving] = {
 pytestmark = [  # what pydantic says of LiteLLM's classes
     pytest.mark.filterwarnings("ignore:Items? .* on TypedDict class:UserWarning"),
     pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince211"),
+    pytest.mark.filterwarnings(  # LiteLLM leaves httpx's generators to the garbage collector
+        "ignore:Exception ignored in. <async_generator object Response.aiter"
+        ":pytest.PytestUnraisableExceptionWarning"
+    ),
 ]
 each_provider = pytest.mark.parametrize(
     ("model", "serving"),
