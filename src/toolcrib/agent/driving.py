@@ -301,8 +301,8 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
     def _given(self, state: RunState, deps: Deps) -> RunState:
         """Return the state with the names of what a run is given, as far as a tool needs it. Raises
         BindingError for a run that was given what it is not now."""
-        self._check_given(deps, state.given)
         needed = self._needed()
+        check_given_again(state.given, needed, deps)
         given = {interface_path(interface) for interface in deps if interface in needed}
         return msgspec.structs.replace(state, given=tuple(sorted({*state.given, *given})))
 

@@ -49,8 +49,8 @@ _NEVER_BEGAN = (ErrorCode.NOT_RUNNABLE, ErrorCode.NOT_RECORDED, ErrorCode.DUPLIC
 
 
 class KnowsTools(Protocol):
-    """What a fork asks of a team: of a tool of the agent called `by` that nobody knows, what keeps back
-    more."""
+    """Answers what a fork asks about the tool `name` of the agent `by`. Of a tool that is gone the
+    answer is the one that lets less be repeated."""
 
     def only_reads(self, name: str, by: str) -> bool: ...
     def may_run_agent(self, name: str, by: str) -> bool: ...
@@ -124,9 +124,12 @@ def fork_of(
     later = _later(state, messages)
     closed = [r for r in state.records if _turn_of(r) <= at.turn and r.id not in opened]
     spent = _spent(state, closed, after.turn - 1)
+    mine = [record for record in state.records if has_begun(record)]
+    kept, known = {r.id for r in closed}, {*(r.id for r in mine), *state.suspended}
     effects = [
-        *_effects(state, {record.id for record in closed}, opened, team),
-        *_effects_beyond(state, begun, opened, team),
+        *_effects((each for each in mine if each.id not in kept), opened, team),
+        *_effects_within(state, team),
+        *_effects((each for each in begun if each.id not in known), opened, team),
     ]
     before = () if state.fork is None else state.fork.effects
     tainted = team.is_untrusted((*messages, *later))
@@ -360,54 +363,33 @@ def _seconds(
 
 
 def _effects(
-    state: RunState,
-    closed: Collection[str],
-    opened: Collection[str],
-    team: KnowsTools,
+    records: Iterable[ToolInvocationRecord], opened: Collection[str], team: KnowsTools
 ) -> Iterator[Effect]:
-    """Yield the calls that began and are not `closed`, of tools that do more than read."""
-    for record in state.records:
+    """Yield the calls, which have begun, of tools that do more than read."""
+    for record in records:
         tool, by = record.name, "" if record.origin is None else record.origin.agent
-        if record.id in closed or not has_begun(record) or team.only_reads(tool, by):
+        if team.only_reads(tool, by):
             continue
-        yield _effect_of(record, team.may_run_agent(tool, by), reopened=record.id in opened)
+        yield Effect(
+            record.run_id,
+            record.id,
+            _turn_of(record),
+            tool,
+            state_of(record),
+            record.arguments or {},
+            record.defaulted,
+            any_arguments=record.spent is not None or team.may_run_agent(tool, by),
+            reopened=record.id in opened,
+        )
+
+
+def _effects_within(state: RunState, team: KnowsTools) -> Iterator[Effect]:
+    """Yield the calls that have begun and wait within, of tools that do more than read."""
     speaks = state.speakers[-1] if state.speakers else ""
     for call_id, each in state.suspended.items():
-        if not team.only_reads(each.call.tool, speaks):
-            ended, tool = "waiting", each.call.tool
-            yield Effect(state.run_id, call_id, state.turn, tool, ended, any_arguments=True)
-
-
-def _effects_beyond(
-    state: RunState,
-    begun: Iterable[ToolInvocationRecord],
-    opened: Collection[str],
-    team: KnowsTools,
-) -> Iterator[Effect]:
-    """Yield the calls that began and of which the state does not know that, of tools that do more than
-    read: by what it says, nobody made them."""
-    known = {*(each.id for each in state.records if has_begun(each)), *state.suspended}
-    for record in begun:
-        tool, by = record.name, "" if record.origin is None else record.origin.agent
-        if record.id in known or team.only_reads(tool, by):
-            continue
-        yield _effect_of(record, team.may_run_agent(tool, by), reopened=record.id in opened)
-
-
-def _effect_of(
-    record: ToolInvocationRecord, may_run_agent: bool, *, reopened: bool = False
-) -> Effect:
-    return Effect(
-        record.run_id,
-        record.id,
-        _turn_of(record),
-        record.name,
-        state_of(record),
-        record.arguments or {},
-        record.defaulted,
-        any_arguments=record.spent is not None or may_run_agent,
-        reopened=reopened,
-    )
+        tool = each.call.tool
+        if not team.only_reads(tool, speaks):
+            yield Effect(state.run_id, call_id, state.turn, tool, "waiting", any_arguments=True)
 
 
 class RepeatGuard:
