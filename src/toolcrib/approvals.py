@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-import math
 import select
 import sys
 import threading
@@ -194,6 +193,8 @@ def shown_arguments(arguments: JsonObject, most: int = _MAX_SHOWN) -> str:
     Where there are any, the digest of all arguments follows: sha256 over the canonical JSON (RFC 8785).
     """
     text = json.dumps(arguments)
+    if len(text) <= most:
+        return text
     cut = _cut(arguments, most)
     return text if cut == text else f"{cut} <{digest(arguments)}>"
 
@@ -475,7 +476,7 @@ def _fitting_rule(
 def _kept_rule(
     asked: CallToApprove, always: Always, by: str, key: bytes, transaction: Transaction
 ) -> ApprovalRule | None:
-    request, given_at = asked.request, min(time.time(), always.given_at or math.inf)
+    request, given_at = asked.request, always.given_by(time.time())
     for row in transaction.rows(_FIND, id=request.id):
         shown = _as_asked(row, key)
         if not shown.always or shown.within != request.within:
@@ -577,11 +578,7 @@ def _fitting_answer(row: Row, request: ApprovalRequest) -> Answer | None:
         raise ApprovalError(f"approval {request.id} was used before", ErrorCode.ALREADY_USED)
     if asked.expired():
         raise _lapsed(request.id)
-    if answer is not None and answer.always is not None:  # its rule lasts from then on
-        at = min(row["answered_at"], answer.always.given_at or math.inf)
-        always = msgspec.structs.replace(answer.always, given_at=at)
-        answer = msgspec.structs.replace(answer, always=always)
-    return answer
+    return None if answer is None else answer.dated(row["answered_at"])
 
 
 def _check_answer(row: Row, key: bytes | None) -> None:

@@ -12,7 +12,6 @@ worker has stopped, and begins no other segment until then. So of a run one segm
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable
 from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, get_args
@@ -225,10 +224,8 @@ class RunStore:
         given = checked_answer(answer)
         if isinstance(given, LimitedApprove):
             raise ApprovalError("a LimitedApprove cannot be kept: Approve, for who may")
-        if isinstance(given, Approve) and given.always is not None:  # it lasts from now
-            at = min(time.time(), given.always.given_at or math.inf)
-            always = msgspec.structs.replace(given.always, given_at=at)
-            given = msgspec.structs.replace(given, always=always)
+        if isinstance(given, Approve):
+            given = given.dated(time.time())
         text = msgspec.json.encode(given).decode()
         return await self._database.transact(lambda t: _answer(t, request_id, text))
 

@@ -151,6 +151,10 @@ class Always(Checked, msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         if self.given_at is not None and not 0 < self.given_at < math.inf:
             raise ValueError("Always(given_at=…) is a time in seconds since the epoch")
 
+    def given_by(self, at: float) -> float:
+        """Return when it was given: at this time, if not before."""
+        return at if self.given_at is None else min(at, self.given_at)
+
 
 class Approve(
     Checked, Veiled, msgspec.Struct, frozen=True, tag="approve", forbid_unknown_fields=True
@@ -180,6 +184,14 @@ class Approve(
     arguments: JsonObject | None = None
     for_run: ForRun = False
     always: Always | None = None
+
+    def dated(self, at: float) -> Approve:
+        """Return it so that the rule that it gives, if it gives one, lasts from this time, if not from
+        before: for whoever keeps it until its call takes it."""
+        if self.always is None:
+            return self
+        always = msgspec.structs.replace(self.always, given_at=self.always.given_by(at))
+        return msgspec.structs.replace(self, always=always)
 
 
 class LimitedApprove(Approve, frozen=True, kw_only=True):
