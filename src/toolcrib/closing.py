@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import Self
 
 
@@ -16,3 +17,11 @@ class Closing:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+async def close_all(*held: Closing | None) -> None:
+    """Close each of these, also where one of them raises."""
+    async with AsyncExitStack() as stack:
+        for each in held:
+            if each is not None:
+                stack.push_async_callback(each.aclose)

@@ -48,7 +48,7 @@ from toolcrib.cli.render import Screen, err, print_json, printable
 from toolcrib.clients import Transport, client_for
 from toolcrib.clients.local import NEEDLE, is_installed
 from toolcrib.clients.providers import PROVIDERS
-from toolcrib.closing import Closing
+from toolcrib.closing import Closing, close_all
 from toolcrib.errors import (
     AuthenticationError,
     ClientError,
@@ -174,9 +174,9 @@ def chat(  # noqa: PLR0913  the options of a command
     runner = ToolRunner(catalog, approver=asks, rules=keeps, sinks=sinks, on_exception=hook)
     if err.is_terminal and not as_json:
         err.print(who_answers(model))
-    kept = [each for each in (log, keeps) if each is not None]
+    held = (log, keeps)
     opened = _opened(
-        model, runner, options, cassette_file=cassette_file, record=record, kept=kept, key=key
+        model, runner, options, cassette_file=cassette_file, record=record, held=held, key=key
     )
     with opened as (loop, agent):
         left: list[Turn] = []
@@ -221,7 +221,7 @@ def _opened(
     *,
     cassette_file: Path | None,
     record: bool,
-    kept: Sequence[Closing],
+    held: Sequence[Closing | None],
     key: bytes | None,
 ) -> Iterator[tuple[asyncio.Runner, Agent]]:
     """Open an agent, and the event loop that it runs in; close both at the end."""
@@ -235,14 +235,9 @@ def _opened(
         client = client_of(model, transport)
         agent = Agent(client, runner, pick=pick, search_tools=searches, state_key=key)
         loop = stack.enter_context(asyncio.Runner())
-        stack.callback(lambda: loop.run(_closed(kept)))
+        stack.callback(lambda: loop.run(close_all(*held)))
         stack.callback(lambda: loop.run(client.aclose()))
         yield loop, agent
-
-
-async def _closed(kept: Sequence[Closing]) -> None:
-    for each in kept:
-        await each.aclose()
 
 
 def pick_options(count: int | None, scorer: str | None) -> PickOptions | None:
@@ -522,8 +517,7 @@ def serve(  # noqa: PLR0913  the options of a command
     if opens:
         webbrowser.open(address)
     with suppress(KeyboardInterrupt):
-        kept = [each for each in (log, keeps) if each is not None]
-        asyncio.run(_serve(app, listening, agent, kept, runs))
+        asyncio.run(_serve(app, listening, agent, (log, keeps), runs))
     return 0
 
 
@@ -534,14 +528,14 @@ async def _open(threads: Any) -> None:
 
 
 async def _serve(
-    app: Any, listening: socket.socket, agent: Agent, kept: Sequence[Closing], runs: Any
+    app: Any, listening: socket.socket, agent: Agent, held: Sequence[Closing | None], runs: Any
 ) -> None:
     """Serve until Ctrl-C; then cancel what runs, keep it, and close all. Durable runs are left as they
     are: calls under way may end, and whoever serves next goes on."""
     async with AsyncExitStack() as stack:
         if runs is not None:
             stack.callback(leave)
-        stack.push_async_callback(_closed, kept)
+        stack.push_async_callback(close_all, *held)
         stack.push_async_callback(agent.client.aclose)
         if runs is not None:
             await runs.__aenter__()

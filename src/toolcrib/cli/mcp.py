@@ -6,8 +6,6 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from typing import Annotated, Any, TypeAlias
 
@@ -29,7 +27,7 @@ from toolcrib.cli.options import (
     rules_in,
 )
 from toolcrib.cli.render import err, printable
-from toolcrib.closing import Closing
+from toolcrib.closing import Closing, close_all
 from toolcrib.doors import anything
 from toolcrib.runner import ToolRunner
 from toolcrib.values.decision import Caller
@@ -106,7 +104,6 @@ def serve(  # noqa: PLR0913  the options of a command
         raise UnusableError("--allow-host and --allow-origin are for --http HOST:PORT")
     mcp = import_module("toolcrib.bridges.mcp")  # needs the extra `mcp`
     log, keeps = log_to_write(audit, key_file), rules_in(rules, consent)
-    kept = [each for each in (log, keeps) if each is not None]
     runner = ToolRunner(
         load_catalog(tools, database=database),
         approver=None if elicit else approver(consent),
@@ -122,7 +119,7 @@ def serve(  # noqa: PLR0913  the options of a command
         state_key=None if given is None else keyed_digest(given.encode(), "state of MCP requests"),
     )
     if http is None:
-        asyncio.run(_serve_stdio(server, kept))
+        asyncio.run(_serve_stdio(server, log, keeps))
         return 0
     token = given or secrets.token_urlsafe()
     try:
@@ -140,7 +137,7 @@ def serve(  # noqa: PLR0913  the options of a command
         soft_wrap=True,
         highlight=False,
     )
-    asyncio.run(_serve_http(served, listening, kept))
+    asyncio.run(_serve_http(served, listening, log, keeps))
     return 0
 
 
@@ -152,21 +149,17 @@ def _listening(given: str) -> tuple[socket.socket, str]:
     return listening_at(host, int(port), given=f"--http {given}", free="port 0"), host
 
 
-async def _serve_stdio(server: Any, kept: Sequence[Closing]) -> None:
+async def _serve_stdio(server: Any, *held: Closing | None) -> None:
     stop = asyncio.Event()
-    async with _closing(kept):
+    try:
         with ended_by_signals(lambda _number: stop.set()):
             await server.run_stdio(stop)
+    finally:
+        await close_all(*held)
 
 
-async def _serve_http(served: Any, listening: socket.socket, kept: Sequence[Closing]) -> None:
-    async with _closing(kept):
+async def _serve_http(served: Any, listening: socket.socket, *held: Closing | None) -> None:
+    try:
         await serve_app(served, listening, lifespan="on")
-
-
-@asynccontextmanager
-async def _closing(kept: Sequence[Closing]) -> AsyncIterator[None]:
-    async with AsyncExitStack() as stack:
-        for each in kept:
-            await stack.enter_async_context(each)
-        yield
+    finally:
+        await close_all(*held)

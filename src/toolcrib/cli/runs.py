@@ -91,10 +91,7 @@ def start(
         lambda durable: durable.start(agent, prompt, caller=Caller(caller), run_id=run),
         _agents(agents),
     )
-    if as_json:
-        print_json({"run": started})
-    else:
-        typer.echo(printable(started))
+    _say_begun(started, as_json=as_json)
 
 
 @app.command("fork")
@@ -137,10 +134,14 @@ def fork(  # noqa: PLR0913  one for each option
         lambda durable: durable.fork(run, agent=agent, fork_id=fork_id, **made),
         _agents(agents),
     )
+    _say_begun(forked, as_json=as_json)
+
+
+def _say_begun(run: str, *, as_json: bool) -> None:
     if as_json:
-        print_json({"run": forked})
+        print_json({"run": run})
     else:
-        typer.echo(printable(forked))
+        typer.echo(printable(run))
 
 
 @app.command("list")
