@@ -7,11 +7,13 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
-from samples import whole_only
 
 from toolcrib.chat import ThreadStore
 from toolcrib.cli import run
@@ -68,30 +70,35 @@ def test_a_store_that_keeps_nothing_is_refused_at_once(
     assert "Ctrl-C" not in said
 
 
+@asynccontextmanager
+async def serving(*options: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, Any]]:
+    """Start the server, and open a session of one who has its token."""
+    server = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "toolcrib", "serve", "--port", "0", *options),
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "TOOLCRIB_TOKEN": TOKEN},
+    )
+    assert server.stderr is not None
+    while "/#token=" not in (line := (await server.stderr.readline()).decode()):
+        assert line, "the server did not start"
+    base, headers = line.partition("#")[0], {"authorization": f"Bearer {TOKEN}"}
+    async with asyncio.timeout(30), aiohttp.ClientSession(base, headers=headers) as session:
+        yield server, session
+
+
 @pytest.mark.exhaustive
 async def test_its_page_has_rules_where_they_are_to_be_kept(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/chat.db"
-    options = ("--port", "0", "--store", url, "--model", "http://127.0.0.1:1/v1#m")
+    options = ("--store", url, "--model", "http://127.0.0.1:1/v1#m")
     for more in ((), ("--rules", url)):
-        server = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "toolcrib", "serve", *options, *more),
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "TOOLCRIB_TOKEN": TOKEN},
-        )
-        assert server.stderr is not None
-        while "/#token=" not in (line := (await server.stderr.readline()).decode()):
-            assert line, "the server did not start"
-        base, headers = line.partition("#")[0], {"authorization": f"Bearer {TOKEN}"}
-        async with (
-            aiohttp.ClientSession(base, headers=headers) as http,
-            http.get("rules") as listed,
-        ):
-            assert await listed.json() == {"keeps_rules": bool(more), "rules": []}
-        server.send_signal(signal.SIGTERM)
-        assert await server.wait() == 0
+        async with serving(*options, *more) as (server, session):
+            async with session.get("rules") as listed:
+                assert await listed.json() == {"keeps_rules": bool(more), "rules": []}
+            server.send_signal(signal.SIGTERM)
+            assert await server.wait() == 0
 
 
-@pytest.mark.parametrize("number", [whole_only(signal.SIGINT), signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.exhaustive
 async def test_what_runs_when_it_is_ended_is_kept_as_cancelled(
     number: signal.Signals, tmp_path: Path
@@ -99,17 +106,8 @@ async def test_what_runs_when_it_is_ended_is_kept_as_cancelled(
     (tmp_path / "endless.py").write_text(ENDLESS)
     url = f"sqlite:///{tmp_path}/chat.db"
     async with openai_server([call("endless")]) as model:
-        command = (sys.executable, "-m", "toolcrib", "serve", "--port", "0", "--store", url)
-        server = await asyncio.create_subprocess_exec(
-            *(*command, "--model", f"{model.url}#m", "--tools", f"{tmp_path}/endless.py"),
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "TOOLCRIB_TOKEN": TOKEN},
-        )
-        assert server.stderr is not None
-        while "/#token=" not in (line := (await server.stderr.readline()).decode()):
-            assert line, "the server did not start"
-        base, headers = line.partition("#")[0], {"authorization": f"Bearer {TOKEN}"}
-        async with asyncio.timeout(30), aiohttp.ClientSession(base, headers=headers) as session:
+        options = ("--model", f"{model.url}#m", "--tools", f"{tmp_path}/endless.py")
+        async with serving("--store", url, *options) as (server, session):
             async with session.post("threads", json={}) as made:
                 thread = (await made.json())["id"]
             await session.post(f"threads/{thread}/messages", json={"text": "Wait."})
