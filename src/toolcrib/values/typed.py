@@ -22,6 +22,7 @@ from typing import (
     Literal,
     NamedTuple,
     ParamSpec,
+    TypeAlias,
     TypeVar,
     Union,
     cast,
@@ -106,13 +107,23 @@ _FITS: dict[type, Callable[[Any], bool]] = {}
 
 def _written(kind: Any) -> Callable[[Any], bool]:
     """Write that function for a class, as dataclasses are written: each field is of a class that its
-    hint names, or an empty tuple, and what is logged is ASCII."""
-    tests, known = ["True"], {"str": str}
+    hint names, a tuple of such, or one of its words; and what is logged is ASCII."""
+    tests = ["True"]
+    known: dict[str, Any] = {"str": str, "tuple": tuple, "type": type, "map": map}
     for at, (name, field, plain) in enumerate(_fields(kind)):
+        value = f"made.{name}"
         known |= {f"kind_{at}_{n}": each for n, each in enumerate(plain)}
-        either = [f"made.{name}.__class__ is kind_{at}_{n}" for n in range(len(plain))]
-        if tuple in field.types:
-            either.append(f"made.{name}.__class__ is tuple and not made.{name}")
+        either = [f"{value}.__class__ is kind_{at}_{n}" for n in range(len(plain))]
+        if field.each:
+            known[f"each_{at}"] = frozenset(field.each)
+            holds = f"not {value} or each_{at}.issuperset(map(type, {value}))"
+            either.append(f"{value}.__class__ is tuple and ({holds})")
+        if field.choices:
+            known |= {
+                f"kinds_{at}": frozenset(field.types),
+                f"words_{at}": frozenset(field.choices),
+            }
+            either.append(f"{value}.__class__ in kinds_{at} and {value} in words_{at}")
         tests.append(f"({' or '.join(either) or False})")
     for name in kind.logged:
         tests.append(
@@ -209,49 +220,53 @@ def _naming(
     return called
 
 
+_Hinted: TypeAlias = tuple[str, _FieldKind | None, frozenset[Any]]
+"""A parameter's name, its kind if a class can tell it, and classes that need no more checks."""
+_ANY: _Hinted = ("", None, frozenset())
+
+
 class _Arguments:
     """Checks the arguments of one function by its hints, which are read at the first call."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._known: tuple[list[str], str, Mapping[str, tuple[_FieldKind, frozenset[Any]]]] | None
-        self._known = None
+        self._known: tuple[list[_Hinted], _Hinted, Mapping[str, _Hinted]] | None = None
 
     def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        names, many, kinds = self._known or self._read()
-        for name, value in (*zip(names, args, strict=False), *kwargs.items()):
-            known = kinds.get(name)
-            if (
-                known is not None
-                and value.__class__ not in known[1]
-                and not _is_taken(known[0], value)
-            ):
-                raise self._wrong(name, known[0], value)
-        if many and len(args) > len(names):
-            kind, plain = kinds[many]
-            for value in args[len(names) :]:
-                if value.__class__ not in plain and not _is_taken(kind, value):
-                    raise self._wrong(many, kind, value)
+        by_place, others, by_name = self._known or self._read()
+        for (name, kind, plain), value in zip(by_place, args, strict=False):
+            if kind is not None and value.__class__ not in plain and not _is_taken(kind, value):
+                raise self._wrong(name, kind, value)
+        if kwargs:
+            for name, value in kwargs.items():
+                _, kind, plain = by_name.get(name, _ANY)
+                if kind is not None and value.__class__ not in plain and not _is_taken(kind, value):
+                    raise self._wrong(name, kind, value)
+        if len(args) > len(by_place):
+            name, kind, plain = others
+            for value in args[len(by_place) :]:
+                if kind is not None and value.__class__ not in plain and not _is_taken(kind, value):
+                    raise self._wrong(name, kind, value)
 
     def _wrong(self, name: str, kind: _FieldKind, value: object) -> TypeError:
         owner = self._function.__qualname__.removesuffix(".__init__")
         return TypeError(f"{owner}: {name} is {_article(str(kind))}; {came(value)}")
 
-    def _read(self) -> tuple[list[str], str, Mapping[str, tuple[_FieldKind, frozenset[Any]]]]:
+    def _read(self) -> tuple[list[_Hinted], _Hinted, Mapping[str, _Hinted]]:
         try:
             hints = get_type_hints(self._function)
         except NameError:  # of an optional extra, which is not there
             hints = {}
         parameters = inspect.signature(self._function).parameters.values()
-        kinds = {
-            one.name: (kind._replace(each=(), choices=()), frozenset(kind.types))
+        known = {
+            one.name: (one.name, bare := kind._replace(each=(), choices=()), _plain(bare))
             for one in parameters
             if one.name in hints and (kind := _kind(hints[one.name])) is not None
             if one.kind is not one.VAR_KEYWORD and all(map(_is_told_by_class, kind.types))
         }
-        names = [one.name for one in parameters if one.kind < one.VAR_POSITIONAL]
-        many = next((one.name for one in parameters if one.kind is one.VAR_POSITIONAL), "")
-        self._known = names, many if many in kinds else "", kinds
+        by_place = [known.get(p.name, _ANY) for p in parameters if p.kind < p.VAR_POSITIONAL]
+        many = [known.get(p.name, _ANY) for p in parameters if p.kind is p.VAR_POSITIONAL]
+        self._known = by_place, many[0] if many else _ANY, known
         return self._known
 
 
@@ -343,11 +358,14 @@ def _fields(made: Any) -> tuple[tuple[str, _FieldKind, frozenset[Any]], ...]:
     hints = get_type_hints(made)
     names = made.__struct_fields__
     kinds = ((name, _kind(hints[name])) for name in names)
-    return tuple(
-        (name, kind, frozenset(() if kind.each or kind.choices else kind.types))
-        for name, kind in kinds
-        if kind is not None
-    )
+    return tuple((name, kind, _plain(kind)) for name, kind in kinds if kind is not None)
+
+
+def _plain(kind: _FieldKind) -> frozenset[Any]:
+    if kind.choices:
+        return frozenset()
+    classes = frozenset(kind.types) - ({tuple} if kind.each else set())
+    return classes | {dict} if Mapping in classes else classes
 
 
 def _kind(hint: Any) -> _FieldKind | None:
