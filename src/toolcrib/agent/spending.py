@@ -44,7 +44,7 @@ from toolcrib.values.run import (
     spent_in,
 )
 
-_A_TURN = Expense(turns=1)
+_NOTHING, _A_TURN = Expense(), Expense(turns=1)
 MONEY: Final = "money"
 """The limit on what requests of models cost, which no `Limits` but a caller's budget has."""
 
@@ -78,7 +78,7 @@ class Spending:
         self._emit = emit
         around = () if outer is None else outer.around.paying
         self._paying = tuple({id(each): each for each in (*runner.paying, *around)}.values())
-        self._promised = tally.own
+        self._promised = _NOTHING  # what the run will be and cost with the calls that were begun
         self._suspended = dict(state.suspended)
         self.turn = state.turn
         self.usage = state.usage
@@ -110,7 +110,7 @@ class Spending:
         """Give back, around this run, what was counted for calls that were not made."""
         if self._around is not None:
             self._around.give_back(self._reserved)
-        self._promised = self._tally.own
+        self._promised = _NOTHING
 
     def take(self, tool: str, spent: Expense, calls: Sequence[ToolDefinition]) -> str | None:
         limit = self._exceeded(spent)
@@ -165,7 +165,8 @@ class Spending:
     @property
     def _reserved(self) -> Expense:
         """What the reply's calls that have not begun will be and cost."""
-        return self._promised.plus(self._tally.own, -1)
+        promised = self._promised
+        return promised if promised is _NOTHING else promised.plus(self._tally.own, -1)
 
     def _exceeded(self, more: Expense, *, going_on: bool = False) -> str | None:
         limits, tally, reserved = self._limits, self._tally, self._reserved

@@ -195,11 +195,16 @@ class Expense(msgspec.Struct, frozen=True):
     @staticmethod
     def of(definitions: Iterable[ToolDefinition]) -> Expense:
         """Return what one call of each of these is and costs."""
-        spent = Expense()
+        calls: dict[str, int] = {}
+        costs: dict[str, float] = {}
+        total = 0.0
         for each in definitions:
             name, cost = each.name, each.annotations.cost
-            spent = spent.plus(Expense(0, 1, cost, {name: 1}, {name: cost}))
-        return spent
+            calls[name] = calls.get(name, 0) + 1
+            if cost:
+                costs[name] = costs.get(name, 0.0) + cost
+                total += cost
+        return Expense(0, sum(calls.values()), total, calls, costs)
 
     def plus(self, more: Expense, sign: int = 1) -> Expense:
         calls = self.calls + sign * more.calls
@@ -210,7 +215,7 @@ class Expense(msgspec.Struct, frozen=True):
             calls,
             self.cost + sign * more.cost if calls else 0.0,  # no rounding is left
             per_tool,
-            {name: cost for name, cost in costs.items() if name in per_tool},
+            {name: cost for name, cost in costs.items() if name in per_tool} if costs else costs,
         )
 
     def beyond(self, known: Expense) -> Expense:
@@ -224,9 +229,10 @@ class Expense(msgspec.Struct, frozen=True):
 def _sums(ones: Mapping[str, T], others: Mapping[str, T], sign: int) -> dict[str, T]:
     """Return the sums by name; a name goes where nothing is left."""
     zero: Any = 0
-    names = dict.fromkeys([*ones, *others])
-    sums = {name: ones.get(name, zero) + sign * others.get(name, zero) for name in names}
-    return {name: number for name, number in sums.items() if number}
+    sums = dict(ones)
+    for name, number in others.items():
+        sums[name] = sums.get(name, zero) + sign * number
+    return sums if all(sums.values()) else {name: sum_ for name, sum_ in sums.items() if sum_}
 
 
 class SpentWithin(msgspec.Struct, frozen=True, omit_defaults=True):
