@@ -501,7 +501,7 @@ class Run:
             usage=self._spending.usage,
             elapsed=self._tally.elapsed,
             corrections=self._corrections,
-            offered=len(self._toolbox.names),
+            offered=len(self._toolbox.tools),
         )
         self._marks.append(mark)
 
