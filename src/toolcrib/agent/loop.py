@@ -108,6 +108,8 @@ class Origins:
         self._run_id = state.run_id
         self._forked_from = "" if state.fork is None else state.fork.run_id
         self._prompts: tuple[object, ...] = ()
+        self._read: tuple[Message, ...] = ()
+        self._said: list[Message] = []  # by people, of the messages that were read
         self._prompt: Attachment | None = None
         self._choices: tuple[Choice, Attachment] | None = None
         self.last = state.origin
@@ -153,10 +155,15 @@ class Origins:
     def _prompt_of(
         self, messages: Sequence[Message], tools: tuple[HasDefinition, ...]
     ) -> Attachment:
-        said = [each for each in messages if each.role in PEOPLE and not each.from_tool]
-        asked = (len(said), tools)
+        count = len(self._read)
+        if count and (len(messages) < count or messages[count - 1] != self._read[-1]):
+            count, self._said = 0, []
+        new = messages[count:]
+        self._said += [each for each in new if each.role in PEOPLE and not each.from_tool]
+        self._read = tuple(messages)
+        asked = (len(self._said), tools)
         if self._prompt is None or asked != self._prompts:
-            self._prompt = prompt_of(said, tools, run_id=self._run_id)
+            self._prompt = prompt_of(self._said, tools, run_id=self._run_id)
             self._prompts = asked
         return self._prompt
 
@@ -480,16 +487,19 @@ class Run:
         return bool(self._waiting) or heir is not None
 
     async def _arrive(self, awaited: Awaited) -> None:
-        try:
-            await self._background.arrive(self._spending.turn, awaited)
-        finally:
+        if self._background.are_open:
+            try:
+                await self._background.arrive(self._spending.turn, awaited)
+            finally:
+                self._tell_later()
+        else:
             self._tell_later()
         if self._steps is not None:
             self._keep_time()
 
     def _tell_later(self) -> None:
         """Put what calls in the background gave into the history, unless other calls of it wait."""
-        if not self._history.unanswered():
+        if self._background.arrived and not self._history.unanswered():
             for message in self._background.take():
                 self._history.append(message, untrusted=self._tally.tainted)
 

@@ -235,17 +235,17 @@ class _Arguments:
     def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         by_place, others, by_name = self._known or self._read()
         for (name, kind, plain), value in zip(by_place, args, strict=False):
-            if kind is not None and value.__class__ not in plain and not _is_taken(kind, value):
+            if value.__class__ not in plain and kind is not None and not _is_taken(kind, value):
                 raise self._wrong(name, kind, value)
         if kwargs:
             for name, value in kwargs.items():
                 _, kind, plain = by_name.get(name, _ANY)
-                if kind is not None and value.__class__ not in plain and not _is_taken(kind, value):
+                if value.__class__ not in plain and kind is not None and not _is_taken(kind, value):
                     raise self._wrong(name, kind, value)
         if len(args) > len(by_place):
             name, kind, plain = others
             for value in args[len(by_place) :]:
-                if kind is not None and value.__class__ not in plain and not _is_taken(kind, value):
+                if value.__class__ not in plain and kind is not None and not _is_taken(kind, value):
                     raise self._wrong(name, kind, value)
 
     def _wrong(self, name: str, kind: _FieldKind, value: object) -> TypeError:

@@ -88,7 +88,7 @@ def encode(
     the wire has no form for, such as a call without its result, or a tool that the provider would
     refuse; CatalogError for a name on offer twice.
     """
-    wire = wire_of(wire)
+    wire = wire if isinstance(wire, Wire) else wire_of(wire)
     if request.output is not None:
         request = offered_output(
             wire.tools, wire.output, request, model=model, as_tool=wire.output_tool
@@ -145,7 +145,7 @@ def decoder(
     With `streaming` a body that turns out to be JSON is read as such all the same. Raises
     RequestError for a wire, or a syntax of calls in text, that nobody knows.
     """
-    wire = wire_of(wire)
+    wire = wire if isinstance(wire, Wire) else wire_of(wire)
     ids = "call_" if ids is None else ids
     offer = offer or Offer()
     made = wire.make_decoder(wire, streaming=streaming, offer=offer, ids=ids)
