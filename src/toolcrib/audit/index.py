@@ -119,7 +119,8 @@ class Index:
         return self._root
 
     def _find(self, digests: set[str]) -> None:
-        """Read what leads to these digests, level by level."""
+        """Read what leads to these digests, level by level where it is not known yet."""
+        digests = {digest for digest in digests if not self._follow(digest)}
         below = {"": self._root} if self._root and "" not in self._nodes else {}
         depth = 0
         while digests:
@@ -138,6 +139,23 @@ class Index:
                     self._places[digest] = place
             digests = deeper
             depth += 1
+
+    def _follow(self, digest: str) -> bool:
+        """Go by nodes that are known to where a digest is, or would be; False if one is missing."""
+        nodes, known = self._nodes, self._seal.known
+        place, own = "", self._root
+        for digit in digest:
+            node = nodes.get(place)
+            if node is None and own:
+                node = known.get(own)
+                if node is None:
+                    return False
+                nodes[place] = node
+            if not isinstance(node, list):
+                self._places[digest] = place
+                return True
+            place, own = place + digit, node[int(digit, 16)]
+        return False
 
     def _place(self, digest: str) -> str:
         """Return the prefix of the last node on the way to a digest."""

@@ -30,6 +30,7 @@ Read: TypeAlias = Callable[[Iterable[Place]], Mapping[Place, bytes]]
 WIDTH = 16
 _HEIGHT = 4  # of a tile: 2 ** 4 hashes
 _BYTES = 32
+_FULL = WIDTH * _BYTES
 EMPTY = sha256(b"").digest()
 _CHANGED = "the tree of the audit log was changed: verify the log"
 _TILES = "SELECT place, hashes FROM audit_tiles WHERE place IN :places"
@@ -59,9 +60,9 @@ class Tree:
         edge = _edge(self.size)
         self.need(edge)
         root = b""
-        for level, number in edge:
-            count = (self.size >> _HEIGHT * level) % WIDTH
-            hashes = self._tile(level, number)
+        for place in edge:
+            count = (self.size >> _HEIGHT * place[0]) % WIDTH
+            hashes = self._tiles.get(place, b"")
             if len(hashes) < count * _BYTES:
                 raise SourceError(_CHANGED)
             while count:
@@ -99,12 +100,12 @@ class Tree:
             known = self._tile(level, number)[: partial * _BYTES] if partial else b""
             run = known + b"".join(hashes)
             hashes = []
-            for at in range(0, len(run), WIDTH * _BYTES):
-                tile = run[at : at + WIDTH * _BYTES]
-                place = (level, number + at // (WIDTH * _BYTES))
+            for at in range(0, len(run), _FULL):
+                tile = run[at : at + _FULL]
+                place = (level, number + at // _FULL)
                 self._tiles[place] = tile
                 self._changed.add(place)
-                if is_full(tile):
+                if len(tile) == _FULL:
                     hashes.append(_folded(tile))
             level, start = level + 1, number
 
@@ -125,9 +126,8 @@ class Tree:
 
     def need(self, places: Iterable[Place]) -> None:
         """Read these tiles at once, unless they are known."""
-        missing = {place for place in places if place not in self._tiles}
-        if missing:
-            self._tiles.update(self._read(missing))
+        if not self._tiles.keys() >= set(places):
+            self._tiles.update(self._read(set(places) - self._tiles.keys()))
 
     def _range(self, low: int, high: int) -> bytes:
         """Return the hash over leaves `low` up to `high`, a subtree of the tree of that size."""
@@ -146,8 +146,10 @@ class Tree:
         return _folded(hashes)
 
     def _tile(self, level: int, number: int) -> bytes:
-        self.need([(level, number)])
-        return self._tiles.get((level, number), b"")
+        place = (level, number)
+        if place not in self._tiles:
+            self.need([place])
+        return self._tiles.get(place, b"")
 
 
 def stored(transaction: Transaction, size: int) -> Tree:
@@ -204,7 +206,7 @@ def leaves(transaction: Transaction, first: int, last: int) -> list[bytes]:
 
 
 def is_full(tile: bytes) -> bool:
-    return len(tile) == WIDTH * _BYTES
+    return len(tile) == _FULL
 
 
 def save(transaction: Transaction, made: Mapping[Place, bytes]) -> None:
@@ -247,7 +249,8 @@ def _split(width: int) -> int:
     return 1 << ((width - 1).bit_length() - 1)
 
 
-def _edge(size: int) -> list[Place]:
+@lru_cache(maxsize=8)  # an entry that is added asks for two of them, several times
+def _edge(size: int) -> tuple[Place, ...]:
     """Return the tiles at the right end that are not full: all that a root is made of."""
     found = []
     level = 0
@@ -255,7 +258,7 @@ def _edge(size: int) -> list[Place]:
         if size % WIDTH:
             found.append((level, size // WIDTH))
         size, level = size // WIDTH, level + 1
-    return found
+    return tuple(found)
 
 
 def _above(index: int, size: int) -> list[Place]:

@@ -543,6 +543,7 @@ class Transaction:
         self._ahead = False  # whether statements are sent before the answers of those before them
         self.when_committed: Callable[[], None] = lambda: None  # called once, after the commit
         self.failed = False  # then it cannot be committed, whoever caught the error
+        self._tells = _log.isEnabledFor(logging.DEBUG)
 
     def rows(self, sql: str, /, **values: object) -> list[Row]:
         """Return the rows of a SELECT, as mappings by column name."""
@@ -552,7 +553,7 @@ class Transaction:
 
     def tuples(self, sql: str, /, **values: object) -> list[tuple[Any, ...]]:
         """Return the rows as plain tuples, which is faster than `rows` where there are many."""
-        return self._run(sql, values, lambda: list(self._cursor.fetchall()))
+        return self._run(sql, values, self._all)
 
     def ahead(self, sql: str, /, **values: object) -> Callable[[], list[tuple[Any, ...]]]:
         """Return what gives the rows of a SELECT; a server is asked now, and nobody waits yet."""
@@ -649,6 +650,9 @@ class Transaction:
         kind: type[Exception] = self._dialect.loaded_dbapi.Error
         return kind
 
+    def _all(self) -> list[tuple[Any, ...]]:
+        return list(self._cursor.fetchall())
+
     def _changed(self) -> int:
         self._sync()
         return int(self._cursor.rowcount)
@@ -662,11 +666,11 @@ class Transaction:
         cursor: Any = None,
         more: Sequence[Row] = (),
     ) -> T:
-        _log.debug("%s", sql)
+        if self._tells:
+            _log.debug("%s", sql)
         text, named = _statement(sql, values, self._dialect.name)
         cursor = self._cursor if cursor is None else cursor
-
-        def run() -> T:
+        try:
             if more:
                 cursor.executemany(text, [named, *more])
             else:
@@ -674,21 +678,24 @@ class Transaction:
             if self._ahead:
                 _send_all(self._connection.driver_connection)
             return take()
-
-        return self._checked(run)
+        except (self._error, UnicodeError) as error:
+            failure = self._failed_by(error)
+        raise failure  # out here it carries no context, which holds what was written
 
     def _checked(self, work: Callable[[], T]) -> T:
         try:
             return work()
-        except self._error as error:
-            driver = self._connection.driver_connection
-            if self._dialect.is_disconnect(error, driver, self._cursor):  # type: ignore[arg-type]
-                self._connection.invalidate()
-            failure = failed_by(error)
-        except UnicodeError as error:
-            failure = failed_by(error)
+        except (self._error, UnicodeError) as error:
+            failure = self._failed_by(error)
+        raise failure
+
+    def _failed_by(self, error: Exception) -> SourceError:
         self.failed = True
-        raise failure  # out here it carries no context, which holds what was written
+        driver: Any = self._connection.driver_connection
+        lost = not isinstance(error, UnicodeError)
+        if lost and self._dialect.is_disconnect(error, driver, self._cursor):  # type: ignore[arg-type]
+            self._connection.invalidate()
+        return failed_by(error)
 
 
 def _send_all(driver: Any) -> None:
@@ -874,14 +881,13 @@ _NAMED = re.compile(r"(?<![:\w]):(\w+)")
 
 def _statement(sql: str, values: Row, kind: str) -> tuple[str, Row]:
     """Return a statement as the driver takes it, with a name for each item of a list."""
-    lists: tuple[tuple[str, int], ...] = ()
-    if list in map(type, values.values()):
-        lists = tuple((n, len(v)) for n, v in values.items() if v.__class__ is list)
-        items = {n: v for n, v in values.items() if v.__class__ is not list}
-        for name, _ in lists:
-            items.update((f"{name}_{at}", item) for at, item in enumerate(values[name]))
-        values = items
-    return _in_style(sql, lists, kind), values
+    if list not in map(type, values.values()):
+        return _in_style(sql, (), kind), values
+    lists = tuple((n, len(v)) for n, v in values.items() if v.__class__ is list)
+    items = {n: v for n, v in values.items() if v.__class__ is not list}
+    for name, _ in lists:
+        items.update((f"{name}_{at}", item) for at, item in enumerate(values[name]))
+    return _in_style(sql, lists, kind), items
 
 
 @lru_cache(maxsize=64)
