@@ -277,6 +277,16 @@ def test_the_order_of_paths_and_of_keys_makes_no_difference(
     assert canonical_json(project(_turned(value), paths)) == canonical_json(shown)
 
 
+def test_what_is_left_stands_in_the_order_in_which_it_was() -> None:
+    paths = ("rows[].a", "rows[].b", "total", "rows[].c.d")
+    value: Any = {"total": 1, "rows": [{"b": 1, "x": 2, "c": {"e": 3, "d": 4}, "a": 5}, {"a": 6}]}
+    shown: Any = {"total": 1, "rows": [{"b": 1, "c": {"d": 4}, "a": 5}, {"a": 6}]}
+    assert json.dumps(project(value, paths)) == json.dumps(shown)
+    odd = value | {"rows": [*value["rows"], "text", None]}
+    left = shown | {"rows": [*shown["rows"], None, None]}
+    assert json.dumps(project(odd, paths)) == json.dumps(left)
+
+
 def _turned(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _turned(child) for name, child in reversed(value.items())}
