@@ -25,7 +25,8 @@ from toolcrib.schema import UNCHANGED_TYPES, Converter, Default, Validator, Vali
 from toolcrib.schema.derive.adapters import whole
 from toolcrib.schema.derive.defaults import STEADY
 from toolcrib.schema.derive.factories import FactoryValues
-from toolcrib.schema.derive.reading import TypedReader
+from toolcrib.schema.derive.plain import MISSING
+from toolcrib.schema.derive.reading import TypedReader, reading_at_once
 from toolcrib.schema.derive.roundtrip import A_VALIDATOR, At, Differs, Findings, Noted, steps
 from toolcrib.schema.references import pointer_of
 from toolcrib.schema.validator import kind_of
@@ -295,6 +296,7 @@ class Tool(Generic[P, R]):
 
     __slots__ = (
         "__weakref__",
+        "_at_once",
         "_converting",
         "_fixed",
         "_instance",
@@ -359,6 +361,8 @@ class Tool(Generic[P, R]):
         self.has_factories = any(
             isinstance(reader, TypedReader) and reader.has_factories for reader in readers
         ) or any(default.factory is not None for default in self.defaults.values())
+        plain = self.has_factories or not any(isinstance(r, TypedReader) for r in readers)
+        self._at_once: Any = None if plain else MISSING  # made when it is first needed
         self.accepts = accepts
         self.accepts_matching = accepts_matching
         self.requires = requires
@@ -473,15 +477,18 @@ class Tool(Generic[P, R]):
             raise NotAcceptedError(
                 tuple(((name,), f"the tool needs the property '{name}'") for name in lacking)
             )
-        if self._fixed is not None and self._kept(arguments):
+        typed = None if self._fixed is None else self._as_sent(arguments)
+        if typed is not None:
             places: tuple[str, ...] = ()
-            for fixed in self._fixed:
+            for fixed in self._fixed or ():
                 if fixed.name not in arguments:
-                    arguments[fixed.name] = fixed.value
+                    arguments[fixed.name] = typed[fixed.name] = fixed.value
                     places += (fixed.pointer,)
-            return BuiltArguments(self._instance(arguments), canonical_bytes(arguments), places)
+            built, of = self._instance(typed), None if typed is arguments else typed
+            return BuiltArguments(built, canonical_bytes(arguments), places, given=of)
         found = Findings()
         values = (before or FactoryValues()) if self.has_factories else None
+        given: Any
         if self.takes_object is not None:
             given, shown = _read(self.takes_object, arguments, None, found, values)
             instance = self._target(given)
@@ -490,12 +497,21 @@ class Tool(Generic[P, R]):
             instance = self._instance(given)
         return _made(instance, given, canonical_bytes(shown), found, values)
 
-    def _kept(self, arguments: JsonObject) -> bool:
-        """Return whether the arguments are already what the hints promise."""
+    def _as_sent(self, arguments: JsonObject) -> dict[str, Any] | None:
+        """Return the arguments as the hints promise them, if each is read as it was sent; else None."""
+        at_once = self._at_once
+        if at_once is MISSING:
+            at_once = self._at_once = reading_at_once(self.converters, UNCHANGED_TYPES)
+        if at_once is not None:
+            try:
+                typed: dict[str, Any] = at_once(arguments)
+            except ValidationError:
+                return None  # what it is that differs, is found by `_typed`
+            return typed
         for name, _, kept in self._converting:
             if name in arguments and arguments[name].__class__ is not kept:
-                return False
-        return True
+                return None
+        return arguments
 
     def _typed(
         self, arguments: JsonObject, found: Findings, values: FactoryValues | None

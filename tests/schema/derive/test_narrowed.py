@@ -26,9 +26,12 @@ from pydantic import (
 from pydantic_core import SchemaValidator
 from typing_extensions import TypedDict
 
+from toolcrib import ALL, tool
 from toolcrib.schema.derive.adapters import adapter_for, reader
 from toolcrib.schema.derive.cores import narrowed
 from toolcrib.schema.derive.roundtrip import Differs, Findings
+from toolcrib.tools import tool_of
+from toolcrib.tools.component import NotAcceptedError
 
 T = TypeVar("T")
 Make = Any
@@ -149,6 +152,45 @@ def test_what_is_read_at_once_is_what_is_read_carefully(seed: int) -> None:
             assert read(hint, sent, carefully=False) == read(hint, sent, carefully=True)
             at_once += taken(hint, sent)
     assert at_once > 40
+
+
+def built(hints: dict[str, Any], sent: dict[str, Any], *, carefully: bool) -> Any:
+    """What a tool makes of all arguments, as text; and whether each was read as it was sent."""
+
+    async def take(a: Any, b: Any, n: Any, f: Any = 0.5) -> None:
+        """Take arguments."""
+
+    take.__annotations__ = hints
+    made = tool_of(tool(visible=ALL)(take))
+    if carefully:
+        made._at_once, made._fixed = None, None
+    try:
+        one = made.make(deepcopy(sent))
+    except NotAcceptedError as error:
+        return False, error.faults
+    as_sent = made._at_once is not None and made._as_sent(deepcopy(sent)) is not None
+    arguments = repr(sorted(one.instance.arguments.items()))
+    return as_sent, (arguments, one.canonical, one.defaults, one.normalised, one.sets)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_all_arguments_that_are_read_at_once_are_what_is_read_carefully(seed: int) -> None:
+    dice = random.Random(seed)  # noqa: S311  a fuzzer's
+    at_once = 0
+    for _ in range(10):
+        (one, make), (other, also) = drawn(dice, 2), drawn(dice, 2)
+        hints = {"a": one, "b": dice.choice((one, other)), "n": int, "f": float}
+        make_b = make if hints["b"] is one else also
+        for _ in range(5):
+            sent = {"a": make(dice), "b": make_b(dice), "n": 7, "f": dice.choice((1.5, 2.0, 3))}
+            if dice.random() < 0.4:
+                sent = {**sent, "a": mutated(dice, sent["a"])}
+            if dice.random() < 0.3:
+                del sent["f"]
+            at_once_too, told = built(hints, sent, carefully=False)
+            assert told == built(hints, sent, carefully=True)[1]
+            at_once += at_once_too
+    assert at_once > 3
 
 
 def leaves(value: Any) -> list[Any]:

@@ -261,6 +261,11 @@ _TEXT = {"type": "str"}
 _A_FLOAT = core_schema.is_instance_schema(float)  # pydantic takes an integer for one
 
 
+def exactly(kind: type) -> Any:
+    """Return a core schema that takes the texts, numbers or booleans of one class, as they are."""
+    return {"type": kind.__name__, "strict": True} if kind is not float else _A_FLOAT
+
+
 def narrowed(core: Any) -> Any:
     """Return a core schema that takes no value but one that is read as it was sent; None if there is
     no such form of this one."""

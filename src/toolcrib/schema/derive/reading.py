@@ -31,6 +31,7 @@ from toolcrib.schema.derive.cores import (
     code_of_class,
     codes_in,
     core_schemas,
+    exactly,
     factory_of,
     holds_factory,
     is_pydantics,
@@ -77,7 +78,7 @@ from toolcrib.schema.derive.roundtrip import (
     weight_of_default,
 )
 from toolcrib.schema.references import read_text
-from toolcrib.values.json import JsonValue, canonical_json, json_bytes, kept_apart
+from toolcrib.values.json import JsonObject, JsonValue, canonical_json, json_bytes, kept_apart
 
 # Check objects of declared fields against what was sent: models, dataclasses, TypedDicts,
 # NamedTuples.
@@ -438,6 +439,11 @@ class TypedReader:
         return codes_in(self._core)
 
     @property
+    def narrowed(self) -> Any:
+        """The core schema that takes only what is read as it was sent; None for a hint without one."""
+        return narrowed(self._core)
+
+    @property
     def reads_texts(self) -> bool:
         """Whether it reads JSON within a text, of which pydantic names places as if it were none."""
         return self._texts
@@ -549,6 +555,27 @@ def _reading_at_once(core: Any) -> Callable[[Any], Any] | None:
     for a hint that has no narrowed form."""
     narrow = narrowed(core)
     return None if narrow is None else SchemaValidator(narrow, _use_prebuilt=False).validate_python
+
+
+def reading_at_once(
+    converters: Mapping[str, Callable[..., Any]], unchanged: Mapping[Callable[..., Any], type]
+) -> Callable[[JsonObject], dict[str, Any]] | None:
+    """Return what reads all arguments of a call, by the readers of their hints and by converters that
+    leave values of one class `unchanged`, if each is read as it was sent, and else raises
+    ValidationError; None where a hint has no narrowed form."""
+    fields = {}
+    for name, converter in converters.items():
+        core = converter.narrowed if isinstance(converter, TypedReader) else None
+        if converter in unchanged:
+            core = exactly(unchanged[converter])
+        if core is None:
+            return None
+        fields[name] = core_schema.typed_dict_field(core, required=False)
+    try:
+        made = core_schema.typed_dict_schema(fields, extra_behavior="allow")
+        return SchemaValidator(made, _use_prebuilt=False).validate_python
+    except CoreSchemaError:  # two hints refer to one class
+        return None
 
 
 _SORTED = orjson.OPT_SORT_KEYS
