@@ -8,10 +8,12 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import each_row
 from samples import sample
 
 from toolcrib import (
@@ -22,11 +24,13 @@ from toolcrib import (
     Ask,
     Completed,
     Deny,
+    ErrorCode,
     Limits,
     PolicyContext,
     Refuse,
     RunState,
     ToolCall,
+    ToolInvocationRecord,
     ToolRunner,
     Waiting,
     tool,
@@ -35,11 +39,12 @@ from toolcrib.approvals import answer_later
 from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.policies import budget
 from toolcrib.runner import CallScope
-from toolcrib.testing import MemorySink, ScriptedClient, call
+from toolcrib.runner.stopped import Stopped
+from toolcrib.testing import MemorySink, ScriptedClient, ToolEmulator, call
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, Decision
-from toolcrib.values.record import has_begun, state_of
+from toolcrib.values.record import CallError, has_begun, state_of
 
 ran: list[str] = []
 
@@ -391,3 +396,91 @@ async def test_the_record_of_a_call_that_does_not_go_on_says_who_let_it_begin(en
     if ended == "denied":
         assert state_of(record) == "failed (outcome_unknown)"
     assert (record.approved_by, record.approval_id) == ("grace", asked.id)
+
+
+class Full:
+    """A sink that is told what begins, and can write nothing by the time that a call goes on."""
+
+    write_ahead = True
+
+    def __init__(self) -> None:
+        self.full = False
+
+    def write(self, record: ToolInvocationRecord) -> None:
+        if self.full and record.status == "started":
+            raise OSError("no space left")
+
+
+MADE = 'Whoever approved this call changed its arguments. It was made with: {"prompt":"pay B"}\n\n'
+EDITED = "Whoever approved this call changed its arguments.\n\n"
+READ_AGAIN = ["denied", "limit", "no room", "stood in", "not recorded", "elsewhere"]
+NOT_READ = ["changed", "does not fit"]
+
+
+def kept_from_going_on(
+    ended: str, agent: Agent, patched: pytest.MonkeyPatch, logged: bool
+) -> Agent:
+    """Return the agent that is to go on, with what ends its call that waits."""
+    if ended in ("limit", "within"):
+        limits = Limits(calls=0 if ended == "limit" else 1)
+        return Agent(agent.client, agent.runner, limits=limits)
+    if ended == "stood in":
+        return ToolEmulator({"clerk": "made up"}).over(agent)
+    if ended == "no room":
+        patched.setattr("toolcrib.runner.call.MOST_LEFT_BEHIND", 0)
+    elif ended == "elsewhere" and logged:
+        goes_on = AsyncMock(return_value=False)
+        patched.setattr("toolcrib.runner.idempotency.WriteAhead._go_on", goes_on)
+    elif ended == "does not fit":
+        refuses = Mock(side_effect=Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH)))
+        patched.setattr("toolcrib.runner.question.approved_call", refuses)
+    return agent
+
+
+@each_row("edited", [True, False])
+@each_row("logged", [True, False])
+@each_row("lapsed", [True, False])
+@each_row("ended", [*READ_AGAIN, *NOT_READ, "within", "again", "goes on"])
+async def test_what_a_call_has_begun_with_is_what_its_record_and_its_model_say(
+    ended: str, lapsed: bool, logged: bool, edited: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a call that waits within, whatever ends it: where its edit cannot be read again, that it was
+    edited. Nobody says that it has not run."""
+    sink, later, full = MemorySink(), Later(Deny("not today")), Full()
+    async with AuditLog("sqlite://") as log:
+        sinks = [sink, full, *[log] * logged]
+        marks: dict[str, Any] = {"requires_approval": True}
+        made = crew([PAY], call("clerk", prompt="pay A"), marks=marks, policy=[later], sinks=sinks)
+        first = await made(True).run("go")
+        yes: dict[str, Answer] = {
+            first.pending[0].id: Approve("eve", {"prompt": "pay B"} if edited else None)
+        }
+        begun = Agent(ScriptedClient(["bye"]), made(True).runner)
+        waits = await begun.resume(first.state, yes)
+        [within] = waits.pending
+        text = waits.state.to_json()
+        state = RunState.from_json(text.replace(str(within.expires_at), "1.0") if lapsed else text)
+        answers: dict[str, Answer] = {within.id: Approve("bob")}
+        later.later, full.full = ended in ("denied", "does not fit"), ended == "not recorded"
+        if ended == "changed":
+            marks["threat_level"] = "high"
+        agent = kept_from_going_on(ended, made(False), monkeypatch, logged)
+        if ended == "again":
+            agent, state, answers = begun, first.state, yes
+        if ended == "not recorded":
+            with pytest.raises(OSError, match="no space"):
+                await agent.resume(state, answers)
+            told = ""
+        else:
+            result = await agent.resume(state, answers)
+            told = next((m.content for m in result.messages if m.role == "tool"), "")
+    record = [each for each in sink.records if each.name == "clerk"][-1]
+    if ended == "changed" and logged:  # for the log it is another call, of which nothing is said
+        assert state_of(record) == "failed (duplicate_call)"
+        return
+    is_read = edited and ended not in NOT_READ
+    assert record.status == ("completed" if told.endswith("fin") else "failed")
+    assert (record.approved_by, record.edited) == ("eve", edited)
+    assert record.arguments == {"prompt": "pay B" if is_read else "pay A"}
+    if ended != "not recorded":
+        assert told.startswith(MADE if is_read else EDITED if edited else ("{", "fin"))

@@ -69,7 +69,7 @@ from toolcrib.runner.policy import (
     reserve_each,
     settle_all,
 )
-from toolcrib.runner.question import CallQuestion
+from toolcrib.runner.question import CallQuestion, take_begun_with
 from toolcrib.runner.recorder import DONE, CallFacts, SinkResult
 from toolcrib.runner.running import CALLING, Calling, leave_call, taint
 from toolcrib.runner.setup import Setup
@@ -234,14 +234,14 @@ class Call(Veiled, msgspec.Struct):
 
     def ended(self, error: CallError, told: str = "") -> Failed:
         """Return the outcome of a call that ends with this error, in the state that it is in."""
-        call_id, another = self.facts.hydrated.call.id, ErrorCode.DUPLICATE_CALL
+        facts, call_id = self.facts, self.facts.hydrated.call.id
         is_back = call_id in self.scope.suspended and self.state in _NOT_BEGUN
-        if is_back and error.code is not another:
-            self.facts.take_suspended(self.scope.suspended[call_id])
-            self.facts.key = key_of(self.scope.tally.run_id, call_id)
-        if is_back and error.code is not another and error is not ELSEWHERE:
-            error = CallError.of(ErrorCode.OUTCOME_UNKNOWN, f"{PART_WAITED} {error.message}")
-        return self.facts.failed(error, told)
+        if is_back and error.code is not ErrorCode.DUPLICATE_CALL:
+            take_begun_with(self.setup, facts, self.context.caller, self.scope.suspended[call_id])
+            facts.key = key_of(self.scope.tally.run_id, call_id)
+            if error is not ELSEWHERE:
+                error = CallError.of(ErrorCode.OUTCOME_UNKNOWN, f"{PART_WAITED} {error.message}")
+        return facts.failed(error, told)
 
     def account(self) -> Account:
         """Return what an agent that is the tool of this call spends from."""

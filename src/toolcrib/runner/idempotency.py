@@ -175,11 +175,12 @@ class _EvictedCall(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 class EndedByAnswer(NamedTuple):
     """How a call ended by the answer to its question, before its tool began, and `by` whom; `edited`
-    says that the answer had other arguments."""
+    says that the answer had other arguments. One that has begun with it, and waits, has its record."""
 
     error: CallError
     by: str | None
     edited: bool = False
+    begun: ToolInvocationRecord | None = None
 
     @property
     def edit(self) -> EditState:

@@ -9,6 +9,7 @@ says what counts as an answer.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -19,6 +20,7 @@ from toolcrib.runner.approval import (
     approved_call,
     as_asked_before,
     asked_call,
+    differing,
     edit_of,
     explained,
     keeping,
@@ -41,6 +43,7 @@ from toolcrib.values.record import (
     AppliedRule,
     CallError,
     Failed,
+    SuspendedCall,
     is_final,
 )
 from toolcrib.values.rule import KeepsRules
@@ -182,9 +185,13 @@ class CallQuestion(msgspec.Struct):
         ended = self.setup.cache.answered.get(request.id)
         if ended is None:
             ended = await self.setup.write_ahead.answered(request.id, facts)
-        if ended is not None:
+        if ended is None:
+            return
+        if ended.begun is None:
             facts.take_earlier_answer(ended.by, ended.edit)
-            raise Stopped(ended.error)
+        else:
+            facts.take_begun(ended.begun)
+        raise Stopped(ended.error)
 
     def _failed(self, raised: BaseException) -> None:
         """Tell the approver's author that it failed, or gave no answer."""
@@ -220,7 +227,31 @@ class CallQuestion(msgspec.Struct):
         request, yes, tally = self.request, self.yes, self.facts.scope.tally
         if yes is None:
             return None
+        begun = EndedByAnswer(_WAITS_WITHIN, yes.by, begun=self.facts.record("started"))
         tally.approved = tuple(each for each in tally.approved if each.id != request.id)
-        self.setup.cache.keep_answered(request.id, EndedByAnswer(_WAITS_WITHIN, yes.by))
+        self.setup.cache.keep_answered(request.id, begun)
         until = max(each.expires_at for each in (request, *requests))
         return msgspec.structs.replace(request, expires_at=until), yes
+
+
+def take_begun_with(
+    setup: Setup, facts: CallFacts, caller: Caller, suspended: SuspendedCall
+) -> None:
+    """Take by whose yes a call has begun that waits within and cannot go on, and with which arguments:
+    an edit is read once more, where the call is still the one that somebody was asked about."""
+    facts.take_suspended(suspended)
+    hydrated, scope = facts.hydrated, facts.scope
+    if suspended.approval is None or facts.edit != "unread" or not isinstance(hydrated, Hydrated):
+        return
+    asked, yes = suspended.approval
+    now = approval_request(
+        hydrated, Ask(asked.reason), caller=caller, run=scope.tally, occasion=scope.occasion
+    )
+    if differing(asked, now):
+        return
+    with suppress(Stopped):  # then what it has begun with cannot be said
+        begun = approved_call(hydrated, yes, setup.catalog, setup.reporter.debug, asked=asked)
+        if begun is hydrated:
+            facts.edit = "none"
+        elif isinstance(begun, Hydrated):
+            facts.take_edit(begun)

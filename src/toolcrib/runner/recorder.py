@@ -150,7 +150,7 @@ class CallFacts(msgspec.Struct, gc=False):
             return
         request, yes = suspended.approval
         self.approved_by, self.approval_id = yes.by, request.id
-        if self.edit == "none" and _is_edit(yes, request):
+        if self.edit == "none" and _is_edit(yes, request):  # with which it has begun, lapsed or not
             self.edit = "unread"
         if suspended.rule is not None:
             self.rule, asked = suspended.rule
@@ -171,7 +171,7 @@ class CallFacts(msgspec.Struct, gc=False):
         """Note an edit that was given beforehand, of a call that ended before it was read."""
         for id_, asked in self.scope.asked_about(self.hydrated.call.id):
             answer = self.scope.answers.get(id_)
-            if isinstance(answer, Approve) and _is_edit(answer, asked):
+            if isinstance(answer, Approve) and not asked.expired() and _is_edit(answer, asked):
                 self.approved_by, self.approval_id, self.edit = answer.by, id_, "unread"
 
     def notice(self, error: CallError | None = None) -> str:
@@ -182,6 +182,10 @@ class CallFacts(msgspec.Struct, gc=False):
         if self.begun is not None:
             return made_with(self.begun.arguments or {}, self.begun.defaulted)
         if error is not None and not self.key and error.code in _MAY_HAVE_RUN:
+            return _EDITED
+        if (
+            self.key and self.edit != "taken"
+        ):  # it has begun with them, and nobody can read them now
             return _EDITED
         if self.edit == "unread" or (self.edit == "taken" and error is not None and not self.key):
             return _EDIT_FAILED
@@ -280,8 +284,8 @@ def _is_on_arguments(note: str) -> bool:
 
 
 def _is_edit(answer: Approve, asked: ApprovalRequest) -> bool:
-    """Return whether a yes that has not lapsed has other arguments than were asked about."""
-    if answer.arguments is None or not is_seen(answer.by) or asked.expired():
+    """Return whether a yes has other arguments than were asked about."""
+    if answer.arguments is None or not is_seen(answer.by):
         return False
     try:
         return canonical_json(answer.arguments) != canonical_json(asked.arguments)
