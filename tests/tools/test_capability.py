@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import Annotated, Any, Optional, Protocol, TypeVar
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 
 from toolcrib import ALL, CallContext, Catalog, Injected, ToolRunner, capability, tool
 from toolcrib.errors import BindingError, DefinitionError
 from toolcrib.tools import Need, PerCall, per_call, tool_of
-from toolcrib.tools.capability import interface_name, is_context, need_of
+from toolcrib.tools.capability import (
+    check_given_again,
+    interface_name,
+    interface_path,
+    is_context,
+    need_of,
+)
+from toolcrib.tools.sources import module_at
 
 
 @capability
@@ -434,3 +448,56 @@ def test_what_a_factory_says_to_return_for_a_class() -> None:
     Catalog([rows]).bind({Database: per_call(Offline)}).check_bound()
     with pytest.raises(BindingError, match="returns FixedClock, which is not one"):
         Catalog([rows]).bind({Database: per_call(gives_clock)})
+
+
+SHOP = """
+from typing import Generic, TypeVar
+A, B = TypeVar("A"), TypeVar("B")
+class Order: ...
+class Shop:
+    class Till: ...
+class Repo(Generic[A, B]): ...
+"""
+INTERFACES: list[Callable[[Any], Any]] = [
+    lambda shop: shop.Order,
+    lambda shop: shop.Shop.Till,
+    lambda shop: shop.Repo[shop.Order, int],
+    lambda shop: shop.Repo[shop.Order, shop.Repo[shop.Shop.Till, shop.Order]],
+]
+
+
+def shop_called(name: str) -> ModuleType:
+    module = ModuleType(name)
+    exec(SHOP, module.__dict__)  # noqa: S102  the text above
+    return module
+
+
+NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="/"), min_size=1)
+
+
+@settings(max_examples=sample(1_000), deadline=None)
+@given(
+    stem=NAMES.filter(lambda stem: len(stem.encode()) < 200),
+    imported=NAMES.map(lambda name: name.translate(dict.fromkeys(map(ord, "[],")))),
+    began_in_file=st.booleans(),
+)
+def test_what_a_run_was_given_is_known_again_whatever_its_module_is_called(
+    stem: str, imported: str, began_in_file: bool
+) -> None:
+    """A file of any name that is run, and is loaded by the command line: in either order."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / f"{stem}.py"
+        file.write_text(SHOP, encoding="utf-8")
+        loaded = module_at(str(file))
+    del sys.modules[loaded.__name__]
+    for name in ("__main__", imported or "shop"):
+        shops = [loaded, shop_called(name)]
+        began, now = shops if began_in_file else reversed(shops)
+        for of in INTERFACES:
+            saved, needed = [interface_path(of(began))], of(now)
+            with pytest.raises(BindingError, match="given its own"):
+                check_given_again(saved, [needed], [])
+            check_given_again(saved, [needed], [needed])
+            for other in INTERFACES:
+                if other is not of:
+                    check_given_again(saved, [other(now)], [])

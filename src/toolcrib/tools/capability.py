@@ -164,7 +164,7 @@ def is_context(hint: Any) -> bool:
     return _without_none(hint)[0] is CallContext
 
 
-_PLACE = re.compile(r"[\w<>.]+\.")
+_PLACE = re.compile(r"(^|\[|, )[^\[\],]*\.")  # a module may have any name: `my-shop`
 
 
 def interface_name(interface: type) -> str:
@@ -208,7 +208,7 @@ def check_given_again(
 
 def _bare(path: str) -> str:
     """`Repo[Order]` for `shop.Repo[shop.Order]`."""
-    return _PLACE.sub("", path)
+    return _PLACE.sub(r"\1", path)
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:

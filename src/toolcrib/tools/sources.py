@@ -260,7 +260,8 @@ def _of_file(path: Path) -> ModuleType:
         what = "it is a directory" if path.is_dir() else "there is no such file"
         raise SourceError(f"{path}: {what}")
     where = hashlib.sha256(str(path.resolve()).encode("utf-8", "replace")).hexdigest()[:12]
-    name = f"toolcrib_file_{path.stem.replace('.', '_')}_{where}"
+    stem = re.sub(r"\W", "_", path.stem)
+    name = f"toolcrib_file_{stem}_{where}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise SourceError(f"{path}: not a Python file")
