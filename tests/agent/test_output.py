@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import date
@@ -36,6 +36,7 @@ from toolcrib import (
     Failed,
     Limits,
     RunState,
+    Session,
     ToolError,
     ToolRunner,
     tool,
@@ -537,13 +538,77 @@ async def test_the_text_of_an_answer_is_in_the_terms_of_its_type(kind: Any, said
     assert TypeAdapter(kind).validate_json(result.text) == result.output
 
 
-@pytest.mark.parametrize("instructions", [None, lambda _info: "", "Be brief."])
-async def test_one_type_is_demanded_whatever_agent_answered_before(instructions: Any) -> None:
-    before = await Agent(ScriptedClient(["3"]), output=int).run("How many?")
-    given = {} if instructions is None else {"instructions": instructions}
+SAYS: list[tuple[Any, str]] = [
+    ("", ""),
+    ("Be brief.", "Be brief."),
+    (lambda _info: "Be kind.", "Be kind."),
+    (lambda _info: "", ""),
+]
+
+
+def speaking(client: ScriptedClient, kind: Any, instructions: Any = "") -> Agent:
+    """Make an agent with this type of output, or without one."""
+    typed = {"output": kind} if kind else {}
+    return Agent(client, instructions=instructions, **typed)
+
+
+def systems(messages: Iterable[Message]) -> list[str]:
+    return [m.content for m in messages if m.role == "system"]
+
+
+def demanded(kind: Any) -> list[str]:
+    """What an agent with this type of output, and no instructions, tells its model."""
+    return systems(speaking(ScriptedClient([]), kind).prepare("go").messages)
+
+
+@each_row("now", SAYS)
+@each_row("then", SAYS)
+@each_row("output", [None, list[str]])
+@each_row("before", [None, int, list[str]])
+@each_row("house", ["", "These are the rules of the house."])
+@each_row("runs", [1, 2])
+async def test_the_type_that_is_demanded_is_the_agents_own_whoever_spoke_before(
+    runs: int, house: str, before: Any, output: Any, then: tuple[Any, str], now: tuple[Any, str]
+) -> None:
+    """All else that system messages of a history say gives way to instructions, or stays."""
+    turns = ["3" if before is int else '["a"]'] * runs
+    first = speaking(ScriptedClient(turns), before, then[0])
+    history = [Message.system(house)] if house else []
+    for _ in range(runs):
+        history = [*(await first.run("How many?", history=history)).messages]
     client = ScriptedClient(['["oslo"]'])
-    result = await Agent(client, output=list[str], **given).run("Which?", history=before.messages)
-    assert result.output == ["oslo"]
-    told = "".join(m.content for m in client.requests[0].messages if m.role == "system")
-    assert told.count("valid by this JSON Schema") == 1
-    assert '"array"' in told
+    result = await speaking(client, output, now[0]).run("Which?", history=history)
+    assert result.text == '["oslo"]'
+    own = "\n\n".join(filter(None, [now[1], *demanded(output)]))
+    left = "" if now[1] else then[1] or house
+    assert systems(client.requests[0].messages) == [text for text in (own, left) if text]
+
+
+@pytest.mark.parametrize("more", ["", "\n\nAnd be on time."])
+async def test_what_is_written_around_the_type_of_an_earlier_answer_stays(more: str) -> None:
+    """As where a program keeps the system message, and adds to it, or puts another one before it."""
+    first, *said = (await Agent(ScriptedClient(["3"]), output=int).run("How many?")).messages
+    history = [Message.system("A."), Message.system(f"B.\n\n{first.content}{more}"), *said]
+    client = ScriptedClient(["Oslo."])
+    await Agent(client).run("Which?", history=history)
+    assert systems(client.requests[0].messages) == ["A.", f"B.{more}"]
+
+
+@each_row("now", SAYS)
+@each_row("output", [None, list[str]])
+async def test_a_conversation_demands_the_type_of_whoever_speaks(
+    output: Any, now: tuple[Any, str]
+) -> None:
+    """Another program goes on with it, whose agent has another type of output."""
+    before = Agent(ScriptedClient(["3", "4"]), output=int, instructions="Count.")
+    session = before.session()
+    for prompt in ("How many?", "And now?"):
+        await session.send(prompt)
+    client = ScriptedClient(['["oslo"]'] * 2)
+    session = Session.from_json(speaking(client, output, now[0]), session.to_json())
+    for prompt in ("Which?", "And now?"):
+        await session.send(prompt)
+    own = "\n\n".join(filter(None, [now[1], *demanded(output)]))
+    for request in client.requests:
+        left = "" if now[1] else "Count."
+        assert systems(request.messages) == [text for text in (own, left) if text]

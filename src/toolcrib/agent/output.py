@@ -14,6 +14,7 @@ they give, so the others run, and it is asked for again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Sequence
 from functools import partial
 from itertools import chain, count
@@ -36,8 +37,12 @@ from toolcrib.values.message import Message, Offer, OutputFormat, OutputRestorer
 from toolcrib.values.record import CallError
 
 _FENCES = ("```json", "```")
-TOLD = "When you have the answer, write it as one JSON value and nothing else, valid by this JSON "
-"""How instructions begin that say how a typed answer is written."""
+_TOLD = (
+    "When you have the answer, write it as one JSON value and nothing else,"
+    " valid by this JSON Schema: "
+)
+_SAID = re.compile(rf"(?:^|\n\n){re.escape(_TOLD)}[^\n]*")
+"""What instructions say of how a typed answer is written: alone, or behind the author's."""
 ANSWER = "answer"
 """The one parameter of the tool for answers."""
 TOOL_NAME = "final_answer"
@@ -100,7 +105,7 @@ class OutputType:
         self._offered = made(offered)
         self._strict = made(msgspec.structs.replace(offered, strict=True))
         text = orjson.dumps(schema).decode()
-        self.instructions = f"{TOLD}Schema: {text}"
+        self.instructions = f"{_TOLD}{text}"
         self.format = OutputFormat(name, text, self._offered, self._strict)
 
     def read(
@@ -195,6 +200,15 @@ class OutputType:
             return text
         restored = restorer.restore(found[0])
         return text if restored == found[0] else canonical_json(restored)
+
+
+def without_output(message: Message) -> Message | None:
+    """Return a system message without what it says of how a typed answer is written, None if that is
+    all: whoever speaks next may have another type of output, or none."""
+    if _TOLD not in message.content:
+        return message
+    text = _SAID.sub("", message.content).removeprefix("\n\n")
+    return msgspec.structs.replace(message, content=text) if text else None
 
 
 def said_in(call: ToolCall) -> str:

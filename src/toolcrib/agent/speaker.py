@@ -16,8 +16,9 @@ import msgspec
 
 from toolcrib.agent.context import ContextKeeper
 from toolcrib.agent.handover import handed_to, handover_name, within_catalog
+from toolcrib.agent.history import split_system
 from toolcrib.agent.loop import AgentLabel
-from toolcrib.agent.output import TOLD, OutputType
+from toolcrib.agent.output import OutputType, without_output
 from toolcrib.agent.picking import AgentPicking, OpenToolbox, Toolbox
 from toolcrib.errors import BindingError, SourceError
 from toolcrib.runner import ToolRunner
@@ -77,15 +78,18 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
     def beginning(self, state: RunState, *, instructed: bool | None) -> RunState:
         """Return a run that has its history and prompt alone, with instructions. A system message that
         it begins with gives way: to a text at once, to what a function makes when there is some; in any
-        case where a run before was `instructed` with it, and not where one has left it there."""
-        told, said = self.system(), state.messages
-        given = said[0].role == "system" and instructed is not False
-        if given and (instructed or self.is_instructed or said[0].content.startswith(TOLD)):
-            given, said = False, said[1:]
+        case where a run before was `instructed` with it, and not where one has left it there. What the
+        others say of how a typed answer is written does, too."""
+        told = self.system()
+        left, said = split_system(state.messages)
+        left = tuple(filter(None, map(without_output, left[1:] if instructed else left)))
+        given = left != () and instructed is None
+        if given and self.is_instructed:
+            given, left = False, left[1:]
         where: Any = "first" if told else "none"
         if given and told == [_TO_COME]:
             where = "replacing"
-        return msgspec.structs.replace(state, messages=(*told, *said), instructions=where)
+        return msgspec.structs.replace(state, messages=(*told, *left, *said), instructions=where)
 
     def _told(self, instructions: str) -> str:
         """Return the instructions with what says how a typed answer is written."""
