@@ -759,3 +759,46 @@ async def test_a_fork_at_an_answer_that_was_a_call_says_what_is_missing() -> Non
     with pytest.raises(ToolcribError, match="turn 2 is an answer: say with prompt="):
         agent.fork(result.state, turn=2)
     assert agent.fork(result.state, turn=2, prompt="And in Rome?").messages[-1].by_user
+
+
+@tool(visible=ALL, read_only=True)
+async def say(text: str) -> str:
+    """Say something."""
+    return text
+
+
+SAYS = call("say", text="This is the answer.")
+
+
+@each_row(
+    ("turns", "output", "prompt", "turn"),
+    [
+        ([SAYS, "Done."], None, "go", 1),
+        ([SAYS, answer()], Answer, "go", 1),
+        ([[call("look"), SAYS], answer()], Answer, "go", 1),
+        (["Done."], None, "This is the answer.", 0),
+        ([answer()], Answer, "This is the answer.", 0),
+    ],
+)
+@pytest.mark.parametrize("saved", [False, True])
+async def test_what_reads_as_an_answer_that_was_a_call_is_none(
+    turns: list[Turn], output: Any, prompt: str, turn: int, saved: bool
+) -> None:
+    """A tool's text, or a prompt, of the very words; in a fork of the fork, too."""
+
+    def made(said: list[Turn]) -> Agent:
+        typed = {"output": output} if output else {}
+        return Agent(ScriptedClient(said), [look, say], **typed)
+
+    state = (await made(turns).run(prompt)).state
+    agent = made([turns[-1]] * 3)
+    for at in (turn, 0, 0):
+        state = RunState.from_json(state.to_json()) if saved else state
+        fork = agent.fork(state, turn=at)
+        assert fork.messages[-1].content == "This is the answer."
+        result = await agent.resume(fork)
+        assert result.status == "completed"
+        state = result.state
+    if output is not None:
+        with pytest.raises(ToolcribError, match="turn 1 is an answer: say with prompt="):
+            agent.fork(state, turn=1)

@@ -217,10 +217,19 @@ def _kept_messages(
             raise ToolcribError(f"calls of turn {at.turn} wait: prompt= goes with an earlier turn")
         said = kept[:-1] if kept and kept[-1].by_user else kept
         return (*said, at.prompt), opened
-    answers = bool(kept) and (kept[-1].role == "assistant" or kept[-1].content == TAKEN)
-    if answers and not (opened or _later(state, kept)):
+    if _is_answer(state, at.turn, kept) and not (opened or _later(state, kept)):
         raise ToolcribError(f"turn {at.turn} is an answer: say with prompt= what follows it")
     return kept, opened
+
+
+def _is_answer(state: RunState, turn: int, kept: Sequence[Message]) -> bool:
+    """Return whether a turn ended with an answer: a text, or a call, which alone has no record. Where
+    the run began there is none, though what it was forked from has calls whose records it lacks."""
+    last = kept[-1] if kept else None
+    if last is None or last.role != "tool":
+        return last is not None and last.role == "assistant"
+    ran = {record.id for record in state.records}
+    return turn > 0 and last.content == TAKEN and last.call_id not in ran
 
 
 def _hands_over(messages: Sequence[Message], heirs: Collection[str]) -> bool:
