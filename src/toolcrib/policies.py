@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from functools import partial
+from sys import float_info
 from types import NoneType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -232,8 +233,9 @@ class _BudgetLimit(NamedTuple):
 def _number(unit: str, limit: float) -> float:
     whole = unit in ("calls", "tokens")
     kinds = int if whole else (int, float)
-    if not isinstance(limit, kinds) or isinstance(limit, bool) or not 0 <= limit < math.inf:
-        raise ToolcribError(f"budget: {unit} is {'a whole' if whole else 'a finite'} number from 0")
+    if not isinstance(limit, kinds) or isinstance(limit, bool) or not 0 <= limit <= float_info.max:
+        kind = "a whole" if whole else "a finite"
+        raise ToolcribError(f"budget: {unit} is {kind} number from 0 that a float can hold")
     return limit
 
 
@@ -412,8 +414,8 @@ def _checked_window(limits: Mapping[str, float], per: Per, window: float | None)
             "budget: store= is for the calls, the cost and the money of callers: per='caller'"
         )
     wrong = not isinstance(window, (int, float, NoneType)) or isinstance(window, bool)
-    if wrong or (window is not None and not 0 < window < math.inf):
-        raise ToolcribError("budget: window is a number of seconds above 0")
+    if wrong or (window is not None and not 0 < window <= float_info.max):
+        raise ToolcribError("budget: window is a number of seconds above 0 that a float can hold")
     return math.inf if window is None else window
 
 

@@ -14,8 +14,10 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from sys import float_info
 
 from toolcrib.closing import Closing
+from toolcrib.errors import ToolcribError
 from toolcrib.storage import OWNERS, SqlDatabase, Transaction, as_column
 from toolcrib.values.context import Payment, Spend
 from toolcrib.values.typed import names_wrong_types
@@ -70,7 +72,8 @@ class SpendStore(Closing):
         window: float = math.inf,
     ) -> str | None:
         """Count a call, unless it goes over one of these limits (`calls`, `cost`): return which one."""
-        return await self._database.transact(partial(_take, spend, limits, only, window))
+        within = _seconds(window)
+        return await self._database.transact(partial(_take, spend, limits, only, within))
 
     async def give_back(self, spend: Spend) -> None:
         """Undo one `take`: the call did not begin."""
@@ -78,13 +81,13 @@ class SpendStore(Closing):
 
     async def paid(self, caller: str, *, window: float = math.inf) -> float:
         """Return the money that the requests of a caller have cost in the last `window` seconds."""
-        since = time.time() - window
+        since = time.time() - _seconds(window)
         rows = await self._database.read(_PAID, caller=as_column(caller), since=since)
         return float(rows[0]["money"])
 
     async def pay(self, payment: Payment, *, window: float = math.inf) -> None:
         """Count a request of a model, once, however often; it is not forgotten within `window`."""
-        await self._database.transact(partial(_pay, payment, window))
+        await self._database.transact(partial(_pay, payment, _seconds(window)))
 
     async def aclose(self) -> None:
         """Close the connections; the next use opens new ones. `async with` does it, too."""
@@ -123,6 +126,13 @@ def _pay(payment: Payment, window: float, transaction: Transaction) -> None:
     transaction.execute(_FORGET_PAID, caller=caller, now=now)
     counted = {"request": as_column(payment.request), "money": payment.money}
     transaction.execute(_PAY, caller=caller, **counted, now=now, kept_until=now + window)
+
+
+def _seconds(window: float) -> float:
+    """Return a window. Raises ToolcribError for what nobody can count in: in NaN all would be free."""
+    if (window > float_info.max and window != math.inf) or not window > 0:
+        raise ToolcribError("window= is a number of seconds above 0 that a float can hold, or inf")
+    return window
 
 
 def _named(spend: Spend) -> dict[str, str]:

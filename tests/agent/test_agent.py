@@ -308,6 +308,11 @@ def test_a_limit_is_a_number() -> None:
         Limits(turns=-1)
     with pytest.raises(ToolcribError, match="Limits: tool_errors is at least 1"):
         Limits(tool_errors=0)
+    for name in Limits.__struct_fields__:
+        for beyond in (10**400, -(10**400)):  # no clock and no cost could be compared with it
+            with pytest.raises(ToolcribError, match=f"Limits: {name} is a number that a float can"):
+                Limits(**{name: beyond})
+        assert getattr(Limits(**{name: 10**300}), name) == 10**300
 
 
 async def test_a_provider_that_fails_raises_with_the_state_and_tells_the_stream() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from typing import Any
@@ -32,8 +33,9 @@ from toolcrib.errors import ToolcribError
 from toolcrib.policies import CountingPolicy, Policy, ask, budget
 from toolcrib.runner import CallScope
 from toolcrib.runner.policy import count_all, counting, settle_all
+from toolcrib.spending import SpendStore
 from toolcrib.testing import MemorySink, ScriptedClient, call
-from toolcrib.values.context import RunTally
+from toolcrib.values.context import Payment, RunTally, Spend
 from toolcrib.values.decision import Answer, ApprovalRequest
 from toolcrib.values.message import Usage
 
@@ -114,7 +116,33 @@ def test_what_is_no_budget_is_refused_at_once(limits: dict[str, Any], message: s
 
 
 def test_enormous_numbers_are_numbers() -> None:
-    assert not isinstance(budget(calls=10**400)(call_of(), context_of(USED)), Deny)
+    for limit in ("calls", "tokens", "cost", "seconds"):
+        policy = budget(**{limit: 10**308})  # type: ignore[arg-type]
+        assert not isinstance(policy(call_of(), context_of(USED)), Deny)
+
+
+@pytest.mark.parametrize("per", ["run", "tool", "caller"])
+@pytest.mark.parametrize("limit", ["calls", "tokens", "cost", "seconds", "money", "window"])
+@pytest.mark.parametrize("most", [10**400, -(10**400), 10**5000], ids=["400", "minus", "5000"])
+def test_what_no_float_can_hold_is_no_limit(limit: str, per: str, most: int) -> None:
+    """What is compared with it, or taken from the time of a clock, is a float."""
+    limits: dict[str, Any] = {limit: most}
+    if limit == "window":
+        limits |= {"calls": 1, "per": "caller", "store": SpendStore("sqlite://")}
+    with pytest.raises(ToolcribError, match=f"{limit} is .* number .*that a float can hold"):
+        budget(**{"per": per, **limits})
+
+
+@pytest.mark.parametrize("window", [10**400, math.nan, 0, -1])
+async def test_a_store_counts_in_no_window_that_is_no_number_of_seconds(window: float) -> None:
+    async with SpendStore("sqlite://") as store:
+        for counted in (
+            store.take(Spend("ada", "c", "pay", 1), {"calls": 1}, window=window),
+            store.paid("ada", window=window),
+            store.pay(Payment("ada", "r", 1.0), window=window),
+        ):
+            with pytest.raises(ToolcribError, match="window= is a number of seconds above 0"):
+                await counted
 
 
 def test_three_times_a_tenth_is_no_more_than_three_tenths() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from sys import float_info
 from typing import (
     Any,
     ClassVar,
@@ -67,8 +68,13 @@ class Limits(Checked, msgspec.Struct, frozen=True):
         for name in self.__struct_fields__:
             limit = getattr(self, name)
             least = _LEAST.get(name, 0)
-            if limit is not None and not limit >= least:  # nothing is above NaN
+            if limit is None:
+                continue
+            # nothing is above NaN; and what is beyond all floats fails where seconds are counted
+            beyond = isinstance(limit, int) and abs(limit) > float_info.max
+            if beyond or not limit >= least:
                 wanted = "a number" if least < 0 else f"at least {least}"
+                wanted = "a number that a float can hold" if beyond else wanted
                 raise ToolcribError(f"Limits: {name} is {wanted}, or None for no limit")
 
 
