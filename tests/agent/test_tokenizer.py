@@ -68,6 +68,7 @@ def cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     ("models", "encoding"),
     [
         (["gpt-4"], "cl100k_base"),
+        (["gpt-oss-120b", "openai/gpt-oss-20b"], "o200k_harmony"),  # made of another one's file
         (["gpt-4o", "o3", "openai/gpt-4.1", "gpt-5.4-mini"], "o200k_base"),  # of a fallback
     ],
 )
@@ -105,7 +106,6 @@ def test_pieces_are_about_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         (["claude-sonnet-4-5"], "does not know the model"),
         (["gpt-4o", "gpt-4"], "count in different ways"),
         (["gpt-4o", "mine"], "does not know the model"),
-        (["gpt-oss-20b"], "cache does not have o200k_harmony"),  # who knows what it reads?
         ([""], "does not know the model"),
     ],
 )
@@ -136,6 +136,48 @@ def test_nothing_is_fetched_that_the_cache_does_not_have(
         "tiktoken's cache does not have o200k_base, and nothing is downloaded",
     )
     assert file.exists() == (lack != "no file")  # tiktoken removes one that does not fit
+
+
+def test_what_another_one_is_made_of_has_to_be_in_the_cache(cached: Path) -> None:
+    (cached / "fb374d419588a4632f3f557e76b4b70aebbca790").unlink()
+    found = installed_tokenizer(["gpt-oss-120b"])
+    assert found.why == "tiktoken's cache does not have o200k_harmony, and nothing is downloaded"
+
+
+def _fetches() -> dict[str, Any]:
+    raise AssertionError("it was asked for")
+
+
+def o200k_base() -> dict[str, Any]:
+    return around()
+
+
+def around() -> dict[str, Any]:
+    return o200k_base()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: _fetches() | o200k_base(), id="more than another one's"),
+        pytest.param(lambda: around(), id="itself"),  # noqa: PLW0108  its code is read
+        pytest.param(lambda: {}, id="nothing"),  # noqa: PIE807  it has code
+        pytest.param(_fetches, id="who knows"),
+    ],
+)
+@pytest.mark.usefixtures("cached")
+def test_one_of_which_nobody_knows_what_it_is_made_of_is_not_asked_for(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiktoken.list_encoding_names()
+    makers = {**tiktoken.registry.ENCODING_CONSTRUCTORS, "around": around, "made": make}  # type: ignore[dict-item]
+    if make.__code__.co_names == ("around",):
+        makers |= {"o200k_base": o200k_base}
+    monkeypatch.setattr("tiktoken.registry.ENCODING_CONSTRUCTORS", makers)
+    monkeypatch.setitem(tiktoken.model.MODEL_TO_ENCODING, "mine", "made")
+    found = installed_tokenizer(["mine"])
+    assert found.how == "estimated"
+    assert found.why.startswith("nobody can tell of which files tiktoken makes made, and nothing")
 
 
 def test_one_that_the_application_has_loaded_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,12 @@ counted so is estimated, and says why.
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -24,6 +25,7 @@ _PIECE = 10_000
 many of one letter. Each piece may add a token."""
 _CACHES = ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_OWN = frozenset(dir(builtins))
 
 
 class Tokenizer(msgspec.Struct, frozen=True):
@@ -57,8 +59,9 @@ def installed_tokenizer(models: Sequence[str]) -> Tokenizer:
         return _estimate("the models count in different ways")
     (name,) = names
     try:
-        if not _is_here(registry, name):
-            return _estimate(f"tiktoken's cache does not have {name}, and nothing is downloaded")
+        lacks = _lacks(registry, name)
+        if lacks:
+            return _estimate(f"{lacks}, and nothing is downloaded")
         encoding = library.get_encoding(name)
     except Exception as raised:  # noqa: BLE001  a plugin of it, for one: an estimate will do
         return _estimate(f"tiktoken has failed ({type(raised).__name__})")
@@ -74,16 +77,34 @@ def _estimate(why: str) -> Tokenizer:
     return Tokenizer(None, "estimated", why)
 
 
-def _is_here(registry: Any, name: str) -> bool:
-    """Return whether tiktoken has an encoding, or makes it of files that are all in its cache: their
-    addresses and digests stand in the code that does."""
+def _lacks(registry: Any, name: str) -> str:
+    """Return why an encoding cannot be had; nothing where tiktoken has it, or makes it of files that
+    are all in its cache: their addresses and digests stand in the code that does."""
     if name in registry.ENCODINGS:
-        return True
+        return ""
     registry.list_encoding_names()  # finds what makes them
-    code = getattr(registry.ENCODING_CONSTRUCTORS.get(name), "__code__", None)
-    told = [each for each in getattr(code, "co_consts", ()) if isinstance(each, str)]
+    told = _texts(registry.ENCODING_CONSTRUCTORS, name)
     files = [each for each in told if "://" in each]
-    return bool(files) and _in_cache(files, {each for each in told if _DIGEST.fullmatch(each)})
+    if not files:
+        return f"nobody can tell of which files tiktoken makes {name}"
+    here = _in_cache(files, {each for each in told if _DIGEST.fullmatch(each)})
+    return "" if here else f"tiktoken's cache does not have {name}"
+
+
+def _texts(makers: Mapping[str, Any], name: str) -> list[str]:
+    """Return the texts in the code that makes an encoding, and in that of those which it is made of:
+    `o200k_harmony` calls `o200k_base`. There are none if any of it has no address, and calls something
+    else besides, which may fetch a file."""
+    names, told = [name], list[str]()
+    for each in names:
+        code = getattr(makers.get(each), "__code__", None)
+        called = set(getattr(code, "co_names", ()))
+        own = [text for text in getattr(code, "co_consts", ()) if isinstance(text, str)]
+        if not (any("://" in text for text in own) or (called and called <= {*makers, *_OWN})):
+            return []
+        told += own
+        names += sorted(called.intersection(makers).difference(names))
+    return told
 
 
 def _in_cache(files: Iterable[str], digests: set[str]) -> bool:
