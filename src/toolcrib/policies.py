@@ -460,8 +460,10 @@ class _MoneyBudget(_StoredBudget):
         of_calls = {unit: limit for unit, limit in limits.items() if unit != "money"}
         super().__init__(of_calls, frozenset(), store, window)
         if not isinstance(store, KeepsMoney):
-            raise ToolcribError("budget: this store= keeps no money: it needs `paid` and `pay`")
+            needs = "`begin_request` and `pay`"
+            raise ToolcribError(f"budget: this store= keeps no money: it needs {needs}")
         self._purse = store
+        self._owed: dict[str, Payment] = {}  # by request: what the store has not taken
         self._money = limits["money"]
         self._prices = prices
         if prices is cost_of:
@@ -476,8 +478,12 @@ class _MoneyBudget(_StoredBudget):
                     f"budget: nobody has said what the model {model!r} costs, and it is not asked:"
                     " budget(money=…, prices=lambda usage, model: …) returns it"
                 )
-        paid = await self._purse.paid(context.caller.id, window=self._window)
-        return paid * ROUNDING < self._money
+        caller = context.caller.id
+        for owed in list(self._owed.values()):
+            if owed.caller == caller:
+                await self._pay(owed)
+        begin = self._purse.begin_request
+        return await begin(caller, request.id, self._money, window=self._window)
 
     async def pay(self, request: ModelRequest, context: PolicyContext) -> None:
         """Count what a request has cost: of a model of another name than was asked for, if nobody knows
@@ -491,8 +497,16 @@ class _MoneyBudget(_StoredBudget):
                 f"budget: prices= gives no price for what the model {request.model!r} has used, though"
                 " it gave one before: that request is not counted"
             )
-        payment = Payment(context.caller.id, request.id, money)
-        await self._purse.pay(payment, window=self._window)
+        await self._pay(Payment(context.caller.id, request.id, money))
+
+    async def _pay(self, payment: Payment) -> None:
+        """Pay; what the store does not take now is owed, and paid before the caller's next request."""
+        try:
+            await self._purse.pay(payment, window=self._window)
+        except BaseException:
+            self._owed[payment.request] = payment
+            raise
+        self._owed.pop(payment.request, None)
 
     def _price(self, usage: Usage, model: str) -> float | None:
         given: Any = self._prices(usage, model)

@@ -3,9 +3,10 @@
 Rule: a call is one row, by its run and its id, however often and by whomever it is made: one that is
 made again because its process was killed is not counted again. Whoever takes a call holds it, and it is
 given back once all of them have done so. A process that is killed between the two gives nothing back,
-which is too strict and never too lax. The calls of one caller are taken one after the other.
+which is too strict and never too lax. What one caller spends is counted one after the other.
 
-What requests of models cost is a row each, too, when they have been answered.
+A request of a model is a row, too, which is written before it is sent: a store that takes no row lets
+nothing be sent. It has no money until it is paid for, and keeps none if nobody hears of its answer.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sys import float_info
 from toolcrib.closing import Closing
 from toolcrib.errors import ToolcribError
 from toolcrib.storage import OWNERS, SqlDatabase, Transaction, as_column
-from toolcrib.values.context import Payment, Spend
+from toolcrib.values.context import ROUNDING, Payment, Spend
 from toolcrib.values.typed import names_wrong_types
 
 __all__ = ["SpendStore"]
@@ -46,9 +47,13 @@ _PAID = """SELECT coalesce(sum(money), 0.0) AS money FROM paid_requests
 _FORGET_PAID = "DELETE FROM paid_requests WHERE caller = :caller AND kept_until <= :now"
 _PAY = """INSERT INTO paid_requests (caller, request_key, money, paid_at, kept_until)
     VALUES (:caller, :request, :money, :now, :kept_until)
-    ON CONFLICT (caller, request_key) DO UPDATE SET kept_until =
-        CASE WHEN excluded.kept_until > paid_requests.kept_until THEN excluded.kept_until
-            ELSE paid_requests.kept_until END"""
+    ON CONFLICT (caller, request_key) DO UPDATE SET
+        money = CASE WHEN excluded.money > paid_requests.money THEN excluded.money
+            ELSE paid_requests.money END,
+        paid_at = CASE WHEN excluded.money > paid_requests.money THEN excluded.paid_at
+            ELSE paid_requests.paid_at END,
+        kept_until = CASE WHEN excluded.kept_until > paid_requests.kept_until
+            THEN excluded.kept_until ELSE paid_requests.kept_until END"""
 
 
 class SpendStore(Closing):
@@ -84,6 +89,14 @@ class SpendStore(Closing):
         since = time.time() - _seconds(window)
         rows = await self._database.read(_PAID, caller=as_column(caller), since=since)
         return float(rows[0]["money"])
+
+    async def begin_request(
+        self, caller: str, request: str, limit: float, *, window: float = math.inf
+    ) -> bool:
+        """Write down a request of a model that is about to be sent, unless its caller has paid `limit`
+        in the last `window` seconds; return whether it may be sent."""
+        begun = Payment(caller, request, 0.0)
+        return await self._database.transact(partial(_begin, begun, limit, _seconds(window)))
 
     async def pay(self, payment: Payment, *, window: float = math.inf) -> None:
         """Count a request of a model, once, however often; it is not forgotten within `window`."""
@@ -121,8 +134,20 @@ def _give_back(named: Mapping[str, str], transaction: Transaction) -> None:
     transaction.execute(_GIVE_BACK, **named)
 
 
+def _begin(begun: Payment, limit: float, window: float, transaction: Transaction) -> bool:
+    caller = as_column(begun.caller)
+    transaction.execute(_ALONE, caller=caller)
+    ((paid,),) = transaction.tuples(_PAID, caller=caller, since=time.time() - window)
+    if paid * ROUNDING >= limit:
+        return False
+    _pay(begun, window, transaction)
+    return True
+
+
 def _pay(payment: Payment, window: float, transaction: Transaction) -> None:
-    now, caller = time.time(), as_column(payment.caller)
+    caller = as_column(payment.caller)
+    transaction.execute(_ALONE, caller=caller)
+    now = time.time()
     transaction.execute(_FORGET_PAID, caller=caller, now=now)
     counted = {"request": as_column(payment.request), "money": payment.money}
     transaction.execute(_PAY, caller=caller, **counted, now=now, kept_until=now + window)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import psycopg
+import sqlalchemy
 
 from toolcrib import ALL, Caller, Catalog, Hydrated, PolicyContext, ToolCall, hydrate, tool
 from toolcrib.values.context import RunTally
@@ -64,3 +70,30 @@ def over(name: str, seconds: float) -> ToolInvocationRecord:
     return ToolInvocationRecord(
         id="c", name=name, status="completed", started_at=0.0, seconds=seconds
     )
+
+
+_SET = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I {}', current_database()); END $$"
+_DROP = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()"""
+
+
+@contextmanager
+def no_writes(url: str) -> Iterator[None]:
+    """Have a database be read and not written: as a standby, or one whose files cannot grow."""
+    made = sqlalchemy.make_url(url)
+    if made.get_backend_name() != "sqlite":
+        with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as server:
+            server.execute(_SET.format("SET default_transaction_read_only = on") + ";" + _DROP)
+            try:
+                yield
+            finally:
+                server.execute(_SET.format("RESET ALL") + ";" + _DROP)
+        return
+    file = Path(made.database or "")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    most = max(each.stat().st_size for each in file.parent.glob(f"{file.name}*"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import psycopg
 import pytest
-from children import run
+from children import Talking, run
+from policies.policy_helpers import no_writes
 
 from toolcrib import (
     ALL,
@@ -37,7 +39,7 @@ from toolcrib.runner.policy import paying
 from toolcrib.spending import SpendStore
 from toolcrib.testing import ScriptedClient, ToolEmulator, call
 from toolcrib.values.context import ModelRequest, Payment
-from toolcrib.values.message import Message, Reply, Usage
+from toolcrib.values.message import ChatRequest, Message, Reply, Usage
 
 T = TypeVar("T")
 ADA, EVE = Caller("ada"), Caller("eve")
@@ -337,7 +339,7 @@ async def test_who_is_cancelled_while_a_request_is_paid_for_has_paid() -> None:
         store.go.set()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert await rows(store) == 1
+        assert (await rows(store), await store.paid("ada")) == (1, 1)
 
 
 async def test_what_failed_costs_nothing_and_a_store_that_is_away_lets_nothing_be_sent(
@@ -346,7 +348,7 @@ async def test_what_failed_costs_nothing_and_a_store_that_is_away_lets_nothing_b
     async with SpendStore("sqlite://") as store:
         with pytest.raises(ClientError):
             await agent_of([ClientError("down")], store).run("Hi.", caller=ADA)
-        assert await rows(store) == 0
+        assert await store.paid("ada") == 0
     away = agent_of(["Hi."], SpendStore(f"sqlite:///{tmp_path / 'away' / 'spent.db'}"))
     with pytest.raises(SourceError, match="CANTOPEN"):
         await away.run("Hi.")
@@ -359,6 +361,122 @@ async def test_a_payment_that_is_told_twice_counts_once(url: str) -> None:
             await store.pay(Payment("ada", "r1", 2.5), window=window)
         await store.pay(Payment("ada", "r2", 0.5))
         assert (await store.paid("ada"), await store.paid("eve")) == (3.0, 0.0)
+
+
+async def test_a_store_that_can_be_read_and_not_written_lets_nothing_be_sent(url: str) -> None:
+    """Else requests would be sent without end, of which none is counted."""
+    async with SpendStore(url) as store:
+        agent = agent_of(["Hi."] * 9, store)
+        asked: list[Any] = agent.client.requests  # type: ignore[attr-defined]
+        assert (await agent.run("Hi.", caller=ADA)).status == "completed"
+        with no_writes(url):
+            for _ in range(4):
+                with pytest.raises(SourceError, match="the database cannot be used"):
+                    await agent.run("Hi.", caller=ADA)
+            assert (len(asked), await store.paid("ada")) == (1, 1)
+        ended = [(await agent.run("Hi.", caller=ADA)).status for _ in range(3)]
+        assert (ended, await store.paid("ada")) == (["completed", "completed", "limited"], 3)
+
+
+async def test_what_is_not_taken_when_it_is_paid_is_paid_before_anything_else_is_sent(
+    url: str,
+) -> None:
+    class Full(SpendStore):
+        full = False
+
+        async def pay(self, payment: Payment, *, window: float = 1.0) -> None:
+            if self.full:
+                raise SourceError("the disk is full")
+            await super().pay(payment, window=window)
+
+    async with Full(url) as store:
+        agent = agent_of(["Hi."] * 9, store)
+        asked: list[Any] = agent.client.requests  # type: ignore[attr-defined]
+        store.full = True
+        for _ in range(3):
+            with pytest.raises(SourceError, match="the disk is full"):
+                await agent.run("Hi.", caller=ADA)
+        assert len(asked) == 1
+        assert (await rows(store), await store.paid("ada")) == (1, 0)
+        store.full = False
+        assert (await agent.run("Hi.", caller=EVE)).status == "completed"
+        ended = [(await agent.run("Hi.", caller=ADA)).status for _ in range(3)]
+        assert (ended, await store.paid("ada")) == (["completed", "completed", "limited"], 3)
+
+
+async def test_a_request_whose_process_was_killed_has_left_a_row_without_money(url: str) -> None:
+    with Talking("-m", "policies.test_money", url, "killed") as child:
+        line = await asyncio.to_thread(child.stdout.readline)
+        assert line == "asked\n"
+    async with SpendStore(url) as store:
+        assert (await rows(store), await store.paid("ada")) == (1, 0)
+        assert (await agent_of(["Hi."], store, 1).run("Hi.", caller=ADA)).status == "completed"
+
+
+async def hang_here(url: str) -> None:
+    class Hangs(ScriptedClient):
+        async def chat(self, request: ChatRequest) -> Reply:
+            print("asked", flush=True)  # noqa: T201
+            await asyncio.sleep(60)
+            return await super().chat(request)
+
+    policy = budget(money=3, per="caller", store=SpendStore(url), prices=one_each)
+    await Agent(Hangs(["Hi."]), ToolRunner([look], policy=policy)).run("Hi.", caller=ADA)
+
+
+async def test_a_request_is_paid_for_in_the_window_in_which_it_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("toolcrib.spending.time.time", lambda: now[0])
+    async with SpendStore("sqlite://") as store:
+        assert await store.begin_request("ada", "r", 2, window=60)
+        now[0] += 50
+        await store.pay(Payment("ada", "r", 2), window=60)
+        now[0] += 50  # the request was begun 100 seconds ago
+        assert await store.paid("ada", window=60) == 2
+        assert not await store.begin_request("ada", "s", 2, window=60)
+        assert await rows(store) == 1  # what is not sent has no row
+        now[0] += 11
+        assert await store.begin_request("ada", "s", 2, window=60)
+        assert await rows(store) == 1
+        now[0] += 100  # it is forgotten, and answered
+        assert await store.begin_request("ada", "t", 2, window=60)
+        await store.pay(Payment("ada", "s", 2), window=60)
+        assert await store.paid("ada", window=60) == 2
+
+
+async def test_many_requests_of_a_caller_at_once_are_each_paid_once(url: str) -> None:
+    """Rows are deleted all the while, also those of requests that are paid for just then."""
+    async with SpendStore(url) as store, SpendStore(url) as other:
+
+        async def many(store: SpendStore, name: str, window: float) -> None:
+            for number in range(20):
+                request = f"{name} {number}"
+                assert await store.begin_request("ada", request, 1e9, window=window)
+                await store.pay(Payment("ada", request, 1), window=window)
+
+        of = [(each, window) for each in (store, other) for window in (0.01, 0.02, 3600)]
+        made = (many(each, str(name), window) for name, (each, window) in enumerate(of))
+        await asyncio.gather(*made)
+        assert 40 <= await store.paid("ada") < 120
+
+
+async def test_whoever_counts_on_a_server_is_alone_with_its_caller(
+    postgres: Callable[[], str],
+) -> None:
+    """Or two that delete old rows, and pay for what the other deletes, would wait for each other."""
+    url = postgres()
+    async with SpendStore(url) as store:
+        await store.pay(Payment("ada", "r", 1))
+        with psycopg.connect(url.replace("+psycopg", "")) as another:
+            another.execute("UPDATE spenders SET caller = caller WHERE caller = 'ada'")
+            paying = asyncio.ensure_future(store.pay(Payment("ada", "s", 1)))
+            begun = asyncio.ensure_future(store.begin_request("ada", "t", 9))
+            await store.pay(Payment("eve", "u", 1))
+            assert [task.done() for task in (paying, begun)] == [False, False]
+        await paying
+        assert await begun
 
 
 async def test_the_limits_on_calls_next_to_it_are_as_ever() -> None:
@@ -378,7 +496,7 @@ def test_what_money_is_not_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         ({"money": 5, "store": store}, "per='caller'"),
         ({"money": 5, "only": "look", **mine}, "no only="),
         ({"money": -1, **mine}, "money is a finite number from 0"),
-        ({"money": 5, "per": "caller", "store": object()}, "needs `paid` and `pay`"),
+        ({"money": 5, "per": "caller", "store": object()}, "needs `begin_request` and `pay`"),
         ({"money": 5, "prices": 3, **mine}, "prices= is a function"),
     ):
         with pytest.raises(ToolcribError, match=said):
@@ -401,4 +519,7 @@ def test_what_money_is_not_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 if __name__ == "__main__":
-    print(asyncio.run(spend_here(sys.argv[1])))  # noqa: T201
+    if sys.argv[2:] == ["killed"]:
+        asyncio.run(hang_here(sys.argv[1]))
+    else:
+        print(asyncio.run(spend_here(sys.argv[1])))  # noqa: T201

@@ -14,7 +14,7 @@ import pytest
 from children import Talking, together
 from hypothesis import given
 from hypothesis import strategies as st
-from policies.policy_helpers import call_of, context_of
+from policies.policy_helpers import call_of, context_of, no_writes
 
 from toolcrib import ALL, Caller, Completed, Deny, ErrorCode, Failed, ToolCall, ToolRunner, tool
 from toolcrib.errors import SourceError, ToolcribError
@@ -195,6 +195,20 @@ async def test_a_store_that_cannot_be_used_is_named_and_nothing_runs(tmp_path: P
     with pytest.raises(SourceError, match="CANTOPEN"):
         await runner.exec(ToolCall("c", "pay", "{}"))
     assert [r.error.code for r in sink.records if r.error] == [ErrorCode.NOT_RECORDED]
+
+
+@pytest.mark.parametrize("limits", [{"calls": 9}, {"cost": 9, "window": 60}])
+async def test_a_store_that_can_be_read_and_not_written_lets_nothing_run(
+    url: str, limits: dict[str, Any]
+) -> None:
+    async with SpendStore(url) as store:
+        runner = ToolRunner([pay], policy=budget(per="caller", store=store, **limits))
+        assert ran(await calls(runner, "one", 1)) == 1
+        sink = MemorySink()
+        with no_writes(url), pytest.raises(SourceError, match="the database cannot be used"):
+            await calls(runner.with_sinks(sink), "two", 1)
+        assert [r.error.code for r in sink.records if r.error] == [ErrorCode.NOT_RECORDED]
+        assert ran(await calls(runner, "two", 1)) == 1
 
 
 class Slow:

@@ -12,8 +12,8 @@ and in each run around, once, whatever is left: the saved state of a run may lac
 A budget of a run around decides on a call as on its own: by that call's tool, of which all calls count
 that were made in the run and within it. The call whose agent asks was counted once, when it began.
 
-What a request of a model costs nobody knows before its reply is there: it is sent while there is money
-left, and paid for then. A reply that was kept is of a request that was paid for.
+What a request of a model costs nobody knows before its reply is there: it is written down while there
+is money left, sent, and paid for then. A reply that was kept is of a request that was paid for.
 """
 
 from __future__ import annotations

@@ -266,12 +266,20 @@ class KeepsSpending(Protocol):
 class KeepsMoney(KeepsSpending, Protocol):
     """Keeps what the requests of models of callers have cost, too."""
 
-    async def paid(self, caller: str, *, window: float = math.inf) -> float:
-        """Return what the requests of a caller have cost, in money, in the last `window` seconds."""
+    async def begin_request(
+        self, caller: str, request: str, limit: float, *, window: float = math.inf
+    ) -> bool:
+        """Write down a request that is about to be sent, which has cost nothing yet, unless what those
+        of its caller have cost in the last `window` seconds is `limit` by now; return whether it may
+        be sent.
+
+        It has to fail where `pay` would: a store that can be read and not written lets nothing be sent.
+        """
         ...
 
     async def pay(self, payment: Payment, *, window: float = math.inf) -> None:
-        """Count a request, once, however often it is told of; it is not forgotten within `window`."""
+        """Count what a request has cost, once, however often it is told of: the most that was told,
+        whether it was begun or not. It is not forgotten within `window`."""
         ...
 
 
@@ -376,7 +384,8 @@ class PayingPolicy(Protocol):
 
     async def may_ask(self, request: ModelRequest, context: PolicyContext, /) -> bool:
         """Return whether there is money left for a request, right before it is sent: if not, the run is
-        limited. It is asked again about one that nobody has kept the reply of."""
+        limited. It is asked again about one that nobody has kept the reply of. What could not be paid
+        for lets nothing be sent: it raises where nothing can be written."""
         ...
 
     async def pay(self, request: ModelRequest, context: PolicyContext, /) -> None:
