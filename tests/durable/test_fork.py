@@ -236,7 +236,7 @@ async def test_what_was_changed_is_not_forked(url: str, tmp_path: Path) -> None:
     strange = Agent(ScriptedClient([]), [other], state_key=b"a key of others, of 32 bytes too")
     async with DurableAgents(url, agents(tmp_path) | {"strange": strange}) as durable:
         first, second = await run_once(durable), await run_once(durable)
-        state = (await durable.show(first)).state
+        state, own = [(await durable.show(each)).state for each in (first, second)]
         with pytest.raises(SourceError, match="signature"):
             await durable.fork(first, turn=0, agent="strange")
         set_state = "UPDATE durable_runs SET state = ? WHERE id = ?"
@@ -246,6 +246,7 @@ async def test_what_was_changed_is_not_forked(url: str, tmp_path: Path) -> None:
         change(set_state, state, second)
         with pytest.raises(SourceError, match="of another run, or another caller"):
             await durable.fork(second, turn=0)
+        change(set_state, own, second)
         change(set_state, state, first)
         with pytest.raises(ToolcribError, match="has no turn 9"):
             await durable.fork(first, turn=9)

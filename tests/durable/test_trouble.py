@@ -330,9 +330,7 @@ async def test_what_was_changed_in_the_store_does_not_go_on(tmp_path: Path) -> N
             await worker.result(run_id)
     other = Agent(desk(tmp_path).client, [], state_key=KEY[::-1])
     with pytest.raises(SourceError, match="signature"):
-        DurableAgents(url, {"desk": other})._result(
-            msgspec.structs.replace(await client.show(run_id), status="completed")
-        )
+        await DurableAgents(url, {"desk": other}).result(run_id)
     await client.aclose()
 
 

@@ -197,6 +197,12 @@ def answered(messages: Sequence[Message]) -> tuple[tuple[ToolCall, ...], dict[st
     return (), results
 
 
+def last_text(messages: Sequence[Message]) -> str:
+    """Return the text of the last message, if it is the assistant's."""
+    last = messages[-1] if messages else None
+    return last.content if last is not None and last.role == "assistant" else ""
+
+
 class ConversationHistory:
     """Messages in order; the last assistant's message and what follows it is the current turn.
 
@@ -217,8 +223,7 @@ class ConversationHistory:
     @property
     def text(self) -> str:
         """The text of the last message, if it is the assistant's."""
-        last = self._messages[-1] if self._messages else None
-        return last.content if last is not None and last.role == "assistant" else ""
+        return last_text(self._messages)
 
     def instruct(self, text: str, *, replacing: bool) -> None:
         """Put the instructions, if there are any, in the place that was kept for them, the first

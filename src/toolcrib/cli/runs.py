@@ -400,7 +400,7 @@ async def _shown(
 
 
 def _told(run: StoredRun) -> dict[str, Any]:
-    hidden = ("began", "state", "cut", "answers", "text")
+    hidden = ("began", "state", "cut", "answers", "text", "ended")
     return {name: getattr(run, name) for name in run.__struct_fields__ if name not in hidden}
 
 

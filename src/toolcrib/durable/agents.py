@@ -29,7 +29,7 @@ import msgspec
 
 from toolcrib.agent import Agent
 from toolcrib.agent.fork import ForkPoint
-from toolcrib.agent.history import is_cut_short, split_system
+from toolcrib.agent.history import is_cut_short, last_text, split_system
 from toolcrib.agent.inner import inner_run_id
 from toolcrib.agent.speaker import check_given
 from toolcrib.agent.stream import Listener
@@ -49,6 +49,7 @@ from toolcrib.durable.store import (
     UNDER_WAY,
     Ended,
     RunStore,
+    Sign,
     StoredRun,
     StoredStatus,
     request_text,
@@ -171,8 +172,10 @@ class DurableAgents(Closing):
         state = self._agent(agent).prepare(
             prompt, history=history, caller=caller, run_id=run_id, speaker=speaker, **options
         )
-        if not await self._store.add(agent, caller.id, state):
-            _check_same(await self._store.run(state.run_id), agent, state)
+        if not await self._added(agent, state):
+            known = await self._store.run(state.run_id)
+            self._check(known, known.last)
+            _check_same(known, agent, state)
         return state.run_id
 
     async def fork(
@@ -203,18 +206,21 @@ class DurableAgents(Closing):
         forks = self._agent(name)
         if fork_id and fork_id != run_id and await self._is_forked(run_id, name, at):
             return fork_id
+        last = self._last(run)
         if not run.is_whole:
             done = "is under way: wait for it, or cancel it"
             if run.status not in UNDER_WAY:
                 done = f"is {run.status}, and does not say all that it did: resume it first"
             raise ToolcribError(f"run {run_id} cannot be forked: it {done}")
-        last = run.last
-        _check_whose(run, last)
         state = forks.team.forked(last, at, await self._begun(run))
-        if await self._store.add(name, state.caller.id, state):
+        if await self._added(name, state):
             return state.run_id
         await self._is_forked(run_id, name, at)  # somebody else was first
         return state.run_id
+
+    async def _added(self, agent: str, state: RunState) -> bool:
+        """Keep a run that has not begun; False where there is one of its id already."""
+        return await self._store.add(StoredRun.new(agent, state, self._sign(agent)))
 
     async def _begun(self, run: StoredRun) -> list[ToolInvocationRecord]:
         """Return the calls of a run that began, as its log has them."""
@@ -231,7 +237,7 @@ class DurableAgents(Closing):
         found = await self._store.find(at.fork_id)
         if found is None:
             return False
-        fork = found.last.fork
+        fork = self._last(found).fork
         known = None if fork is None else (fork.run_id, fork.asked)
         if (found.agent, known) != (agent, (run_id, at.digest)):
             what = "of another run or agent, or forked with something else"
@@ -240,21 +246,26 @@ class DurableAgents(Closing):
 
     async def result(self, run_id: str) -> RunResult:
         """Return how a run ended, or that it waits, as soon as it does. Raises ToolcribError for a run
-        that is unknown, and for one that failed, with why; SourceError for one that was changed."""
+        that is unknown, and for one that failed, with why; SourceError for one that was changed, as far
+        as its agent is here."""
         while (await self._store.place(run_id)).under_way:  # noqa: ASYNC110  others write it
             await asyncio.sleep(_LOOK)
         run = await self._store.run(run_id)
+        if run.status in UNDER_WAY:  # somebody has answered meanwhile
+            return await self.result(run_id)
+        result = self._result(run)
         if run.status == "failed":
             raise ToolcribError(f"run {run_id} failed: {run.reason}")
-        goes_on = run.status in ("queued", "running")  # somebody has answered meanwhile
-        return await self.result(run_id) if goes_on else self._result(run)
+        return result
 
     async def events(self, run_id: str) -> AsyncIterator[Event]:
         """Yield what happened in a run, and then what happens, each thing once, until it is over or
         waits: texts, the ends of replies and calls, questions, and `Done` last.
 
-        Raises ToolcribError for a run that is unknown.
+        Raises ToolcribError for a run that is unknown, SourceError for one that was changed, as far as
+        its agent is here.
         """
+        self._checked(await self._store.run(run_id))
         seen: set[object] = set()
         told = 0  # the steps of the first segment that are not read again: all before them are told
         first, over = 0, False
@@ -289,7 +300,7 @@ class DurableAgents(Closing):
         that was changed, if its agent is here."""
         steps = await self._engine.steps(run_id, segment, skipped)
         for step in steps if agent in self._agents else ():
-            step.check(partial(self._signature, agent), run_id)
+            step.check(self._sign(agent), run_id)
         return steps
 
     async def pending(self) -> Sequence[ApprovalRequest]:
@@ -311,12 +322,15 @@ class DurableAgents(Closing):
         return await self._store.answer(request_id, answer)
 
     async def list(self, status: StoredStatus | None = None) -> Sequence[StoredRun]:
-        """Return the runs, all or those of one status, oldest first."""
-        return await self._store.runs(STATUSES if status is None else (status,))
+        """Return the runs, all or those of one status, oldest first. Raises SourceError for one that
+        was changed, as far as its agent is here."""
+        found = await self._store.runs(STATUSES if status is None else (status,))
+        return [self._checked(run) for run in found]
 
     async def show(self, run_id: str) -> StoredRun:
-        """Return a run. Raises ToolcribError where there is none of that id."""
-        return await self._store.run(run_id)
+        """Return a run. Raises ToolcribError where there is none of that id, SourceError for one that
+        was changed, as far as its agent is here."""
+        return self._checked(await self._store.run(run_id))
 
     async def cancel(self, run_id: str) -> None:
         """Cancel a run, wherever it is: no step of it begins any more, and a call that its worker is
@@ -328,7 +342,8 @@ class DurableAgents(Closing):
     async def resume(self, run_id: str) -> None:
         """Let a run go on that failed, was cancelled or limited, or waits. One that was cancelled goes
         on where it was, as after a crash, once its worker has stopped. Raises ToolcribError for one
-        that is over, or under way, or whose worker does not stop."""
+        that is over, or under way, or whose worker does not stop; SourceError for one that was changed,
+        as far as its agent is here."""
         until = time.monotonic() + self._lease + _BEAT
         while (place := await self._store.place(run_id)).under_way and place.status == "cancelled":
             if time.monotonic() > until:
@@ -336,7 +351,7 @@ class DurableAgents(Closing):
                     f"run {run_id} cannot be resumed yet: it is not known to be stopped"
                 )
             await asyncio.sleep(_LOOK)
-        run = await self._store.run(run_id)
+        run = await self.show(run_id)
         if run.status not in _RESUMABLE or not await self._store.again(run):
             raise ToolcribError(f"run {run_id} cannot be resumed: it is {run.status}")
 
@@ -347,7 +362,11 @@ class DurableAgents(Closing):
         run = await self._store.run(run_id)
         going_on = (await self._store.place(run_id)).under_way
         ledger = self._ledger(run)
-        records = await _calls(ledger, run_id) if isinstance(ledger, AuditLog) else run.last.records
+        records: Iterable[ToolInvocationRecord]
+        if isinstance(ledger, AuditLog):
+            records = await _calls(ledger, run_id)
+        else:
+            records = self._last(run).records
         asked = [each for each in records if _is_unknown(each)]
         known = [await ledger.find(each) or each for each in asked]
         return [each for each in known if _is_unknown(each, going_on=going_on)]
@@ -467,7 +486,8 @@ class DurableAgents(Closing):
         self._segments.add(segment)
         try:
             ended = await self._ended(run, segment)
-            if await _patiently(partial(self._store.end, run, self._worker, ended)):
+            after = run.after(ended, self._sign(run.agent))
+            if await _patiently(partial(self._store.end, after, self._worker, ended)):
                 return
         except asyncio.CancelledError:
             if segment.over is None:
@@ -483,7 +503,7 @@ class DurableAgents(Closing):
             known = await _patiently(partial(self._store.standings, [key], self._worker))
             return known[key]
 
-        return Segment(key, run.began, partial(self._signature, run.agent), look)
+        return Segment(key, run.began, self._sign(run.agent), look)
 
     async def _earlier(self, run: StoredRun) -> dict[int, KeptStep]:
         """Return the steps that are kept of the segments that began with the same state."""
@@ -500,8 +520,7 @@ class DurableAgents(Closing):
         try:
             agent = self._agent(run.agent)
             state = RunState.from_json(run.state)
-            agent.team.check_saved(state)
-            _check_whose(run, state)
+            self._check(run, state)
             await self._check_shown(run, state)
             segment.earlier = await self._earlier(run)
             deps = None if self._deps is None else self._deps(run)
@@ -531,10 +550,30 @@ class DurableAgents(Closing):
                 raise SourceError(f"question {request_id} was changed in the store: ask again")
 
     def _question_signature(self, agent: str, run_id: str, request: ApprovalRequest) -> str:
-        return self._signature(agent, "toolcrib question", run_id, request_text(request))
+        return self._sign(agent)("toolcrib question", run_id, request_text(request))
 
-    def _signature(self, agent: str, kind: str, *texts: str) -> str:
-        return self._agent(agent).team.signature(kind, *texts)
+    def _sign(self, agent: str) -> Sign:
+        return self._agent(agent).team.signature
+
+    def _checked(self, run: StoredRun) -> StoredRun:
+        """Return a run. Raises SourceError if its row was changed, as far as its agent is here."""
+        if run.agent in self._agents:
+            run.check(self._sign(run.agent))
+        return run
+
+    def _last(self, run: StoredRun) -> RunState:
+        """Return the last state that is known of a run. Raises SourceError as `_check` does."""
+        state = run.last
+        self._check(run, state)
+        return state
+
+    def _check(self, run: StoredRun, state: RunState) -> None:
+        """Raise SourceError unless this is a state of the run, and neither was changed, as far as its
+        agent is here."""
+        if run.agent in self._agents:
+            self._agent(run.agent).team.check_saved(state)
+        _check_whose(run, state)
+        self._checked(run)
 
     def _agent(self, name: str) -> Agent:
         agent = self._agents.get(name)
@@ -548,17 +587,16 @@ class DurableAgents(Closing):
         return self._log if found is None else found
 
     def _result(self, run: StoredRun) -> RunResult:
-        state = run.last
+        state = self._last(run)
         agent = self._agents.get(run.agent)
-        output: Any = run.text
-        if agent is not None:
-            agent.team.check_saved(state)
+        text = last_text(state.messages) if run.status == "cancelled" else run.text
+        output: Any = text
         if agent is not None and run.status == "completed":
-            output = agent.output_of(run.text, state.speakers[-1] if state.speakers else "")
+            output = agent.output_of(text, state.speakers[-1] if state.speakers else "")
         status: Any = run.status  # a run's own, where none is under way
         return RunResult(
             status=status,
-            text=run.text,
+            text=text,
             output=output,
             messages=state.messages,
             usage=state.usage,

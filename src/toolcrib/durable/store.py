@@ -5,6 +5,9 @@ answers to what that asks. The end of a segment is written once, by whoever is f
 answers that came meanwhile. So an answer is used once, whoever gives it, and none is lost: what a
 worker has not begun is `queued`, and is found again.
 
+Rule: how a run ended is signed with its agent's key, as is how it begins. Only that it goes on, or is
+cancelled, anybody may write, and a row that says so tells no text and no reason.
+
 A worker does a segment for as long as the row is `running`, of that segment, and that worker's: it asks
 before each step. A run that is cancelled while a worker does it keeps that worker's name until the
 worker has stopped, and begins no other segment until then. So of a run one segment is done at a time.
@@ -28,8 +31,8 @@ from toolcrib.values.decision import (
     LimitedApprove,
     Refuse,
 )
-from toolcrib.values.json import Veiled
-from toolcrib.values.run import RunState
+from toolcrib.values.json import Veiled, sha256_hex
+from toolcrib.values.run import RunState, check_signature
 
 StoredStatus: TypeAlias = Literal[
     "queued", "running", "waiting", "completed", "limited", "failed", "cancelled"
@@ -37,16 +40,18 @@ StoredStatus: TypeAlias = Literal[
 STATUSES: tuple[StoredStatus, ...] = get_args(StoredStatus)
 T = TypeVar("T")
 UNDER_WAY = ("queued", "running")
+Sign: TypeAlias = Callable[..., str]
+"""Signs texts, as something of the kind that the first one names, with an agent's key."""
 _NO_RUN = "there is no run {!r} in the store"
 _ANSWERS = msgspec.json.Decoder(dict[str, Approve | Refuse])
 _REQUEST = msgspec.json.Decoder(ApprovalRequest)
 _ROW = (
-    "id, agent, caller, status, segment, began, state, cut, answers, text, reason,"
+    "id, agent, caller, status, segment, began, state, cut, answers, text, reason, ended,"
     " created_at, updated_at"
 )
 _NEW = """INSERT INTO durable_runs (id, agent, caller, status, segment, state, answers, text, reason,
-    worker, created_at, updated_at) VALUES (:id, :agent, :caller, 'queued', 0, :state, '{}', '', '', '',
-    :now, :now) ON CONFLICT DO NOTHING"""
+    ended, worker, created_at, updated_at) VALUES (:id, :agent, :caller, 'queued', 0, :state, '{}', '',
+    '', :ended, '', :now, :now) ON CONFLICT DO NOTHING"""
 _ONE = f"SELECT {_ROW} FROM durable_runs WHERE id = :id"  # noqa: S608  names of our own
 _PLACE = "SELECT agent, status, segment, worker FROM durable_runs WHERE id = :id"
 _ALL = f"SELECT {_ROW} FROM durable_runs WHERE status IN :statuses ORDER BY created_at, id"  # noqa: S608
@@ -59,13 +64,13 @@ _BEGIN = """UPDATE durable_runs SET worker = :worker, updated_at = :now,
     WHERE id = :id AND segment = :segment
     AND (status IN ('queued', 'running') OR (status = 'cancelled' AND worker <> ''))"""
 _END = """UPDATE durable_runs SET status = :status, state = :state, began = :began, text = :text,
-    reason = :reason, answers = :answers, worker = '', updated_at = :now
+    reason = :reason, ended = :ended, answers = :answers, worker = '', updated_at = :now
     WHERE id = :id AND segment = :segment AND status = 'running' AND worker = :worker"""
 _NEXT = """UPDATE durable_runs SET status = 'queued', segment = segment + 1, answers = :answers,
-    reason = '', cut = '', worker = '', updated_at = :now WHERE id = :id AND segment = :segment
-    AND status = :status AND worker = ''"""
-_CANCEL = """UPDATE durable_runs SET status = 'cancelled', updated_at = :now,
-    worker = CASE WHEN status = 'running' THEN worker ELSE '' END
+    text = '', reason = '', cut = '', worker = '', updated_at = :now
+    WHERE id = :id AND segment = :segment AND status = :status AND worker = ''"""
+_CANCEL = """UPDATE durable_runs SET status = 'cancelled', text = '', reason = '',
+    updated_at = :now, worker = CASE WHEN status = 'running' THEN worker ELSE '' END
     WHERE id = :id AND status IN ('queued', 'running', 'waiting')"""
 _STOPPED = """UPDATE durable_runs SET cut = :cut, worker = '', updated_at = :now
     WHERE id = :id AND segment = :segment AND status = 'cancelled' AND worker = :worker"""
@@ -92,12 +97,34 @@ _LEAVE = "DELETE FROM durable_workers WHERE id = :id"
 _TAKE_BACK = "UPDATE durable_runs SET worker = '' WHERE worker = :id AND status = 'queued'"
 
 
+class Ended(Veiled, msgspec.Struct, frozen=True):
+    """How a segment ended; `signatures` are those of what it asks, by the questions' ids."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("text",)
+
+    status: StoredStatus
+    state: RunState | None
+    text: str = ""
+    reason: str = ""
+    signatures: dict[str, str] = {}
+
+
+class SignedEnd(msgspec.Struct, frozen=True):
+    """How the last segment of a run that ended did, or `queued` before one has; `state` and `told` are
+    the digests of the run's state from then on, and of its text and reason."""
+
+    status: StoredStatus
+    state: str
+    told: str
+    signature: str = ""
+
+
 class StoredRun(Veiled, msgspec.Struct, frozen=True):
     """A run as it is kept. `state` is the JSON of its signed state: the one that its segment begins
     with, or ended with; `answers` are those that it begins with. A run that was cancelled goes on from
     there: its segments since `began` begin with this state, and take up each other's steps. `cut` is
     the JSON of the state in which it was stopped. `reason` is the limit that ended it, or why it
-    failed."""
+    failed; `ended` is the JSON of the `SignedEnd`."""
 
     veiled: ClassVar[tuple[str, ...]] = ("state", "cut", "answers", "text")
 
@@ -112,8 +139,72 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
     answers: str
     text: str
     reason: str
+    ended: str
     created_at: float
     updated_at: float
+
+    @staticmethod
+    def new(agent: str, state: RunState, sign: Sign) -> StoredRun:
+        """Return a run that has not begun."""
+        now, saved = time.time(), state.to_json()
+        run = StoredRun(
+            id=state.run_id,
+            agent=agent,
+            caller=state.caller.id,
+            status="queued",
+            segment=0,
+            began=0,
+            state=saved,
+            cut="",
+            answers="{}",
+            text="",
+            reason="",
+            ended="",
+            created_at=now,
+            updated_at=now,
+        )
+        return run.signed(sha256_hex(saved), sign)
+
+    def after(self, end: Ended, sign: Sign) -> StoredRun:
+        """Return the run as it is when its segment has ended. Where that says nothing of its state,
+        what was signed of that stands: a state that was changed, or of a run that is over, is still
+        none to go on with."""
+        told = {"status": end.status, "text": end.text, "reason": end.reason}
+        if end.state is None:
+            known = self._end()
+            stands = known.signature == self._signature(known, sign) and known.status != "completed"
+            run = msgspec.structs.replace(self, **told)
+            return run.signed(known.state if stands else "", sign)
+        saved = end.state.to_json()
+        goes_on = {"state": saved, "began": self.segment + 1, "answers": "{}"}
+        run = msgspec.structs.replace(self, **told, **goes_on)
+        return run.signed(sha256_hex(saved), sign)
+
+    def signed(self, state: str, sign: Sign) -> StoredRun:
+        """Return the run with what it says of its end, and the digest of its state, signed."""
+        end = SignedEnd(self.status, state, _told(self.text, self.reason))
+        end = msgspec.structs.replace(end, signature=self._signature(end, sign))
+        return msgspec.structs.replace(self, ended=msgspec.json.encode(end).decode())
+
+    def check(self, sign: Sign) -> None:
+        """Raise SourceError if the run was changed; `sign` is the agent's."""
+        end, what = self._end(), f"run {self.id} in the store"
+        check_signature(end.signature, self._signature(end, sign), what)
+        anew = self.status in (*UNDER_WAY, "cancelled") and end.status != "completed"
+        told = end.told if self.status == end.status else _NOTHING_TOLD if anew else ""
+        known = (_told(self.text, self.reason), sha256_hex(self.state))
+        if known != (told, end.state) or (self.cut and self.status != "cancelled"):
+            raise SourceError(f"{what} was changed: it is not as it was signed")
+
+    def _signature(self, end: SignedEnd, sign: Sign) -> str:
+        place = (self.id, self.caller, str(self.began))
+        return sign("toolcrib run end", *place, end.status, end.state, end.told)
+
+    def _end(self) -> SignedEnd:
+        try:
+            return _SIGNED.decode(self.ended)
+        except ValueError:  # without one, or no JSON
+            return SignedEnd(self.status, "", "")
 
     @property
     def given(self) -> dict[str, Answer]:
@@ -134,6 +225,17 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
         return RunState.from_json(self.cut or self.state)
 
 
+_SIGNED = msgspec.json.Decoder(SignedEnd)
+
+
+def _told(text: str, reason: str) -> str:
+    """Return the digest of what a row tells of its end."""
+    return sha256_hex(f"{len(text)}:{text}{reason}")
+
+
+_NOTHING_TOLD = _told("", "")
+
+
 class Place(NamedTuple):
     """Where a run is, and whether a worker does something of it, or will without anybody's doing."""
 
@@ -152,18 +254,6 @@ class StoredQuestion(NamedTuple):
     signature: str
 
 
-class Ended(Veiled, msgspec.Struct, frozen=True):
-    """How a segment ended; `signatures` are those of what it asks, by the questions' ids."""
-
-    veiled: ClassVar[tuple[str, ...]] = ("text",)
-
-    status: StoredStatus
-    state: RunState | None
-    text: str = ""
-    reason: str = ""
-    signatures: dict[str, str] = {}
-
-
 class RunStore:
     """The runs, questions and workers in one database. All methods raise SourceError if it cannot be
     used, MissingExtraError without SQLAlchemy."""
@@ -171,10 +261,11 @@ class RunStore:
     def __init__(self, url: str) -> None:
         self._database = SqlDatabase(url)
 
-    async def add(self, agent: str, caller: str, state: RunState) -> bool:
+    async def add(self, run: StoredRun) -> bool:
         """Keep a run that has not begun; False where there is one of its id already."""
-        values = {"id": state.run_id, "agent": agent, "caller": caller, "state": state.to_json()}
-        return await self._database.write(_NEW, **values, now=time.time()) == 1
+        values = {"id": run.id, "agent": run.agent, "caller": run.caller, "state": run.state}
+        added = await self._database.write(_NEW, **values, ended=run.ended, now=run.created_at)
+        return added == 1
 
     async def run(self, run_id: str) -> StoredRun:
         """Return a run. Raises ToolcribError where there is none of that id."""
@@ -265,8 +356,8 @@ class RunStore:
         return await self._database.transact(begun)
 
     async def end(self, run: StoredRun, worker: str, ended: Ended) -> bool:
-        """Write how a segment ended, if it is this worker's, and go on if what it asks was answered;
-        False if it is not, or the run was cancelled."""
+        """Write how a segment of a run, which is as it is `after` that, ended, if it is this worker's,
+        and go on if what it asks was answered; False if it is not, or the run was cancelled."""
         return await self._database.transact(lambda t: _end(t, run, worker, ended))
 
     async def stopped(self, run: StoredRun, worker: str, state: RunState | None) -> None:
@@ -355,11 +446,8 @@ def _answer(transaction: Transaction, request_id: str, text: str) -> str:
 
 def _end(transaction: Transaction, run: StoredRun, worker: str, ended: Ended) -> bool:
     named = {"id": run.id, "segment": run.segment, "worker": worker, "now": time.time()}
-    state, began, answers = run.state, run.began, run.answers
-    if ended.state is not None:
-        state, began, answers = ended.state.to_json(), run.segment + 1, "{}"
-    kept = {"state": state, "began": began, "answers": answers}
-    told = {"status": ended.status, "text": ended.text, "reason": ended.reason}
+    kept = {"state": run.state, "began": run.began, "answers": run.answers, "ended": run.ended}
+    told = {"status": run.status, "text": run.text, "reason": run.reason}
     transaction.rows(_ONE + transaction.for_update, id=run.id)
     if transaction.execute(_END, **named, **kept, **told) != 1:
         return False
@@ -367,7 +455,7 @@ def _end(transaction: Transaction, run: StoredRun, worker: str, ended: Ended) ->
         asked = {"id": request.id, "run_id": run.id, "expires_at": request.expires_at}
         signature = ended.signatures.get(request.id, "")
         transaction.execute(_ASK, **asked, request=request_text(request), signature=signature)
-    _go_on(transaction, msgspec.structs.replace(run, status=ended.status, state=state))
+    _go_on(transaction, run)
     return True
 
 

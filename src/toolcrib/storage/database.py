@@ -455,6 +455,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "CREATE INDEX paid_requests_by_time ON paid_requests (caller, paid_at)",
     ),
+    ("ALTER TABLE durable_runs ADD COLUMN ended TEXT NOT NULL DEFAULT ''",),
 )
 
 
