@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("dbos", reason="the extra durable is not installed")
 
-from durable.desk import PROMPT, Model, desk
+from durable.desk import KEY, PROMPT, Model, desk
 
-from toolcrib import Approve, Event
+from toolcrib import ALL, Agent, Approve, Event, tool
 from toolcrib.durable import DurableAgents
 from toolcrib.errors import SourceError
 from toolcrib.testing import call
@@ -44,6 +44,7 @@ FORGED = {
     "that it was cancelled": ("judge", "status = 'cancelled'"),
     "that it was cancelled, with no text": ("judge", "status = 'cancelled', text = ''"),
     "another caller": ("judge", "caller = 'eve'"),
+    "another agent": ("judge", "agent = 'desk'"),
     "another state": ("judge", "state = (SELECT state FROM durable_runs WHERE id = 'desk')"),
     "a state of its own of before": ("judge", "state = '{first}'"),
     "where it was stopped": ("judge", "cut = state"),
@@ -121,3 +122,40 @@ async def test_a_run_that_was_cancelled_says_what_its_state_does(tmp_path: Path)
         for request in waits.pending:
             await worker.answer(request.id, Approve(by="grace"))
         assert (await worker.result(run_id)).text == "Done."
+
+
+@pytest.mark.parametrize("at", ["queued", "waiting", "cancelled"])
+async def test_a_run_is_done_by_the_agent_that_it_was_begun_for(at: str, tmp_path: Path) -> None:
+    """Also where another one has the same key: it has other tools."""
+    url, ran = f"sqlite:///{tmp_path / 'runs.db'}", list[str]()
+
+    @tool(visible=ALL, name="wipe")
+    async def wipe() -> str:
+        """Wipe everything."""
+        ran.append("wipe")
+        return "gone"
+
+    admin = Agent(Model(*[call("wipe")] * 2, "Done."), [wipe], state_key=KEY)
+    agents = {"desk": desk(tmp_path, turns=(call("refund", order=7), "Done.")), "admin": admin}
+    client = DurableAgents(url, agents)
+    run_id = await client.start("desk", PROMPT)
+    if at == "waiting":
+        async with DurableAgents(url, agents) as worker:
+            assert (await worker.result(run_id)).status == "waiting"
+    if at == "cancelled":
+        await client.cancel(run_id)
+    await changed(client, "agent = 'admin'", run_id)
+    anybody = DurableAgents(url, {})
+    if at == "waiting":
+        for request in await anybody.pending():
+            await anybody.answer(request.id, Approve(by="grace"))
+    if at == "cancelled":
+        await anybody.resume(run_id)
+    async with DurableAgents(url, agents) as worker:
+        with pytest.raises(SourceError, match=CHANGED):
+            await worker.result(run_id)
+        with pytest.raises(SourceError, match=CHANGED):
+            await worker.fork(run_id, turn=0)
+    assert ran == []
+    await anybody.aclose()
+    await client.aclose()

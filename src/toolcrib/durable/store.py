@@ -5,8 +5,8 @@ answers to what that asks. The end of a segment is written once, by whoever is f
 answers that came meanwhile. So an answer is used once, whoever gives it, and none is lost: what a
 worker has not begun is `queued`, and is found again.
 
-Rule: how a run ended is signed with its agent's key, as is how it begins. Only that it goes on, or is
-cancelled, anybody may write, and a row that says so tells no text and no reason.
+Rule: which agent does a run, how it begins and how it ended are signed with the agent's key. Only that
+it goes on, or is cancelled, anybody may write, and a row that says so tells no text and no reason.
 
 A worker does a segment for as long as the row is `running`, of that segment, and that worker's: it asks
 before each step. A run that is cancelled while a worker does it keeps that worker's name until the
@@ -197,7 +197,7 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
             raise SourceError(f"{what} was changed: it is not as it was signed")
 
     def _signature(self, end: SignedEnd, sign: Sign) -> str:
-        place = (self.id, self.caller, str(self.began))
+        place = (self.id, self.agent, self.caller, str(self.began))
         return sign("toolcrib run end", *place, end.status, end.state, end.told)
 
     def _end(self) -> SignedEnd:
