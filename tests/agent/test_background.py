@@ -1372,4 +1372,36 @@ async def test_a_fork_counts_the_tokens_of_an_agent_whose_result_it_is_told(
     assert spent is not None
     fork = desk.fork(result.state, turn=1)
     assert fork.usage.input_tokens >= spent.usage.input_tokens
+    assert fork.usage.requests == 1 + spent.usage.requests
     assert fork.tally.tokens == fork.usage.input_tokens + fork.usage.output_tokens
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("within", [0, 3])
+async def test_a_fork_counts_no_reply_of_the_turns_that_it_does_not_have(
+    within: int, kept: bool
+) -> None:
+    @tool(visible=ALL)
+    async def hold(of: str) -> str:
+        """Take a while."""
+        await gate(of).wait()
+        return of
+
+    inner = agent(call("add", a=1, b=2), call("hold", of="tea"), "report of tea", tools=[add, hold])
+    reporter = inner.as_tool("reporter", "Reports.", visible=ALL, background=True)
+    asked = call("reporter", prompt="tea") if within else call("report", of="tea")
+    meanwhile = [call("add", a=n, b=n) for n in range(4)]
+    turns = [asked, *meanwhile, opening("tea", call("open_gate", of="tea")), "I wait.", "Done."]
+    desk = agent(*turns, tools=[*TOOLS, reporter], durability=Steps({}) if kept else None)
+    result = await desk.run("Write it.")
+    assert result.status == "completed"
+    assert [each["result"] for each in later(result.messages)] == ["report of tea"]
+    assert result.usage.requests == result.state.turn + within
+    for turn in range(1, result.state.turn):
+        fork = desk.fork(result.state, turn=turn, prompt="And then?")
+        assert fork.usage.requests == turn + within
+        assert fork.tally.tokens == fork.usage.input_tokens + fork.usage.output_tokens
+    anew = desk.fork(
+        result.state, turn=6, reopen=True
+    )  # whose messages have what was told before it
+    assert anew.usage.requests == 6 + within

@@ -14,7 +14,7 @@ together, and which had ended before a request. In a run that has steps, each of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
@@ -76,6 +76,11 @@ class BackgroundCalls:
     def are_open(self) -> bool:
         """Whether the model has still to be told what some of them gave."""
         return bool(self._open)
+
+    @property
+    def open_ids(self) -> Collection[str]:
+        """The calls of which the model has still to be told what they gave."""
+        return self._open.keys()
 
     async def exec_all(
         self, calls: Sequence[HydrationResult], scope: CallScope, turn: int

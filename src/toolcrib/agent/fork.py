@@ -199,6 +199,7 @@ def _end_of(state: RunState) -> TurnMark:
         elapsed=state.elapsed,
         corrections=state.corrections,
         offered=len(state.offered),
+        running={each.id: each.spent.usage for each in state.records if each.spent is not None},
     )
 
 
@@ -246,15 +247,14 @@ def _later(state: RunState, kept: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def _usage_by(state: RunState, after: TurnMark, later: Iterable[Message]) -> Usage:
-    """Return what the run had used by then, and by the turn to which it was told all of `later`: what
-    an agent in the background used for that is among it."""
-    told = {message.call_id for message in later}
-    if not told.isdisjoint(message.call_id for message in state.arrived):
-        return state.usage
-    places = (n for n, m in enumerate(state.messages) if is_later(m) and m.call_id in told)
-    last = max(places, default=-1)
-    behind = (mark for mark in state.marks if mark.turn >= after.turn and mark.at > last)
-    return next(behind, after if last < after.at else _end_of(state)).usage
+    """Return what the run had used by then, and what agents in the background, whose results are told
+    `later`, have used from then on: no reply of a turn that the fork does not have is among it."""
+    known = {message.call_id for message in state.messages[: after.at] if is_later(message)}
+    told, usage = {message.call_id for message in later} - known, after.usage
+    for record in state.records:
+        if record.id in told and record.spent is not None:
+            usage += record.spent.usage.beyond(after.running.get(record.id, Usage()))
+    return usage
 
 
 def _told(

@@ -512,6 +512,7 @@ class Run:
             elapsed=self._tally.elapsed,
             corrections=self._corrections,
             offered=len(self._toolbox.tools),
+            running=self._spending.used_within(self._background.open_ids),
         )
         self._marks.append(mark)
 

@@ -19,7 +19,7 @@ is money left, sent, and paid for then. A reply that was kept is of a request th
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -75,11 +75,13 @@ class Spending:
         account = None if outer is None else outer.around.account
         self._around: Account | None = None if account is None else account()
         self._tool = "" if outer is None else outer.call.tool
+        self._call_id = "" if outer is None else outer.call.call_id
         self._emit = emit
         around = () if outer is None else outer.around.paying
         self._paying = tuple({id(each): each for each in (*runner.paying, *around)}.values())
         self._promised = _NOTHING  # what the run will be and cost with the calls that were begun
         self._suspended = dict(state.suspended)
+        self._within: dict[str, Usage] = {}  # by the calls that were made since
         self.turn = state.turn
         self.usage = state.usage
 
@@ -135,7 +137,7 @@ class Spending:
         before = self._suspended.get(call_id)
         more = spent.beyond(SpentWithin() if before is None else spent_in(saved_run(before)))
         self.give_back(Expense().plus(more.expense, -1))
-        self.use(more.usage)
+        self.use_within(call_id, more.usage)
 
     async def paid(self, client: LLMClient, ask: Callable[[], Awaitable[Reply]]) -> Reply:
         """Return the reply of a client, if there is money left for it, once it is paid for. Raises
@@ -160,7 +162,15 @@ class Spending:
         self._tally.tokens = self.usage.input_tokens + self.usage.output_tokens
         self._emit(UsageReported(self.usage))
         if self._around is not None:
-            self._around.use(usage)
+            self._around.use_within(self._call_id, usage)
+
+    def use_within(self, call_id: str, usage: Usage) -> None:
+        self._within[call_id] = self._within.get(call_id, Usage()) + usage
+        self.use(usage)
+
+    def used_within(self, call_ids: Iterable[str]) -> dict[str, Usage]:
+        """Return what agents that are the tools of these calls have used by now, as far as any have."""
+        return {each: self._within[each] for each in call_ids if each in self._within}
 
     @property
     def _reserved(self) -> Expense:

@@ -100,7 +100,7 @@ class TallyAccount:
     def count_again(self, _call_id: str, spent: SpentWithin) -> None:
         self._count(spent.beyond(self._context.run.within.get(self._key, SpentWithin())))
 
-    def use(self, usage: Usage) -> None:
+    def use_within(self, _call_id: str, usage: Usage) -> None:
         self._count(SpentWithin(usage=usage))
 
     def _count(self, spent: SpentWithin) -> None:

@@ -213,8 +213,8 @@ class Account(Protocol):
         for what was counted before it waited."""
         ...
 
-    def use(self, usage: Usage) -> None:
-        """Count what a reply of that agent's model has used."""
+    def use_within(self, call_id: str, usage: Usage) -> None:
+        """Count what a reply of the model of that agent has used, which is the tool of this call."""
         ...
 
 

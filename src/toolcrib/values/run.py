@@ -226,7 +226,8 @@ class RepairedText(Veiled, msgspec.Struct, frozen=True):
 
 class TurnMark(msgspec.Struct, frozen=True, omit_defaults=True):
     """Says where a turn of a run begins: how many messages there are `at` that time, and how many tools
-    are `offered`, and what the run has used and taken (seconds) by then."""
+    are `offered`, and what the run has used and taken (seconds) by then. `running` is what of that an
+    agent in the background has used whose result is still to be told, by its call."""
 
     turn: int
     at: int
@@ -234,6 +235,7 @@ class TurnMark(msgspec.Struct, frozen=True, omit_defaults=True):
     elapsed: float = 0.0
     corrections: int = 0
     offered: int = 0
+    running: dict[str, Usage] = {}
 
 
 def moved(marks: Iterable[TurnMark], by: int) -> tuple[TurnMark, ...]:
