@@ -173,11 +173,10 @@ def built(hints: dict[str, Any], sent: dict[str, Any], *, carefully: bool) -> An
     return as_sent, (arguments, one.canonical, one.defaults, one.normalised, one.sets)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_all_arguments_that_are_read_at_once_are_what_is_read_carefully(seed: int) -> None:
-    dice = random.Random(seed)  # noqa: S311  a fuzzer's
+def test_all_arguments_that_are_read_at_once_are_what_is_read_carefully() -> None:
+    dice = random.Random(1)  # noqa: S311  a fuzzer's
     at_once = 0
-    for _ in range(10):
+    for _ in range(60):
         (one, make), (other, also) = drawn(dice, 2), drawn(dice, 2)
         hints = {"a": one, "b": dice.choice((one, other)), "n": int, "f": float}
         make_b = make if hints["b"] is one else also
@@ -190,7 +189,7 @@ def test_all_arguments_that_are_read_at_once_are_what_is_read_carefully(seed: in
             at_once_too, told = built(hints, sent, carefully=False)
             assert told == built(hints, sent, carefully=True)[1]
             at_once += at_once_too
-    assert at_once > 3
+    assert at_once > 10
 
 
 def leaves(value: Any) -> list[Any]:
