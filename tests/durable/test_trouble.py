@@ -25,12 +25,26 @@ from postgres import OwnServer
 from samples import whole_only
 from sqlalchemy import event
 
-from toolcrib import ALL, Agent, Approve, Reply, RunResult, RunState, tool
+from toolcrib import (
+    ALL,
+    Agent,
+    Allow,
+    Approve,
+    Caller,
+    Hydrated,
+    Reply,
+    RunResult,
+    RunState,
+    ToolRunner,
+    tool,
+)
 from toolcrib.audit import AuditLog
 from toolcrib.durable import DurableAgents
 from toolcrib.durable.engine import Engine
 from toolcrib.durable.store import RunStore
 from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.policies import Policy, budget
+from toolcrib.spending import SpendStore
 from toolcrib.storage import UnreachableError
 from toolcrib.testing import call
 from toolcrib.values.message import ChatRequest
@@ -146,7 +160,11 @@ class Shop:
             self.repairs = await asyncio.to_thread(self._breaks)
             self.away.set()
 
-    def agent(self) -> Agent:
+    async def looks(self, hydrated: Hydrated, _context: object) -> Allow:
+        await self._at(f"before {hydrated.arguments.get('to')}")
+        return Allow()
+
+    def agent(self, *policies: Policy) -> Agent:
         @tool(visible=ALL)
         async def pay(to: str) -> str:
             """Pay somebody."""
@@ -172,7 +190,18 @@ class Shop:
             [call("pay", to="eve")],
             "Done.",
         )
-        return Agent(model, [pay, look], state_key=KEY)
+        return Agent(model, ToolRunner([pay, look], policy=policies), state_key=KEY)
+
+    async def held_up(self, worker: DurableAgents) -> tuple[RunResult, list[str]]:
+        """Return a run that the database was away in, and the reasons for which it failed."""
+        run_id = await worker.start("shop", PROMPT, caller=Caller("ada"))
+        async with asyncio.timeout(60):
+            await self.away.wait()
+        try:
+            await asyncio.sleep(0.7)
+        finally:
+            await asyncio.to_thread(self.repairs)
+        return await to_the_end(worker, run_id)
 
 
 ALL_OF_IT = ["pay ada", "pay bob", "look bob", "pay eve"]
@@ -187,14 +216,8 @@ async def test_a_database_that_is_away_in_mid_run_holds_it_up_and_nothing_is_los
     url, breaks = broken
     shop = Shop(where, breaks)
     async with DurableAgents(url, {"shop": shop.agent()}) as worker:
-        run_id = await worker.start("shop", PROMPT)
-        await shop.away.wait()
-        try:
-            await asyncio.sleep(0.7)
-        finally:
-            await asyncio.to_thread(shop.repairs)
-        result, reasons = await to_the_end(worker, run_id)
-        assert await worker.unknown_calls(run_id) == []
+        result, reasons = await shop.held_up(worker)
+        assert await worker.unknown_calls(result.state.run_id) == []
     assert (result.text, reasons) == ("Done.", [])
     assert [m.content for m in result.messages if m.role == "tool"] == TOLD
     assert sorted(shop.ran) == sorted(ALL_OF_IT)
@@ -204,11 +227,29 @@ async def test_a_database_that_is_away_in_mid_run_holds_it_up_and_nothing_is_los
         assert (await log.verify()).ok
 
 
+@pytest.mark.parametrize("where", ["turn 1", whole_only("before bob")])
+async def test_what_a_caller_spends_is_counted_when_its_database_is_there_again(
+    broken: tuple[str, Break], where: str
+) -> None:
+    """The run waits for it as for its log: no reply is lost, and no call fails."""
+    url, breaks = broken
+    shop = Shop(where, breaks)
+    async with SpendStore(url) as store:
+        counts = budget(money=9, calls=9, per="caller", store=store, prices=lambda _used, _model: 1)
+        async with DurableAgents(url, {"shop": shop.agent(shop.looks, counts)}) as worker:
+            result, reasons = await shop.held_up(worker)
+        assert (result.text, reasons) == ("Done.", [])
+        assert [record.status for record in result.records] == ["completed"] * 4
+        (spent,) = await store._database.read("SELECT count(*) AS calls FROM spent_calls")
+        (asked,) = await store._database.read("SELECT count(*) AS requests FROM paid_requests")
+        assert await store.paid("ada") == asked["requests"] == spent["calls"] == 4
+
+
 @pytest.mark.exhaustive
 async def test_one_that_is_away_for_long_is_named_and_its_run_is_resumed(
     broken: tuple[str, Break], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib.durable.agents.PATIENCE", 0.2)
+    monkeypatch.setattr("toolcrib.durable.engine.PATIENCE", 0.2)
     url, breaks = broken
     shop = Shop("turn 1", breaks)
     async with DurableAgents(url, {"shop": shop.agent()}) as worker:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -37,6 +38,7 @@ from toolcrib.errors import ClientError, MissingExtraError, SourceError, Toolcri
 from toolcrib.policies import budget
 from toolcrib.runner.policy import paying
 from toolcrib.spending import SpendStore
+from toolcrib.storage import UnreachableError
 from toolcrib.testing import ScriptedClient, ToolEmulator, call
 from toolcrib.values.context import ModelRequest, Payment
 from toolcrib.values.message import ChatRequest, Message, Reply, Usage
@@ -283,6 +285,52 @@ async def test_a_request_that_is_asked_again_is_one_more() -> None:
             await agent.resume(state)
         again = agent_of(["Done."], store, durability=Kept([]))
         assert ((await again.resume(state)).text, await store.paid("ada")) == ("Done.", 2)
+
+
+async def test_runs_with_patient_steps_and_those_within_wait_for_the_store() -> None:
+    """A reply is not lost, and no call fails, because the store is away for a moment."""
+
+    class Away(SpendStore):
+        tried: Counter[str]
+
+        def _now(self, what: str) -> None:
+            self.tried[what] += 1
+            if self.tried[what] % 2:
+                raise UnreachableError("away")
+
+        async def begin_request(self, *given: Any, window: float = 1.0) -> bool:
+            self._now("begin")
+            return await super().begin_request(*given, window=window)
+
+        async def pay(self, payment: Payment, *, window: float = 1.0) -> None:
+            self._now("pay")
+            await super().pay(payment, window=window)
+
+        async def take(self, *given: Any, **options: Any) -> str | None:
+            self._now("take")
+            return await super().take(*given, **options)
+
+    class Patient(Kept):
+        async def patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+            try:
+                return await work()
+            except UnreachableError:
+                return await work()
+
+    async with Away("sqlite://") as store:
+        store.tried = Counter()
+        limits = {"limits": {"calls": 9}}
+        deep = agent_of([CALLS[0], "Deep."], store, 9, **limits)
+        within = deep.as_tool("deep", "Is deep.", visible=ALL)
+        middle = Agent(ScriptedClient([call("deep", prompt="?"), "Middle."]), [within])
+        runner = ToolRunner([middle.as_tool("middle", "Is between.", visible=ALL)])
+        said = ScriptedClient([call("middle", prompt="?"), "Front."])
+        front = Agent(said, runner, durability=Patient([]))
+        assert (await front.run("?", caller=ADA)).text == "Front."
+        assert await store.paid("ada") == 2
+        assert store.tried == {"begin": 4, "pay": 4, "take": 2}
+        with pytest.raises(UnreachableError):
+            await agent_of(["Hi."], store, durability=Kept([])).run("?", caller=ADA)
 
 
 async def test_a_fork_pays_for_its_own_requests_alone() -> None:

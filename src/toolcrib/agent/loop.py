@@ -271,7 +271,13 @@ class Run:
         self._watch = Watch(self._emit, self._records, state, self._tally)
         self._given = answers
         self._spending = Spending(
-            terms.limits, state, self._tally, runner=runner, outer=outer, emit=self._emit
+            terms.limits,
+            state,
+            self._tally,
+            runner=runner,
+            outer=outer,
+            steps=terms.steps,
+            emit=self._emit,
         )
         self._background = BackgroundCalls(runner, self._watch, state, self._steps, self._spending)
         listener.reached_by(self._background.cancel)

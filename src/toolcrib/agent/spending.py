@@ -30,7 +30,15 @@ from toolcrib.clients.base import models_of
 from toolcrib.runner import ToolRunner
 from toolcrib.runner.recorder import to_the_end
 from toolcrib.values.call import HydrationResult
-from toolcrib.values.context import ROUNDING, Account, ModelRequest, PolicyContext, RunTally
+from toolcrib.values.context import (
+    ROUNDING,
+    Account,
+    ModelRequest,
+    PolicyContext,
+    RunTally,
+    StepRunner,
+    patiently,
+)
 from toolcrib.values.decision import Caller
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.message import LLMClient, Reply, Usage
@@ -66,6 +74,7 @@ class Spending:
         *,
         runner: ToolRunner,
         outer: OuterRun | None,
+        steps: StepRunner | None,
         emit: Callable[[Event], None],
     ) -> None:
         self._limits = limits
@@ -76,6 +85,7 @@ class Spending:
         self._around: Account | None = None if account is None else account()
         self._tool = "" if outer is None else outer.call.tool
         self._call_id = "" if outer is None else outer.call.call_id
+        self._steps = steps if outer is None else outer.around.steps
         self._emit = emit
         around = () if outer is None else outer.around.paying
         self._paying = tuple({id(each): each for each in (*runner.paying, *around)}.values())
@@ -141,18 +151,20 @@ class Spending:
 
     async def paid(self, client: LLMClient, ask: Callable[[], Awaitable[Reply]]) -> Reply:
         """Return the reply of a client, if there is money left for it, once it is paid for. Raises
-        LimitReached where there is none, and what whoever pays does."""
+        LimitReached where there is none, and what whoever pays does. A run with steps waits for what
+        keeps the money as these do: a reply is not lost because that is away for a while."""
         if not self._paying:
             return await ask()
         context = PolicyContext(self._caller, self._tally)
         asked = ModelRequest(os.urandom(16).hex(), models_of(client))
         for policy in self._paying:
-            if not await policy.may_ask(asked, context):
+            if not await patiently(self._steps, partial(policy.may_ask, asked, context))():
                 raise LimitReached(MONEY)
         reply = await ask()
         model = reply.model or client.model
         answered = msgspec.structs.replace(asked, model=model, usage=reply.usage)
-        told = [await to_the_end(partial(each.pay, answered, context)) for each in self._paying]
+        pays = [patiently(self._steps, partial(p.pay, answered, context)) for p in self._paying]
+        told = [await to_the_end(each) for each in pays]
         for each in told:
             each.check()
         return reply

@@ -15,7 +15,6 @@ import os
 import time
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Iterable,
     Iterator,
@@ -37,11 +36,13 @@ from toolcrib.approvals import answer_later
 from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.closing import Closing
 from toolcrib.durable.engine import (
+    AWAY,
     DurableSteps,
     Engine,
     KeptStep,
     Segment,
     Standing,
+    patiently,
     stand_still,
 )
 from toolcrib.durable.store import (
@@ -92,12 +93,9 @@ LEASE = 30.0
 """Seconds after which a worker that said nothing is taken for dead, if its process cannot be seen."""
 GRACE = 30.0
 """Seconds in which the steps under way may end when a worker stops."""
-PATIENCE = 30.0
-"""Seconds in which a database may be away, or full, before a run fails that has to write to its log."""
 _RESUMABLE = ("waiting", "failed", "limited", "cancelled")
 RESOLVED = "resolved"
 """The note on a call of which nobody knew whether it was done, until somebody said so."""
-_AWAY = "the store of durable runs cannot be used: %s"
 _log = logging.getLogger("toolcrib.durable")
 
 
@@ -430,7 +428,7 @@ class DurableAgents(Closing):
             try:
                 await self._store.retire(self._worker)
             except UnreachableError as error:  # others see it when its lease has run out
-                _log.warning(_AWAY, error)
+                _log.warning(AWAY, error)
         return whole
 
     async def aclose(self) -> None:
@@ -453,7 +451,7 @@ class DurableAgents(Closing):
                     beat = time.monotonic()
                     await self._look_after_others()
             except Exception as error:  # noqa: BLE001  the database may be there again soon
-                _log.warning(_AWAY, error)
+                _log.warning(AWAY, error)
             await asyncio.sleep(_LOOK)
 
     async def _look_after_others(self) -> None:
@@ -478,7 +476,7 @@ class DurableAgents(Closing):
             await self._work_on(run_id, number)
 
     async def _work_on(self, run_id: str, number: int) -> None:
-        run = await _patiently(lambda: self._store.begin(run_id, number, self._worker))
+        run = await patiently(lambda: self._store.begin(run_id, number, self._worker))
         if run is None:
             return
         segment = self._segment(run)
@@ -487,20 +485,20 @@ class DurableAgents(Closing):
         try:
             ended = await self._ended(run, segment)
             after = run.after(ended, self._sign(run.agent))
-            if await _patiently(partial(self._store.end, after, self._worker, ended)):
+            if await patiently(partial(self._store.end, after, self._worker, ended)):
                 return
         except asyncio.CancelledError:
             if segment.over is None:
                 raise
         finally:
             self._segments.discard(segment)
-        await _patiently(partial(self._store.stopped, run, self._worker, segment.state))
+        await patiently(partial(self._store.stopped, run, self._worker, segment.state))
 
     def _segment(self, run: StoredRun) -> Segment:
         key = (run.id, run.segment)
 
         async def look() -> Standing:
-            known = await _patiently(partial(self._store.standings, [key], self._worker))
+            known = await patiently(partial(self._store.standings, [key], self._worker))
             return known[key]
 
         return Segment(key, run.began, self._sign(run.agent), look)
@@ -544,7 +542,7 @@ class DurableAgents(Closing):
         if not run.given:
             return
         asked = {each.id: each for each in state.pending}
-        kept = await _patiently(partial(self._store.shown, run.given), lambda: False)
+        kept = await patiently(partial(self._store.shown, run.given), lambda: False)
         for request_id, shown in kept.items():
             if shown != asked.get(request_id, shown):
                 raise SourceError(f"question {request_id} was changed in the store: ask again")
@@ -610,45 +608,25 @@ class DurableAgents(Closing):
 
 class _PatientLog(AuditLog):
     """The log of durable runs, in their own database: where that cannot be used for a while, they stand
-    still, as the engine does. What was not written after `PATIENCE` seconds fails by name."""
+    still, as the engine does. What was not written in time fails by name."""
 
     def __init__(self, url: str, steps: DurableSteps) -> None:
         super().__init__(url)
         self._steps = steps
 
     async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
-        return await self._written(partial(super().begin, entry))
+        return await self._steps.patiently(partial(super().begin, entry))
 
     async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
         if self.closed and self._steps.stops and RESOLVED not in record.notes:
             return None  # of a call that ends with the event loop: others say what became of it
-        return await self._written(partial(super().write, record))
+        return await self._steps.patiently(partial(super().write, record))
 
     async def write_run(self, record: RunRecord) -> None:
-        await self._written(partial(super().write_run, record))
+        await self._steps.patiently(partial(super().write_run, record))
 
     async def attach(self, attachment: Attachment) -> None:
-        await self._written(partial(super().attach, attachment))
-
-    async def _written(self, write: Callable[[], Awaitable[T]]) -> T:
-        until = time.monotonic() + PATIENCE
-        return await _patiently(write, lambda: time.monotonic() > until or self._steps.stopping)
-
-
-async def _patiently(
-    work: Callable[[], Awaitable[T]], gives_up: Callable[[], bool] | None = None
-) -> T:
-    """Do what needs the database, as soon as that can be used. Who `gives_up` at last does so at once
-    where it can be used, and does not take what is to be written."""
-    while True:
-        try:
-            return await work()
-        except SourceError as error:
-            away = isinstance(error, UnreachableError)
-            if gives_up is not None and (not away or gives_up()):
-                raise
-            _log.warning(_AWAY, error)
-            await asyncio.sleep(_LOOK)
+        await self._steps.patiently(partial(super().attach, attachment))
 
 
 def _is_unknown(record: ToolInvocationRecord, *, going_on: bool = False) -> bool:

@@ -51,6 +51,10 @@ _APPLICATION = "toolcrib"
 # Of how a segment takes its steps. A new version of an application goes on with those of the old one.
 _VERSION = "1"
 _POLL = 0.1  # seconds between two looks at the queue
+_LOOK = 0.2  # seconds between two tries to use a database that is away
+PATIENCE = 30.0
+"""Seconds in which a database may be away, or full, before a run fails that has to write there."""
+AWAY = "a store that durable runs need cannot be used: %s"
 _RETURN = 1.0  # seconds in which a thread may give a connection back when the engine is closed
 _STEP, _ERROR = '{"step":', '{"error":'
 
@@ -226,6 +230,22 @@ def _kept_json(step: SignedStep) -> KeptJson:
 _SEGMENT: ContextVar[Segment | None] = ContextVar("toolcrib_segment", default=None)
 
 
+async def patiently(
+    work: Callable[[], Awaitable[T]], gives_up: Callable[[], bool] | None = None
+) -> T:
+    """Do what needs the database, as soon as that can be used. Who `gives_up` at last does so at once
+    where it can be used, and does not take what is to be written."""
+    while True:
+        try:
+            return await work()
+        except SourceError as error:
+            away = isinstance(error, UnreachableError)
+            if gives_up is not None and (not away or gives_up()):
+                raise
+            _log.warning(AWAY, error)
+            await asyncio.sleep(_LOOK)
+
+
 class DurableSteps:
     """The `StepRunner` of all durable runs of a process. Once it `stops` no step begins: a run stands
     still before its next one, and another process goes on with it."""
@@ -239,6 +259,12 @@ class DurableSteps:
         """Whether another process goes on with the run that is done here."""
         segment = _SEGMENT.get()
         return self.stops or (segment is not None and segment.over == "lost")
+
+    async def patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do what a step needs a database for, its log or what its caller may spend: where that cannot
+        be used for a while, the run stands still. After `PATIENCE` seconds it raises what that says."""
+        until = time.monotonic() + PATIENCE
+        return await patiently(work, lambda: time.monotonic() > until or self.stopping)
 
     def enter(self, segment: Segment) -> None:
         """Have the steps of the running task, and of those that it begins, be those of a segment."""
@@ -492,7 +518,7 @@ def _away(context: sqlalchemy.ExceptionContext) -> Exception | None:
     if not (isinstance(raised, Exception) and database.unreachable(raised)):
         return None
     away = _AwayError(*database.failed_by(raised).args)
-    _log.warning("the store of durable runs cannot be used: %s", away)
+    _log.warning(AWAY, away)
     return away
 
 

@@ -252,7 +252,8 @@ class Call(Veiled, msgspec.Struct):
         approver = self.scope.approver or self.setup.approver
         paying = (*self.setup.paying, *self.scope.paying)
         sinks = self.setup.recorder.sinks
-        return Surroundings(self.scope, approver, sinks, self.account, paying)
+        steps = self.facts.steps_around
+        return Surroundings(self.scope, approver, sinks, self.account, paying, steps)
 
     def watcher_failed(self, raised: BaseException) -> None:
         """Take what the observer raised at a part, which is raised once the call is over."""
@@ -548,7 +549,8 @@ class Call(Veiled, msgspec.Struct):
         """Count the call where other processes do, too. Raises Stopped where nothing is left there."""
         held: list[Release] = []
         self.reserved = held
-        refused = await reserve_each(self.setup.reserving, hydrated, self.context, held)
+        reserving, steps = self.setup.reserving, self.facts.steps_around
+        refused = await reserve_each(reserving, hydrated, self.context, held, steps)
         if refused is not None:
             self.facts.decision = refused
             raise Stopped(CallError.of(refused.code))

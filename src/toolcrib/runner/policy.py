@@ -28,7 +28,14 @@ from toolcrib.failures import log_raised
 from toolcrib.runner.recorder import Recorder, to_the_end
 from toolcrib.runner.stopped import NotRecorded
 from toolcrib.values.call import TOOL_CHANGED, Hydrated
-from toolcrib.values.context import CallScope, PayingPolicy, PolicyContext, RunTally
+from toolcrib.values.context import (
+    CallScope,
+    PayingPolicy,
+    PolicyContext,
+    RunTally,
+    StepRunner,
+    patiently,
+)
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import encodable
@@ -201,12 +208,15 @@ async def reserve_each(
     hydrated: Hydrated,
     context: PolicyContext,
     held: list[Release],
+    steps: StepRunner | None = None,
 ) -> Deny | None:
     """Have each policy reserve the call, and put into `held` what gives that back; return the Deny of
-    one that refuses. Each goes to its end, also where the caller is cancelled: nobody would know what
-    was reserved. Raises NotRecorded with what a policy raised, and CancelledError."""
+    one that refuses. It waits for a store as the `steps` around the call do. Each goes to its end, also
+    where the caller is cancelled: nobody would know what was reserved. Raises NotRecorded with what a
+    policy raised, and CancelledError."""
     for policy in policies:
-        reserved = await to_the_end(partial(policy.reserve, hydrated, context))
+        reserve = patiently(steps, partial(policy.reserve, hydrated, context))
+        reserved = await to_the_end(reserve)
         given = reserved.given
         if callable(given):
             held.append(given)

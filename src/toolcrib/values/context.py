@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -287,7 +288,8 @@ class StepRunner(Protocol):
     """Keeps what the steps of a run give: each is done once, whichever process goes on with the run.
 
     One with an attribute `stopping` that is true says that another process goes on: what is cancelled
-    from then on has no end that anybody is told of.
+    from then on has no end that anybody is told of. One with a method `patiently(work)` does what needs
+    the store of what callers spend, and may try that again where it cannot be reached for a while.
     """
 
     async def run(self, name: str, work: Callable[[], Awaitable[T]], type: Any) -> T:  # noqa: A002
@@ -298,6 +300,14 @@ class StepRunner(Protocol):
         Where there is nothing to keep it in, the work is done.
         """
         ...
+
+
+def patiently(
+    steps: StepRunner | None, work: Callable[[], Awaitable[T]]
+) -> Callable[[], Awaitable[T]]:
+    """Return what does work in a store as patiently as a run with these steps is."""
+    tried = getattr(steps, "patiently", None)
+    return work if tried is None else partial(tried, work)
 
 
 class CallScope(msgspec.Struct, frozen=True):
@@ -396,13 +406,15 @@ class PayingPolicy(Protocol):
 
 class Surroundings(msgspec.Struct, frozen=True, eq=False):
     """What an agent that is the tool of a call has from the run around it: the call's scope, whom that
-    run asks and tells, the account that the call spends from, and who pays for its model."""
+    run asks and tells, the account that the call spends from, who pays for its model, and the steps of
+    the run that all of them are within."""
 
     scope: CallScope
     approver: Approver | None = None
     sinks: tuple[Sink, ...] = ()
     account: Callable[[], Account] | None = None
     paying: tuple[PayingPolicy, ...] = ()
+    steps: StepRunner | None = None
 
 
 class CallContext(Checked, Veiled, msgspec.Struct, frozen=True):
