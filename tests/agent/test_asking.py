@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any, Protocol, get_args
 
@@ -630,6 +631,63 @@ async def test_another_interface_of_that_name_is_not_what_it_was_given() -> None
                 await desk().resume(moved, answers, deps=deps)
         done = await desk(call("look"), "Done.").resume(moved, answers, deps=own | other)
         assert done.records[-1].result == ["ada"]
+
+
+def till_of(currency: str) -> tuple[Any, Any]:
+    """Return an interface and the tool that needs it, as a function makes them for each currency."""
+
+    @capability
+    class Till(Protocol):
+        async def still_open(self) -> list[str]: ...
+
+    @tool(visible=ALL, safe=False, name=f"pay_{currency}")
+    async def pay(till: Till) -> list[str]:
+        """Pay."""
+        return await till.still_open()
+
+    return Till, pay
+
+
+@pytest.mark.parametrize("handed", [False, True])
+async def test_of_interfaces_that_one_function_made_the_run_is_given_its_own_again(
+    handed: bool,
+) -> None:
+    house, ada = OrdersOf("the house"), OrdersOf("ada")
+    (eur, pay_eur), (usd, pay_usd) = till_of("eur"), till_of("usd")
+    bound = Catalog([pay_eur, pay_usd]).bind({eur: house, usd: house})
+
+    def desk(*turns: Any) -> Agent:
+        runner = ToolRunner(bound, approver=answer_later)
+        if not handed:
+            return Agent(ScriptedClient(turns), runner)
+        payer = Agent(ScriptedClient(turns), ToolRunner(bound), name="payer")
+        return Agent(ScriptedClient(turns), runner, handovers=[payer], name="desk")
+
+    waits = await desk(call("pay_eur")).run("go", deps={eur: ada})
+    path = f"{__name__}.till_of.<locals>.Till"
+    places = "desk.pay_eur.till, payer.pay_eur.till" if handed else "pay_eur.till"
+    assert waits.state.given == (f"{path} ({places})",)
+    state = RunState.from_json(waits.state.to_json())
+    answers: Mapping[str, Any] = {waits.pending[0].id: Approve("eve")}
+    moved = msgspec.structs.replace(state, given=(f"__main__.Till ({places})",))
+    lacks = r"deps=\{Till: implementation\}"
+    for saved, deps in product((state, moved), (None, {}, {usd: ada})):
+        with pytest.raises(BindingError, match=lacks + "$"):
+            await desk().resume(saved, answers, deps=deps)
+        done = await desk("Done.").resume(saved, answers, deps={eur: ada})
+        assert done.records[-1].result == ["ada"]
+    unclear = [(path,), (f"{path} (pay_gbp.till)",)]  # what is meant is not known: all of them are
+    for names, own in product(unclear, (eur, usd)):
+        old = msgspec.structs.replace(state, given=names)
+        with pytest.raises(BindingError, match=lacks + " for each .*pay_eur.* and .*pay_usd"):
+            await desk().resume(old, answers, deps={own: ada})
+        done = await desk("Done.").resume(old, answers, deps={eur: ada, usd: ada})
+        assert done.records[-1].result == ["ada"]
+    both = await desk(call("pay_usd")).run("go", deps={eur: ada, usd: house})
+    yes: Mapping[str, Any] = {both.pending[0].id: Approve("eve")}
+    for own in (eur, usd):
+        with pytest.raises(BindingError, match=lacks + "$"):
+            await desk().resume(both.state, yes, deps={own: ada})
 
 
 async def test_a_conversation_goes_on_with_them() -> None:

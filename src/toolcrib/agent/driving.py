@@ -31,7 +31,7 @@ from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.runner import ToolRunner, is_tainted_here
 from toolcrib.runner.approval import NotAnAnswer
 from toolcrib.tools import Tool
-from toolcrib.tools.capability import check_given_again, interface_path
+from toolcrib.tools.capability import check_given_again, given_names
 from toolcrib.values.content import Prompt
 from toolcrib.values.context import Guard, RunTally, StepRunner
 from toolcrib.values.decision import Answer, Approve, Caller, Refuse
@@ -303,16 +303,24 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         BindingError for a run that was given what it is not now."""
         needed = self._needed()
         check_given_again(state.given, needed, deps)
-        given = {interface_path(interface) for interface in deps if interface in needed}
-        return msgspec.structs.replace(state, given=tuple(sorted({*state.given, *given})))
+        given = {*state.given, *given_names(needed, deps)}
+        return msgspec.structs.replace(state, given=tuple(sorted(given)))
 
     def _check_given(self, deps: Deps, before: Iterable[str]) -> None:
         """Raise BindingError unless a run is given again what it was given `before`."""
         check_given_again(before, self._needed(), deps)
 
-    def _needed(self) -> set[type]:
-        entries = (e for each in self.members.values() for e in each.runner.catalog.entries)
-        return {need.interface for entry in entries for need in entry.tool.needs}
+    def _needed(self) -> dict[type, set[str]]:
+        """Return the interfaces that tools need, each with the places in them: `tool.parameter`, and of
+        several agents, `agent.tool.parameter`."""
+        needed: dict[type, set[str]] = {}
+        for name, member in self.members.items():
+            by = f"{name}." if len(self.members) > 1 else ""
+            for entry in member.runner.catalog.entries:
+                for need in entry.tool.needs:
+                    place = f"{by}{entry.tool.definition.name}.{need.parameter}"
+                    needed.setdefault(need.interface, set()).add(place)
+        return needed
 
     def _runners(
         self, state: RunState, deps: Deps | None, guards: Iterable[Guard]

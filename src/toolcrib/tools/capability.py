@@ -11,7 +11,8 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import lru_cache, partial
 from types import MemberDescriptorType, NoneType, UnionType
 from typing import (
@@ -175,7 +176,8 @@ def interface_name(interface: type) -> str:
 
 
 def interface_path(interface: type) -> str:
-    """`shop.Orders`; with its arguments, `shop.Repo[shop.Order]`: what no other interface is called."""
+    """`shop.Orders`; with its arguments, `shop.Repo[shop.Order]`: what no other interface is
+    called, unless one function made both."""
     named: Any = get_origin(interface) or interface
     arguments = ", ".join(
         interface_path(a) if isinstance(a, type) or get_origin(a) else str(a)
@@ -185,25 +187,62 @@ def interface_path(interface: type) -> str:
     return f"{path}[{arguments}]" if arguments else path
 
 
+def given_names(needed: Mapping[type, Collection[str]], given: Collection[type]) -> set[str]:
+    """Return the names under which a run keeps what it is `given` of the `needed` interfaces.
+
+    `needed` has the places in tools that need each. An interface is known by its path, and by those
+    places, too, where another one has that path: `shop.till_of.<locals>.Till (pay_eur.till)`.
+    """
+    paths = Counter(map(interface_path, needed))
+    return {_given_name(each, needed[each], paths) for each in needed if each in given}
+
+
+def _given_name(interface: type, places: Collection[str], paths: Mapping[str, int]) -> str:
+    path = interface_path(interface)
+    return path if paths[path] == 1 else f"{path} ({', '.join(sorted(places))})"
+
+
 def check_given_again(
-    before: Iterable[str], needed: Collection[type], given: Iterable[type]
+    before: Iterable[str], needed: Mapping[type, Collection[str]], given: Collection[type]
 ) -> None:
     """Check that a run that was given capabilities `before` is given them again, as far as its tools
     have `needed` them: what the catalog has in their place may be another's.
 
-    They are known by `interface_path`. Where no interface has that path, as its module has another name
-    by now (of a program, `__main__`), all that are called so are meant; by the name that an earlier
-    version has saved, any of them. Raises BindingError.
+    They are known as `given_names` says. Where no interface has that path, as its module has another
+    name by now (of a program, `__main__`), all that are called so are meant; of several, those that the
+    same places need, or all, if none is; by the name that an earlier version has saved, any of them.
+    Raises BindingError.
     """
-    paths, now = {*map(interface_path, needed)}, {*map(interface_path, given)}
+    paths = {each: interface_path(each) for each in needed}
     for name in sorted(before):
-        meant = {name} & paths or {path for path in paths if _bare(path) == _bare(name)}
-        is_bare = "." not in name.partition("[")[0]
-        if meant and not (meant & now if is_bare else meant <= now):
+        path, places = _parted(name)
+        called_so = [each for each in needed if paths[each] == path] or [
+            each for each in needed if _bare(paths[each]) == _bare(path)
+        ]
+        meant = [each for each in called_so if not places.isdisjoint(needed[each])] or called_so
+        again = [each for each in meant if each in given]
+        is_bare = "." not in path.partition("[")[0]
+        if meant and not (again if is_bare else len(again) == len(meant)):
             raise BindingError(
                 f"the run was given its own {name}, and goes on with no other: give it again, with"
-                f" deps={{{_bare(name)}: implementation}}"
+                f" deps={{{_bare(path)}: implementation}}{_which(meant, needed)}"
             )
+
+
+def _which(meant: Collection[type], needed: Mapping[type, Collection[str]]) -> str:
+    """Say of several interfaces that are called alike where each of them is needed."""
+    if len(meant) == 1:
+        return ""
+    places = " and ".join(f"the one of {', '.join(sorted(needed[each]))}" for each in meant)
+    return f" for each that is called so: {places}"
+
+
+def _parted(name: str) -> tuple[str, frozenset[str]]:
+    """Return the path of a name of `given_names`, and the places in it, if it has them."""
+    if not name.endswith(")"):
+        return name, frozenset()
+    path, _, places = name[:-1].rpartition(" (")
+    return path, frozenset(places.split(", "))
 
 
 def _bare(path: str) -> str:
