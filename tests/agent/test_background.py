@@ -1192,6 +1192,88 @@ async def _prepared() -> RunState:
     return lasting(None, None).prepare("Go.", run_id="run_1")
 
 
+@pytest.mark.parametrize("logged", [False, True])
+@pytest.mark.parametrize("kind", ["plain", "idempotent", "agent"])
+async def test_a_call_that_was_called_off_is_so_wherever_its_run_goes_on(
+    tmp_path: Path, logged: bool, kind: str
+) -> None:
+    """The process ends at each step behind that; the next one goes on, with its log, or without one."""
+    store, state = Store(tmp_path), (await _calls_off(kind, None, None)).prepare("Go.", run_id="r")
+    log = AuditLog(store.url) if logged else None
+    whole: dict[int, tuple[str, bytes]] = {}
+    desk = await _calls_off(kind, Steps(whole), log)
+    async with desk.resume_stream(state) as stream:
+        await until(lambda: RAN == ["tea"] and any(n == "reply 2" for n, _ in whole.values()))
+        started = [each.id async for each in head(stream, 1)]
+        assert await stream.cancel_call(started[0])
+        gate("off").set()
+        result = await stream.result()
+    told = later(result.messages)
+    assert [each["result"]["error"]["code"] for each in told] == ["cancelled"]
+    assert [state_of(each) for each in result.records] == ["failed (cancelled)", "completed"]
+    if log is not None:
+        ends = [each.record for each in await log.entries() if each.record.status != "started"]
+        inner = [state_of(each) for each in ends if each.name == "report"]
+        assert inner == ["failed (cancelled)"]
+        await log.aclose()
+    steps = list(whole.items())  # in the order in which they were kept
+    first = next(n for n, (_, (name, _)) in enumerate(steps) if name.startswith("call"))
+    for many in range(first + 1, len(steps)):
+        kept = dict(steps[:many])
+        again = AuditLog(store.url) if logged else None
+        goes_on = await _calls_off(kind, Steps(kept), again)
+        run = await goes_on.resume(state)
+        if again is not None:
+            await again.aclose()
+        assert later(run.messages) == told
+        assert [state_of(each) for each in run.records] == ["failed (cancelled)", "completed"]
+        assert run.usage == result.usage
+    assert RAN == ["tea"]
+
+
+async def _calls_off(kind: str, steps: Steps | None, log: AuditLog | None) -> Agent:
+    idempotent = kind != "plain"
+    made = tool(visible=ALL, background=kind != "agent", idempotent=idempotent, name="report")
+    writes: Any = made(report.__wrapped__)
+    asked = call("report", of="tea")
+    if kind == "agent":
+        inner = Agent(Model(asked, "It is written."), [writes])
+        writes = inner.as_tool("reporter", "Reports.", visible=ALL, background=True)
+        asked = call("reporter", prompt="Write it.")
+
+    @tool(visible=ALL, read_only=True)
+    async def hold() -> str:
+        """Take a while."""
+        await gate("off").wait()
+        return "held"
+
+    runner = ToolRunner([writes, hold], sinks=[] if log is None else [log])
+    turns = (asked, call("hold"), "No tea.")
+    return Agent(Model(*turns), runner, durability=steps, state_key=KEY)
+
+
+async def test_a_call_whose_tool_has_ended_cannot_be_called_off_while_that_is_kept() -> None:
+    class Slow(Steps):
+        async def run(self, name: str, work: Any, type: Any) -> Any:
+            made = await super().run(name, work, type)
+            if name.startswith("call"):
+                await gate("kept").wait()
+            return made
+
+    kept: dict[int, tuple[str, bytes]] = {}
+    desk = agent(call("report", of="tea"), "I wait.", "Tea.", durability=Slow(kept), state_key=KEY)
+    async with desk.resume_stream(desk.prepare("Write it.")) as stream:
+        started = [each.id async for each in head(stream, 1)]
+        gate("tea").set()
+        await until(lambda: any(name.startswith("call") for name, _ in kept.values()))
+        calling_off = asyncio.ensure_future(stream.cancel_call(started[0]))
+        await asyncio.sleep(0)
+        gate("kept").set()
+        assert not await calling_off
+        result = await stream.result()
+    assert [each["result"] for each in later(result.messages)] == ["report of tea"]
+
+
 # The mark itself.
 
 

@@ -39,12 +39,15 @@ _SINKS = "what takes records of a call in the background"
 
 
 class _Running(NamedTuple):
-    """A call of which nobody has been told yet how it ended; `begun` is done when its tool begins."""
+    """A call of which nobody has been told yet how it ended; `begun` is done when its tool begins,
+    `over` is set when that has ended. Who sets `called_off` cancels it alone."""
 
     call: HydrationResult
     scope: CallScope
     task: asyncio.Task[Outcome]
     begun: asyncio.Future[None]
+    over: asyncio.Event
+    called_off: asyncio.Event
 
 
 class BackgroundCalls:
@@ -99,8 +102,8 @@ class BackgroundCalls:
             outcomes = await self._runner.exec_all(others, caller=self._caller, scope=scope)
         ids = [call.call.id for call in started]
         for call_id in ids:
-            _, _, task, begun = self._running[call_id]
-            await asyncio.wait((task, begun), return_when=asyncio.FIRST_COMPLETED)
+            each = self._running[call_id]
+            await asyncio.wait((each.task, each.begun), return_when=asyncio.FIRST_COMPLETED)
         begun_ids = await self._kept(f"begun {turn}", lambda: self._begun_of(ids))
         self._open |= {call_id: self._running.pop(call_id) for call_id in begun_ids}
         self.begun.update(begun_ids)
@@ -155,12 +158,16 @@ class BackgroundCalls:
 
     async def cancel(self, call_id: str) -> bool:
         """Cancel one of them, and return when it is over; whether it ran until then. One whose tool has
-        not begun is none of them yet."""
+        not begun is none of them yet, and of one whose tool has ended what it gave is being kept."""
         running = self._open.get(call_id) or self._running.get(call_id)
-        if running is None or not running.begun.done() or not running.task.cancel():
+        if running is None or not running.begun.done() or running.task.done():
             return False
+        runs = not running.over.is_set()
+        if runs:
+            running.called_off.set()
+            running.task.cancel()
         await asyncio.wait([running.task])
-        return True
+        return runs
 
     def take(self) -> list[Message]:
         """Return what the model is still to be told, once."""
@@ -179,9 +186,10 @@ class BackgroundCalls:
             if not begun.done():
                 begun.set_result(None)
 
-        own = replace(scope, begins=begins)
+        over, off = asyncio.Event(), asyncio.Event()
+        own = replace(scope, begins=begins, ends=over.set, called_off=off.is_set)
         task = asyncio.ensure_future(self._runner.exec(call, caller=self._caller, scope=own))
-        self._running[call.call.id] = _Running(call, scope, task, begun)
+        self._running[call.call.id] = _Running(call, scope, task, begun, over, off)
 
     async def _set_out(self, others: Sequence[HydrationResult], scope: CallScope) -> None:
         """Return when each of them is on its way, ahead of all `others`: from then on whatever ends it

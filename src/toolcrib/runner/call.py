@@ -317,6 +317,7 @@ class Call(Veiled, msgspec.Struct):
                 facts.notes += ("over_time_limit",)  # something blocked the event loop
                 log_over_time(plan.tool.definition.name, seconds, plan.limit)
         finally:
+            self.scope.ends()
             leave_call(entered)
             if slot:
                 setup.limiter.leave()
@@ -335,7 +336,8 @@ class Call(Veiled, msgspec.Struct):
 
         Where another process may go on with its run, or with the one that it is within, nothing is said
         for good of a call that has begun, or of which the log says that; nothing more of one that was
-        told of, and is not kept; and nothing of one that it will make.
+        told of, and is not kept; and nothing of one that it will make. One that was called off is made
+        nowhere again: its end is one.
         """
         asked = cancel_requests() > cancels or isinstance(raised, KeyboardInterrupt)
         leaves = raised if asked else as_failure(raised)
@@ -347,7 +349,8 @@ class Call(Veiled, msgspec.Struct):
         if not asked and self.state in _NOT_BEGUN:
             error = _NOT_STARTED
         begun = self.state == "begun" or bool(self.facts.key)
-        cut = begun and steps is not None and (asked or goes_on)
+        stays = asked and self.facts.called_off and not goes_on
+        cut = begun and steps is not None and (asked or goes_on) and not stays
         self.again = cut and self._is_repeatable()
         await record_end(self.finalize(self.ended(_CUT if cut else error)), leaves, cancels)
         return leaves
@@ -385,7 +388,7 @@ class Call(Veiled, msgspec.Struct):
         done: list[Outcome | AlreadyCompleted] = []
 
         async def work() -> CallStep:
-            outcome = await self._ended(cancels, repairer)
+            outcome = await self._unless_called_off(cancels, repairer)
             end: CallEnd = "kept" if self.state in ("begun", "unwritten") else "known"
             if end == "known" and not isinstance(outcome, AlreadyCompleted):
                 outcome, end = await self.finalize(outcome), "told"
@@ -395,6 +398,18 @@ class Call(Veiled, msgspec.Struct):
 
         step = await steps.run(f"call {self.facts.hydrated.call.id}", work, CallStep)
         return done[0] if done else self._taken_up(step)
+
+    async def _unless_called_off(
+        self, cancels: int, repairer: Repairer | None
+    ) -> Outcome | AlreadyCompleted:
+        """Return the outcome, also of a call that somebody has called off while its tool ran: that is
+        what becomes of it wherever its run goes on."""
+        try:
+            return await self._ended(cancels, repairer)
+        except asyncio.CancelledError:
+            if self.state != "begun" or not self.scope.called_off():
+                raise
+            return self.ended(CallError.of(ErrorCode.CANCELLED))
 
     def _taken_up(self, step: CallStep) -> Outcome | AlreadyCompleted:
         """Return the outcome that a step has kept, and count its share of what the run has spent."""

@@ -251,6 +251,14 @@ class CallFacts(msgspec.Struct, gc=False):
             call = call.outer
         return steps
 
+    @property
+    def called_off(self) -> bool:
+        """Whether somebody has called off this call, or one that it is made within."""
+        if self.scope.called_off():
+            return True
+        around = None if self.parent is None else self.parent.facts
+        return isinstance(around, CallFacts) and around.called_off
+
     def _rare(self) -> dict[str, Any]:
         """Return the fields of a record that most calls leave at their defaults."""
         provenance, parent, choice = self.hydrated.provenance, self.parent, self.scope.choice

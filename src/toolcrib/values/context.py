@@ -321,7 +321,8 @@ class CallScope(msgspec.Struct, frozen=True):
     runner's budgets leave; the run itself is `within` these calls. What is asked on another `occasion`
     is another question. With `steps` each call is a step. The runs within ask `guards`, too, before
     all their policies, and the runs around it pay for their models, too, as `paying` says. `begins` is
-    told when the code of a call's tool begins.
+    told when the code of a call's tool begins, `ends` when that is over. What cancels a call that is
+    `called_off` is somebody who wants that one ended, and not its run, or the process.
     """
 
     tally: RunTally
@@ -340,6 +341,8 @@ class CallScope(msgspec.Struct, frozen=True):
     guards: tuple[Guard, ...] = ()
     paying: tuple[PayingPolicy, ...] = ()
     begins: Callable[[], object] = type(None)
+    ends: Callable[[], object] = type(None)
+    called_off: Callable[[], bool] = bool
 
     def going_on(self, begun: SuspendedCall) -> CallScope:
         """Return the scope in which a call goes on whose tool has begun: with the question, too, by
