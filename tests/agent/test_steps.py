@@ -42,6 +42,7 @@ from toolcrib.clients import OpenAIClient, fallback
 from toolcrib.clients.base import PlanningClient
 from toolcrib.errors import BindingError, ClientError, ErrorCode, SourceError
 from toolcrib.hydration import RepairRequest
+from toolcrib.policies import deny_by_default
 from toolcrib.testing import ScriptedClient, call, openai_server
 from toolcrib.testing.scripted import Said, ServerTurn
 from toolcrib.values.message import ChatRequest, Reply, StreamPart
@@ -147,7 +148,7 @@ class Store:
         try:
             return loop.run_until_complete(process())
         finally:
-            if killed is None:
+            if all(left is not loop for left, _ in _open):
                 loop.run_until_complete(loop.shutdown_default_executor())
                 loop.close()
 
@@ -588,6 +589,57 @@ def test_a_run_that_is_all_kept_is_the_same_again(tmp_path: Path, named: str) ->
 
 async def _state(made: Callable[..., Agent]) -> RunState:
     return made(Steps({}), None or AuditLog("sqlite://")).prepare("Look up the order.", run_id="r")
+
+
+# Another version of the program has other tools, and goes on with the same steps.
+
+
+def picking(tools: Sequence[Any], allowed: Sequence[str]) -> Callable[..., Agent]:
+    said = [call("search_tools", query="chart", limit=1), call("order", id="7"), "Found."]
+    picks = PickOptions(max_candidates=1, scorer="keyword")
+    only = deny_by_default(allow=["search_tools", *allowed])
+    return plain(said, tools, pick=picks, search_tools=True, policy=only)
+
+
+_ALL_FOUND = [order, hidden, shown, chart]
+_FOUND = picking(_ALL_FOUND, ["order", "chart", "hidden", "shown"])
+VERSIONS: dict[str, tuple[Callable[..., Agent], Callable[..., Agent]]] = {
+    "what was found is denied": (_FOUND, picking(_ALL_FOUND, ["order", "hidden", "shown"])),
+    "what was found is gone": (_FOUND, picking([order, hidden, shown], ["order", "hidden"])),
+    "what was picked is gone": (_FOUND, picking([hidden, shown, chart], ["hidden", "chart"])),
+    "nothing is searched for": (
+        _FOUND,
+        plain(["Found."] * 3, _ALL_FOUND, pick=PickOptions(max_candidates=1, scorer="keyword")),
+    ),
+    "what was denied is found": (picking(_ALL_FOUND, ["order"]), _FOUND),
+}
+
+
+@pytest.mark.parametrize("named", VERSIONS)
+def test_a_version_with_other_tools_takes_up_the_steps_that_are_kept(
+    tmp_path: Path, named: str
+) -> None:
+    """Whether there is a step follows from what is kept, in a run and in one that was answered."""
+    first, then = VERSIONS[named]
+    state, answers, segment = asyncio.run(_state(first)), dict[str, Approve](), 0
+    whole = Store(tmp_path)
+    while True:
+        ended = whole.run(first, state, segment, answers)
+        assert ended is not None
+        for at in range(len(whole.segments[segment])):
+            (folder := tmp_path / f"{segment} {at}").mkdir()
+            store = Store(folder)
+            if store.run(first, state, segment, answers, killed=(at, "kept")) is not None:
+                continue  # it had fewer steps: what ran in the background had ended sooner
+            kept = dict(store.segments[segment])
+            result = store.run(then, state, segment, answers)
+            assert result is not None
+            assert result.status in ("completed", "waiting")
+            assert store.segments[segment] | kept == store.segments[segment]
+        if ended.status != "waiting":
+            return
+        state, segment = ended.state, segment + 1
+        answers = {request.id: Approve("grace") for request in ended.pending}
 
 
 def test_what_is_approved_for_the_run_is_approved_in_the_next_process(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from toolcrib.agent.history import (
 from toolcrib.agent.inner import OuterRun
 from toolcrib.agent.output import OutputType, TakenAnswer, complaint_of
 from toolcrib.agent.partial import PartialAnswer
-from toolcrib.agent.picking import OpenToolbox, Toolbox
+from toolcrib.agent.picking import OpenToolbox, Toolbox, is_search
 from toolcrib.agent.progress import MadeCalls
 from toolcrib.agent.replies import WHOLE, replied
 from toolcrib.agent.spending import LimitReached, Spending
@@ -714,21 +714,21 @@ class Run:
         self._waiting = tuple(o for o in outcomes if isinstance(o, Waiting))
         grown = self._toolbox.take(outcomes)
         self._settle()
+        if self._steps is not None and any(map(is_search, outcomes)):
+            await self._keep_choice(self._steps)
         if grown:
-            await self._keep_choice()
             self._emit(ToolsOffered(self._toolbox.names, self._toolbox.choice))
 
-    async def _keep_choice(self) -> None:
-        """Keep why the tools are offered, as a step of a run that has steps: what a tool that was found
-        scored is known in the process that found it only."""
-        if self._steps is None:
-            return
+    async def _keep_choice(self, steps: StepRunner) -> None:
+        """Keep why the tools are offered, as a step: what a tool that was found scored is known in the
+        process that found it only. It says nothing of other tools than those that are offered here."""
 
         async def work() -> ToolsStep:
             return ToolsStep(self._toolbox.names, self._toolbox.choice)
 
-        step = await self._steps.run(f"found {self._spending.turn}", work, ToolsStep)
-        self._toolbox.choice = step.choice
+        step = await steps.run(f"found {self._spending.turn}", work, ToolsStep)
+        if step.names == self._toolbox.names:
+            self._toolbox.choice = step.choice
 
     async def _hydrated(self, asked: Sequence[ToolCall], offer: Offer) -> list[HydrationResult]:
         """Hydrate the calls; what is not the same each time (a repairer may be a model, and a default

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from functools import cache
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypedDict
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, TypeGuard
 
 import msgspec
 
@@ -112,6 +112,11 @@ OpenToolbox: TypeAlias = Callable[[PolicyContext], Awaitable[Toolbox]]
 NAME = "search_tools"
 _SHOWN = 300
 _LONGEST_QUERY = 1_000
+
+
+def is_search(outcome: Outcome) -> TypeGuard[Completed]:
+    """Return whether this is a search for more tools that was done, whatever it has found."""
+    return isinstance(outcome, Completed) and outcome.record.name == NAME
 
 
 @capability
@@ -447,7 +452,7 @@ class PickedToolbox(Toolbox):
 
     def take(self, outcomes: Iterable[Outcome]) -> bool:
         """Take the found tools from the records: a call that is not run again has one, too."""
-        searches = [o for o in outcomes if isinstance(o, Completed) and o.record.name == NAME]
+        searches = [o for o in outcomes if is_search(o)]
         by_call = {o.record.id: names_found(o.record.result) for o in searches}
         found = list(chain.from_iterable(by_call.values()))
         self.loads = {}

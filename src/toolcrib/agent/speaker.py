@@ -207,7 +207,7 @@ async def _picked(
     context: PolicyContext,
     steps: StepRunner,
 ) -> Toolbox:
-    """Pick as a step of the run: what was picked once stays on offer."""
+    """Pick as a step of the run: what was picked once stays on offer, as far as it is still there."""
     opened: list[Toolbox] = []
 
     async def work() -> ToolsStep:
@@ -215,7 +215,8 @@ async def _picked(
         return ToolsStep(opened[0].names, opened[0].choice)
 
     step = await steps.run("tools", work, ToolsStep)
-    return opened[0] if opened else picking.reopen(step.names, context, step.choice)
+    there = [name for name in step.names if name in picking.runner.catalog]
+    return opened[0] if opened else picking.reopen(there, context, step.choice)
 
 
 def _names_in(choice: ToolChoice | None) -> tuple[str, ...]:
