@@ -594,6 +594,28 @@ async def _state(made: Callable[..., Agent]) -> RunState:
 # Another version of the program has other tools, and goes on with the same steps.
 
 
+def report(*, background: bool, asks: bool = False) -> Any:
+    async def report(year: int) -> str:
+        await asyncio.sleep(0)
+        RAN.append("report")
+        return f"a surplus of {year}"
+
+    made = {"background": background, "requires_approval": asks}
+    return tool(visible=ALL, description="Write a report.", **made)(report)
+
+
+@tool(visible=ALL, name="numbered")
+async def numbered(number: Number) -> int:
+    """Take a number of your own."""
+    return number.at
+
+
+@tool(visible=ALL, name="numbered")
+async def unnumbered(number: int) -> int:
+    """Take a number of your own."""
+    return number
+
+
 def picking(tools: Sequence[Any], allowed: Sequence[str]) -> Callable[..., Agent]:
     said = [call("search_tools", query="chart", limit=1), call("order", id="7"), "Found."]
     picks = PickOptions(max_candidates=1, scorer="keyword")
@@ -601,8 +623,18 @@ def picking(tools: Sequence[Any], allowed: Sequence[str]) -> Callable[..., Agent
     return plain(said, tools, pick=picks, search_tools=True, policy=only)
 
 
+_REPORTS: list[Said] = [
+    [call("report", year=1), call("stock", of="a")],
+    call("report", year=2),
+    call("stock", of="b"),
+    *["I wait."] * 6,
+]
+_BEHIND, _AHEAD = report(background=True), report(background=False)
+_ASKS: list[Said] = [[call("report", year=1), call("mail", to="a")], "I wait.", "I wait.", "Done."]
+_LATER, _NOW = report(background=True, asks=True), report(background=False, asks=True)
 _ALL_FOUND = [order, hidden, shown, chart]
 _FOUND = picking(_ALL_FOUND, ["order", "chart", "hidden", "shown"])
+_TWO: list[Said] = [call("order", id="1"), call("order", id="2"), call("mail", to="a"), "Done."]
 VERSIONS: dict[str, tuple[Callable[..., Agent], Callable[..., Agent]]] = {
     "what was found is denied": (_FOUND, picking(_ALL_FOUND, ["order", "hidden", "shown"])),
     "what was found is gone": (_FOUND, picking([order, hidden, shown], ["order", "hidden"])),
@@ -612,6 +644,27 @@ VERSIONS: dict[str, tuple[Callable[..., Agent], Callable[..., Agent]]] = {
         plain(["Found."] * 3, _ALL_FOUND, pick=PickOptions(max_candidates=1, scorer="keyword")),
     ),
     "what was denied is found": (picking(_ALL_FOUND, ["order"]), _FOUND),
+    "not in the background": (plain(_REPORTS, [_BEHIND, stock]), plain(_REPORTS, [_AHEAD, stock])),
+    "in the background": (plain(_REPORTS, [_AHEAD, stock]), plain(_REPORTS, [_BEHIND, stock])),
+    "what ran in the background is gone": (
+        plain(_REPORTS, [_BEHIND, stock]),
+        plain(_REPORTS, [stock]),
+    ),
+    "what is approved is not in the background": (
+        plain(_ASKS, [_LATER, mail]),
+        plain(_ASKS, [_NOW, mail]),
+    ),
+    "what is approved is in the background": (
+        plain(_ASKS, [_NOW, mail]),
+        plain(_ASKS, [_LATER, mail]),
+    ),
+    "a factory more": (plain(_TWO, [order, mail]), plain(_TWO, [order, mail, numbered])),
+    "a factory less": (
+        plain(_TWO, [order, mail, numbered]),
+        plain(_TWO, [order, mail, unnumbered]),
+    ),
+    "a repairer more": (plain(_TWO, [order, mail]), plain(_TWO, [order, mail], repairer=Mends())),
+    "a repairer less": (plain(_TWO, [order, mail], repairer=Mends()), plain(_TWO, [order, mail])),
 }
 
 
@@ -636,6 +689,13 @@ def test_a_version_with_other_tools_takes_up_the_steps_that_are_kept(
             assert result is not None
             assert result.status in ("completed", "waiting")
             assert store.segments[segment] | kept == store.segments[segment]
+            begun = {m.call_id for m in result.messages if "running in the background" in m.text}
+            assert begun == {
+                call_id
+                for name, text in store.segments[segment].values()
+                if name.startswith("begun")
+                for call_id in json.loads(text)
+            }
         if ended.status != "waiting":
             return
         state, segment = ended.state, segment + 1

@@ -30,6 +30,7 @@ from toolcrib import (
     Injected,
     Limits,
     Message,
+    PickOptions,
     Refuse,
     RunInfo,
     RunResult,
@@ -565,6 +566,40 @@ async def test_a_run_under_way_asks_about_a_tool_that_has_changed_meanwhile(
         result = await newer.result(run_id)
     assert (result.text, ran) == ("Done.", ["Pay.", "Pay it all."])
     assert [record.notes for record in result.records] == [(), ("tool_changed",)]
+
+
+@pytest.mark.parametrize("picks", [False, True], ids=["it picks", "it picks no more"])
+async def test_a_version_with_other_steps_says_so_and_loses_nothing(
+    url: str, tmp_path: Path, picks: bool
+) -> None:
+    def version(*, picks: bool, stops: bool = False) -> DurableAgents:
+        def stop(at: int) -> None:
+            durable._steps.stops = stops and at == 1  # no step begins after this reply
+
+        turns = (call("pay", to="ada"), call("pay", to="bob"), "Done.")
+        options: Any = {"pick": PickOptions()} if picks else {}
+        model = Model(*turns, before=stop)
+        durable = DurableAgents(url, {"desk": desk(tmp_path, model=model, **options)})
+        return durable
+
+    async with version(picks=picks, stops=True) as older:
+        run_id = await older.start("desk", "Pay.")
+        while len(await older._engine.steps(run_id, 0)) < 3 + picks:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    async with version(picks=not picks) as newer:
+        for _ in range(2):
+            with pytest.raises(
+                ToolcribError, match=r"failed: .*step 1 of run .* in this version of the program"
+            ):
+                await newer.result(run_id)
+            await newer.resume(run_id)
+        with pytest.raises(ToolcribError, match="step 1 of run"):
+            await newer.result(run_id)
+    async with version(picks=picks) as older:
+        await older.resume(run_id)
+        assert (await older.result(run_id)).text == "Done."
+    ran = [line.split()[1] for line in (tmp_path / "effects").read_text("utf-8").splitlines()]
+    assert ran == ["pay"] * 4  # each of two begins and ends
 
 
 async def test_who_watches_reads_what_is_told_once(

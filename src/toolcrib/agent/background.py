@@ -14,7 +14,7 @@ together, and which had ended before a request. In a run that has steps, each of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
@@ -86,11 +86,19 @@ class BackgroundCalls:
         return self._open.keys()
 
     async def exec_all(
-        self, calls: Sequence[HydrationResult], scope: CallScope, turn: int
+        self,
+        calls: Sequence[HydrationResult],
+        scope: CallScope,
+        turn: int,
+        marked: Container[str] | None = None,
     ) -> list[Outcome]:
         """Run the calls of one reply; return the outcomes of those that are over when this is: not of
-        calls that have begun and go on. Raises what `ToolRunner.exec_all` does."""
-        started = [call for call in calls if _goes_on(call, scope)]
+        calls that have begun and go on. Raises what `ToolRunner.exec_all` does.
+
+        `marked` has the names of the tools that run in the background, where that is kept: a tool may
+        be another one by now, or gone.
+        """
+        started = [call for call in calls if _goes_on(call, scope, marked)]
         if not started:
             return await self._runner.exec_all(calls, caller=self._caller, scope=scope)
         for call in started:
@@ -237,8 +245,11 @@ class BackgroundCalls:
         self.arrived.append(later_message(call, self._watch.outcomes.get(call_id)))
 
 
-def _goes_on(call: HydrationResult, scope: CallScope) -> bool:
-    is_marked = isinstance(call, Hydrated) and call.definition.annotations.background
+def _goes_on(call: HydrationResult, scope: CallScope, marked: Container[str] | None) -> bool:
+    if marked is not None:
+        is_marked = call.call.name in marked
+    else:
+        is_marked = isinstance(call, Hydrated) and call.definition.annotations.background
     return is_marked and call.call.id not in scope.suspended
 
 

@@ -77,7 +77,7 @@ from toolcrib.values.run import (
     TurnMark,
     moved,
 )
-from toolcrib.values.step import ArgumentsStep, ReplyStep, ToolsStep, offer_of
+from toolcrib.values.step import ArgumentsStep, ReplyStep, ToolsStep, in_background, offer_of
 from toolcrib.values.typed import check_type
 
 # Where the calls of a run come from: whose agent, which turn, which model, from which prompt.
@@ -286,6 +286,9 @@ class Run:
         answer = "" if terms.output is None else terms.output.definition.name
         self._made = MadeCalls(terms.limits, state, answer)
         self._scope = self._scope_of(answers, outer)
+        # Where steps are kept, each reply says it of its calls; calls of a saved run have none.
+        self._makes_arguments = True
+        self._marked: tuple[str, ...] | None = None
 
     @property
     def tally(self) -> RunTally:
@@ -625,10 +628,16 @@ class Run:
 
         async def work() -> ReplyStep:
             asked.append(await self._replied(request))
-            given = self._saved.given
-            return ReplyStep.of(asked[0], self._tally.elapsed, self._definition, given)
+            return ReplyStep.of(
+                asked[0],
+                self._tally.elapsed,
+                self._definition,
+                given=self._saved.given,
+                makes_arguments=self._runner.makes_arguments,
+            )
 
         step = await steps.run(f"reply {self._spending.turn}", work, ReplyStep)
+        self._makes_arguments, self._marked = step.makes_arguments, step.background
         if asked:
             return asked[0]
         if step.given and self._terms.check_given is not None:
@@ -705,7 +714,8 @@ class Run:
             raise LimitReached(limit)
         self._calling, self._untouched = True, False
         try:
-            outcomes = await self._background.exec_all(calls, scope, self._spending.turn)
+            turn, marked = self._spending.turn, self._marked
+            outcomes = await self._background.exec_all(calls, scope, turn, marked)
         finally:
             self._spending.end_calls()
         self._calling = False
@@ -733,16 +743,22 @@ class Run:
     async def _hydrated(self, asked: Sequence[ToolCall], offer: Offer) -> list[HydrationResult]:
         """Hydrate the calls; what is not the same each time (a repairer may be a model, and a default
         factory makes its value once a call) is a step of a run that has steps."""
-        if self._steps is None or not self._runner.makes_arguments:
+        if self._steps is None or not self._makes_arguments:
             return [await self._restored.hydrate(call, offer) for call in asked]
         done: list[HydrationResult] = []
 
         async def work() -> ArgumentsStep:
             done.extend([await self._restored.hydrate(call, offer) for call in asked])
-            made = self._restored
-            return ArgumentsStep(made.restored(asked), made.repaired(asked), made.pinned(asked))
+            made, marked = self._restored, self._marked
+            return ArgumentsStep(
+                made.restored(asked),
+                made.repaired(asked),
+                made.pinned(asked),
+                in_background(asked, self._definition) if marked is None else marked,
+            )
 
         step = await self._steps.run(f"arguments {self._spending.turn}", work, ArgumentsStep)
+        self._marked = step.background
         if done:
             return done
         self._restored.take(step.restored, step.repaired, step.pinned)

@@ -162,7 +162,7 @@ class Segment:
         self.earlier: Mapping[int, KeptStep] = {}
         self.over: Standing | None = None
         self.last: RunResult | None = None
-        self._spoiled = False  # by a kept step that was changed
+        self._spoiled = False  # by a kept step that was changed, or is another one here
         self._began = began
         self._sign = sign
         self._look = look
@@ -201,10 +201,18 @@ class Segment:
         if step is None:
             return None
         if step.name != name:
-            run_id = self.key[0]
-            raise ToolcribError(f"step {at} of run {run_id} was '{step.name}', and is '{name}' now")
+            raise self.differs(at, step.name, name)
         self._check(step)
         return _kept_json(step.gave)
+
+    def differs(self, at: int, was: str, now: str) -> ToolcribError:
+        """Return the error for a run that this version of the program has other steps for than are kept
+        of it. They are there still, for a version that takes them up."""
+        self._spoiled = True
+        return ToolcribError(
+            f"step {at} of run {self.key[0]} was '{was}', and is '{now}' in this version of the program"
+            ", which has changed what it may not change under a run: resume it with one that has not"
+        )
 
     def taken_up(self, at: int, name: str, kept: object) -> bytes:
         """Return the JSON of a step that was kept before. Raises SourceError if it was changed."""
@@ -315,6 +323,9 @@ class DurableSteps:
             await stand_still()
         if isinstance(failed, database.sqlalchemy().exc.SQLAlchemyError):
             failed = database.failed_by(failed)
+        if isinstance(failed, dbos().error.DBOSUnexpectedStepError):
+            _, at, now, was = failed.inputs
+            failed = segment.differs(at, was, now)
         raise failed
 
 

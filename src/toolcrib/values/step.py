@@ -3,16 +3,19 @@
 Rule: a step is done once, whichever process goes on with the run. What it gave is JSON, and all that
 the run needs of it: the model is told the same again, and the same is spent. Objects of a process are
 in none of it: a client makes the offer of a reply anew (`offer_of`), and a tool's value is its JSON.
+
+Rule: whether there is a step follows from what is kept before it, never from the tools that there are
+now: another version of the program goes on with the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, assert_never, runtime_checkable
 
 import msgspec
 
-from toolcrib.values.call import TOOL_CHANGED
+from toolcrib.values.call import TOOL_CHANGED, ToolCall
 from toolcrib.values.content import Part
 from toolcrib.values.context import RunTally, ToolApproval
 from toolcrib.values.decision import ApprovalRequest
@@ -108,21 +111,33 @@ class CallStep(Veiled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 class ReplyStep(msgspec.Struct, frozen=True, omit_defaults=True):
     """A reply, without its offer and without what is kept of one for observability only. `definitions`
     has the digests of those of the called tools, as the model knew them; `given` names the capabilities
-    that the run had been given: whoever goes on with it gives them again before a call of it runs."""
+    that the run had been given: whoever goes on with it gives them again before a call of it runs.
+
+    Which steps follow is kept, too, for another version of the program may know of other tools: whether
+    the arguments of its calls are one (`makes_arguments`), and which of their tools run in the
+    `background`."""
 
     reply: Reply
     elapsed: float
     definitions: dict[str, str] = {}
     given: tuple[str, ...] = ()
+    makes_arguments: bool = False
+    background: tuple[str, ...] = ()
 
     @staticmethod
     def of(
-        reply: Reply, elapsed: float, find: FindDefinition, given: tuple[str, ...] = ()
+        reply: Reply,
+        elapsed: float,
+        find: FindDefinition,
+        given: tuple[str, ...] = (),
+        *,
+        makes_arguments: bool = False,
     ) -> ReplyStep:
         bare = msgspec.structs.replace(reply, offer=Offer(), raw=None, events=())
         known = {call.name: find(call.name) for call in reply.tool_calls}
         digests = {name: found.digest for name, found in known.items() if found is not None}
-        return ReplyStep(bare, elapsed, digests, given)
+        marked = in_background(reply.tool_calls, find)
+        return ReplyStep(bare, elapsed, digests, given, makes_arguments, marked)
 
     def with_changes(self, find: FindDefinition) -> Reply:
         """Return the reply, and note on its calls which of their tools are others by now."""
@@ -141,14 +156,22 @@ class ReplyStep(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(reply, message=message)
 
 
+def in_background(calls: Iterable[ToolCall], find: FindDefinition) -> tuple[str, ...]:
+    """Return the names of those of the called tools that run in the background."""
+    found = {call.name: find(call.name) for call in calls}
+    return tuple(name for name, tool in found.items() if tool and tool.annotations.background)
+
+
 class ArgumentsStep(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
-    """Holds what a repairer made of the calls of a reply, and what default factories gave for them."""
+    """Holds what a repairer made of the calls of a reply, and what default factories gave for them; and
+    which of their tools run in the `background`: calls of a saved run have no `ReplyStep` there."""
 
     veiled: ClassVar[tuple[str, ...]] = ("restored", "pinned")
 
     restored: dict[str, JsonObject] = {}
     repaired: dict[str, RepairedText] = {}
     pinned: dict[str, JsonObject] = {}
+    background: tuple[str, ...] = ()
 
 
 class SummaryStep(Veiled, msgspec.Struct, frozen=True):
