@@ -460,7 +460,7 @@ class _MoneyBudget(_StoredBudget):
         of_calls = {unit: limit for unit, limit in limits.items() if unit != "money"}
         super().__init__(of_calls, frozenset(), store, window)
         if not isinstance(store, KeepsMoney):
-            needs = "`begin_request` and `pay`"
+            needs = "`take`, `give_back`, `begin_request` and `pay`"
             raise ToolcribError(f"budget: this store= keeps no money: it needs {needs}")
         self._purse = store
         self._owed: dict[str, Payment] = {}  # by request: what the store has not taken

@@ -18,7 +18,7 @@ from functools import partial
 from sys import float_info
 
 from toolcrib.closing import Closing
-from toolcrib.errors import ToolcribError
+from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import OWNERS, SqlDatabase, Transaction, as_column
 from toolcrib.values.context import ROUNDING, Payment, Spend
 from toolcrib.values.typed import names_wrong_types
@@ -125,7 +125,7 @@ def _take(
         if with_it > limits.get(unit, math.inf):
             return unit
     counted = {"tool": as_column(spend.tool), "cost": spend.cost, "kept_until": now + window}
-    transaction.execute(_COUNT, **named, **counted, now=now)
+    _check_kept(transaction.execute(_COUNT, **named, **counted, now=now))
     return None
 
 
@@ -150,7 +150,16 @@ def _pay(payment: Payment, window: float, transaction: Transaction) -> None:
     now = time.time()
     transaction.execute(_FORGET_PAID, caller=caller, now=now)
     counted = {"request": as_column(payment.request), "money": payment.money}
-    transaction.execute(_PAY, caller=caller, **counted, now=now, kept_until=now + window)
+    kept_until = now + window
+    _check_kept(transaction.execute(_PAY, caller=caller, **counted, now=now, kept_until=kept_until))
+
+
+def _check_kept(rows: int) -> None:
+    """Raise SourceError where a trigger, or a rule, has left out what was written."""
+    if rows != 1:
+        raise SourceError(
+            "the database did not take what is spent: look for a trigger, or a rule, on its tables"
+        )
 
 
 def _seconds(window: float) -> float:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import resource
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +98,20 @@ def no_writes(url: str) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+_LEAVES_OUT = """CREATE FUNCTION leaves_out() RETURNS trigger AS 'BEGIN RETURN NULL; END' LANGUAGE plpgsql;
+    CREATE TRIGGER leaves_out BEFORE INSERT ON {} FOR EACH ROW EXECUTE FUNCTION leaves_out()"""
+
+
+def leave_out(url: str, table: str) -> None:
+    """Have a database take no row of a table, and say nothing of it."""
+    made = sqlalchemy.make_url(url)
+    if made.get_backend_name() != "sqlite":
+        with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as server:
+            server.execute(_LEAVES_OUT.format(table))
+        return
+    with closing(sqlite3.connect(made.database or "")) as file:
+        file.execute(
+            f"CREATE TRIGGER leaves_out BEFORE INSERT ON {table} BEGIN SELECT RAISE(IGNORE); END"
+        )

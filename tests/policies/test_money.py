@@ -16,7 +16,7 @@ import msgspec
 import psycopg
 import pytest
 from children import Talking, run
-from policies.policy_helpers import no_writes
+from policies.policy_helpers import leave_out, no_writes
 
 from toolcrib import (
     ALL,
@@ -26,6 +26,8 @@ from toolcrib import (
     Caller,
     Completed,
     ContextOptions,
+    Deny,
+    Done,
     Failed,
     RunState,
     ToolCall,
@@ -227,6 +229,65 @@ async def test_agents_two_deep_are_paid_for_from_outside() -> None:
         front = Agent(ScriptedClient([call("middle", prompt="?"), "Front."]), runner)
         assert (await front.run("?", caller=ADA)).text == "Front."
         assert await store.paid("ada") == 5
+
+
+class Says:
+    """A policy that says something about each request, and may fail as it pays for one."""
+
+    def __init__(self, may: object, fails: bool = False) -> None:
+        self.may, self.fails = may, fails
+
+    def __call__(self, *_: object) -> Allow:
+        return Allow()
+
+    async def may_ask(self, _request: ModelRequest, _context: object) -> Any:
+        return self.may
+
+    async def pay(self, _request: ModelRequest, _context: object) -> None:
+        if self.fails:
+            raise SourceError("no purse")
+
+
+class NeverPays:
+    def __call__(self, *_: object) -> Allow:
+        return Allow()
+
+    async def may_ask(self, *_: object) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("may", [Deny("no"), "no", 1, None, 0])
+async def test_what_is_no_yes_lets_no_request_be_sent(may: object) -> None:
+    client = ScriptedClient(["Sent."])
+    agent = Agent(client, ToolRunner([look], policy=Says(may)))
+    with pytest.raises(ToolcribError, match="may_ask returns True or False"):
+        await agent.run("?", caller=ADA)
+    assert client.requests == []
+
+
+async def test_a_request_that_was_answered_is_used_though_paying_for_it_fails() -> None:
+    agent = Agent(ScriptedClient(["Sent."]), ToolRunner([look], policy=Says(True, fails=True)))
+    async with agent.stream("?", caller=ADA) as stream:
+        told = [event async for event in stream]
+    assert isinstance(told[-1], Done)
+    assert (told[-1].result.status, told[-1].result.usage.requests) == ("failed", 1)
+
+
+@pytest.mark.parametrize(
+    ("table", "limits", "sent"),
+    [("paid_requests", {"money": 3}, 0), ("spent_calls", {"calls": 3}, 1)],
+)
+async def test_a_store_that_leaves_out_what_is_spent_lets_nothing_begin(
+    url: str, table: str, limits: dict[str, Any], sent: int
+) -> None:
+    client = ScriptedClient([CALLS[0], "Sent."])
+    async with SpendStore(url) as store:
+        await store.paid("ada")
+        leave_out(url, table)
+        policy = budget(per="caller", store=store, prices=one_each, **limits)
+        with pytest.raises(SourceError, match="look for a trigger"):
+            await Agent(client, ToolRunner([look], policy=policy)).run("?", caller=ADA)
+    assert len(client.requests) == sent
 
 
 def said_since() -> list[Message]:
@@ -544,7 +605,10 @@ def test_what_money_is_not_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         ({"money": 5, "store": store}, "per='caller'"),
         ({"money": 5, "only": "look", **mine}, "no only="),
         ({"money": -1, **mine}, "money is a finite number from 0"),
-        ({"money": 5, "per": "caller", "store": object()}, "needs `begin_request` and `pay`"),
+        (
+            {"money": 5, "per": "caller", "store": object()},
+            "needs `take`, `give_back`, `begin_request` and",
+        ),
         ({"money": 5, "prices": 3, **mine}, "prices= is a function"),
     ):
         with pytest.raises(ToolcribError, match=said):
@@ -560,6 +624,9 @@ def test_what_money_is_not_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
     policy: Any = Plain()
     with pytest.raises(ToolcribError, match="`may_ask` and `pay` are async"):
+        paying([policy])
+    policy = NeverPays()
+    with pytest.raises(ToolcribError, match="NeverPays: a policy with `may_ask` has `pay`, too"):
         paying([policy])
     monkeypatch.setitem(sys.modules, "genai_prices", None)
     with pytest.raises(MissingExtraError, match="prices"):

@@ -27,6 +27,7 @@ import msgspec
 
 from toolcrib.agent.inner import OuterRun
 from toolcrib.clients.base import models_of
+from toolcrib.errors import ToolcribError
 from toolcrib.runner import ToolRunner
 from toolcrib.runner.recorder import to_the_end
 from toolcrib.values.call import HydrationResult
@@ -158,15 +159,25 @@ class Spending:
         context = PolicyContext(self._caller, self._tally)
         asked = ModelRequest(os.urandom(16).hex(), models_of(client))
         for policy in self._paying:
-            if not await patiently(self._steps, partial(policy.may_ask, asked, context))():
+            may = await patiently(self._steps, partial(policy.may_ask, asked, context))()
+            if may is False:
                 raise LimitReached(MONEY)
+            if may is not True:  # a Deny, for one, is no yes
+                raise ToolcribError(
+                    f"{type(policy).__name__}.may_ask returns True or False; this is"
+                    f" {type(may).__name__}: no request is sent"
+                )
         reply = await ask()
         model = reply.model or client.model
         answered = msgspec.structs.replace(asked, model=model, usage=reply.usage)
         pays = [patiently(self._steps, partial(p.pay, answered, context)) for p in self._paying]
         told = [await to_the_end(each) for each in pays]
-        for each in told:
-            each.check()
+        try:
+            for each in told:
+                each.check()
+        except BaseException:
+            self.use(reply.usage)  # it was answered, though nobody goes on with it
+            raise
         return reply
 
     def use(self, usage: Usage) -> None:

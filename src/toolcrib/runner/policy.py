@@ -195,8 +195,12 @@ def reserving(policies: Sequence[Policy]) -> tuple[ReservingPolicy, ...]:
 
 
 def paying(policies: Sequence[Policy]) -> tuple[PayingPolicy, ...]:
-    """Return the policies that pay for models. Raises ToolcribError for methods that are not async."""
+    """Return the policies that pay for models. Raises ToolcribError for methods that are not async, and
+    for one of the two alone: nothing would be asked, or counted."""
     found = tuple(policy for policy in policies if isinstance(policy, PayingPolicy))
+    for policy in policies:
+        if hasattr(policy, "may_ask") and policy not in found:
+            raise ToolcribError(f"{_name(policy)}: a policy with `may_ask` has `pay`, too")
     for policy in found:
         if not all(map(inspect.iscoroutinefunction, (policy.may_ask, policy.pay))):
             raise ToolcribError(f"{_name(policy)}: `may_ask` and `pay` are async methods")
