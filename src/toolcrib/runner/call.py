@@ -792,6 +792,9 @@ class Call(Veiled, msgspec.Struct):
     ) -> Hydrated | Waiting | AlreadyCompleted:
         """Return the call that somebody approved: this one, or this one with edited arguments."""
         facts, setup = self.facts, self.setup
+        begun = self.scope.suspended.get(hydrated.call.id)
+        if begun is not None:  # which a log may know with another definition
+            facts.take_suspended(begun)
         earlier = await setup.write_ahead.check(self.key, facts, hydrated)
         if earlier is not None:
             return earlier

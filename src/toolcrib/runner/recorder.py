@@ -22,7 +22,7 @@ from toolcrib.runner.execute import until_done
 from toolcrib.runner.output import public_places, public_view, told_arguments
 from toolcrib.runner.running import CALLING, Calling
 from toolcrib.runner.stopped import NOT_ITS_OWN, as_failure, raise_stop, rejection
-from toolcrib.values.call import Hydrated, HydrationResult
+from toolcrib.values.call import TOOL_CHANGED, Hydrated, HydrationResult
 from toolcrib.values.content import PartInfo
 from toolcrib.values.context import CallScope, StepRunner
 from toolcrib.values.decision import ApprovalRequest, Approve, Caller, Decision
@@ -149,6 +149,9 @@ class CallFacts(msgspec.Struct, gc=False):
         if suspended.approval is None:
             return
         request, yes = suspended.approval
+        definition, notes = self.hydrated.definition, (*self.hydrated.provenance.notes, *self.notes)
+        if definition is not None and definition.digest != request.definition_digest:
+            self.notes += () if TOOL_CHANGED in notes else (TOOL_CHANGED,)
         self.approved_by, self.approval_id = yes.by, request.id
         if self.edit == "none" and _is_edit(yes, request):  # with which it has begun, lapsed or not
             self.edit = "unread"
