@@ -496,8 +496,8 @@ def test_what_a_run_was_given_is_known_again_whatever_its_module_is_called(
         for of in INTERFACES:
             saved, needed = [interface_path(of(began))], of(now)
             with pytest.raises(BindingError, match="given its own"):
-                check_given_again(saved, [needed], [])
-            check_given_again(saved, [needed], [needed])
+                check_given_again(saved, {needed: ["pay.till"]}, [])
+            check_given_again(saved, {needed: ["pay.till"]}, [needed])
             for other in INTERFACES:
                 if other is not of:
-                    check_given_again(saved, [other(now)], [])
+                    check_given_again(saved, {other(now): ["pay.till"]}, [])
