@@ -600,7 +600,7 @@ def report(*, background: bool, asks: bool = False) -> Any:
         RAN.append("report")
         return f"a surplus of {year}"
 
-    made = {"background": background, "requires_approval": asks}
+    made: dict[str, Any] = {"background": background, "requires_approval": asks}
     return tool(visible=ALL, description="Write a report.", **made)(report)
 
 
@@ -617,7 +617,11 @@ async def unnumbered(number: int) -> int:
 
 
 def picking(tools: Sequence[Any], allowed: Sequence[str]) -> Callable[..., Agent]:
-    said = [call("search_tools", query="chart", limit=1), call("order", id="7"), "Found."]
+    said: list[Said] = [
+        call("search_tools", query="chart", limit=1),
+        call("order", id="7"),
+        "Found.",
+    ]
     picks = PickOptions(max_candidates=1, scorer="keyword")
     only = deny_by_default(allow=["search_tools", *allowed])
     return plain(said, tools, pick=picks, search_tools=True, policy=only)
