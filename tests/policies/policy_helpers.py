@@ -100,7 +100,8 @@ def no_writes(url: str) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-_LEAVES_OUT = """CREATE FUNCTION leaves_out() RETURNS trigger AS 'BEGIN RETURN NULL; END' LANGUAGE plpgsql;
+_LEAVES_OUT = """CREATE FUNCTION leaves_out() RETURNS trigger
+    AS 'BEGIN RETURN NULL; END' LANGUAGE plpgsql;
     CREATE TRIGGER leaves_out BEFORE INSERT ON {} FOR EACH ROW EXECUTE FUNCTION leaves_out()"""
 
 
