@@ -118,30 +118,16 @@ class Index:
         self._changed = set()
         return self._root
 
-    def _find(self, digests: set[str]) -> None:
-        """Read what leads to these digests, level by level where it is not known yet."""
-        digests = {digest for digest in digests if not self._follow(digest)}
-        below = {"": self._root} if self._root and "" not in self._nodes else {}
-        depth = 0
-        while digests:
-            if below:
-                self._read(below, digests, depth)
-            below, deeper = {}, set()
-            for digest in digests:
-                node = self._nodes.get(digest[:depth])
-                place = digest[: depth + isinstance(node, list)]
-                own = node[int(place[-1], 16)] if isinstance(node, list) else ""
-                if own or (isinstance(node, list) and place in self._nodes):
-                    deeper.add(digest)
-                    if place not in self._nodes:
-                        below[place] = own
-                else:
-                    self._places[digest] = place
-            digests = deeper
-            depth += 1
+    def _find(self, digests: Collection[str]) -> None:
+        """Read what leads to these digests, as far as it is not known."""
+        found = {digest: self._follow(digest) for digest in digests}
+        while missing := {digest: node for digest, node in found.items() if node is not None}:
+            self._read(missing)
+            found = {digest: self._follow(digest) for digest in missing}
 
-    def _follow(self, digest: str) -> bool:
-        """Go by nodes that are known to where a digest is, or would be; False if one is missing."""
+    def _follow(self, digest: str) -> tuple[str, str] | None:
+        """Go by known nodes to where a digest is, or would be. If one is not known, return its prefix
+        and hash."""
         nodes, known = self._nodes, self._seal.known
         place, own = "", self._root
         for digit in digest:
@@ -149,13 +135,13 @@ class Index:
             if node is None and own:
                 node = known.get(own)
                 if node is None:
-                    return False
+                    return place, own
                 nodes[place] = node
             if not isinstance(node, list):
-                self._places[digest] = place
-                return True
+                break
             place, own = place + digit, node[int(digit, 16)]
-        return False
+        self._places[digest] = place
+        return None
 
     def _place(self, digest: str) -> str:
         """Return the prefix of the last node on the way to a digest."""
@@ -184,28 +170,17 @@ class Index:
             if isinstance(small, dict) and len(small) > _MOST:
                 self._split(place + digit, small)
 
-    def _read(self, below: Mapping[str, str], digests: Collection[str], depth: int) -> None:
-        """Take the nodes of these prefixes, which have these hashes, on the way to some digests.
-
-        What is not known is read together with what may be below it: a server is asked once.
-        """
-        known = self._seal.known
-        missing = {}
-        for place, own in below.items():
-            node = known.get(own)
-            if node is None:
-                missing[place] = own
-            else:
-                self._nodes[place] = node
-        if missing:
-            self._ahead.update(self._asked())
-            self._asked = tuple
-        if any(place not in self._ahead for place in missing):
-            ways = [digest for digest in digests if digest[:depth] in missing]
+    def _read(self, missing: Mapping[str, tuple[str, str]]) -> None:
+        """Take the nodes, by prefix and hash, that are missing on the way to these digests, and read
+        what may be below them together with them: a server is asked once."""
+        self._ahead.update(self._asked())
+        self._asked = tuple
+        ways = [(digest, len(at)) for digest, (at, _) in missing.items() if at not in self._ahead]
+        if ways:
             levels = _AHEAD if len(ways) <= _FEW else 1
-            ahead = {digest[:at] for digest in ways for at in range(depth, depth + levels)}
+            ahead = {digest[: at + more] for digest, at in ways for more in range(levels)}
             self._ahead.update(self._transaction.tuples(_NODES, prefixes=sorted(ahead)))
-        for place, own in missing.items():
+        for place, own in set(missing.values()):
             content = self._ahead.pop(place, None)
             if not isinstance(content, str) or node_hash(self._seal, place, content) != own:
                 raise ChangedIndexError
