@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, wraps
+from itertools import chain, repeat
 from typing import (
     Any,
     ClassVar,
@@ -234,19 +235,14 @@ class _Arguments:
 
     def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         by_place, others, by_name = self._known or self._read()
-        for (name, kind, plain), value in zip(by_place, args, strict=False):
+        given: Iterable[tuple[_Hinted, Any]] = zip(
+            chain(by_place, repeat(others)), args, strict=False
+        )
+        if kwargs:
+            given = chain(given, ((by_name.get(name, _ANY), kwargs[name]) for name in kwargs))
+        for (name, kind, plain), value in given:
             if value.__class__ not in plain and kind is not None and not _is_taken(kind, value):
                 raise self._wrong(name, kind, value)
-        if kwargs:
-            for name, value in kwargs.items():
-                _, kind, plain = by_name.get(name, _ANY)
-                if value.__class__ not in plain and kind is not None and not _is_taken(kind, value):
-                    raise self._wrong(name, kind, value)
-        if len(args) > len(by_place):
-            name, kind, plain = others
-            for value in args[len(by_place) :]:
-                if value.__class__ not in plain and kind is not None and not _is_taken(kind, value):
-                    raise self._wrong(name, kind, value)
 
     def _wrong(self, name: str, kind: _FieldKind, value: object) -> TypeError:
         owner = self._function.__qualname__.removesuffix(".__init__")
@@ -362,6 +358,7 @@ def _fields(made: Any) -> tuple[tuple[str, _FieldKind, frozenset[Any]], ...]:
 
 
 def _plain(kind: _FieldKind) -> frozenset[Any]:
+    """Return the classes whose values need no more checks: no tuples, of which each element counts."""
     if kind.choices:
         return frozenset()
     classes = frozenset(kind.types) - ({tuple} if kind.each else set())
