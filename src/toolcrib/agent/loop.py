@@ -496,12 +496,9 @@ class Run:
         return bool(self._waiting) or heir is not None
 
     async def _arrive(self, awaited: Awaited) -> None:
-        if self._background.are_open:
-            try:
-                await self._background.arrive(self._spending.turn, awaited)
-            finally:
-                self._tell_later()
-        else:
+        try:
+            await self._background.arrive(self._spending.turn, awaited)
+        finally:
             self._tell_later()
         if self._steps is not None:
             self._keep_time()

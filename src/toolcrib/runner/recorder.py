@@ -186,9 +186,7 @@ class CallFacts(msgspec.Struct, gc=False):
             return made_with(self.begun.arguments or {}, self.begun.defaulted)
         if error is not None and not self.key and error.code in _MAY_HAVE_RUN:
             return _EDITED
-        if (
-            self.key and self.edit != "taken"
-        ):  # it has begun with them, and nobody can read them now
+        if self.key and self.edit != "taken":  # it has begun with what nobody can read now
             return _EDITED
         if self.edit == "unread" or (self.edit == "taken" and error is not None and not self.key):
             return _EDIT_FAILED

@@ -66,6 +66,11 @@ FORMS: Mapping[str, ToolForm] = {wire.tools.name: wire.tools for wire in WIRES.v
 @names_wrong_types
 def wire_of(wire: Wire | str) -> Wire:
     """Return the wire of that name. Raises RequestError for a name that nobody knows."""
+    return _known(wire)
+
+
+def _known(wire: Wire | str) -> Wire:
+    """Return what `wire_of` does, of what is known to be a wire or a text."""
     if isinstance(wire, Wire):
         return wire
     if wire not in WIRES:
@@ -88,7 +93,7 @@ def encode(
     the wire has no form for, such as a call without its result, or a tool that the provider would
     refuse; CatalogError for a name on offer twice.
     """
-    wire = wire if isinstance(wire, Wire) else wire_of(wire)
+    wire = _known(wire)
     if request.output is not None:
         request = offered_output(
             wire.tools, wire.output, request, model=model, as_tool=wire.output_tool
@@ -145,7 +150,7 @@ def decoder(
     With `streaming` a body that turns out to be JSON is read as such all the same. Raises
     RequestError for a wire, or a syntax of calls in text, that nobody knows.
     """
-    wire = wire if isinstance(wire, Wire) else wire_of(wire)
+    wire = _known(wire)
     ids = "call_" if ids is None else ids
     offer = offer or Offer()
     made = wire.make_decoder(wire, streaming=streaming, offer=offer, ids=ids)
@@ -347,7 +352,7 @@ _PIXEL = (
 @names_wrong_types
 def abilities(wire: Wire | str) -> Abilities:
     """Return the abilities of a wire. Raises RequestError for a name that nobody knows."""
-    wire = wire_of(wire)
+    wire = _known(wire)
     return Abilities(
         none=_chosen(wire, ToolChoice("none")),
         required=_chosen(wire, ToolChoice("required")),
