@@ -1,4 +1,5 @@
-"""A desk whose runs are durable, and the worker that is killed: `python -m durable.desk URL FOLDER`.
+"""A desk whose runs are durable, and the worker that is killed:
+`python -m durable.desk URL FOLDER`, and how many seconds an effect takes.
 
 Its model keeps nothing between requests, so that any process says the same; its tools write down in
 the file `effects` when they begin and when they have ended.
@@ -82,9 +83,11 @@ def desk(folder: Path, **made: Any) -> Agent:
         finally:
             os.close(file)
 
+    seconds = made.pop("seconds", 0.02)
+
     async def effect(name: str, context: CallContext) -> str:
         tell(f"begin {name} {context.run_id} {context.call_id}")
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(seconds)
         tell(f"end {name} {context.run_id} {context.call_id}")
         return f"{name} done"
 
@@ -126,16 +129,19 @@ def desk(folder: Path, **made: Any) -> Agent:
     return Agent(model, runner, state_key=KEY, **made)
 
 
-async def main(url: str, folder: Path) -> None:
+async def main(url: str, folder: Path, seconds: float) -> None:
     """Work until SIGTERM; say when there is something to be killed."""
     over = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
     spends = budget(calls=100_000, per="caller", store=SpendStore(url))
-    agents = {"desk": desk(folder, policy=spends), "brewer": desk(folder, turns=BREWING)}
+    agents = {
+        "desk": desk(folder, policy=spends, seconds=seconds),
+        "brewer": desk(folder, turns=BREWING),
+    }
     async with DurableAgents(url, agents, slots=4):
         print("ready", flush=True)  # noqa: T201
         await over.wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), float((*sys.argv, "0.02")[3])))

@@ -27,7 +27,7 @@ from toolcrib.durable import DurableAgents
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError, ToolcribError
 from toolcrib.testing import call
 from toolcrib.values.content import Prompt
-from toolcrib.values.record import state_of
+from toolcrib.values.record import CallError, state_of
 from toolcrib.values.run import Instructions, ToolCallFinished
 
 ADA = Caller("ada")
@@ -247,6 +247,51 @@ async def test_a_call_that_a_stop_cuts_is_told_as_that(file: str) -> None:
     assert record.error is not None
     assert record.error.code is ErrorCode.OUTCOME_UNKNOWN
     assert "broken off" not in record.error.message
+
+
+async def test_a_run_that_is_cancelled_when_its_worker_was_killed_says_what_began(
+    file: str, tmp_path: Path
+) -> None:
+    """The next worker only sees how far it had come: that the call began, the log alone knows."""
+    agents = {"desk": desk(tmp_path)}
+    client = DurableAgents(file, agents)
+    with Talking("-m", "durable.desk", file, str(tmp_path), "60") as child:
+        assert (await asyncio.to_thread(child.stdout.readline)) == "ready\n"
+        run_id = await client.start("desk", PROMPT)
+        while not any(line[1] == "pay" for line in told(tmp_path)):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        child.kill()
+        await asyncio.to_thread(child.wait)
+    await client.cancel(run_id)
+    async with client:
+        result = await client.result(run_id)
+        (unknown,) = await client.unknown_calls(run_id)
+        assert (result.status, unknown.name) == ("cancelled", "pay")
+        paid = {record.name: record for record in result.records}["pay"]
+        assert (state_of(paid), paid.idempotency_key != "") == ("failed (outcome_unknown)", True)
+        (content,) = [m.content for m in result.messages if m.call_id == paid.id]
+        assert '"outcome_unknown"' in content
+        await client.resolve(run_id, paid.id, happened=True, by="eve")
+        assert await client.unknown_calls(run_id) == []
+
+
+async def test_the_end_of_an_attempt_that_did_not_begin_hides_no_call_that_did(
+    file: str, tmp_path: Path
+) -> None:
+    """Such an end may be in a log that an earlier version wrote to."""
+    begun = asyncio.Event()
+    agent = Agent(Model(call("hang", at=1), "Over."), [_hanging(begun)], state_key=KEY)
+    async with DurableAgents(file, {"a": agent}) as worker:
+        run_id = await worker.start("a", PROMPT)
+        await begun.wait()
+        await worker.cancel(run_id)
+        (cut,) = (await worker.result(run_id)).records
+        never = structs.replace(
+            cut, idempotency_key="", error=CallError.of(ErrorCode.CANCELLED), notes=()
+        )
+        async with AuditLog(file) as log:
+            await log.write(never)
+        assert [each.id for each in await worker.unknown_calls(run_id)] == [cut.id]
 
 
 # What fails is told.

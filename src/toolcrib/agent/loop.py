@@ -44,6 +44,7 @@ from toolcrib.errors import (
 )
 from toolcrib.runner import CallScope, ToolRunner
 from toolcrib.runner.running import CALLING, taint
+from toolcrib.runner.stopped import record_end
 from toolcrib.threads import cancel_requests
 from toolcrib.values.call import HydrationResult, ToolCall
 from toolcrib.values.context import Guard, PolicyContext, RunTally, StepRunner
@@ -310,6 +311,7 @@ class Run:
             steps=self._steps,
             guards=self._terms.guards,
             paying=() if outer is None else outer.around.paying,
+            resumed=state.turn > 0,
         )
 
     async def drive(self) -> RunResult:
@@ -368,11 +370,24 @@ class Run:
             ended = await self._driven()
         except (KeyboardInterrupt, GeneratorExit):  # the event loop may be gone
             raise
-        except BaseException:
-            await self._background.stop()
+        except BaseException as raised:
+            try:
+                await self._background.stop()
+            finally:
+                await record_end(self._look_back(), raised, self._cancels)
             raise
         await self._background.stop()
+        await self._look_back()
         return ended
+
+    async def _look_back(self) -> None:
+        """Have it recorded which of the calls that it did not come to had begun before, in a process
+        that is gone, say: no model is to read that they did not. Not where another one goes on."""
+        outcomes = self._watch.outcomes
+        left = [each for each in self._history.unanswered() if each.id not in outcomes]
+        if left and self._scope.went_before and not getattr(self._steps, "stopping", False):
+            scope = self._origins.scope(self._scope, self._history.messages, self._toolbox)
+            await self._runner.record_begun(left, caller=self._caller, scope=scope)
 
     async def _driven(self) -> tuple[RunStatus, str | None]:
         self._time = limit = asyncio.timeout(self._spending.seconds_left)

@@ -622,6 +622,9 @@ class _PatientLog(AuditLog):
             return None  # of a call that ends with the event loop: others say what became of it
         return await self._steps.patiently(partial(super().write, record))
 
+    async def find(self, call: ToolInvocationRecord | str) -> ToolInvocationRecord | None:
+        return await self._steps.patiently(partial(super().find, call))
+
     async def write_run(self, record: RunRecord) -> None:
         await self._steps.patiently(partial(super().write_run, record))
 
@@ -642,10 +645,22 @@ async def _calls(log: AuditLog, run_id: str) -> list[ToolInvocationRecord]:
     runs = [run_id]
     while runs:
         entries = await log.entries(AuditFilter(run_id=runs.pop(0)))
-        last = {entry.record.id: entry.record for entry in entries}
+        last = _last_of(entry.record for entry in entries)
         found += last.values()
         runs += [inner_run_id(each.run_id, each.id) for each in last.values() if _ran_agent(each)]
     return found
+
+
+def _last_of(records: Iterable[ToolInvocationRecord]) -> dict[str, ToolInvocationRecord]:
+    """Return by call the last record that says what became of it: the end of an attempt that did not
+    begin says nothing of one that did."""
+    last: dict[str, ToolInvocationRecord] = {}
+    for record in records:
+        known = last.get(record.id)
+        says = known is None or has_begun(record) or record.status == "waiting"
+        if says or not (known and has_begun(known)):
+            last[record.id] = record
+    return last
 
 
 def _ran_agent(record: ToolInvocationRecord) -> bool:

@@ -23,6 +23,11 @@ counts for in its run is in `account`.
 A tool that was left behind ends when its call has (`late`): its outcome is written as if it had ended
 in time, or held until the call is asked for again.
 
+A call that ends without having begun here may have begun before, in a process that is gone: where its
+run has steps, or goes on from what was saved, the ledger is asked, and the call ends as that says. One
+that began is told as `outcome_unknown`, or as it ended, and so is one of which the ledger cannot be
+asked: that it did not begin is said of no call that may have.
+
 The caller gets the outcome that the ledger has: an outcome that cannot be written is unknown. What
 stands in the ledger is held against the call before it is told: nobody is told what became of another
 call under the same key. Of the two the one whose tool only read ends as `duplicate_call`; one that had
@@ -36,6 +41,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -54,6 +60,7 @@ from toolcrib.runner.idempotency import (
     goes_on_no_more,
     replayed,
     same_call,
+    same_sent,
 )
 from toolcrib.runner.late import follow, late_end
 from toolcrib.runner.output import CheckedOutput, check_output, report_unusable, views
@@ -70,7 +77,7 @@ from toolcrib.runner.policy import (
     settle_all,
 )
 from toolcrib.runner.question import CallQuestion, take_begun_with
-from toolcrib.runner.recorder import DONE, CallFacts, SinkResult
+from toolcrib.runner.recorder import DONE, CallFacts, SinkResult, to_the_end
 from toolcrib.runner.running import CALLING, Calling, leave_call, taint
 from toolcrib.runner.setup import Setup
 from toolcrib.runner.stopped import (
@@ -275,8 +282,59 @@ class Call(Veiled, msgspec.Struct):
             if not self.setup.recorder.others and self.scope.observer is None:
                 return outcome  # nobody is to be told
             return await self._tell(outcome, outcome.record)
+        if self.state in _NOT_BEGUN and isinstance(outcome, Failed):
+            return await self._finalize_as_known(outcome, ledger)
         recorded = await self._recorded(outcome, ledger)
         return await self._tell(recorded.outcome, recorded.record, recorded.trouble)
+
+    async def _finalize_as_known(
+        self, failed: Failed, ledger: Ledger, *, only_begun: bool = False
+    ) -> Outcome:
+        """Finalize a call that did not begin here as the ledger knows it, if it began before; as it has
+        failed if it did not, unless `only_begun` are told of."""
+        known, stop = await self._looked_back(failed, ledger)
+        if isinstance(known, AlreadyCompleted):
+            told = await self._replay(known.outcome)
+            stop.check()
+            return told
+        if only_begun and known is failed:
+            stop.check()
+            return known
+        recorded = await self._recorded(known, ledger)
+        trouble = recorded.trouble if stop is DONE else recorded.trouble.and_then(stop)
+        return await self._tell(recorded.outcome, recorded.record, trouble)
+
+    async def finalize_begun(self) -> None:
+        """Finalize a call that is not made here if it began before. Raises what a sink raises."""
+        ledger = self.setup.write_ahead.ledger
+        if ledger is not None:
+            failed = self.ended(CallError.of(ErrorCode.CANCELLED))
+            await self._finalize_as_known(failed, ledger, only_begun=True)
+
+    async def _looked_back(
+        self, failed: Failed, ledger: Ledger
+    ) -> tuple[Failed | AlreadyCompleted, SinkResult]:
+        """Return how a call ends that has failed and not begun here: as the ledger knows it, if it
+        began before, and as `outcome_unknown` if that cannot be asked. Whatever stops this meanwhile
+        is returned, too."""
+        facts, another = self.facts, failed.error.code is ErrorCode.DUPLICATE_CALL
+        if another or has_begun(failed.record) or not facts.may_have_begun:
+            return failed, DONE
+        key = key_of(self.scope.tally.run_id, facts.hydrated.call.id)
+        entry = facts.record("started", key=key)
+        found = await to_the_end(partial(ledger.find, entry))
+        known, stop = found.given, found.only_stop()
+        if isinstance(known, ToolInvocationRecord):
+            if not same_sent(known, entry):
+                return failed, stop
+            if is_final(known):
+                return AlreadyCompleted(replayed(known)), stop
+            facts.take_begun(known)
+            facts.decision = known.decision
+        elif known is None and found.error is None:
+            return failed, stop
+        facts.key = key
+        return facts.failed(CallError.of(ErrorCode.OUTCOME_UNKNOWN)), stop
 
     async def _outcome(self, cancels: int, repairer: Repairer | None) -> Outcome | AlreadyCompleted:
         """Repair the call if need be, and take it through all steps up to its tool's result."""
@@ -392,6 +450,8 @@ class Call(Veiled, msgspec.Struct):
             end: CallEnd = "kept" if self.state in ("begun", "unwritten") else "known"
             if end == "known" and not isinstance(outcome, AlreadyCompleted):
                 outcome, end = await self.finalize(outcome), "told"
+                if isinstance(outcome, _ENDED) and outcome.replayed:
+                    end = "known"
             done.append(outcome)
             ended = outcome.outcome if isinstance(outcome, AlreadyCompleted) else outcome
             return CallStep.of(ended, self.value_json, end, self.scope.tally)

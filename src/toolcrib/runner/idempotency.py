@@ -537,6 +537,17 @@ def same_call(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
     )
 
 
+def same_sent(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
+    """Return whether two records under one key are of one call, as it was sent: its tool may have
+    another definition by now, or be gone. Then nobody can tell which of its arguments are secret."""
+    if known.name == asked.name and asked.definition_digest != known.definition_digest:
+        asked = msgspec.structs.replace(asked, definition_digest=known.definition_digest)
+        if "" in (known.arguments_sha256, asked.arguments_sha256):
+            said = asked.caller, asked.arguments_bytes
+            return said == (known.caller, known.arguments_bytes)
+    return same_call(known, asked)
+
+
 def _same_secrets(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
     """Compare two calls with secrets by their keyed digests, if both were made with the same key.
 

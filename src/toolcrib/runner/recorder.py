@@ -246,11 +246,21 @@ class CallFacts(msgspec.Struct, gc=False):
     @property
     def steps_around(self) -> StepRunner | None:
         """What keeps the steps of its run, or of the run that this is within."""
-        steps, call = self.scope.steps, self.parent
-        while steps is None and call is not None:
-            steps = call.facts.scope.steps if isinstance(call.facts, CallFacts) else None
+        return next((each.steps for each in self._scopes() if each.steps is not None), None)
+
+    @property
+    def may_have_begun(self) -> bool:
+        """Whether it may have begun before: its run, or one that this is within, may have come here."""
+        return any(each.went_before for each in self._scopes())
+
+    def _scopes(self) -> Iterator[CallScope]:
+        """Yield the scope of its run, and of those that this is within."""
+        yield self.scope
+        call = self.parent
+        while call is not None:
+            if isinstance(call.facts, CallFacts):
+                yield call.facts.scope
             call = call.outer
-        return steps
 
     @property
     def called_off(self) -> bool:

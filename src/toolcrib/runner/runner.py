@@ -468,6 +468,19 @@ class ToolRunner:
 
         await _to_the_last(map(refuse, calls))
 
+    async def record_begun(
+        self, calls: Iterable[ToolCall], *, caller: Caller, scope: CallScope
+    ) -> None:
+        """Record, of calls that are not made here, those of which the ledger says that they began
+        before: as they ended, or as `outcome_unknown`. Raises what `refuse_all` does."""
+
+        async def look(call: ToolCall) -> None:
+            facts = self._recorder.facts(self._hydrated(call), caller, scope, CALLING.get())
+            made = Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
+            await made.finalize_begun()
+
+        await _to_the_last(map(look, calls))
+
     async def exec_all(
         self,
         calls: Iterable[ToolCall | HydrationResult],

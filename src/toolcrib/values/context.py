@@ -322,7 +322,8 @@ class CallScope(msgspec.Struct, frozen=True):
     is another question. With `steps` each call is a step. The runs within ask `guards`, too, before
     all their policies, and the runs around it pay for their models, too, as `paying` says. `begins` is
     told when the code of a call's tool begins, `ends` when that is over. What cancels a call that is
-    `called_off` is somebody who wants that one ended, and not its run, or the process.
+    `called_off` is somebody who wants that one ended, and not its run, or the process. A run that was
+    `resumed` goes on from a saved state.
     """
 
     tally: RunTally
@@ -343,6 +344,13 @@ class CallScope(msgspec.Struct, frozen=True):
     begins: Callable[[], object] = type(None)
     ends: Callable[[], object] = type(None)
     called_off: Callable[[], bool] = bool
+    resumed: bool = False
+
+    @property
+    def went_before(self) -> bool:
+        """Whether a call of the run may have begun before, in a process that is gone, say: it has
+        steps, or goes on from what was saved."""
+        return self.steps is not None or self.resumed or bool(self.asked or self.suspended)
 
     def going_on(self, begun: SuspendedCall) -> CallScope:
         """Return the scope in which a call goes on whose tool has begun: with the question, too, by
