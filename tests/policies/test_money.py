@@ -29,6 +29,7 @@ from toolcrib import (
     Deny,
     Done,
     Failed,
+    Limits,
     RunState,
     ToolCall,
     ToolRunner,
@@ -134,6 +135,35 @@ async def test_prices_are_those_of_the_model_and_three_tenths_are_no_more_than_t
         ended = [(await agent.run("Hi.", caller=ADA)).status for _ in range(4)]
         assert ended == ["completed", "completed", "completed", "limited"]
         assert await store.paid("ada") == pytest.approx(0.0105)
+
+
+async def test_a_request_without_money_gives_its_turn_back() -> None:
+    """Whoever tries again by the hour would have no turn left when there is money."""
+    async with SpendStore("sqlite://") as store:
+
+        def agent(money: float, *turns: Any) -> Agent:
+            runner = agent_of([], store, money).runner
+            return Agent(ScriptedClient(turns), runner, limits=Limits(turns=3))
+
+        result = await agent(1, CALLS[0]).run("Go.", caller=ADA)
+        for _ in range(4):
+            assert (result.limit, result.state.turn, result.usage.requests) == ("money", 1, 1)
+            assert [(mark.turn, mark.at) for mark in result.state.marks] == [(1, 1)]
+            result = await agent(1).resume(result.state)
+        result = await agent(9, CALLS[1], "Done.").resume(result.state)
+        assert (result.status, result.text, result.state.turn) == ("completed", "Done.", 3)
+
+
+async def test_an_agent_without_money_takes_no_turn_of_the_run_around_it() -> None:
+    async with SpendStore("sqlite://") as store:
+        clerk = Agent(ScriptedClient([])).as_tool("clerk", "Looks.", visible=ALL)
+        policy = budget(money=1, per="caller", store=store, prices=one_each)
+        agent = Agent(
+            ScriptedClient([call("clerk", prompt="Go.")]), ToolRunner([clerk], policy=policy)
+        )
+        result = await agent.run("Go.", caller=ADA)
+        assert (result.limit, result.state.turn) == ("money", 1)
+        assert result.state.tally.inner.turns == 0
 
 
 @pytest.mark.parametrize("asked", ["mine", "gpt-4o"])

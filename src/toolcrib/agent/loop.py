@@ -476,11 +476,7 @@ class Run:
         self._check_cancelled()
         await self._go_on()
         while not await self._is_over():
-            limit = self._spending.begin_turn()
-            if limit is not None:
-                raise LimitReached(limit)
-            self._mark_turn()
-            reply = await self._ask()
+            reply = await self._ask_in_turn()
             self._check_cancelled()
             self._origins.of_reply(reply, self._client.model, self._spending.turn)
             self._history.append(reply.message, untrusted=self._tally.tainted)
@@ -499,6 +495,19 @@ class Run:
                 await self._call_tools(reply.offer)
             elif self._background.are_open:  # its answer was a call
                 await self._arrive("one")
+
+    async def _ask_in_turn(self) -> Reply:
+        """Ask in a new turn, which is none where there is no money left to ask. Raises LimitReached."""
+        limit = self._spending.begin_turn()
+        if limit is not None:
+            raise LimitReached(limit)
+        self._mark_turn()
+        try:
+            return await self._ask()
+        except LimitReached:
+            self._spending.give_turn_back()
+            self._marks.pop()
+            raise
 
     async def _is_over(self) -> bool:
         """Return whether the run waits, or is handed over; what has ended in the background is told

@@ -108,6 +108,12 @@ class Spending:
         self.turn += limit is None
         return limit
 
+    def give_turn_back(self) -> None:
+        """Uncount the turn that was begun, of which no model was asked."""
+        self.turn -= 1
+        if self._around is not None:
+            self._around.give_back(_A_TURN)
+
     def begin_calls(self, calls: Sequence[HydrationResult]) -> str | None:
         """Likewise of calls, which the runner counts in the run itself; `end_calls` has to follow."""
         new = [call for call in calls if call.call.id not in self._tally.begun]
