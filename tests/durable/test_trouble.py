@@ -22,7 +22,7 @@ pytest.importorskip("dbos", reason="the extra durable is not installed")
 
 from durable.desk import KEY, PROMPT, Model, desk
 from postgres import OwnServer
-from samples import whole_only
+from samples import WHOLE, whole_only
 from sqlalchemy import event
 
 from toolcrib import (
@@ -45,7 +45,7 @@ from toolcrib.durable.store import RunStore
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.policies import Policy, budget
 from toolcrib.spending import SpendStore
-from toolcrib.storage import UnreachableError
+from toolcrib.storage import Transaction, UnreachableError
 from toolcrib.testing import call
 from toolcrib.values.message import ChatRequest
 
@@ -243,6 +243,56 @@ async def test_what_a_caller_spends_is_counted_when_its_database_is_there_again(
         (spent,) = await store._database.read("SELECT count(*) AS calls FROM spent_calls")
         (asked,) = await store._database.read("SELECT count(*) AS requests FROM paid_requests")
         assert await store.paid("ada") == asked["requests"] == spent["calls"] == 4
+
+
+class LostAnswers:
+    """Has the answer to one write lost: it is committed, and the writer is told that the database is
+    away."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, which: int) -> None:
+        self.seen = 0
+        begin, commit = Transaction.begin, Transaction.commit
+        writes: set[int] = set()
+
+        def begun(transaction: Transaction, *, write: bool) -> None:
+            writes.difference_update([id(transaction)])
+            writes.update([id(transaction)] * write)
+            begin(transaction, write=write)
+
+        def lost(transaction: Transaction) -> None:
+            commit(transaction)
+            self.seen += id(transaction) in writes
+            if self.seen == which and id(transaction) in writes:
+                raise UnreachableError("the database cannot be used: the answer was lost")
+
+        monkeypatch.setattr(Transaction, "begin", begun)
+        monkeypatch.setattr(Transaction, "commit", lost)
+
+
+async def test_a_commit_whose_answer_is_lost_is_known_to_have_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was committed: a call that began is not taken for one that began elsewhere."""
+    monkeypatch.setattr("toolcrib.durable.engine._LOOK", 0.01)
+    monkeypatch.setattr("toolcrib.durable.agents._LOOK", 0.01)
+    which, seen = 0, 7
+    while seen > which:
+        which += 1 if WHOLE else 7
+        url = f"sqlite:///{tmp_path / f'runs{which}.db'}"
+        shop = Shop("nowhere", lambda: lambda: None)
+        async with SpendStore(url) as store:
+            counts = budget(money=9, calls=9, per="caller", store=store, prices=lambda _u, _m: 1)
+            async with DurableAgents(url, {"shop": shop.agent(counts)}) as worker:
+                run_id = await worker.start("shop", PROMPT, caller=Caller("ada"))
+                with monkeypatch.context() as patched:
+                    lost = LostAnswers(patched, which)
+                    result, reasons = await to_the_end(worker, run_id)
+            assert (which, result.text, reasons) == (which, "Done.", [])
+            assert [m.content for m in result.messages if m.role == "tool"] == TOLD, which
+            assert await store.paid("ada") == 4, which
+        assert sorted(shop.ran) == sorted(ALL_OF_IT), which
+        seen = lost.seen
+    assert which > 20
 
 
 @pytest.mark.exhaustive

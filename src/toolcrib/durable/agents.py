@@ -615,7 +615,18 @@ class _PatientLog(AuditLog):
         self._steps = steps
 
     async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
-        return await self._steps.patiently(partial(super().begin, entry))
+        """Claim as a log does. An entry that is found when it is written once more is the one of which
+        the answer was lost, and not another process's: this is the same attempt."""
+        begin = super().begin
+        tries = 0
+
+        async def claimed() -> ToolInvocationRecord | None:
+            nonlocal tries
+            tries += 1
+            known = await begin(entry)
+            return None if tries > 1 and known == entry else known
+
+        return await self._steps.patiently(claimed)
 
     async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
         if self.closed and self._steps.stops and RESOLVED not in record.notes:
