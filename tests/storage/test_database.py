@@ -463,6 +463,8 @@ async def test_what_a_database_refuses_is_not_said_to_be_out_of_reach(
     ("code", "kind"),
     [
         ("08006", UnreachableError),
+        ("25006", UnreachableError),
+        ("55P03", UnreachableError),
         ("57P01", UnreachableError),
         ("57P03", UnreachableError),
         ("53300", UnreachableError),
@@ -482,9 +484,8 @@ def test_an_sqlstate_says_whether_a_server_is_out_of_reach(code: str, kind: type
     error = psycopg.errors.lookup(code)()
     assert type(failed_by(error)) is kind
     assert code in str(failed_by(error))
-    assert (
-        type(failed_by(psycopg.OperationalError())) is UnreachableError
-    )  # there is no code for it
+    for no_code in (psycopg.OperationalError, psycopg.errors.PipelineAborted):
+        assert type(failed_by(no_code())) is UnreachableError
 
 
 @pytest.mark.parametrize("code", ["23514", "08006", "57P01", "P0001"])

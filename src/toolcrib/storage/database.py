@@ -56,11 +56,13 @@ _SCHEMA_LOCK = 7_665_646_001  # any number that no other program takes for its a
 _NO_URL = ("ArgumentError", "NoSuchModuleError")
 _UNREACHABLE = {  # by how an SQLSTATE, or the name of an error of SQLite, begins
     "08": "the connection to it was not made, or was lost",
+    "25006": "it takes no writes: it is a standby, or was set so",
     "25P03": "it ended the connection",
     "28": "it does not let this user in",
     "3D": "there is no database of that name",
     "42501": "this user may not do that there",
     "53": "it has no memory, no disk or no connections left",
+    "55P03": "another program has locked it, and did not let go",
     "57P0": "it was shut down, or ended the connection",
     "SQLITE_BUSY": "another program has locked it, and did not let go",
     "SQLITE_CANTOPEN": "it is not there, or its folder is not",
@@ -191,7 +193,8 @@ def unreachable(error: Exception) -> bool:
         return True
     if code or isinstance(getattr(error, "orig", error), sqlite3.Error):
         return False  # sqlite3 calls most of its errors operational
-    return type(error).__name__ in ("OperationalError", "InterfaceError", "TimeoutError")
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    return not kinds.isdisjoint(("OperationalError", "InterfaceError", "TimeoutError"))
 
 
 def code_of(error: Exception) -> str:
