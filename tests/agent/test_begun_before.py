@@ -240,3 +240,34 @@ def test_a_call_that_had_ended_is_told_as_it_ended(tmp_path: Path) -> None:
     assert [state_of(each) for each in result.records] == ["completed"]
     assert [state_of(each) for each in entries] == ["started", "completed"]
     assert [m.content for m in result.messages if m.role == "tool"] == ["ada"]
+
+
+def test_a_prepared_run_that_is_begun_again_without_steps_looks_back(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+
+    def agent_of(log: AuditLog, limits: Limits, begun: asyncio.Event) -> Agent:
+        @tool(visible=ALL)
+        async def pay(to: str) -> str:
+            """Pay somebody."""
+            begun.set()
+            await asyncio.Event().wait()
+            return to
+
+        model = Model(call("pay", to="ada"), "Done.")
+        return Agent(model, ToolRunner([pay], sinks=[log]), limits=limits)
+
+    async def begins(log: AuditLog) -> RunState:
+        begun = asyncio.Event()
+        agent = agent_of(log, Limits(), begun)
+        state = agent.prepare("Pay Ada.", run_id="run_7", caller=Caller("ada"))
+        _abandoned.append(asyncio.ensure_future(agent.resume(state)))
+        await begun.wait()
+        return state
+
+    state = process(url, begins, dies=True)
+
+    async def goes_on(log: AuditLog) -> RunResult:
+        return await agent_of(log, Limits(calls=0), asyncio.Event()).resume(state)
+
+    (record,) = process(url, goes_on).records
+    assert (state_of(record), has_begun(record)) == ("failed (outcome_unknown)", True)

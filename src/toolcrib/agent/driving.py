@@ -218,7 +218,8 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
     def begun(self, state: RunState, deps: Deps | None, outer: OuterRun | None = None) -> Drive:
         """Return what drives a run that was prepared. Raises BindingError."""
         speaks = self.speaking_in(state)
-        return self._driven(speaks, state, self._opening(speaks, state, outer), {}, deps, outer)
+        opened = self._opening(speaks, state, outer)
+        return self._driven(speaks, state, opened, {}, deps, outer, resumed=False)
 
     def resumed(
         self,
@@ -245,7 +246,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
             state = speaks.taking_over(state, self.members[state.speakers[-2]])
         begins = handed or not state.turn
         opened = self._opening(speaks, state, outer) if begins else speaks.reopening(state)
-        return self._driven(speaks, state, opened, answers, deps, outer)
+        return self._driven(speaks, state, opened, answers, deps, outer, resumed=True)
 
     def _opening(self, speaks: Speaker, state: RunState, outer: OuterRun | None) -> OpenToolbox:
         return speaks.opening(state, self.steps if outer is None else None)
@@ -258,6 +259,8 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         answers: Mapping[str, Answer],
         deps: Deps | None,
         outer: OuterRun | None,
+        *,
+        resumed: bool,
     ) -> Drive:
         """Return what drives a run in which `speaks` goes on, and then whoever is handed over to."""
         guards = () if outer is None else outer.around.scope.guards
@@ -280,7 +283,9 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
                     runner if outer is None else runner.or_sinks(outer.around.sinks),
                     at,
                     open_toolbox=toolbox,
-                    terms=self._terms(speaker, at, deps or {}, tally)._replace(guards=guards),
+                    terms=self._terms(speaker, at, deps or {}, tally)._replace(
+                        guards=guards, resumed=resumed
+                    ),
                     listener=told,
                     answers=given,
                     outer=outer,

@@ -202,8 +202,9 @@ class RunTerms(NamedTuple):
     """Holds the terms of a run: those of its agent, and `settings` with what is this run's own.
 
     `heirs` has the agents that it may be handed over to, by the names of the tools for that; `tally` is
-    the one that it goes on with, where another agent has spoken before in this process. `check_given`
-    raises BindingError unless the run is given again what it was given where a reply was kept.
+    the one that it goes on with, where another agent has spoken before in this process. A run that is
+    `resumed` goes on from a state that was prepared or saved. `check_given` raises BindingError unless
+    the run is given again what it was given where a reply was kept.
     """
 
     limits: Limits
@@ -217,6 +218,7 @@ class RunTerms(NamedTuple):
     tally: RunTally | None = None
     context: ContextKeeper | None = None
     guards: tuple[Guard, ...] = ()
+    resumed: bool = False
     check_given: Callable[[Iterable[str]], None] | None = None
 
 
@@ -311,7 +313,7 @@ class Run:
             steps=self._steps,
             guards=self._terms.guards,
             paying=() if outer is None else outer.around.paying,
-            resumed=state.turn > 0,
+            resumed=self._terms.resumed,
         )
 
     async def drive(self) -> RunResult:
