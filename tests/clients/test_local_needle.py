@@ -12,6 +12,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -35,7 +36,7 @@ from toolcrib.clients.local.weighing import allowed
 from toolcrib.errors import SourceError
 from toolcrib.values.call import Hydrated
 from toolcrib.values.json import JsonObject
-from toolcrib.values.message import ChatRequest, Message
+from toolcrib.values.message import ChatRequest, Message, Reply
 
 if any(find_spec(name) is None for name in ("xllamacpp", "wordllama", "onnxruntime", "tokenizers")):
     pytest.skip("the extra `local` is not installed", allow_module_level=True)
@@ -216,6 +217,58 @@ async def test_nothing_runs_that_was_not_asked(eager: LocalClient, text: str) ->
         arguments = json.loads(call.arguments)
         assert not leaves_out(text.strip(), arguments)
         assert not invents(definition, text.strip(), arguments)
+
+
+async def _answer(client: LocalClient, *said: str) -> Reply:
+    talk = [Message.assistant(t) if i % 2 else Message.user(t) for i, t in enumerate(said)]
+    return await client.chat(ChatRequest(tuple(talk), TOOLS))
+
+
+@pytest.fixture
+def doubtful(eager: LocalClient, monkeypatch: pytest.MonkeyPatch) -> LocalClient:
+    """A client that is never certain of what it would call."""
+    monkeypatch.setattr(client_module, "CERTAIN", 0.0)
+    weigh = client_module._Weigher.weigh
+
+    def unsure(self: Any, *given: Any, **named: Any) -> Any:
+        found, calls = weigh(self, *given, **named)
+        return found, [msgspec.structs.replace(call, chance=-1.0) for call in calls]
+
+    monkeypatch.setattr(client_module._Weigher, "weigh", unsure)
+    return eager
+
+
+ASKED = "convert 12 km to miles"
+
+
+@pytest.mark.parametrize("yes", ["yes", "Yes please.", "OK!"])
+async def test_yes_runs_what_was_asked_back(doubtful: LocalClient, yes: str) -> None:
+    question = (await _answer(doubtful, ASKED)).text
+    assert "Do you mean convert_units with value: 12" in question
+    (call,) = (await _answer(doubtful, ASKED, question, yes)).tool_calls
+    assert call.name == "convert_units"
+    assert json.loads(call.arguments)["value"] == 12
+
+
+@pytest.mark.parametrize(
+    ("question", "yes"),
+    [
+        ("Shall I convert 13 km?", "yes"),  # it would ask another question back
+        ("Done.", "yes"),
+        (None, "yes and no"),
+    ],
+)
+async def test_yes_to_anything_else_runs_nothing(
+    doubtful: LocalClient, question: str | None, yes: str
+) -> None:
+    question = question or (await _answer(doubtful, ASKED)).text
+    assert not (await _answer(doubtful, ASKED, question, yes)).tool_calls
+
+
+async def test_yes_to_a_question_of_somebody_else_runs_nothing(eager: LocalClient) -> None:
+    """Not even what runs by itself: the yes was to something else."""
+    assert (await _answer(eager, ASKED)).tool_calls
+    assert not (await _answer(eager, ASKED, "Shall I convert 13 km?", "yes")).tool_calls
 
 
 @pytest.fixture(scope="module")

@@ -166,6 +166,11 @@ _FOLLOWS = 0.25
 """A request of few words that fits no tool by itself so well may go on with the call before it, if it
 reads as that at that cost."""
 
+_YES = frozenset(
+    ("yes", "yes please", "yep", "yeah", "y", "ok", "sure", "right", "exactly", "correct")
+)
+"""What agrees to a question back, and says nothing else."""
+
 _MASKED_TOOLS = 6
 """Of how many tools, the nearest by words, the request is compared without its values."""
 
@@ -557,13 +562,15 @@ class LocalClient(PlanningClient):
         offer = Offer.of(tools)
         if request.messages and request.messages[-1].from_tool:
             return _said(tell(request.messages, offer), offer)
+        weigher = None if _must(request) else self._weigher
+        request, agreed = _agreed_to(request) if weigher else (request, "")
         asked = _last_request(request.messages)
         ranked = self._ranked(request, asked, offer)
         if not ranked:
             may_call = tools and request.tool_choice.mode != "none"
             return _said((NO_FIT if may_call else NO_TOOLS) if asked else NO_REQUEST, offer)
-        if self._weigher is not None and not _must(request) and not _follows(ranked[0]):
-            return self._weighed(self._weigher, request, ranked, offer, given_up)
+        if weigher and (agreed or not _follows(ranked[0])):
+            return self._weighed(weigher, request, ranked, offer, given_up, agreed)
         best, tool = ranked[0], ranked[0].tool
         if _must(request) or tool is None:
             return self._read(request, best, offer, given_up)
@@ -581,8 +588,10 @@ class LocalClient(PlanningClient):
         ranked: Sequence[RankedTool],
         offer: Offer,
         given_up: threading.Event,
+        agreed: str,
     ) -> Reply:
-        """Return a call whose tool and arguments are certain together, or a question back."""
+        """Return a call whose tool and arguments are certain together, or which was asked back in the
+        words of `agreed`; else a question back."""
         asked = _last_request(request.messages)
         elliptic = _is_elliptic(request, asked)
         found, calls = weigher.weigh(asked, ranked, offer, elliptic=elliptic)
@@ -592,10 +601,12 @@ class LocalClient(PlanningClient):
         if best.score < CERTAIN:
             other = f" or {found[1].tool.name}" if found[1].tool else ""
             return _said(f"Do you mean {tool.name}{other}?", offer)
-        if not can_write(tool):
+        if not agreed and not can_write(tool):
             return self._read(request, best, offer, given_up)
-        if not calls or best.score * calls[0].chance < CERTAIN:
-            return _said(_ask(tool, calls[0].arguments if calls else {}), offer)
+        question = _ask(tool, calls[0].arguments if calls else {})
+        certain = calls and best.score * calls[0].chance >= CERTAIN
+        if not calls or not (question == agreed if agreed else certain):
+            return _said(question, offer)
         text = json.dumps(calls[0].arguments, ensure_ascii=False)
         return _call(request, tool, Completion(text, True, 0, 0), offer)
 
@@ -698,6 +709,20 @@ def _weigher() -> _Weigher | None:
 def _must(request: ChatRequest) -> bool:
     """Return whether a call is demanded."""
     return request.tool_choice.mode in ("required", "tool")
+
+
+def _agreed_to(request: ChatRequest) -> tuple[ChatRequest, str]:
+    """Return the request that a bare yes goes back to, and the question that it answers; else as it is.
+
+    What was asked back is made again from the request: only if it is the same does it run.
+    """
+    yes = _last_request(request.messages).casefold().strip(" .,!")
+    if yes not in _YES or len(request.messages) < 3:  # the request, the question, yes
+        return request, ""
+    before, question, _ = request.messages[-3:]
+    if before.role != "user" or not question.content.endswith("?"):
+        return request, ""
+    return msgspec.structs.replace(request, messages=request.messages[:-2]), question.content
 
 
 def _follows(choice: RankedTool) -> bool:
