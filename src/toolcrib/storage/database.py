@@ -464,26 +464,19 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 def migrate(connection: Connection) -> None:
     """Bring the database to the newest version; raises SourceError if it is of a newer one."""
-    text = sqlalchemy().text
+    run = connection.exec_driver_sql
     kind = connection.dialect.name
-    if (
-        kind == "postgresql"
-    ):  # nobody else changes tables meanwhile; SQLite's write lock sees to that
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
-    connection.execute(
-        text("CREATE TABLE IF NOT EXISTS toolcrib_schema (version INTEGER PRIMARY KEY)")
-    )
+    if kind == "postgresql":  # nobody else changes tables meanwhile; on SQLite by its write lock
+        run(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
+    run("CREATE TABLE IF NOT EXISTS toolcrib_schema (version INTEGER PRIMARY KEY)")
     serial = "INTEGER" if kind == "sqlite" else "BIGINT"  # a key of 64 bits that counts rows
-    for version, statements in enumerate(MIGRATIONS, start=1):
-        if version <= version_of(connection):
-            continue
-        if version == 1:
-            _check_free(connection)
+    known = version_of(connection)
+    if known == 0:
+        _check_free(connection)
+    for version, statements in enumerate(MIGRATIONS[known:], start=known + 1):
         for statement in statements:
-            connection.execute(text(statement.format(serial=serial)))
-        connection.execute(
-            text("INSERT INTO toolcrib_schema (version) VALUES (:version)"), {"version": version}
-        )
+            run(statement.format(serial=serial))
+        run(f"INSERT INTO toolcrib_schema (version) VALUES ({version})")  # noqa: S608  a number
 
 
 def _check_free(connection: Connection) -> None:
