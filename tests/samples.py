@@ -18,7 +18,7 @@ from hypothesis import settings
 Case = TypeVar("Case")
 
 WHOLE = os.environ.get("TOOLCRIB_FUZZ") == "all"
-PART = 24
+PART = 48
 
 
 def sample(whole: int, *, part: int = PART) -> int:

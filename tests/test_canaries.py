@@ -170,7 +170,7 @@ def test_the_table_is_whole() -> None:
     assert [row for row, place, _ in CELLS if place == "delta"] == list(PLANTS)
 
 
-@each_row("row", sampled(PLANTS, part=3))
+@each_row("row", sampled(PLANTS, part=6))
 def test_a_canary_shows_only_where_it_may(
     row: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -194,7 +194,7 @@ def test_asyncio_logs_no_canary_when_it_debugs(row: str, tmp_path: Path) -> None
     assert CANARY not in logged
 
 
-@each_row("row", sampled(PLANTS, part=4))
+@each_row("row", sampled(PLANTS, part=8))
 def test_a_sink_that_fails_brings_no_canary_along(row: str, tmp_path: Path) -> None:
     """What it raises leaves the run, with nothing hanging on it that was raised before."""
     plant = PLANTS[row]

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import msgspec
 import pytest
 from agent.test_steps import Model
+from samples import sampled
 
 from toolcrib import (
     ALL,
@@ -165,13 +166,14 @@ def ended(
 @pytest.mark.parametrize("asks", [False, True], ids=["", "approved"])
 @pytest.mark.parametrize(
     ("kind", "dies", "ends"),
-    [
-        *product(
+    sampled(
+        product(
             ["plain", "idempotent", "background", "agent", "within"],
             ["killed", "stopped"],
             ["cancelled", "cancelled early", "out of time", "refused"],
-        )
-    ],
+        ),
+        part=3,
+    ),
 )
 def test_what_the_log_says_to_have_begun_is_never_said_not_to_have(
     tmp_path: Path, kind: Kind, dies: Dies, ends: Ends, asks: bool

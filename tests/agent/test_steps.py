@@ -336,7 +336,7 @@ def test_a_fork_that_is_killed_anywhere_repeats_nothing_and_ends_as_one_that_is_
     assert (live.status, live.text) == ("completed", "All done.")
     ran = sorted(RAN)
     assert not any(each.startswith("refund") for each in ran)
-    for at in range(len(whole.segments[0])):
+    for at in sampled(range(len(whole.segments[0])), part=3):
         RAN.clear()
         (folder := tmp_path / str(at)).mkdir()
         store = Store(folder)
@@ -683,7 +683,7 @@ def test_a_version_with_other_tools_takes_up_the_steps_that_are_kept(
     while True:
         ended = whole.run(first, state, segment, answers)
         assert ended is not None
-        for at in range(len(whole.segments[segment])):
+        for at in sampled(range(len(whole.segments[segment])), part=3):
             (folder := tmp_path / f"{segment} {at}").mkdir()
             store = Store(folder)
             if store.run(first, state, segment, answers, killed=(at, "kept")) is not None:

@@ -155,7 +155,7 @@ async def test_a_byte_flipped_in_the_file_is_found_or_changes_nothing(path: Path
     before = await entries(path)
     chance = random.Random(SEED)
     found = 0
-    flips = sample(400, part=3)
+    flips = sample(400, part=8)
     for _ in range(flips):  # most pages are of tables without rows
         at, flip = chance.randrange(len(whole)), chance.randrange(1, 256)
         path.write_bytes(whole[:at] + bytes([whole[at] ^ flip]) + whole[at + 1 :])
@@ -419,7 +419,7 @@ async def test_changes_in_postgresql_are_found(postgres: Callable[[], str]) -> N
         assert not (await log.verify()).ok
 
 
-FUZZ = None if WHOLE else 80
+FUZZ = None if WHOLE else 40
 TABLES = ("audit_entries", "audit_head", "audit_keys", "audit_tiles", "toolcrib_schema")
 VALUES = ("''", "'x'", "0", "1", "2", "-1", "NULL", "x'00ff'")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from bridges.test_langchain_agents import Desk, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langgraph.checkpoint.memory import InMemorySaver
-from samples import sample, whole_only
+from samples import sample, sampled, whole_only
 
 from toolcrib import Approve
 from toolcrib.audit import AuditLog
@@ -49,8 +50,9 @@ BRANCHES = pytest.mark.parametrize("branch", [changed, gone_back])
 
 @BUILDS
 @BRANCHES
-@pytest.mark.parametrize("answered", range(4))
-@pytest.mark.parametrize("asks_first", [False, True])
+@pytest.mark.parametrize(
+    ("answered", "asks_first"), sampled(product(range(4), [False, True]), part=2)
+)
 async def test_a_fork_goes_on_with_the_agent_that_waits(
     asks_first: bool, answered: int, branch: Any, build: Any, log: AuditLog
 ) -> None:

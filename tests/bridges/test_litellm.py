@@ -402,7 +402,7 @@ def _interleaved(chance: random.Random) -> str:
 async def test_no_call_runs_of_a_stream_of_several_choices() -> None:
     """LiteLLM makes one of their pieces: a call may be of the one that was cut."""
     chance = random.Random(27)  # noqa: S311
-    streams = [_interleaved(chance) for _ in range(sample(60, part=4))]
+    streams = [_interleaved(chance) for _ in range(sample(60, part=10))]
     async with openai_server([raw(said) for said in streams]) as server:
         client = client_of(OPENAI, server)
         for said in streams:

@@ -79,7 +79,7 @@ async def posted(routes: list[Route], path: str, body: Any) -> str:
         return (await http.post(path, json=body)).text
 
 
-@each_row("row", sampled([row for row in PLANTS if "__del__" not in row], part=3))
+@each_row("row", sampled([row for row in PLANTS if "__del__" not in row], part=6))
 async def test_what_no_event_shows_no_front_shows(row: str) -> None:
     for front in (chat, ag_ui, completions):
         async with asyncio.timeout(20), planted(PLANTS[row]) as agent:

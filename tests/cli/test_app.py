@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import typer
+from rows import each_row
+from samples import sampled
 
 from toolcrib.cli import run
 from toolcrib.cli.app import EXAMPLES, app
@@ -357,7 +359,7 @@ def parsed(words: list[str]) -> str:
     return " ".join(path)
 
 
-@pytest.mark.parametrize("path", EXAMPLES)
+@each_row("path", sampled(EXAMPLES, part=3))
 def test_the_help_of_a_command_ends_with_examples_that_it_takes(
     toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:

@@ -329,6 +329,7 @@ class TestReal:
         assert plan[0].definition.name == "track_parcel"
         assert plan[0].arguments["number"] == "RX88120DE"
 
+    @pytest.mark.exhaustive  # it reads all tools
     async def test_talk_gets_no_call(self, real: LocalClient) -> None:
         reply = await real.chat(ChatRequest((Message.user("Hello, how are you?"),), TOOLS))
         assert reply.text == NO_FIT

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from children import Talking
 from msgspec import structs
-from samples import sample, whole_only
+from samples import sample, sampled, whole_only
 
 pytest.importorskip("dbos", reason="the extra durable is not installed")
 
@@ -490,7 +490,7 @@ OTHERS: dict[str, tuple[Prompt, Sequence[Message], str]] = {
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["queued", "over"])
-@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("other", sampled(OTHERS, part=3))
 async def test_a_run_that_begins_in_another_way_is_another_run(
     file: str, other: str, *, begun: bool
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from samples import sampled
 
 pytest.importorskip("dbos", reason="the extra durable is not installed")
 
@@ -61,7 +62,7 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("forged", FORGED)
+@pytest.mark.parametrize("forged", sampled(FORGED, part=3))
 async def test_what_is_told_of_a_run_is_what_was_signed(forged: str, tmp_path: Path) -> None:
     url, (run_id, change) = f"sqlite:///{tmp_path / 'runs.db'}", FORGED[forged]
     judge = desk(tmp_path, turns=('{"cents": 7}',), output=Verdict)

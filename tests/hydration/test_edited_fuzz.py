@@ -477,7 +477,7 @@ def total(run: Callable[[int], tuple[int, int]], seeds: int) -> tuple[int, int]:
 
 
 def test_an_edit_runs_as_if_it_had_been_sent() -> None:
-    seeds = sample(SEEDS, part=40)
+    seeds = sample(SEEDS, part=80)
     ran, edits = total(run_seed, seeds)
     assert ran > 3 * seeds
     assert edits > 2 * seeds
@@ -492,7 +492,7 @@ def test_a_saved_run_goes_on_with_what_was_shown() -> None:
 
 def test_what_factories_made_is_put_back_where_it_was() -> None:
     """A call that is read again with the values of its factories is the call that it was."""
-    seeds = sample(RUNS, part=40)
+    seeds = sample(RUNS, part=80)
     pinned = 0
     for seed in range(seeds):
         dice = random.Random(seed)  # noqa: S311
@@ -564,7 +564,7 @@ async def ask_and_run_elsewhere(seed: int) -> tuple[int, int]:
 
 
 def test_what_was_asked_about_runs_in_another_runner() -> None:
-    seeds = sample(RUNS, part=40)
+    seeds = sample(RUNS, part=80)
     ran, pinned = total(lambda seed: asyncio.run(ask_and_run_elsewhere(seed)), seeds)
     assert ran > seeds
     assert pinned > seeds // 20

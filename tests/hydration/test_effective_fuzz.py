@@ -636,7 +636,7 @@ def spoil(arguments: Any) -> None:
     arguments["zz"] = 1
 
 
-@each_row("seed", range(24))
+@each_row("seed", range(12))
 def test_a_sample(seed: int) -> None:
     ran, refused = run_seed(seed)
     assert ran + refused == CALLS

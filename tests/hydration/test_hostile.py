@@ -17,8 +17,8 @@ from toolcrib import ALL, Catalog, ErrorCode, Hydrated, HydrationResult, Rejecte
 from toolcrib import hydrate as check
 from toolcrib.hydration import Sanitizer, repair
 
-COUNT = sample(10_000, part=32)
-BATCHES = 10
+COUNT = sample(10_000, part=80)
+BATCHES = sample(10, part=3)
 
 
 @tool(visible=ALL)

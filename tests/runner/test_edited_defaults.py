@@ -442,7 +442,7 @@ async def edit_at_random(seed: int) -> str:
 
 
 def test_an_edit_of_one_part_leaves_the_very_rest_of_a_default() -> None:
-    seeds = sample(SEEDS, part=240)
+    seeds = sample(SEEDS, part=480)
     ended: list[str] = []
     for seed in range(seeds):
         try:

@@ -152,7 +152,7 @@ ROWS = [(way, kind, number) for way in WAYS for kind in HINTS for number in NUMB
 IN_CODE = [row for row in ROWS if row[0] == "code"]
 
 
-@each_row(("way", "kind", "number"), [*IN_CODE, *sampled(ROWS[len(IN_CODE) :], part=6)])
+@each_row(("way", "kind", "number"), [*IN_CODE, *sampled(ROWS[len(IN_CODE) :], part=12)])
 async def test_an_edited_number_is_read_like_an_argument(
     way: str, kind: str, number: str, tmp_path: Path
 ) -> None:

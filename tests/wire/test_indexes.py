@@ -168,7 +168,7 @@ def test_a_number_is_that_number_however_it_is_written(wire: str) -> None:
 def test_a_piece_that_says_nothing_of_its_call_is_never_given_to_another(
     wire: str, kind: str
 ) -> None:
-    for seed in range(sample(1000, part=40)):
+    for seed in range(sample(1000, part=80)):
         pieces, calls = mixed(seeded(seed))
         for some in (lambda at: True, lambda at: at == 1, lambda at: at == 0):
             said = lambda at, some=some: USELESS[kind](at) if some(at) else at  # noqa: E731
@@ -179,7 +179,7 @@ def test_a_piece_that_says_nothing_of_its_call_is_never_given_to_another(
 @each_row("wire", STREAMS)
 @each_row("odd", NOBODYS)
 def test_a_piece_whose_index_no_call_has_is_never_given_to_another(wire: str, odd: Any) -> None:
-    for seed in range(sample(1000, part=40)):
+    for seed in range(sample(1000, part=80)):
         pieces, calls = mixed(seeded(seed))
         kept = [one for one in pieces if one.kind != "end" or wire in ENDED]
         begun = [at for at, one in enumerate(kept) if one.kind != "begin"]
@@ -244,7 +244,7 @@ def test_what_runs_of_two_calls_is_what_was_sent(
     wire: str, damaged: Callable[[list[Piece], random.Random], list[Piece]]
 ) -> None:
     """Though the beginning or the end of one of them is lost, or comes at another time."""
-    for seed in range(sample(4000, part=60)):
+    for seed in range(sample(4000, part=160)):
         pieces, calls = mixed(seeded(seed))
         kept = [one for one in pieces if one.kind != "end" or wire in ENDED]
         ran = runs(wire, STREAMS[wire](damaged(kept, seeded(seed)), int))

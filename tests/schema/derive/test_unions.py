@@ -465,7 +465,7 @@ PRELUDE = (
 )
 
 
-@each_row("seed", range(sample(1000, part=40)))
+@each_row("seed", range(sample(1000, part=80)))
 def test_random_recursive_unions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was sent is what is made, 30 levels deep; and the work is never more than some tries."""
     global calls  # noqa: PLW0603
@@ -584,7 +584,7 @@ def test_a_trial_takes_the_branch_that_pydantic_takes(hint: Any) -> None:
         _same_either_way(hint, value)
 
 
-@each_row("seed", range(sample(400, part=20)))
+@each_row("seed", range(sample(400, part=40)))
 def test_a_trial_of_random_unions_takes_the_branch_that_pydantic_takes(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
