@@ -9,7 +9,7 @@ import pytest
 from samples import whole_only
 
 
-@pytest.fixture(params=["sqlite", "memory", whole_only("postgresql")])
+@pytest.fixture(params=["sqlite", whole_only("memory"), whole_only("postgresql")])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A fresh database of each kind."""
     if request.param == "memory":

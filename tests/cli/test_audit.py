@@ -32,6 +32,7 @@ from cli.audit_records import (
     written,
 )
 from rich.console import Console
+from samples import sampled
 
 from toolcrib import ALL, Agent, Caller, PickOptions, Tool, ToolCall, ToolRunner, tool
 from toolcrib.audit import AuditEntry, AuditLog, Head, RunRecord, SigningKey
@@ -354,7 +355,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("key", [None, "hush"])
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", sampled(CHANGES, part=2))
 def test_what_is_shown_of_a_changed_row_says_so(
     toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch, change: str, key: str | None
 ) -> None:
@@ -699,7 +700,7 @@ FILES: dict[str, list[str]] = {
 }
 
 
-@pytest.mark.parametrize("command", FILES)
+@pytest.mark.parametrize("command", sampled(FILES, part=3))
 def test_a_file_of_a_wrong_kind_is_one_line_and_never_waited_for(
     toolcrib: Toolcrib, command: str
 ) -> None:

@@ -121,9 +121,9 @@ def test_enormous_numbers_are_numbers() -> None:
         assert not isinstance(policy(call_of(), context_of(USED)), Deny)
 
 
-@pytest.mark.parametrize("per", ["run", "tool", "caller"])
-@pytest.mark.parametrize("limit", ["calls", "tokens", "cost", "seconds", "money", "window"])
-@pytest.mark.parametrize("most", [10**400, -(10**400), 10**5000], ids=["400", "minus", "5000"])
+@each_row("per", ["run", "tool", "caller"])
+@each_row("limit", ["calls", "tokens", "cost", "seconds", "money", "window"])
+@each_row("most", [10**400, -(10**400), 10**5000], ids=["400", "minus", "5000"])
 def test_what_no_float_can_hold_is_no_limit(limit: str, per: str, most: int) -> None:
     """What is compared with it, or taken from the time of a clock, is a float."""
     limits: dict[str, Any] = {limit: most}
