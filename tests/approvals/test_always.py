@@ -6,7 +6,6 @@ import asyncio
 import json
 import math
 import sqlite3
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import closing, nullcontext
@@ -16,10 +15,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from children import ENVIRONMENT
+from children import Talking
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 
 from toolcrib import (
     ALL,
@@ -430,7 +430,9 @@ VALUES = st.fixed_dictionaries(
 
 
 @given(VALUES, st.lists(VALUES, max_size=4), st.sets(st.sampled_from(NAMES)))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=sample(40, part=5), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 def test_a_pattern_fits_exactly_what_it_shows(
     first: JsonObject, others: list[JsonObject], opened: set[str]
 ) -> None:
@@ -483,7 +485,9 @@ async def denies_late(call: Hydrated, _context: PolicyContext) -> Allow | Deny:
     ),
     st.lists(st.integers(0, 4), min_size=1, max_size=4),
 )
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=sample(40, part=5), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 def test_no_rule_lets_run_what_a_policy_denies(policies: list[Any], cents: list[int]) -> None:
     async def check() -> None:
         async with ApprovalStore("sqlite://", state_key=KEY) as store:
@@ -525,32 +529,19 @@ asyncio.run(main(sys.argv[1]))
 
 
 async def test_two_processes_have_the_same_rules(store: ApprovalStore, url: str) -> None:
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        CHILD,
-        url,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env=ENVIRONMENT,
-    )
-    assert child.stdin is not None
-    assert child.stdout is not None
+    with Talking("-c", CHILD, url) as child:
 
-    async def told(name: str) -> str:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        child.stdin.write(f"{name}\n".encode())
-        return (await child.stdout.readline()).decode().strip()
+        async def told(name: str) -> str:
+            print(name, file=child.stdin, flush=True)
+            return (await asyncio.to_thread(child.stdout.readline)).strip()
 
-    assert await told("a") == "Waiting"
-    await given_rule(store, ToolRunner([REFUND], approver=store), FIRST, YES)
-    assert await told("b") == "Completed"
-    [kept] = await store.rules()
-    await store.revoke(kept.id)
-    assert await told("c") == "Waiting"
-    child.stdin.close()
-    assert await child.wait() == 0
+        assert await told("a") == "Waiting"
+        await given_rule(store, ToolRunner([REFUND], approver=store), FIRST, YES)
+        assert await told("b") == "Completed"
+        [kept] = await store.rules()
+        await store.revoke(kept.id)
+        assert await told("c") == "Waiting"
+        assert await asyncio.to_thread(child.ended) == ""
 
 
 async def test_an_answer_that_a_saved_run_is_resumed_with_may_be_a_rule(

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 from stops import STOPS, stopped
 
 from toolcrib import ALL, Agent, Event, Image, ToolContent, ToolRunner, tool
@@ -70,7 +71,7 @@ def random_event(chance: random.Random) -> Event:
     return chance.choice(made)
 
 
-@each_row("seed", range(50))
+@each_row("seed", range(sample(50, part=4)))
 def test_operations_make_of_any_snapshot_the_next_one(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311  a seeded test
     view = TurnView(new_turn("t", "asked", at=0.0), nothing)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import pytest
 from pydantic import SecretStr
 from rows import each_row
+from samples import sample
 
 from toolcrib import (
     ALL,
@@ -367,7 +368,7 @@ async def test_an_agent_of_the_test_within_a_real_team_hands_on_to_nobody_real()
 
 async def test_no_way_brings_a_real_tool_into_an_emulated_run() -> None:
     """Teams and ways to begin, go on and change them, drawn at random: `REAL` stays empty."""
-    for seed in range(60):
+    for seed in range(sample(60, part=4)):
         draw = random.Random(seed)  # noqa: S311
         named = draw.sample(["ada", "bob", "eve", "kim"], draw.randint(1, 4))
         turns: dict[str, list[Any]] = {name: [] for name in named}

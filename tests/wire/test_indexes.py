@@ -154,7 +154,7 @@ def seeded(seed: int) -> random.Random:
 
 @each_row("wire", STREAMS)
 def test_a_number_is_that_number_however_it_is_written(wire: str) -> None:
-    for seed in range(40):
+    for seed in range(sample(40, part=4)):
         pieces, calls = mixed(seeded(seed))
         if wire == "openai-chat" and pieces[0].call:
             calls.reverse()
