@@ -141,6 +141,7 @@ async def test_a_caller_that_is_cancelled_leaves_an_unknown_outcome() -> None:
     go = threading.Event()
     f = tool(visible=ALL)(waits(go))
     async with AuditLog("sqlite://") as log:
+        assert await told(log) == []  # it is open: what is left of the time is the call's
         session = Agent(
             ScriptedClient([call("wire"), "done"]), ToolRunner([f], sinks=[log])
         ).session()
