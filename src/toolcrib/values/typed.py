@@ -81,11 +81,10 @@ class Checked:
     logged: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        made: Any = self
-        kind = made.__class__
+        kind = self.__class__
         fits = _FITS.get(kind) or _written(kind)
-        if not fits(made):
-            _checked(made)
+        if not fits(self):
+            _checked(self)
 
 
 def _check_characters(made: object, name: str, value: str | tuple[str, ...]) -> None:
@@ -107,14 +106,18 @@ _FITS: dict[type, Callable[[Any], bool]] = {}
 
 
 def _written(kind: Any) -> Callable[[Any], bool]:
-    """Write that function for a class, as dataclasses are written: each field is of a class that its
-    hint names, a tuple of such, or one of its words; and what is logged is ASCII."""
-    tests = ["True"]
+    """Write that function for a class, as dataclasses are written: each field is its default, of a
+    class that its hint names, a tuple of such, or one of its words; and what is logged is ASCII."""
+    tests = []
     known: dict[str, Any] = {"str": str, "tuple": tuple, "type": type, "map": map}
+    defaults = {each.name: each.default for each in msgspec.structs.fields(kind)}
     for at, (name, field, plain) in enumerate(_fields(kind)):
         value = f"made.{name}"
         known |= {f"kind_{at}_{n}": each for n, each in enumerate(plain)}
         either = [f"{value}.__class__ is kind_{at}_{n}" for n in range(len(plain))]
+        if defaults[name] is not msgspec.NODEFAULT:
+            known[f"default_{at}"] = defaults[name]
+            either.insert(0, f"{value} is default_{at}")
         if field.each:
             known[f"each_{at}"] = frozenset(field.each)
             holds = f"not {value} or each_{at}.issuperset(map(type, {value}))"
@@ -126,11 +129,10 @@ def _written(kind: Any) -> Callable[[Any], bool]:
             }
             either.append(f"{value}.__class__ in kinds_{at} and {value} in words_{at}")
         tests.append(f"({' or '.join(either) or False})")
-    for name in kind.logged:
-        tests.append(
-            f"(made.{name}.isascii() if made.{name}.__class__ is str else not made.{name})"
-        )
-    fits: Callable[[Any], bool] = eval(f"lambda made: {' and '.join(tests)}", known)  # noqa: S307  own names
+        if name in kind.logged:
+            of_text = f"{value}.isascii() if {value}.__class__ is str else not {value}"
+            tests.append(f"{value}.isascii()" if plain == {str} else f"({of_text})")
+    fits: Callable[[Any], bool] = eval(f"lambda made: {' and '.join(tests) or True}", known)  # noqa: S307  own names
     return _FITS.setdefault(kind, fits)
 
 
