@@ -336,22 +336,43 @@ class Call(Veiled, msgspec.Struct):
         facts.key = key
         return facts.failed(CallError.of(ErrorCode.OUTCOME_UNKNOWN)), stop
 
-    async def _outcome(self, cancels: int, repairer: Repairer | None) -> Outcome | AlreadyCompleted:
-        """Repair the call if need be, and take it through all steps up to its tool's result."""
+    async def _ended(self, cancels: int, repairer: Repairer | None) -> Outcome | AlreadyCompleted:
+        """Repair the call if need be, and take it through all steps up to its tool's result, or to what
+        stops it on its way; return the outcome that is to be told of."""
         setup, facts = self.setup, self.facts
-        if repairer is not None and not facts.hydrated.success:
-            await self._repair(facts.hydrated, repairer, cancels)
-        hydrated, plan = self._plan(facts.hydrated)
-        earlier = self._claim(hydrated)
-        if earlier is not None:
-            return await self._in_ledger(hydrated) if earlier == "evicted" else earlier
-        decision = await self._look_up(hydrated) if setup.looking else self._decide(hydrated)
-        if not isinstance(decision, Allow):
-            approved = await self._asked(hydrated, decision)
-            if not isinstance(approved, Hydrated):
-                return approved
-            hydrated = approved
-        self._count(hydrated)
+        try:
+            if repairer is not None and not facts.hydrated.success:
+                await self._repair(facts.hydrated, repairer, cancels)
+            hydrated, plan = self._plan(facts.hydrated)
+            earlier = self._claim(hydrated)
+            if earlier is not None:
+                return await self._in_ledger(hydrated) if earlier == "evicted" else earlier
+            decision = await self._look_up(hydrated) if setup.looking else self._decide(hydrated)
+            if not isinstance(decision, Allow):
+                approved = await self._asked(hydrated, decision)
+                if not isinstance(approved, Hydrated):
+                    return approved
+                hydrated = approved
+            self._count(hydrated)
+            return await self._begun(hydrated, plan, cancels)
+        except Suspended as suspended:
+            return self._suspended(suspended)
+        except Stopped as stopped:
+            facts.notes += stopped.notes
+            outcome = self.ended(stopped.error, stopped.told)
+            self.left = None if stopped.body is None else (stopped.body, stopped.late)
+            if self.question is not None and self.state != "begun":
+                self.question.keep_end(outcome)
+            return outcome
+        finally:
+            if self.reserved and self.state == "counted":
+                await release_each(self.reserved)
+
+    async def _begun(
+        self, hydrated: Hydrated, plan: ToolPlan, cancels: int
+    ) -> Outcome | AlreadyCompleted:
+        """Begin a call that is permitted, and return what its tool gives, in a slot of the runner's."""
+        setup, facts = self.setup, self.facts
         exclusive = hydrated.definition.annotations.exclusive
         slot = setup.limiter.try_enter(exclusive) or await setup.limiter.enter(exclusive)
         executor = (self.executor or setup.executor).weakly  # what a tool opens may keep it
@@ -369,7 +390,10 @@ class Call(Veiled, msgspec.Struct):
             self.state = NEXT[self.state]["begin"]
             self.scope.begins()
             began = time.monotonic()
-            value = await setup.executor.run(plan, hydrated, self, left, cancels)
+            try:
+                value = await setup.executor.run(plan, hydrated, self)
+            except BaseException as raised:  # noqa: BLE001  a tool may raise anything
+                raise setup.executor.ended(raised, plan, hydrated, left, cancels=cancels) from None
             seconds = time.monotonic() - began
             if plan.limit is not None and seconds > plan.limit and not left.put_off:
                 facts.notes += ("over_time_limit",)  # something blocked the event loop
@@ -417,23 +441,6 @@ class Call(Veiled, msgspec.Struct):
         definition = self.facts.hydrated.definition
         marks = None if definition is None else definition.annotations
         return marks is not None and (marks.idempotent or marks.read_only)
-
-    async def _ended(self, cancels: int, repairer: Repairer | None) -> Outcome | AlreadyCompleted:
-        """Return the outcome that is to be told of, also where the call was stopped on its way."""
-        try:
-            return await self._outcome(cancels, repairer)
-        except Suspended as suspended:
-            return self._suspended(suspended)
-        except Stopped as stopped:
-            self.facts.notes += stopped.notes
-            outcome = self.ended(stopped.error, stopped.told)
-            self.left = None if stopped.body is None else (stopped.body, stopped.late)
-            if self.question is not None and self.state != "begun":
-                self.question.keep_end(outcome)
-            return outcome
-        finally:
-            if self.reserved and self.state == "counted":
-                await release_each(self.reserved)
 
     async def _step(
         self, steps: StepRunner, cancels: int, repairer: Repairer | None

@@ -151,41 +151,33 @@ class Executor:
         """Return an executor of another catalog with the same settings."""
         return Executor(catalog, self.timeout, self._reporter, max_result_bytes=self._max_bytes)
 
-    async def run(
-        self,
-        plan: ToolPlan,
-        hydrated: Hydrated,
-        call: CallToRun,
-        left: LeftWork,
-        cancels: int,
-    ) -> Any:
-        """Return the tool's value. Raises Stopped, Suspended, and CancelledError if this task was
-        cancelled: asked to stop more than `cancels` times.
+    def run(self, plan: ToolPlan, hydrated: Hydrated, call: CallToRun) -> Awaitable[Any]:
+        """Return what gives the tool's value when it is awaited. What this raises, or that, has to
+        leave the call as `ended` says."""
+        instance = instance_of(hydrated, plan.tool)
+        if plan.plain:
+            return limited(started(plan.tool, instance, plan.fixed), plan.limit)
+        return self._in_context(plan, hydrated, instance, call)
 
-        What it leaves behind is put into `left`, an empty list of this call.
-        """
-        watch = None
+    async def _in_context(
+        self, plan: ToolPlan, hydrated: Hydrated, instance: Any, call: CallToRun
+    ) -> Any:
+        """Return the value of a tool that is told of its call, and may tell how far it is."""
+        scope = call.scope
+        watch = CallWatch(scope.observer, self._max_bytes, failed=call.watcher_failed)
+        context = CallContext(
+            hydrated.call.id,
+            scope.tally.run_id,
+            call.key,
+            call.context.caller,
+            None if plan.limit is None else time.monotonic() + plan.limit,
+            watch,
+            call.around(),
+        )
         try:
-            instance = instance_of(hydrated, plan.tool)
-            if plan.plain:
-                return await limited(started(plan.tool, instance, plan.fixed), plan.limit)
-            scope = call.scope
-            watch = CallWatch(scope.observer, self._max_bytes, failed=call.watcher_failed)
-            context = CallContext(
-                hydrated.call.id,
-                scope.tally.run_id,
-                call.key,
-                call.context.caller,
-                None if plan.limit is None else time.monotonic() + plan.limit,
-                watch,
-                call.around(),
-            )
             return await self._with(context, plan, hydrated, instance)
-        except BaseException as raised:  # noqa: BLE001  a tool may raise anything
-            raise self.ended(raised, plan, hydrated, left, cancels=cancels) from None
         finally:
-            if watch is not None:
-                watch.over = True
+            watch.over = True
 
     async def _with(
         self, context: CallContext, plan: ToolPlan, hydrated: Hydrated, instance: Any
@@ -216,7 +208,8 @@ class Executor:
         *,
         cancels: int,
     ) -> BaseException:
-        """Return the exception that leaves the executor in place of the one that was raised.
+        """Return the exception that a call ends with whose tool, or what surrounds that, has `raised`:
+        Stopped, Suspended, or CancelledError if this task was asked to stop more than `cancels` times.
 
         What the tool has `left` running, if it does more than read, makes its outcome unknown.
         """
