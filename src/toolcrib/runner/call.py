@@ -573,21 +573,25 @@ class Call(Veiled, msgspec.Struct):
 
     def _decide(self, hydrated: Hydrated, looked_up: Sequence[LookedUp] = ()) -> Decision:
         """Ask the policies. Where a person was asked about this call before, their answer is needed."""
-        context = self.context
-        if hydrated.call.id in self.scope.tally.begun:
+        scope, context = self.scope, self.context
+        if scope.tally.begun and hydrated.call.id in scope.tally.begun:
             context = self._going_on(hydrated)
         if self.asking:
             self.asking = {}
         decision = decide(self.setup.at_once, hydrated, context, looked_up, self.asking)
-        begun = self.scope.suspended.get(hydrated.call.id) if self.scope.suspended else None
-        if begun is not None and begun.approval is None and isinstance(decision, Ask):
-            decision = _GOES_ON
-        elif isinstance(decision, Allow) and (
-            (begun is not None and begun.approval is not None)
-            or (self.scope.asked and any(self.scope.asked_about(hydrated.call.id)))
-        ):
-            decision = Ask("somebody was asked about this call before", "standard")
+        if scope.suspended or scope.asked:
+            decision = self._asked_before(hydrated.call.id, decision)
         self.facts.decision = decision
+        return decision
+
+    def _asked_before(self, call_id: str, decision: Decision) -> Decision:
+        """Return what is decided of a call about which a person may have been asked before."""
+        begun = self.scope.suspended.get(call_id)
+        answered = begun is not None and begun.approval is not None
+        if begun is not None and not answered and isinstance(decision, Ask):
+            return _GOES_ON
+        if isinstance(decision, Allow) and (answered or any(self.scope.asked_about(call_id))):
+            return Ask("somebody was asked about this call before", "standard")
         return decision
 
     def _going_on(self, hydrated: Hydrated) -> PolicyContext:
@@ -686,15 +690,14 @@ class Call(Veiled, msgspec.Struct):
 
         `stands` is the outcome that the ledger has; without it the outcome is still to be written.
         """
-        setup = self.setup
-        state, end = self.state, ENDS[self.state]
-        self.state = NEXT[state]["end"]
+        setup, facts = self.setup, self.facts
+        state, record, definition = self.state, outcome.record, facts.hydrated.definition
+        end, self.state = ENDS[state], NEXT[state]["end"]
         stands = outcome if setup.write_ahead.ledger is None else stands
-        record, definition = outcome.record, self.facts.hydrated.definition
-        if self.facts.claim and (end.key != "kept" or is_final(record)):
-            goes_on_no_more(self.facts.claim[1])
-        keeps = end.key == "kept" and not self.again
-        if keeps and record.idempotency_key and isinstance(outcome, _ENDED):
+        kept = end.key == "kept"
+        if facts.claim and (not kept or is_final(record)):
+            goes_on_no_more(facts.claim[1])
+        if kept and record.idempotency_key and not self.again and isinstance(outcome, _ENDED):
             if isinstance(stands, _ENDED):
                 setup.cache.keep(self.key, stands, self.value_json if stands is outcome else None)
             else:

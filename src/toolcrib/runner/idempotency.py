@@ -295,15 +295,13 @@ class IdempotencyCache:
 
     def keep(self, key: str, outcome: Completed | Failed, value_json: bytes | None = None) -> None:
         """Keep the outcome of a call that has run, with `value_json` in place of its value."""
-        record, notice, told = outcome.record, outcome.notice, ""
-        model_json: bytes | None = None
-        size = _OVERHEAD + len(record.arguments_json) + len(record.result_json) + len(notice)
+        record, notice = outcome.record, outcome.notice
         if isinstance(outcome, Completed):
-            model_json = outcome.model_json
-            size += len(model_json)
+            model_json, told = outcome.model_json, ""
         else:
-            told = outcome.told
-            size += len(told)
+            model_json, told = None, outcome.told
+        size = _OVERHEAD + len(record.arguments_json) + len(record.result_json) + len(notice)
+        size += len(model_json or told)
         if value_json is not None and value_json is not model_json:
             size += len(value_json)  # one text takes its bytes once
         if record.defaulted:

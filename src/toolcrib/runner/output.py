@@ -103,7 +103,7 @@ _ONE_NAME = "two of its keys are one name in JSON"
 _DEEPEST = 50
 
 
-class CheckedOutput(Veiled, msgspec.Struct, frozen=True):
+class CheckedOutput(Veiled, msgspec.Struct, frozen=True, gc=False):
     """A result as valid JSON, and its text; of one with content the structured value, and what may be
     said of its parts."""
 

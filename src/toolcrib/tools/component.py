@@ -179,8 +179,8 @@ class BoundCall(Veiled, msgspec.Struct, frozen=True):
     veiled: ClassVar[tuple[str, ...]] = ("arguments",)
 
     function: Callable[..., Any]
-    arguments: Mapping[str, Any]
     blocking: bool
+    arguments: Mapping[str, Any]
 
     get_definition = ToolComponent.__dict__["get_definition"]
 
@@ -278,6 +278,10 @@ def _read(
         raise NotAcceptedError(((steps(at), _NOT_ACCEPTED),)) from None
 
 
+def _constructed(made: Any, arguments: Mapping[str, Any]) -> Any:
+    return made(**arguments)
+
+
 class Tool(Generic[P, R]):
     """A definition with what is needed to check and to run it; callable as the original function.
 
@@ -295,6 +299,7 @@ class Tool(Generic[P, R]):
         "_at_once",
         "_converting",
         "_fixed",
+        "_instance",
         "_original",
         "_target",
         "accepts",
@@ -342,6 +347,10 @@ class Tool(Generic[P, R]):
     ) -> None:
         self.definition = definition
         self._target = target
+        made: Any = target
+        self._instance: Callable[[Mapping[str, Any]], Any] = (
+            partial(_constructed, made) if is_class else partial(BoundCall, made, blocking)
+        )
         self._original = target if original is None else original
         self.validator = validator
         self.output_validator = output_validator
@@ -478,7 +487,9 @@ class Tool(Generic[P, R]):
                     arguments[fixed.name] = typed[fixed.name] = fixed.value
                     places += (fixed.pointer,)
             of = None if typed is arguments else typed
-            return BuiltArguments(self._instance(typed), canonical_bytes(arguments), places, given=of)
+            return BuiltArguments(
+                self._instance(typed), canonical_bytes(arguments), places, given=of
+            )
         found = Findings()
         values = (before or FactoryValues()) if self.has_factories else None
         given: Any
@@ -489,10 +500,6 @@ class Tool(Generic[P, R]):
             given, shown = self._typed(arguments, found, values)
             instance = self._instance(given)
         return _made(instance, given, canonical_bytes(shown), found, values)
-
-    def _instance(self, typed: Mapping[str, Any]) -> Any:
-        made: Any = self._target
-        return made(**typed) if self.is_class else BoundCall(made, typed, self.blocking)
 
     def _as_sent(self, arguments: JsonObject) -> dict[str, Any] | None:
         """Return the arguments as the hints promise them, if each is read as it was sent; else None."""

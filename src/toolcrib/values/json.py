@@ -86,9 +86,12 @@ def canonical_bytes(value: JsonValue) -> bytes:
         written = orjson.dumps(value, None, _SORTED)
     except TypeError:  # an integer of more than 64 bits
         return canonical_json(value).encode()
-    plain = len(written) < _SHORT and written.isascii()
-    if plain and not written.translate(_FLOATS).partition(b"0e")[1]:
-        return written  # most texts; `in` takes four times as long, `find` half as long again
+    if (  # `in` takes four times as long as `partition`, `find` half as long again
+        len(written) < _SHORT
+        and written.isascii()
+        and not written.translate(_FLOATS).partition(b"0e")[1]
+    ):
+        return written  # most texts
     return canonical_json(value).encode() if _otherwise(written) else written
 
 

@@ -134,7 +134,7 @@ def _made(tool: BaseTool, given: _InjectedArguments, options: ToolOptions) -> To
         return made
     return Tool(
         made.definition,
-        lambda read: BoundCall(handler, {_READ: read}, made.blocking),
+        lambda read: BoundCall(handler, made.blocking, {_READ: read}),
         original=handler,
         validator=made.validator,
         output_validator=made.output_validator,
