@@ -193,8 +193,7 @@ def unreachable(error: Exception) -> bool:
         return True
     if code or isinstance(getattr(error, "orig", error), sqlite3.Error):
         return False  # sqlite3 calls most of its errors operational
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    return not kinds.isdisjoint(("OperationalError", "InterfaceError", "TimeoutError"))
+    return type(error).__name__ in ("OperationalError", "InterfaceError", "TimeoutError")
 
 
 def code_of(error: Exception) -> str:
