@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -20,8 +22,10 @@ from toolcrib import (
     Caller,
     Deny,
     Limits,
+    Refuse,
     RunResult,
     RunState,
+    Tool,
     ToolRunner,
     tool,
 )
@@ -31,12 +35,14 @@ from toolcrib.errors import SourceError
 from toolcrib.hydration import Sanitizer
 from toolcrib.testing import call
 from toolcrib.testing.scripted import Said
+from toolcrib.values.call import TOOL_CHANGED
 from toolcrib.values.record import ToolInvocationRecord, has_begun, state_of
 
 T = TypeVar("T")
 Dies = Literal["killed", "stopped"]
-Ends = Literal["cancelled", "cancelled early", "out of time", "refused"]
+Ends = Literal["", "cancelled", "cancelled early", "out of time", "refused"]
 Kind = Literal["plain", "idempotent", "background", "agent", "within"]
+Change = Literal["", "description", "default", "parameter", "secret"]
 Before: TypeAlias = tuple[RunState, Any, dict[int, bytes]]
 _abandoned: list[object] = []
 _left: list[tuple[asyncio.AbstractEventLoop, AuditLog]] = []
@@ -75,16 +81,40 @@ class Steps:
         return made
 
 
-def desk(kind: Kind, steps: Steps, log: AuditLog, *, asks: bool, policy: Any = ()) -> Agent:
-    marks: dict[str, Any] = {"idempotent": kind == "idempotent", "background": kind == "background"}
+def paying(steps: Steps, change: Change, **marks: Any) -> Tool[Any, Any]:
+    """Return a tool that never ends, as it is, or as it is in another version of the program."""
 
-    @tool(visible=ALL, safe=not asks or kind in ("agent", "within"), **marks)
-    async def pay(to: str) -> str:
-        """Pay somebody."""
+    async def hangs(to: str) -> str:
         steps.begun.set()
         await asyncio.Event().wait()
         return to
 
+    async def pay(to: str, by: str = "card") -> str:
+        return await hangs(to)
+
+    async def pay_otherwise(to: str, by: str = "cash") -> str:
+        return await hangs(to)
+
+    async def pay_more(to: str, by: str = "card", much: int = 1) -> str:
+        return await hangs(to)
+
+    body = {"default": pay_otherwise, "parameter": pay_more}.get(change, pay)
+    told = "Pay now." if change == "description" else "Pay somebody."
+    marks |= {"secret": ["to"]} if change == "secret" else {}
+    return tool(visible=ALL, name="pay", description=told, **marks)(body)
+
+
+def desk(
+    kind: Kind,
+    steps: Steps,
+    log: AuditLog,
+    *,
+    asks: bool,
+    policy: Any = (),
+    change: Change = "",
+) -> Agent:
+    marks: dict[str, Any] = {"idempotent": kind == "idempotent", "background": kind == "background"}
+    pay = paying(steps, change, safe=not asks or kind in ("agent", "within"), **marks)
     tools, said = [pay], call("pay", to="ada")
     if kind in ("agent", "within"):
         inner = Agent(Model(said, "Paid."), tools)
@@ -139,9 +169,16 @@ def begun(url: str, kind: Kind, dies: Dies, *, asks: bool) -> Before:
 
 
 def ended(
-    url: str, kind: Kind, ends: Ends, before: Before, *, asks: bool = False
+    url: str,
+    kind: Kind,
+    ends: Ends,
+    before: Before,
+    *,
+    asks: bool = False,
+    change: Change = "",
 ) -> tuple[RunResult, list[ToolInvocationRecord]]:
-    """Go on in a process in which the run ends before it comes to the call; return what the log has."""
+    """Go on in a process, and a version of the program, in which the run may end before it comes to the
+    call; return what the log has."""
     state, answers, kept = before
     refuses: Any = (lambda _call, _context: Deny("closed")) if ends == "refused" else ()
     if ends == "out of time":  # all of it was used up before the call, or the answer
@@ -151,12 +188,11 @@ def ended(
     async def work(log: AuditLog) -> tuple[RunResult, list[ToolInvocationRecord]]:
         stops = {"cancelled": "call", "cancelled early": "arguments"}.get(ends, "")
         steps = Steps(dict(kept), stops)
-        agent = desk(kind, steps, log, asks=asks, policy=refuses)
+        agent = desk(kind, steps, log, asks=asks, policy=refuses, change=change)
         stream = agent.resume_stream(state, answers)
         steps.task = stream._task
-        result = await stream.result()
-        entries = [entry.record for entry in await log.entries()]
-        calls = [each for each in entries if isinstance(each, ToolInvocationRecord)]
+        result = await asyncio.wait_for(stream.result(), 50)
+        calls = await calls_in(log)
         await log.aclose()
         return result, calls
 
@@ -192,6 +228,104 @@ def test_what_the_log_says_to_have_begun_is_never_said_not_to_have(
         assert has_begun(ours[-1]) >= any(map(has_begun, ours))
     if ends in ("cancelled", "out of time"):
         assert result.status == {"cancelled": "cancelled", "out of time": "limited"}[ends]
+
+
+@pytest.mark.parametrize("answer", ["not asked", "yes", "no", "none"])
+@pytest.mark.parametrize(
+    ("change", "ends"),
+    [
+        *product(
+            ["description", "default", "parameter", "secret"],
+            ["", "cancelled", "cancelled early", "out of time", "refused"],
+        )
+    ],
+)
+def test_what_began_with_another_definition_is_no_other_call(
+    tmp_path: Path, change: Change, ends: Ends, answer: str
+) -> None:
+    url, asks = f"sqlite:///{tmp_path / 'log.db'}", answer != "not asked"
+    state, answers, kept = begun(url, "plain", "killed", asks=asks)
+    if asks:
+        (asked,) = answers
+        answers = {"yes": answers, "no": {asked: Refuse("bob")}, "none": {}}[answer]
+    result, entries = ended(url, "plain", ends, (state, answers, kept), asks=asks, change=change)
+    (record,) = result.records
+    assert (state_of(record), has_begun(record)) == ("failed (outcome_unknown)", True)
+    assert record.notes == (TOOL_CHANGED,)
+    assert record.approved_by == ("grace" if asks else None)
+    assert record.arguments == {"to": "***" if change == "secret" else "ada", "by": "card"}
+    told = [m.content for m in result.messages if m.call_id == record.id]
+    assert any('"outcome_unknown"' in each for each in told)
+    assert all(has_begun(each) for each in entries if each.status != "waiting")
+
+
+async def test_a_fork_does_not_repeat_what_began_with_another_definition(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    before = await asyncio.to_thread(begun, url, "plain", "killed", asks=True)
+    result, _ = await asyncio.to_thread(
+        ended, url, "plain", "", before, asks=True, change="description"
+    )
+    async with AuditLog(url) as log:
+        fork = desk("plain", Steps({}), log, asks=False).fork(result.state, turn=0)
+    assert fork.fork is not None
+    assert [effect.tool for effect in fork.fork.effects] == ["pay"]
+
+
+@dataclass
+class When:
+    at: float = field(default_factory=time.time)
+
+
+def till(steps: Steps, log: AuditLog) -> Agent:
+    @tool(visible=ALL, secret=["card"])
+    async def charge(card: str, when: When) -> str:
+        """Charge a card."""
+        steps.begun.set()
+        await asyncio.Event().wait()
+        return card
+
+    model = Model(call("charge", card="4111", when={}), "Done.")
+    return Agent(model, ToolRunner([charge], sinks=[log], repairer=Sanitizer()), durability=steps)
+
+
+@pytest.mark.parametrize("status", ["started", "completed"])
+@pytest.mark.parametrize("one_key", [False, True], ids=["two keys", "one key"])
+def test_what_nobody_can_compare_may_have_begun(
+    tmp_path: Path, status: Literal["started", "completed"], one_key: bool
+) -> None:
+    """Its secrets are not in the log, and what its default factory makes is another value now."""
+    url, kept = f"sqlite:///{tmp_path / 'log.db'}", dict[int, bytes]()
+
+    async def begins(log: AuditLog) -> RunState:
+        steps = Steps(kept)
+        agent = till(steps, log)
+        state = agent.prepare("Pay.", run_id="run_7")
+        _abandoned.append(asyncio.ensure_future(agent.resume(state)))
+        await steps.begun.wait()
+        (entry,) = await calls_in(log)
+        if status == "completed":
+            await log.write(msgspec.structs.replace(entry, status=status))
+        return state
+
+    async def goes_on(log: AuditLog) -> RunResult:
+        if not one_key:
+            log._macs = b"of another process"
+        steps = Steps(dict(kept), "arguments")
+        stream = till(steps, log).resume_stream(state)
+        steps.task = stream._task
+        return await stream.result()
+
+    state = process(url, begins, dies=True)
+    result = process(url, goes_on)
+    (record,) = result.records
+    ends = "completed" if one_key and status == "completed" else "failed (outcome_unknown)"
+    assert (state_of(record), has_begun(record), result.status) == (ends, True, "cancelled")
+    assert '"cancelled"' not in result.messages[-1].content
+
+
+async def calls_in(log: AuditLog) -> list[ToolInvocationRecord]:
+    found = [entry.record for entry in await log.entries()]
+    return [each for each in found if isinstance(each, ToolInvocationRecord)]
 
 
 @pytest.mark.parametrize("ends", ["cancelled", "cancelled early"])
@@ -231,9 +365,7 @@ def test_a_call_that_had_ended_is_told_as_it_ended(tmp_path: Path) -> None:
     before = begun(url, "plain", "killed", asks=False)
 
     async def pays(log: AuditLog) -> None:
-        (entry,) = [
-            e.record for e in await log.entries() if isinstance(e.record, ToolInvocationRecord)
-        ]
+        (entry,) = await calls_in(log)
         paid = msgspec.structs.replace(entry, status="completed", result_json=msgspec.Raw(b'"ada"'))
         await log.write(paid)
 

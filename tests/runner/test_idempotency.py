@@ -35,9 +35,11 @@ from toolcrib.runner.idempotency import (
     AlreadyCompleted,
     Fingerprint,
     IdempotencyCache,
+    compared,
     fingerprint_of,
     replayed,
 )
+from toolcrib.runner.recorder import Recorder
 from toolcrib.runner.stopped import Stopped
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.testing import MemorySink
@@ -960,6 +962,57 @@ async def _is_same_call(ledger: MemoryLedger, known: dict[str, Any]) -> bool:
     assert isinstance(again, Completed)
     assert again.replayed
     return True
+
+
+OTHER = "1" * 64
+SHOWN = raw_json({"door": "b", "key": "***"})
+
+
+@pytest.mark.parametrize("secret", [False, True], ids=["", "secret"])
+@pytest.mark.parametrize(
+    ("known", "of_text", "of_secret"),
+    [
+        ({}, "same", "same"),
+        ({"definition_digest": OTHER}, "same", "same"),
+        ({"definition_digest": OTHER, "arguments_json": SHOWN}, "same", "same"),
+        ({"name": "open", "definition_digest": OTHER}, "another", "another"),
+        ({"caller": "bob"}, "another", "another"),
+        ({"arguments_bytes": 7}, "another", "another"),
+        (
+            {"arguments_sha256": OTHER, "arguments_mac": ""},
+            "another",
+            "unsure",
+        ),  # no part of it was secret then
+        ({"arguments_sha256": "", "arguments_mac": OTHERS}, "unsure", "same"),
+        ({"definition_digest": OTHER, "arguments_mac": OTHERS}, "same", "same"),
+        ({"arguments_mac": "hmac:KEY:00"}, "same", "another"),
+        ({"definition_digest": OTHER, "arguments_mac": "hmac:KEY:00"}, "same", "another"),
+        ({"arguments_mac": OTHERS, "arguments_json": SHOWN}, "same", "unsure"),
+    ],
+)
+@pytest.mark.parametrize("resumed", [True, False], ids=["resumed", ""])
+async def test_of_a_call_that_may_have_begun_doubt_is_no_other_call(
+    known: dict[str, Any], of_text: str, of_secret: str, secret: bool, resumed: bool
+) -> None:
+    """Only a digest says that the record under its key is another call's, if it can be compared."""
+
+    @tool(visible=ALL, name="open_", secret=["key"] if secret else [])
+    async def opens(door: str, key: str) -> str:
+        """Open a door."""
+        return door
+
+    hydrated = hydrate(ToolCall("c", "open_", '{"door": "a", "key": "1"}'), [opens])
+    within = CallScope(RunTally("run_1"), resumed=resumed)
+    facts = Recorder((), None).facts(hydrated, Caller("ada"), within)
+    asked = facts.record("started", key=KEY)
+    same_key = asked.arguments_mac.split(":")[1] if secret else "KEY"
+    told = {n: v.replace("KEY", same_key) if n == "arguments_mac" else v for n, v in known.items()}
+    entry = msgspec.structs.replace(asked, **told)
+    likeness = of_secret if secret else of_text
+    changed = "definition_digest" in known
+    if not resumed and (likeness == "unsure" or changed):
+        likeness = "another"
+    assert compared(entry, asked, facts) == likeness
 
 
 UNKNOWN = CallError.of(ErrorCode.OUTCOME_UNKNOWN)

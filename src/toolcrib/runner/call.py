@@ -56,11 +56,10 @@ from toolcrib.runner.idempotency import (
     ELSEWHERE,
     AlreadyCompleted,
     Fingerprint,
+    compared,
     fingerprint_of,
     goes_on_no_more,
     replayed,
-    same_call,
-    same_sent,
 )
 from toolcrib.runner.late import follow, late_end
 from toolcrib.runner.output import CheckedOutput, check_output, report_unusable, views
@@ -325,11 +324,12 @@ class Call(Veiled, msgspec.Struct):
         found = await to_the_end(partial(ledger.find, entry))
         known, stop = found.given, found.only_stop()
         if isinstance(known, ToolInvocationRecord):
-            if not same_sent(known, entry):
+            likeness = compared(known, entry, facts)
+            if likeness == "another":
                 return failed, stop
-            if is_final(known):
+            if likeness == "same" and is_final(known):
                 return AlreadyCompleted(replayed(known)), stop
-            facts.take_begun(known)
+            facts.take_begun(known, unsure=likeness == "unsure")
             facts.decision = known.decision
         elif known is None and found.error is None:
             return failed, stop
@@ -749,13 +749,14 @@ class Call(Veiled, msgspec.Struct):
             return Recorded(unknown, told, written.only_stop())
         known = written.given
         if isinstance(known, ToolInvocationRecord) and known != outcome.record:
-            if same_call(known, outcome.record):
+            likeness = compared(known, outcome.record, self.facts)
+            if likeness == "same":
                 stands = replayed(known)  # somebody else's was written first
                 if not unwritten:
                     self._share(stands)
                 self._settle(outcome, stands=stands)
                 return Recorded(stands, outcome.record if ran else None, written.only_stop())
-            if not (ran and self._claims()):
+            if likeness == "another" and not (ran and self._claims()):
                 return await self._another(ledger, written)
         if not ran and _began_elsewhere(outcome):
             self._share(outcome)

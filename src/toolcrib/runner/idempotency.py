@@ -93,6 +93,7 @@ def goes_on_no_more(claim: str) -> None:
     _going_on.discard(claim)
 
 
+Likeness: TypeAlias = Literal["same", "unsure", "another"]
 Fingerprint: TypeAlias = tuple[str, str, bytes | None, str]
 
 
@@ -503,18 +504,47 @@ def _judged(
     if given is None:
         return None
     known = _checked(given)
-    if not same_call(known, facts.record("started")):
+    likeness = compared(known, facts.record("started"), facts)
+    if likeness == "another":
         raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
-    if is_final(known):
-        return AlreadyCompleted(replayed(known))
-    goes_on = hydrated.call.id in facts.scope.suspended
-    if goes_on or hydrated.definition.annotations.idempotent:
-        return None
-    if known.error is not None:  # it was said before that nobody knows
-        return AlreadyCompleted(replayed(known))
+    if likeness == "same":
+        if is_final(known):
+            return AlreadyCompleted(replayed(known))
+        goes_on = hydrated.call.id in facts.scope.suspended
+        if goes_on or hydrated.definition.annotations.idempotent:
+            return None
+        if known.error is not None:  # it was said before that nobody knows
+            return AlreadyCompleted(replayed(known))
     facts.key = key  # the record is about the call that was begun with this key
-    facts.take_begun(known)
+    facts.take_begun(known, unsure=likeness == "unsure")
     raise Stopped(CallError.of(ErrorCode.OUTCOME_UNKNOWN))
+
+
+def compared(
+    known: ToolInvocationRecord, asked: ToolInvocationRecord, facts: CallFacts
+) -> Likeness:
+    """Say whether the record that stands under a call's key is of the `same` call.
+
+    Of a call that may have begun before, its tool may have another definition by now, or be gone: the
+    text that was sent decides. Where that cannot be compared (one of them has secrets, or the two were
+    not made with one key), nobody can tell, and it is not said of the call that it did not begin.
+    """
+    if facts.unsure:  # it shows by now what the record did
+        return "unsure"
+    if same_call(known, asked):
+        return "same"
+    if not facts.may_have_begun or _of_call(known) != _of_call(asked):
+        return "another"
+    if known.arguments_sha256 and asked.arguments_sha256:
+        return "same" if known.arguments_sha256 == asked.arguments_sha256 else "another"
+    if _key_of_mac(known) == _key_of_mac(asked) != "":
+        return "same" if known.arguments_mac == asked.arguments_mac else "another"
+    now = msgspec.structs.replace(asked, definition_digest=known.definition_digest)
+    return "same" if same_call(known, now) else "unsure"
+
+
+def _of_call(record: ToolInvocationRecord) -> tuple[str, str, int]:
+    return record.name, record.caller, record.arguments_bytes
 
 
 def same_call(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
@@ -533,17 +563,6 @@ def same_call(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
         and known.arguments_bytes == asked.arguments_bytes
         and (known.arguments_sha256 != "" or _same_secrets(known, asked))
     )
-
-
-def same_sent(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
-    """Return whether two records under one key are of one call, as it was sent: its tool may have
-    another definition by now, or be gone. Then nobody can tell which of its arguments are secret."""
-    if known.name == asked.name and asked.definition_digest != known.definition_digest:
-        asked = msgspec.structs.replace(asked, definition_digest=known.definition_digest)
-        if "" in (known.arguments_sha256, asked.arguments_sha256):
-            said = asked.caller, asked.arguments_bytes
-            return said == (known.caller, known.arguments_bytes)
-    return same_call(known, asked)
 
 
 def _same_secrets(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:

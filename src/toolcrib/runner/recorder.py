@@ -19,7 +19,13 @@ import msgspec
 
 from toolcrib.errors import ErrorCode
 from toolcrib.runner.execute import until_done
-from toolcrib.runner.output import public_places, public_view, told_arguments
+from toolcrib.runner.output import (
+    masked_arguments,
+    masked_places,
+    public_places,
+    public_view,
+    told_arguments,
+)
 from toolcrib.runner.running import CALLING, Calling
 from toolcrib.runner.stopped import NOT_ITS_OWN, as_failure, raise_stop, rejection
 from toolcrib.values.call import TOOL_CHANGED, Hydrated, HydrationResult
@@ -82,6 +88,7 @@ class CallFacts(msgspec.Struct, gc=False):
     edit: EditState = "none"
     # of a call of which it is known that it began elsewhere: the record of that
     begun: ToolInvocationRecord | None = None
+    unsure: bool = False  # whether that is of this call: nobody can compare them
     key: str = ""
     # of a call that goes on after it waited: for the nth time, claimed under this key
     claim: tuple[int, str] | tuple[()] = ()
@@ -123,14 +130,20 @@ class CallFacts(msgspec.Struct, gc=False):
         else:
             self.hydrated = hydrated
 
-    def take_begun(self, known: ToolInvocationRecord) -> None:
-        """Take what is known of a call that began elsewhere: with which arguments, and who let it."""
-        self.begun, self.edit = known, "taken" if known.edited else "none"
+    def take_begun(self, known: ToolInvocationRecord, *, unsure: bool = False) -> None:
+        """Take what is known of a call that began elsewhere: with which arguments, and who let it. What
+        its tool has marked as secret by now is masked."""
+        self.begun, self.unsure, self.edit = known, unsure, "taken" if known.edited else "none"
         self.approved_by, self.approval_id = known.approved_by, known.approval_id
-        self.rule = known.rule
+        self.rule, self.refusal = known.rule, known.refusal
         if ALWAYS in known.notes and ALWAYS not in self.notes:
             self.notes += (ALWAYS,)
-        arguments, defaulted = known.arguments_json, known.defaulted
+        self._note_definition(known.definition_digest)
+        arguments, defaulted, now = known.arguments_json, known.defaulted, self.hydrated.definition
+        if now is not None and now.secret and now.digest != known.definition_digest:
+            masked = masked_arguments(now, known.arguments or {})
+            arguments = msgspec.Raw(msgspec.json.encode(masked))
+            defaulted = masked_places(now, defaulted)
         self.came = msgspec.structs.replace(
             self.came, arguments_json=arguments, defaulted=defaulted
         )
@@ -149,9 +162,7 @@ class CallFacts(msgspec.Struct, gc=False):
         if suspended.approval is None:
             return
         request, yes = suspended.approval
-        definition, notes = self.hydrated.definition, (*self.hydrated.provenance.notes, *self.notes)
-        if definition is not None and definition.digest != request.definition_digest:
-            self.notes += () if TOOL_CHANGED in notes else (TOOL_CHANGED,)
+        self._note_definition(request.definition_digest)
         self.approved_by, self.approval_id = yes.by, request.id
         if self.edit == "none" and _is_edit(yes, request):  # with which it has begun, lapsed or not
             self.edit = "unread"
@@ -159,6 +170,12 @@ class CallFacts(msgspec.Struct, gc=False):
             self.rule, asked = suspended.rule
             self.approval_id = asked or request.id
             self.notes += () if asked or ALWAYS in self.notes else (ALWAYS,)
+
+    def _note_definition(self, begun_with: str) -> None:
+        """Note that the tool is not the one that the call has begun with."""
+        definition, notes = self.hydrated.definition, (*self.hydrated.provenance.notes, *self.notes)
+        if definition is not None and definition.digest != begun_with and TOOL_CHANGED not in notes:
+            self.notes += (TOOL_CHANGED,)
 
     def take_earlier_answer(self, by: str | None, edit: EditState) -> None:
         """Take the answer by which the call ended before: what was said now counts for nothing."""
@@ -183,7 +200,7 @@ class CallFacts(msgspec.Struct, gc=False):
         if self.edit == "none":
             return ""
         if self.begun is not None:
-            return made_with(self.begun.arguments or {}, self.begun.defaulted)
+            return made_with(self.came.arguments or {}, self.came.defaulted)
         if error is not None and not self.key and error.code in _MAY_HAVE_RUN:
             return _EDITED
         if self.key and self.edit != "taken":  # it has begun with what nobody can read now
