@@ -59,7 +59,7 @@ from toolcrib.runner.idempotency import (
     compared,
     fingerprint_of,
     goes_on_no_more,
-    replayed,
+    told_again,
 )
 from toolcrib.runner.late import follow, late_end
 from toolcrib.runner.output import CheckedOutput, check_output, report_unusable, views
@@ -328,7 +328,7 @@ class Call(Veiled, msgspec.Struct):
             if likeness == "another":
                 return failed, stop
             if likeness == "same" and is_final(known):
-                return AlreadyCompleted(replayed(known)), stop
+                return AlreadyCompleted(told_again(known, facts)), stop
             facts.take_begun(known, unsure=likeness == "unsure")
             facts.decision = known.decision
         elif known is None and found.error is None:
@@ -455,6 +455,8 @@ class Call(Veiled, msgspec.Struct):
         async def work() -> CallStep:
             outcome = await self._unless_called_off(cancels, repairer)
             end: CallEnd = "kept" if self.state in ("begun", "unwritten") else "known"
+            if end == "kept":
+                self._taint()  # so that the step says so: its tool may be another one by then
             if end == "known" and not isinstance(outcome, AlreadyCompleted):
                 outcome, end = await self.finalize(outcome), "told"
                 if isinstance(outcome, _ENDED) and outcome.replayed:
@@ -678,12 +680,17 @@ class Call(Veiled, msgspec.Struct):
         there, and the run has spent all that the call has, within it too, as if it had run here, once.
         """
         definition, scope, record = self.facts.hydrated.definition, self.scope, outcome.record
-        if definition is None:
-            return
-        if definition.annotations.untrusted_output or READ_UNTRUSTED in record.notes:
+        if READ_UNTRUSTED in record.notes:
             taint(scope.tally)
-        if self.state != "begun":  # it ran here, too, and was counted then
+        self._taint()
+        if definition is not None and self.state != "begun":  # else it was counted here
             count_begun(self.facts, record, self.account, is_counted=self.state == "counted")
+
+    def _taint(self) -> None:
+        """Taint the run where the tool of the call brings untrusted content."""
+        definition = self.facts.hydrated.definition
+        if definition is not None and definition.annotations.untrusted_output:
+            taint(self.scope.tally)
 
     def _settle(self, outcome: Outcome, *, stands: Outcome | None = None) -> None:
         """Do the part of `finalize` that awaits nothing: cache, taint, tally and policies.
@@ -691,7 +698,7 @@ class Call(Veiled, msgspec.Struct):
         `stands` is the outcome that the ledger has; without it the outcome is still to be written.
         """
         setup, facts = self.setup, self.facts
-        state, record, definition = self.state, outcome.record, facts.hydrated.definition
+        state, record = self.state, outcome.record
         end, self.state = ENDS[state], NEXT[state]["end"]
         stands = outcome if setup.write_ahead.ledger is None else stands
         kept = end.key == "kept"
@@ -704,8 +711,8 @@ class Call(Veiled, msgspec.Struct):
                 setup.cache.hold(self.key, outcome, late=state == "late")
         elif end.key != "not its own":
             self._release(outcome)
-        if end.taints and definition is not None and definition.annotations.untrusted_output:
-            taint(self.scope.tally)
+        if end.taints:
+            self._taint()
         if end.counts == "settled":
             if record.seconds is not None:
                 self.scope.tally.settle(record.name, record.seconds)
@@ -751,7 +758,7 @@ class Call(Veiled, msgspec.Struct):
         if isinstance(known, ToolInvocationRecord) and known != outcome.record:
             likeness = compared(known, outcome.record, self.facts)
             if likeness == "same":
-                stands = replayed(known)  # somebody else's was written first
+                stands = told_again(known, self.facts)  # somebody else's was written first
                 if not unwritten:
                     self._share(stands)
                 self._settle(outcome, stands=stands)

@@ -44,6 +44,7 @@ from toolcrib.runner.recorder import (
     made_with,
     to_the_end,
 )
+from toolcrib.runner.running import taint
 from toolcrib.runner.stopped import NOT_ITS_OWN, NotRecorded, Stopped, as_failure
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.threads import cancel_requests, is_stop
@@ -509,7 +510,7 @@ def _judged(
         raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
     if likeness == "same":
         if is_final(known):
-            return AlreadyCompleted(replayed(known))
+            return AlreadyCompleted(told_again(known, facts))
         goes_on = hydrated.call.id in facts.scope.suspended
         if goes_on or hydrated.definition.annotations.idempotent:
             return None
@@ -518,6 +519,15 @@ def _judged(
     facts.key = key  # the record is about the call that was begun with this key
     facts.take_begun(known, unsure=likeness == "unsure")
     raise Stopped(CallError.of(ErrorCode.OUTCOME_UNKNOWN))
+
+
+def told_again(known: ToolInvocationRecord, facts: CallFacts) -> Completed | Failed:
+    """Return the outcome of a call as its record has it. Where its tool is gone, or is another one by
+    now, nobody here knows what it had read: the run is tainted by what it gave."""
+    definition = facts.hydrated.definition
+    if definition is None or definition.digest != known.definition_digest:
+        taint(facts.scope.tally)
+    return replayed(known)
 
 
 def compared(
