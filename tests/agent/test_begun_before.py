@@ -44,6 +44,7 @@ Ends = Literal["", "cancelled", "cancelled early", "out of time", "refused"]
 Kind = Literal["plain", "idempotent", "background", "agent", "within"]
 Change = Literal["", "description", "default", "parameter", "secret", "gone", "trusted"]
 Before: TypeAlias = tuple[RunState, Any, dict[int, bytes]]
+MADE: list[float] = []
 _abandoned: list[object] = []
 _left: list[tuple[asyncio.AbstractEventLoop, AuditLog]] = []
 
@@ -271,9 +272,14 @@ async def test_a_fork_does_not_repeat_what_began_with_another_definition(tmp_pat
     assert [effect.tool for effect in fork.fork.effects] == ["pay"]
 
 
+def the_time() -> float:
+    MADE.append(time.time())
+    return MADE[-1]
+
+
 @dataclass
 class When:
-    at: float = field(default_factory=time.time)
+    at: float = field(default_factory=the_time)
 
 
 def till(steps: Steps, log: AuditLog) -> Agent:
@@ -293,7 +299,8 @@ def till(steps: Steps, log: AuditLog) -> Agent:
 def test_what_nobody_can_compare_may_have_begun(
     tmp_path: Path, status: Literal["started", "completed"], one_key: bool
 ) -> None:
-    """Its secrets are not in the log, and what its default factory makes is another value now."""
+    """Its secrets are not in the log, and its default factory is not asked again what it had made."""
+    MADE.clear()
     url, kept = f"sqlite:///{tmp_path / 'log.db'}", dict[int, bytes]()
 
     async def begins(log: AuditLog) -> RunState:
@@ -321,6 +328,8 @@ def test_what_nobody_can_compare_may_have_begun(
     ends = "completed" if one_key and status == "completed" else "failed (outcome_unknown)"
     assert (state_of(record), has_begun(record), result.status) == (ends, True, "cancelled")
     assert '"cancelled"' not in result.messages[-1].content
+    assert record.arguments == {"card": "***", "when": {"at": MADE[0]}}
+    assert (record.validated, len(MADE)) == (True, 1)
 
 
 async def calls_in(log: AuditLog) -> list[ToolInvocationRecord]:

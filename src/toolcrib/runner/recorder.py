@@ -131,14 +131,18 @@ class CallFacts(msgspec.Struct, gc=False):
             self.hydrated = hydrated
 
     def take_begun(self, known: ToolInvocationRecord, *, unsure: bool = False) -> None:
-        """Take what is known of a call that began elsewhere: with which arguments, and who let it. What
-        its tool has marked as secret by now is masked."""
+        """Take what is known of a call that began elsewhere: with which arguments, what judged these,
+        and who let it. What its tool has marked as secret by now is masked."""
         self.begun, self.unsure, self.edit = known, unsure, "taken" if known.edited else "none"
         self.approved_by, self.approval_id = known.approved_by, known.approval_id
         self.rule, self.refusal = known.rule, known.refusal
         if ALWAYS in known.notes and ALWAYS not in self.notes:
             self.notes += (ALWAYS,)
         self._note_definition(known.definition_digest)
+        told = msgspec.structs.replace(
+            self.hydrated.provenance, validated=known.validated, validator=known.validator
+        )
+        self.hydrated = msgspec.structs.replace(self.hydrated, provenance=told)
         arguments, defaulted, now = known.arguments_json, known.defaulted, self.hydrated.definition
         if now is not None and now.secret and now.digest != known.definition_digest:
             masked = masked_arguments(now, known.arguments or {})

@@ -53,7 +53,7 @@ from toolcrib.runner.stopped import (
 from toolcrib.schema.derive.factories import Pinned
 from toolcrib.threads import cancel_requests
 from toolcrib.tools import Catalog, Tool, ToolLike, Tools
-from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
+from toolcrib.values.call import Hydrated, HydrationResult, Provenance, Rejected, ToolCall
 from toolcrib.values.context import CallScope, PayingPolicy, PolicyContext, RunTally
 from toolcrib.values.decision import (
     ANONYMOUS,
@@ -475,7 +475,7 @@ class ToolRunner:
         before: as they ended, or as `outcome_unknown`. Raises what `refuse_all` does."""
 
         async def look(call: ToolCall) -> None:
-            facts = self._recorder.facts(self._hydrated(call), caller, scope, CALLING.get())
+            facts = self._recorder.facts(self._unbuilt(call), caller, scope, CALLING.get())
             made = Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
             await made.finalize_begun()
 
@@ -527,6 +527,14 @@ class ToolRunner:
 
     def _hydrated(self, call: ToolCall) -> HydrationResult:
         return hydrate(call, self._setup.catalog, on_exception=self._hook)
+
+    def _unbuilt(self, call: ToolCall) -> HydrationResult:
+        """Return a call that is not made here, for which no default factory runs once more."""
+        entry = self.catalog.by_name.get(call.name)
+        if entry is None or not entry.tool.has_factories:
+            return self._hydrated(call)
+        told = Provenance(call.provider_id, call.arguments, notes=call.notes)
+        return Rejected(call, (), told, entry.tool.definition)
 
     async def _kept(
         self, keeper: KeepingApprover, call: ToolCall, caller: Caller, scope: CallScope
