@@ -272,6 +272,38 @@ async def test_a_fork_does_not_repeat_what_began_with_another_definition(tmp_pat
     assert [effect.tool for effect in fork.fork.effects] == ["pay"]
 
 
+async def test_a_fork_does_not_repeat_what_runs_in_this_process(tmp_path: Path) -> None:
+    """A state that waits is gone on with twice at once: the second time the call is said to run."""
+    begins, goes_on, ran = asyncio.Event(), asyncio.Event(), list[str]()
+
+    @tool(visible=ALL, safe=False)
+    async def pay(to: str) -> str:
+        """Pay somebody."""
+        ran.append(to)
+        begins.set()
+        await goes_on.wait()
+        return to
+
+    async with AuditLog(f"sqlite:///{tmp_path / 'log.db'}") as log:
+        runner = ToolRunner([pay], sinks=[log], approver=answer_later)
+        agent = Agent(Model(call("pay", to="ada"), "Done.", "Done."), runner)
+        waits = await agent.run("Pay Ada.")
+        answers = {waits.pending[0].id: Approve("grace")}
+        first = asyncio.ensure_future(agent.resume(waits.state, answers))
+        await begins.wait()
+        second = await agent.resume(waits.state, answers)
+        assert [state_of(each) for each in second.records] == ["failed (outcome_unknown)"]
+        fork = agent.fork(second.state, turn=0)
+        assert fork.fork is not None
+        assert [effect.tool for effect in fork.fork.effects] == ["pay"]
+        goes_on.set()
+        assert [state_of(each) for each in (await first).records] == ["completed"]
+        stands = await log.last(second.records[0].id)
+        assert stands is not None
+        assert state_of(stands.record) == "completed"
+    assert ran == ["ada"]
+
+
 def the_time() -> float:
     MADE.append(time.time())
     return MADE[-1]

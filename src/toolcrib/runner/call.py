@@ -316,8 +316,8 @@ class Call(Veiled, msgspec.Struct):
         """Return how a call ends that has failed and not begun here: as the ledger knows it, if it
         began before, and as `outcome_unknown` if that cannot be asked. Whatever stops this meanwhile
         is returned, too."""
-        facts, another = self.facts, failed.error.code is ErrorCode.DUPLICATE_CALL
-        if another or has_begun(failed.record) or not facts.may_have_begun:
+        facts = self.facts
+        if has_begun(failed.record) or not facts.may_have_begun:
             return failed, DONE
         key = key_of(self.scope.tally.run_id, facts.hydrated.call.id)
         entry = facts.record("started", key=key)
