@@ -109,9 +109,6 @@ class BackgroundCalls:
         if others:
             outcomes = await self._runner.exec_all(others, caller=self._caller, scope=scope)
         ids = [call.call.id for call in started]
-        for call_id in ids:
-            each = self._running[call_id]
-            await asyncio.wait((each.task, each.begun), return_when=asyncio.FIRST_COMPLETED)
         begun_ids = await self._kept(f"begun {turn}", lambda: self._begun_of(ids))
         self._open |= {call_id: self._running.pop(call_id) for call_id in begun_ids}
         self.begun.update(begun_ids)
@@ -217,6 +214,9 @@ class BackgroundCalls:
         return await self._steps.run(name, work, _Ids)
 
     async def _begun_of(self, ids: Sequence[str]) -> _Ids:
+        for call_id in ids:
+            each = self._running[call_id]
+            await asyncio.wait((each.task, each.begun), return_when=asyncio.FIRST_COMPLETED)
         return tuple(call_id for call_id in ids if self._running[call_id].begun.done())
 
     async def _ended_of(self, awaited: Awaited) -> _Ids:

@@ -47,7 +47,14 @@ from toolcrib.runner.running import CALLING, taint
 from toolcrib.runner.stopped import record_end
 from toolcrib.threads import cancel_requests
 from toolcrib.values.call import HydrationResult, ToolCall
-from toolcrib.values.context import Guard, PolicyContext, RunTally, StepRunner
+from toolcrib.values.context import (
+    BegunSteps,
+    Guard,
+    PolicyContext,
+    RunTally,
+    StepRunner,
+    replays,
+)
 from toolcrib.values.decision import Answer, ApprovalRequest
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import encodable
@@ -262,7 +269,9 @@ class Run:
         self._caller = state.caller
         self._tally = terms.tally or state.tally.copied()  # a saved state may be resumed again
         self._tally.started = time.monotonic() - state.elapsed
-        self._steps = terms.steps if outer is None else None  # else a step of the outer run has it
+        self._steps: StepRunner | None = None
+        if outer is None and terms.steps is not None:  # else a step of the outer run has it
+            self._steps = BegunSteps(terms.steps, self._begin_step)
         self._time = asyncio.timeout(None)
         self._saved = state
         self._waiting: tuple[Waiting, ...] = ()
@@ -392,10 +401,12 @@ class Run:
             await self._runner.record_begun(left, caller=self._caller, scope=scope)
 
     async def _driven(self) -> tuple[RunStatus, str | None]:
-        self._time = limit = asyncio.timeout(self._spending.seconds_left)
+        seconds = None if replays(self._steps) else self._spending.seconds_left
+        self._time = limit = asyncio.timeout(seconds)
         try:
             async with limit:
                 await self._take_instructions()
+                await self._begin_step()  # it picks its tools, perhaps
                 context = PolicyContext(self._caller, self._tally)
                 self._toolbox = await self._open_toolbox(context)
                 saved = self._saved
@@ -526,8 +537,6 @@ class Run:
             await self._background.arrive(self._spending.turn, awaited)
         finally:
             self._tell_later()
-        if self._steps is not None:
-            self._keep_time()
 
     def _tell_later(self) -> None:
         """Put what calls in the background gave into the history, unless other calls of it wait."""
@@ -600,7 +609,7 @@ class Run:
     def _correct(self, limit: str) -> None:
         """Count an answer that is none. Raises LimitReached where there were as many as may be."""
         most = self._terms.limits.corrections
-        if most is not None and self._corrections >= most:
+        if most is not None and self._corrections >= most and not replays(self._steps):
             raise LimitReached(limit)
         self._corrections += 1
 
@@ -666,7 +675,6 @@ class Run:
         if step.given and self._terms.check_given is not None:
             self._terms.check_given(step.given)
         self._tally.take_up(step.elapsed)
-        self._keep_time()
         if self._streaming and step.reply.text:
             self._watch.text(step.reply.text)
         offer = offer_of(self._client, request, step.reply)
@@ -679,11 +687,16 @@ class Run:
             return typed.definition
         return self._toolbox.definition(name)
 
-    def _keep_time(self) -> None:
-        """Let the run end at its time limit, of which another process may have used a part."""
+    async def _begin_step(self) -> None:
+        """Let the run end at its time limit, of which another process may have used a part, or all; but
+        not while it takes up what is kept: that has been done."""
         left = self._spending.seconds_left
-        if left is not None and not self._time.expired():
+        if left is None or replays(self._steps):
+            return
+        with suppress(RuntimeError):  # that limit is over
             self._time.reschedule(asyncio.get_running_loop().time() + left)
+        if left == 0.0:
+            await asyncio.sleep(0)  # or what begins here would be cut at once
 
     async def _streamed(self, request: ChatRequest) -> Reply:
         reply: Reply | None = None
@@ -725,10 +738,7 @@ class Run:
         if self._terms.heirs:
             calls = once(calls, self._terms.heirs)
         scope = self._origins.scope(self._scope, self._history.messages, self._toolbox)
-        stuck = None if saved else self._made.limit(self._history.messages, asked)
-        stuck = stuck or over_limit(
-            self._terms.limits, self._saved.speakers, calls, self._terms.heirs
-        )
+        stuck = None if replays(self._steps) else self._stuck(asked, calls, saved)
         limit = stuck or self._spending.begin_calls(calls)
         for call in calls:
             self._watch.started(call)
@@ -742,8 +752,6 @@ class Run:
         finally:
             self._spending.end_calls()
         self._calling = False
-        if self._steps is not None:
-            self._keep_time()
         self._waiting = tuple(o for o in outcomes if isinstance(o, Waiting))
         grown = self._toolbox.take(outcomes)
         self._settle()
@@ -751,6 +759,18 @@ class Run:
             await self._keep_choice(self._steps)
         if grown:
             self._emit(ToolsOffered(self._toolbox.names, self._toolbox.choice))
+
+    def _stuck(
+        self,
+        asked: Sequence[ToolCall],
+        calls: Sequence[HydrationResult],
+        saved: RunState | None,
+    ) -> str | None:
+        """Return the limit on what these calls repeat, or on handovers, that keeps them from being
+        made: not from those of a saved state, which were asked about, that they repeat something."""
+        limit = None if saved else self._made.limit(self._history.messages, asked)
+        limits, heirs = self._terms.limits, self._terms.heirs
+        return limit or over_limit(limits, self._saved.speakers, calls, heirs)
 
     async def _keep_choice(self, steps: StepRunner) -> None:
         """Keep why the tools are offered, as a step: what a tool that was found scored is known in the

@@ -39,6 +39,7 @@ from toolcrib.values.context import (
     RunTally,
     StepRunner,
     patiently,
+    replays,
 )
 from toolcrib.values.decision import Caller
 from toolcrib.values.definition import ToolDefinition
@@ -87,6 +88,7 @@ class Spending:
         self._tool = "" if outer is None else outer.call.tool
         self._call_id = "" if outer is None else outer.call.call_id
         self._steps = steps if outer is None else outer.around.steps
+        self._own_steps = steps if outer is None else None
         self._emit = emit
         around = () if outer is None else outer.around.paying
         self._paying = tuple({id(each): each for each in (*runner.paying, *around)}.values())
@@ -209,6 +211,8 @@ class Spending:
 
     def _exceeded(self, more: Expense, *, going_on: bool = False) -> str | None:
         limits, tally, reserved = self._limits, self._tally, self._reserved
+        if replays(self._own_steps):  # which were begun by other limits: what is kept is spent
+            return None
         if more.turns and self.turn + tally.inner.turns + more.turns > limits.turns:
             return "turns"
         if more.turns and self.seconds_left == 0.0:  # a timer fires only when something waits

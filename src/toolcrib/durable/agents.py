@@ -83,7 +83,7 @@ from toolcrib.values.run import (
     ToolCallFinished,
     check_signature,
 )
-from toolcrib.values.step import CallStep, ReplyStep
+from toolcrib.values.step import ReplyStep
 from toolcrib.values.typed import check_type
 
 T = TypeVar("T")
@@ -251,10 +251,10 @@ class DurableAgents(Closing):
         run = await self._store.run(run_id)
         if run.status in UNDER_WAY:  # somebody has answered meanwhile
             return await self.result(run_id)
-        result = self._result(run)
         if run.status == "failed":
+            self._last(run)
             raise ToolcribError(f"run {run_id} failed: {run.reason}")
-        return result
+        return await self._result(run)
 
     async def events(self, run_id: str) -> AsyncIterator[Event]:
         """Yield what happened in a run, and then what happens, each thing once, until it is over or
@@ -285,7 +285,7 @@ class DurableAgents(Closing):
             first, told = place.segment, told if first == place.segment else 0
             if not over:
                 await asyncio.sleep(_LOOK)
-        result = self._result(await self._store.run(run_id))
+        result = await self._result(await self._store.run(run_id))
         for record in result.records:
             if record.id not in seen:  # a call that was cut ends with its run
                 yield ToolCallFinished(record)
@@ -364,7 +364,7 @@ class DurableAgents(Closing):
         if isinstance(ledger, AuditLog):
             records = await _calls(ledger, run_id)
         else:
-            records = self._last(run).records
+            records = await self._records(run, self._last(run))
         asked = [each for each in records if _is_unknown(each)]
         known = [await ledger.find(each) or each for each in asked]
         return [each for each in known if _is_unknown(each, going_on=going_on)]
@@ -467,7 +467,7 @@ class DurableAgents(Closing):
         segments = list(self._segments)
         if segments:
             known = await self._store.standings([each.key for each in segments], self._worker)
-            for segment in segments:
+            for segment in self._segments.intersection(segments):  # those that have not ended since
                 segment.end(known[segment.key])
 
     async def _work(self, run_id: str, number: int) -> None:
@@ -503,9 +503,9 @@ class DurableAgents(Closing):
 
         return Segment(key, run.began, self._sign(run.agent), look)
 
-    async def _earlier(self, run: StoredRun) -> dict[int, KeptStep]:
-        """Return the steps that are kept of the segments that began with the same state."""
-        kept = [await self._engine.steps(run.id, at) for at in range(run.began, run.segment)]
+    async def _kept_steps(self, run: StoredRun, segments: Iterable[int]) -> dict[int, KeptStep]:
+        """Return the steps that are kept of these segments, which began with the same state."""
+        kept = [await self._engine.steps(run.id, at) for at in segments]
         return {step.at: step for steps in kept for step in steps}
 
     async def _ended(self, run: StoredRun, segment: Segment) -> Ended:
@@ -520,17 +520,20 @@ class DurableAgents(Closing):
             state = RunState.from_json(run.state)
             self._check(run, state)
             await self._check_shown(run, state)
-            segment.earlier = await self._earlier(run)
+            segment.earlier = await self._kept_steps(run, range(run.began, run.segment))
+            own = await self._kept_steps(run, [run.segment])
+            segment.left = {*segment.earlier, *own}
             deps = None if self._deps is None else self._deps(run)
             drive = agent.team.resumed(state, run.given, deps)
             result = await drive(Listener(heard, streaming=False))
+            segment.check_end(result.status)
         except Exception as error:  # noqa: BLE001  whatever ends a run is in the store
             if self._steps.stopping and segment.over is None:
                 await stand_still()
             _log.error("run %s of agent '%s' failed", run.id, run.agent, exc_info=error)
             known = f": {error}" if isinstance(error, ToolcribError) else ""
             reason = f"{type(error).__name__}{known}"
-            return Ended("failed", segment.state, reason=reason)
+            return Ended("failed", segment.failed, reason=reason)
         status: StoredStatus = result.status
         signatures = {
             each.id: self._question_signature(run.agent, run.id, each) for each in result.pending
@@ -584,7 +587,18 @@ class DurableAgents(Closing):
         found = None if known is None else known.runner.ledger
         return self._log if found is None else found
 
-    def _result(self, run: StoredRun) -> RunResult:
+    async def _records(self, run: StoredRun, state: RunState) -> tuple[ToolInvocationRecord, ...]:
+        """Return the calls of a run: those of its last state, and those that are kept, but were not
+        taken up. Raises SourceError for a step that was changed, if its agent is here."""
+        records = {each.id: each for each in state.records}
+        for segment in () if run.is_whole else range(run.began, run.segment + 1):
+            for step in await self._steps_of(run.agent, run.id, segment, 0):
+                call = step.call
+                if call is not None and call.request is None:
+                    records[call.record.id] = call.record
+        return tuple(records.values())
+
+    async def _result(self, run: StoredRun) -> RunResult:
         state = self._last(run)
         agent = self._agents.get(run.agent)
         text = last_text(state.messages) if run.status == "cancelled" else run.text
@@ -598,7 +612,7 @@ class DurableAgents(Closing):
             output=output,
             messages=state.messages,
             usage=state.usage,
-            records=state.records,
+            records=await self._records(run, state),
             pending=state.pending if status == "waiting" else (),
             state=state,
             limit=run.reason if status == "limited" else None,
@@ -736,8 +750,8 @@ def _events_of(
             yield TextDelta(reply.text)
         turn = int(step.name.partition(" ")[2])
         yield ReplyFinished(turn, reply.finish, reply.usage, reply.model, reply.provider)
-    elif kind == "call":
-        kept = msgspec.json.decode(step.text, type=CallStep)
+    kept = step.call
+    if kept is not None:
         asked: Iterable[ApprovalRequest] = (
             () if kept.request is None else (kept.request, *kept.others)
         )

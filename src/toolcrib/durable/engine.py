@@ -8,6 +8,10 @@ Rule: a step begins only while its segment is this worker's (`Segment.check`), a
 its workflow is this process's, which DBOS asks in the transaction that keeps it. A kept step is taken
 up only with the signature of the agent's key, over its run, segment, number, name and value.
 
+Rule: what is kept of a run is never lost. As long as kept steps of it are `left`, which its segment has
+not taken up yet, no end of that segment has a state, and a cancellation does not cut it: whoever
+resumes the run takes up all of them, and one that is cancelled says all that it has done.
+
 A process has one DBOS. Its workflows run in the event loop in which it was opened.
 """
 
@@ -19,7 +23,7 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import cache
@@ -33,6 +37,7 @@ from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.storage import UnreachableError, database
 from toolcrib.values.json import Veiled
 from toolcrib.values.run import RunResult, RunState, check_signature
+from toolcrib.values.step import CallStep
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -52,9 +57,14 @@ _APPLICATION = "toolcrib"
 _VERSION = "1"
 _POLL = 0.1  # seconds between two looks at the queue
 _LOOK = 0.2  # seconds between two tries to use a database that is away
+_MOMENT = 0.005  # seconds between two looks at steps that are being read
 PATIENCE = 30.0
 """Seconds in which a database may be away, or full, before a run fails that has to write there."""
 AWAY = "a store that durable runs need cannot be used: %s"
+_CHANGED = (
+    "in this version of the program, which has changed what it may not change under a run: resume it"
+    " with one that has not"
+)
 _RETURN = 1.0  # seconds in which a thread may give a connection back when the engine is closed
 _STEP, _ERROR = '{"step":', '{"error":'
 
@@ -126,6 +136,12 @@ class KeptStep(NamedTuple):
     def text(self) -> bytes:
         return bytes(self.gave.value)
 
+    @property
+    def call(self) -> CallStep | None:
+        """What it says of a call, if it is the step of one."""
+        is_call = self.name.startswith("call ")
+        return msgspec.json.decode(self.text, type=CallStep) if is_call else None
+
     def check(self, sign: Callable[..., str], run_id: str) -> None:
         """Raise SourceError if the step was changed; `sign` is the agent's."""
         what = f"step {self.at} ({self.name}) of run {run_id}"
@@ -147,7 +163,8 @@ def _read(kept: object) -> SignedStep:
 class Segment:
     """A segment of a run that this worker does, in the running task.
 
-    `earlier` are the steps of the segments since `began`, which begin with the same state. `over` says
+    `earlier` are the steps of the segments since `began`, which begin with the same state; `left` are
+    the numbers of all that is kept, of those and of its own, and that it has not taken up. `over` says
     why it does not go on, as soon as that is known; `last` how its run has ended.
     """
 
@@ -160,9 +177,13 @@ class Segment:
     ) -> None:
         self.key = key
         self.earlier: Mapping[int, KeptStep] = {}
+        self.left: set[int] = set()
         self.over: Standing | None = None
         self.last: RunResult | None = None
-        self._spoiled = False  # by a kept step that was changed, or is another one here
+        self._at = 0  # the last step that was come to
+        self._moved = time.monotonic()  # when a kept step was taken up
+        self._taking = False  # such steps: none has begun since
+        self._reads: set[int] = set()  # the kept steps that are being taken up
         self._began = began
         self._sign = sign
         self._look = look
@@ -171,21 +192,52 @@ class Segment:
     @property
     def state(self) -> RunState | None:
         """The state in which it has stopped, made of what was signed."""
-        return None if self._spoiled or self.last is None else self.last.state
+        return None if self.left or self.last is None else self.last.state
+
+    @property
+    def failed(self) -> RunState | None:
+        """The state in which it has failed. Where that was at a kept step the state may lack it."""
+        return None if self._taking else self.state
+
+    @property
+    def replays(self) -> bool:
+        """Whether what it comes to next had begun before: a later step is kept."""
+        return max(self.left, default=0) > self._at
+
+    @contextlib.contextmanager
+    def come_to(self, at: int) -> Iterator[None]:
+        """Note that the run has come to a step, and until when it is at it."""
+        self._at = at
+        if at in self.left:
+            self._reads.add(at)
+        try:
+            yield
+        finally:
+            self._reads.discard(at)
 
     def end(self, standing: Standing) -> None:
-        """Have it stop, unless it goes on, or stops already."""
-        if self.over is None and standing != "goes on":
+        """Have it stop, unless it goes on, or stops already. One that is cancelled first takes up what
+        is kept, unless that gets nowhere."""
+        if standing == "lost" or (self.over is None and standing == "cancelled"):
             self.over = standing
-            if self._task is not None:
-                self._task.cancel()
+        if self._task is None or self.over is None:
+            return
+        stuck = time.monotonic() - self._moved > PATIENCE
+        if self.over == "lost" or not self.left or stuck:
+            self._task.cancel()
+            self._task = None
 
     async def check(self) -> None:
-        """Return if the segment is still this worker's; else stand still until it is cancelled."""
+        """Return if a step may begin here: the segment is still this worker's, and what is kept of the
+        steps with which the run came to it is taken up. Else stand still until it is cancelled."""
+        while self._reads:  # noqa: ASYNC110  threads of the engine do
+            await asyncio.sleep(_MOMENT)
         if self.over is None:
             self.end(await self._look())
         if self.over is not None:
+            self.end(self.over)
             await stand_still()
+        self._taking = False
 
     def kept(self, at: int, name: str, text: bytes) -> KeptJson:
         """Return what is kept of a step that was done here."""
@@ -208,27 +260,31 @@ class Segment:
     def differs(self, at: int, was: str, now: str) -> ToolcribError:
         """Return the error for a run that this version of the program has other steps for than are kept
         of it. They are there still, for a version that takes them up."""
-        self._spoiled = True
         return ToolcribError(
-            f"step {at} of run {self.key[0]} was '{was}', and is '{now}' in this version of the program"
-            ", which has changed what it may not change under a run: resume it with one that has not"
+            f"step {at} of run {self.key[0]} was '{was}', and is '{now}' {_CHANGED}"
         )
+
+    def check_end(self, status: str) -> None:
+        """Raise ToolcribError for an end of the run to which this version of the program came before it
+        had taken up all that is kept: it would be lost."""
+        if self.left:
+            raise ToolcribError(
+                f"run {self.key[0]} would be {status} ahead of its step {min(self.left)} {_CHANGED}"
+            )
 
     def taken_up(self, at: int, name: str, kept: object) -> bytes:
         """Return the JSON of a step that was kept before. Raises SourceError if it was changed."""
         step = KeptStep(at, name, _read(kept))
         self._check(step)
+        self.left.discard(at)
+        self._moved, self._taking = time.monotonic(), True
         return step.text
 
     def _check(self, step: KeptStep) -> None:
         run_id, number = self.key
-        try:
-            step.check(self._sign, run_id)
-            if not self._began <= step.gave.segment <= number:
-                raise SourceError(f"step {step.at} of run {run_id} is another segment's")
-        except SourceError:
-            self._spoiled = True
-            raise
+        step.check(self._sign, run_id)
+        if not self._began <= step.gave.segment <= number:
+            raise SourceError(f"step {step.at} of run {run_id} is another segment's")
 
 
 def _kept_json(step: SignedStep) -> KeptJson:
@@ -236,6 +292,8 @@ def _kept_json(step: SignedStep) -> KeptJson:
 
 
 _SEGMENT: ContextVar[Segment | None] = ContextVar("toolcrib_segment", default=None)
+_DONE_HERE: ContextVar[Segment | None] = ContextVar("toolcrib_done_here", default=None)
+"""The segment, also for the work of its steps, which is no step itself."""
 
 
 async def patiently(
@@ -268,6 +326,12 @@ class DurableSteps:
         segment = _SEGMENT.get()
         return self.stops or (segment is not None and segment.over == "lost")
 
+    @property
+    def replays(self) -> bool:
+        """Whether what the run that is done here comes to next had begun before, as is kept."""
+        segment = _DONE_HERE.get()
+        return segment is not None and segment.replays
+
     async def patiently(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do what a step needs a database for, its log or what its caller may spend: where that cannot
         be used for a while, the run stands still. After `PATIENCE` seconds it raises what that says."""
@@ -277,6 +341,7 @@ class DurableSteps:
     def enter(self, segment: Segment) -> None:
         """Have the steps of the running task, and of those that it begins, be those of a segment."""
         _SEGMENT.set(segment)
+        _DONE_HERE.set(segment)
 
     async def run(self, name: str, work: Callable[[], Awaitable[T]], type: Any) -> T:  # noqa: A002
         segment = _SEGMENT.get()
@@ -299,10 +364,12 @@ class DurableSteps:
                 raise _NotKept(raised) from None
             return segment.kept(at, name, msgspec.json.encode(made[0]))
 
-        kept = await self._kept(segment, reserved.run_async({"name": name}, step))
-        if made:
-            return made[0]
-        decoded: T = msgspec.json.decode(segment.taken_up(at, name, kept), type=type)
+        with segment.come_to(at):
+            kept = await self._kept(segment, reserved.run_async({"name": name}, step))
+            if made:
+                return made[0]
+            text = segment.taken_up(at, name, kept)
+        decoded: T = msgspec.json.decode(text, type=type)
         return decoded
 
     async def _kept(self, segment: Segment, step: Awaitable[KeptJson]) -> KeptJson:

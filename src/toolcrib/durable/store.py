@@ -40,6 +40,7 @@ StoredStatus: TypeAlias = Literal[
 STATUSES: tuple[StoredStatus, ...] = get_args(StoredStatus)
 T = TypeVar("T")
 UNDER_WAY = ("queued", "running")
+_STOPS = ("queued", "cancelled")  # where a row says how far the run had come when it was stopped
 Sign: TypeAlias = Callable[..., str]
 """Signs texts, as something of the kind that the first one names, with an agent's key."""
 _NO_RUN = "there is no run {!r} in the store"
@@ -60,6 +61,7 @@ _QUEUED = """SELECT agent, id, segment FROM durable_runs WHERE status = 'queued'
 _GIVE_TO_ENGINE = """UPDATE durable_runs SET worker = :worker
     WHERE id = :id AND segment = :segment AND status = 'queued'"""
 _BEGIN = """UPDATE durable_runs SET worker = :worker, updated_at = :now,
+    cut = CASE WHEN status = 'queued' THEN '' ELSE cut END,
     status = CASE WHEN status = 'cancelled' THEN status ELSE 'running' END
     WHERE id = :id AND segment = :segment
     AND (status IN ('queued', 'running') OR (status = 'cancelled' AND worker <> ''))"""
@@ -67,7 +69,7 @@ _END = """UPDATE durable_runs SET status = :status, state = :state, began = :beg
     reason = :reason, ended = :ended, answers = :answers, worker = '', updated_at = :now
     WHERE id = :id AND segment = :segment AND status = 'running' AND worker = :worker"""
 _NEXT = """UPDATE durable_runs SET status = 'queued', segment = segment + 1, answers = :answers,
-    text = '', reason = '', cut = '', worker = '', updated_at = :now
+    text = '', reason = '', worker = '', updated_at = :now
     WHERE id = :id AND segment = :segment AND status = :status AND worker = ''"""
 _CANCEL = """UPDATE durable_runs SET status = 'cancelled', text = '', reason = '',
     updated_at = :now, worker = CASE WHEN status = 'running' THEN worker ELSE '' END
@@ -123,8 +125,8 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
     """A run as it is kept. `state` is the JSON of its signed state: the one that its segment begins
     with, or ended with; `answers` are those that it begins with. A run that was cancelled goes on from
     there: its segments since `began` begin with this state, and take up each other's steps. `cut` is
-    the JSON of the state in which it was stopped. `reason` is the limit that ended it, or why it
-    failed; `ended` is the JSON of the `SignedEnd`."""
+    the JSON of the state in which it was stopped, until a worker goes on with it. `reason` is the
+    limit that ended it, or why it failed; `ended` is the JSON of the `SignedEnd`."""
 
     veiled: ClassVar[tuple[str, ...]] = ("state", "cut", "answers", "text")
 
@@ -193,7 +195,7 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
         anew = self.status in (*UNDER_WAY, "cancelled") and end.status != "completed"
         told = end.told if self.status == end.status else _NOTHING_TOLD if anew else ""
         known = (_told(self.text, self.reason), sha256_hex(self.state))
-        if known != (told, end.state) or (self.cut and self.status != "cancelled"):
+        if known != (told, end.state) or (self.cut and self.status not in _STOPS):
             raise SourceError(f"{what} was changed: it is not as it was signed")
 
     def _signature(self, end: SignedEnd, sign: Sign) -> str:
@@ -217,7 +219,7 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
     def is_whole(self) -> bool:
         """Whether its last state has all that it did: no segment may have begun since, or what that one
         did is there, too."""
-        return self.began > self.segment or bool(self.cut)
+        return self.began > self.segment or (bool(self.cut) and self.status == "cancelled")
 
     @property
     def last(self) -> RunState:

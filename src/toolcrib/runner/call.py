@@ -752,6 +752,8 @@ class Call(Veiled, msgspec.Struct):
         if written.error is not None and ran:
             self._settle(outcome)
             unknown = self._unrecorded(written.error)
+            if self.scope.steps is not None and unwritten:
+                return Recorded(outcome, None, written.only_stop())  # its step says so for good
             told = None if unwritten else unknown.record
             return Recorded(unknown, told, written.only_stop())
         known = written.given

@@ -288,7 +288,9 @@ class StepRunner(Protocol):
     """Keeps what the steps of a run give: each is done once, whichever process goes on with the run.
 
     One with an attribute `stopping` that is true says that another process goes on: what is cancelled
-    from then on has no end that anybody is told of. One with a method `patiently(work)` does what needs
+    from then on has no end that anybody is told of. While an attribute `replays` is true a later step
+    is kept than the last one that it was asked for: what comes next had begun before, and no limit of
+    the run keeps it from being taken up. One with a method `patiently(work)` does what needs
     the store of what callers spend, and may try that again where it cannot be reached for a while.
     """
 
@@ -300,6 +302,29 @@ class StepRunner(Protocol):
         Where there is nothing to keep it in, the work is done.
         """
         ...
+
+
+def replays(steps: StepRunner | None) -> bool:
+    """Return whether what a run with these steps comes to next had begun before, as is kept."""
+    return bool(getattr(steps, "replays", False))
+
+
+class BegunSteps:
+    """The steps of a run, which awaits `begins` before the work of each of them is done."""
+
+    def __init__(self, steps: StepRunner, begins: Callable[[], Awaitable[None]]) -> None:
+        self._steps = steps
+        self._begins = begins
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._steps, name)
+
+    async def run(self, name: str, work: Callable[[], Awaitable[T]], type: Any) -> T:  # noqa: A002
+        async def begun() -> T:
+            await self._begins()
+            return await work()
+
+        return await self._steps.run(name, begun, type)
 
 
 def patiently(

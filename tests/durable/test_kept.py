@@ -1,0 +1,242 @@
+"""What is kept of a run is never lost, whatever ends the run while it takes that up: it is resumed with
+all of it, and a run that was cancelled says all that it has done."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from children import Talking
+from samples import sampled
+
+pytest.importorskip("dbos", reason="the extra durable is not installed")
+
+from durable.desk import KEY, Model
+from durable.till import RUNS, paying
+
+from toolcrib import Agent, Limits, RunResult
+from toolcrib.audit import AuditLog
+from toolcrib.durable import DurableAgents
+from toolcrib.errors import ErrorCode, SourceError, ToolcribError
+from toolcrib.values.record import ToolInvocationRecord
+
+PAYMENTS = range(1, 7)
+"""The calls of each run, of which a worker was killed in one; or behind all of them."""
+CUT: dict[int, Iterable[int]] = {
+    1: (),
+    2: (1, 3),
+    3: (1, 2),
+    4: (1, 2, 3, 5, 6),
+    5: (1, 2, 3, 4),
+    6: (1, 2, 3, 4, 5),
+    7: PAYMENTS,
+}
+"""By the payment that hangs, those that have ended by then."""
+
+
+class Away(AuditLog):
+    """A log of the agent's own that cannot be used."""
+
+    async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        raise SourceError("the log is away")
+
+    async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        raise SourceError("the log is away")
+
+    async def find(self, call: ToolInvocationRecord | str) -> ToolInvocationRecord | None:
+        raise SourceError("the log is away")
+
+
+def paid(folder: Path, what: str, run_id: str) -> Counter[int]:
+    """Return how often each payment of a run has begun, or ended, in the world."""
+    file = folder / "paid"
+    told = [line.split() for line in file.read_text("utf-8").splitlines()] if file.exists() else []
+    return Counter(int(n) for which, run, n in told if (which, run) == (what, run_id))
+
+
+async def killed(url: str, folder: Path) -> None:
+    """Begin all runs in a worker, and kill it when each of them hangs."""
+    client = paying(url, folder)
+    with Talking("-m", "durable.till", url, str(folder)) as child:
+        assert (await asyncio.to_thread(child.stdout.readline)) == "ready\n"
+        for run_id in RUNS:
+            await client.start("till", "Pay.", run_id=run_id)
+        async with asyncio.timeout(60):
+            for run_id, at in RUNS.items():
+                while not (hangs(folder, run_id, at) and await kept(client, run_id) == {*CUT[at]}):  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+        child.kill()
+        await asyncio.to_thread(child.wait)
+    await client.aclose()
+
+
+async def kept(client: DurableAgents, run_id: str) -> set[int]:
+    steps = await client._engine.steps(run_id, 0)
+    return {number(step.call.record) for step in steps if step.call is not None}
+
+
+def number(record: ToolInvocationRecord) -> int:
+    """Return which payment a call makes."""
+    return int(str((record.arguments or {})["n"]))
+
+
+def hangs(folder: Path, run_id: str, at: int) -> bool:
+    return at == 7 or bool(paid(folder, "begin", run_id)[at])
+
+
+def check_said(records: Iterable[ToolInvocationRecord], at: int, begun: Iterable[int]) -> None:
+    """Check that they have each payment that has ended before, as that, and each that has begun."""
+    said = {number(record): record for record in records}
+    assert {n for n, record in said.items() if record.status == "completed"} >= {*CUT[at]}, at
+    assert said.keys() >= {*begun}, at
+    for n, record in said.items():
+        if record.error is not None and n in {*begun}:
+            assert record.error.code is ErrorCode.OUTCOME_UNKNOWN
+
+
+async def ended(client: DurableAgents, run_id: str) -> RunResult | None:
+    """Return how a run ended; None where it failed."""
+    try:
+        return await client.result(run_id)
+    except ToolcribError as error:
+        assert f"run {run_id} failed" in str(error)  # noqa: PT017
+        return None
+
+
+async def known(client: DurableAgents, result: RunResult) -> list[ToolInvocationRecord]:
+    """Return the calls that a run says it has made, and those of which it says that nobody knows."""
+    run_id, found = result.state.run_id, {record.id: record for record in result.records}
+    ledger = client._agents["till"].runner.ledger
+    for record in () if isinstance(ledger, Away) else await client.unknown_calls(run_id):
+        found.setdefault(record.id, record)
+    return [*found.values()]
+
+
+async def cancel(client: DurableAgents, folder: Path, *, resumes: bool) -> None:
+    """Cancel each run that is not over, and check that it says what it has done."""
+    for run_id, at in RUNS.items():
+        try:
+            await client.cancel(run_id)
+        except ToolcribError as error:
+            assert "is over" in str(error)  # noqa: PT017
+            continue
+        result = await client.result(run_id)
+        assert result.status == "cancelled"
+        check_said(await known(client, result), at, paid(folder, "begin", run_id))
+        if resumes:
+            await client.resume(run_id)
+
+
+ENDS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "fewer turns": {"limits": Limits(turns=1)},
+    "fewer calls": {"limits": Limits(calls=1)},
+    "less time": {"limits": Limits(seconds=0.001)},
+    "no such till": {"given": False},
+    "its log is away": {"log": Away},
+}
+
+
+CASES = product(ENDS, ("never", "before", "meanwhile"))
+
+
+@pytest.mark.parametrize(("ends", "cancelled"), sampled(CASES, part=6))
+async def test_what_is_kept_is_taken_up_whatever_ends_a_run_before_that(
+    tmp_path: Path, ends: str, cancelled: str
+) -> None:
+    url, log_url = f"sqlite:///{tmp_path / 'runs.db'}", f"sqlite:///{tmp_path / 'log.db'}"
+    chance = random.Random(f"{ends} {cancelled}")  # noqa: S311
+    await killed(url, tmp_path)
+    made = dict(ENDS[ends])
+    log = made.pop("log", AuditLog)(log_url)
+    first = paying(url, tmp_path, log=log, **made)
+    if cancelled == "before":
+        for run_id in RUNS:
+            await first.cancel(run_id)
+    async with log, first:
+        for resumes in (True, True, False) if cancelled == "meanwhile" else ():
+            await asyncio.sleep(chance.uniform(0, 0.4))
+            await cancel(first, tmp_path, resumes=resumes)
+        for run_id, at in RUNS.items():
+            result = await ended(first, run_id)
+            if result is not None:
+                check_said(await known(first, result), at, paid(tmp_path, "begin", run_id))
+    async with AuditLog(log_url) as log, paying(url, tmp_path, log=log) as right:
+        for run_id in RUNS:
+            if (await right.show(run_id)).status != "completed":
+                await right.resume(run_id)
+        for run_id, at in RUNS.items():
+            result = await right.result(run_id)
+            begun = paid(tmp_path, "begin", run_id)
+            assert (result.status, result.text) == ("completed", "Done.")
+            assert begun.total() == len(begun)
+            check_said(result.records, at, begun)
+            assert len(result.records) == len(PAYMENTS)
+
+
+async def test_a_run_that_is_cancelled_before_it_goes_on_says_what_it_did_before(
+    tmp_path: Path,
+) -> None:
+    """It was cancelled and resumed, and no worker has begun with it: it has done no more since."""
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    await killed(url, tmp_path)
+    log = AuditLog(f"sqlite:///{tmp_path / 'log.db'}")
+    async with log:
+        client = paying(url, tmp_path, log=log)
+        for run_id in RUNS:
+            await client.cancel(run_id)
+        async with client:
+            before = [await client.result(run_id) for run_id in RUNS]
+        client = paying(url, tmp_path, log=log)
+        for run_id, known in zip(RUNS, before, strict=True):
+            await client.resume(run_id)
+            with pytest.raises(ToolcribError, match="is under way"):
+                await client.fork(run_id, turn=0)
+            await client.cancel(run_id)
+            result = await client.result(run_id)
+            assert (result.records, result.messages) == (known.records, known.messages)
+            assert await client.fork(run_id, turn=0)
+        await client.aclose()
+
+
+@dataclass
+class Euros:
+    euros: int
+
+
+@dataclass
+class Cents:
+    cents: int
+
+
+async def test_an_end_ahead_of_what_is_kept_is_none(tmp_path: Path) -> None:
+    """A version that takes an answer of which the model was told that it is none is another program."""
+    url, asked = f"sqlite:///{tmp_path / 'runs.db'}", list[int]()
+
+    def version(output: type, stops_at: int = -1) -> DurableAgents:
+        def before(turn: int) -> None:
+            asked.append(turn)
+            durable._steps.stops = turn == stops_at  # no step begins after this reply
+
+        model = Model('{"cents": 7}', '{"pounds": 8}', '{"euros": 9}', before=before)
+        durable = DurableAgents(url, {"a": Agent(model, state_key=KEY, output=output)})
+        return durable
+
+    async with version(Euros, 1) as older:
+        run_id = await older.start("a", "How much?")
+        while len(await older._engine.steps(run_id, 0)) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    async with version(Cents) as newer:
+        with pytest.raises(ToolcribError, match="would be completed ahead of its step 2 in"):
+            await newer.result(run_id)
+    async with version(Euros) as older:
+        await older.resume(run_id)
+        assert (await older.result(run_id)).output == Euros(9)
+    assert asked == [0, 1, 2]
