@@ -16,7 +16,7 @@ from durable.desk import KEY, PROMPT, Model, desk
 
 from toolcrib import ALL, Agent, Approve, Event, tool
 from toolcrib.durable import DurableAgents
-from toolcrib.errors import SourceError
+from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.testing import call
 
 
@@ -41,6 +41,7 @@ FORGED = {
     "a reason": ("judge", "reason = 'calls'"),
     "that it was limited": ("judge", "status = 'limited', reason = 'calls'"),
     "that it failed": ("judge", "status = 'failed', reason = 'ClientError: no'"),
+    "that it failed, with no reason": ("judge", "status = 'failed', text = ''"),
     "that it waits": ("judge", "status = 'waiting'"),
     "that it was cancelled": ("judge", "status = 'cancelled'"),
     "that it was cancelled, with no text": ("judge", "status = 'cancelled', text = ''"),
@@ -123,6 +124,30 @@ async def test_a_run_that_was_cancelled_says_what_its_state_does(tmp_path: Path)
         for request in waits.pending:
             await worker.answer(request.id, Approve(by="grace"))
         assert (await worker.result(run_id)).text == "Done."
+
+
+async def test_a_worker_with_another_key_ends_no_run_for_good(tmp_path: Path) -> None:
+    """As one that was started without the right $TOOLCRIB_STATE_KEY, for a moment."""
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    said = (call("refund", order=7), "Done.")
+    right = {"desk": desk(tmp_path, turns=said)}
+    other = Agent(right["desk"].client, [], state_key=KEY[::-1])
+    async with DurableAgents(url, right) as worker:
+        run_id = await worker.start("desk", PROMPT)
+        waits = await worker.result(run_id)
+    for request in waits.pending:
+        await DurableAgents(url, {}).answer(request.id, Approve(by="grace"))
+    async with DurableAgents(url, {"desk": other}) as wrong:
+        for ask in (wrong.result, wrong.resume, wrong.show):
+            with pytest.raises(SourceError, match="signature"):
+                await ask(run_id)
+    async with DurableAgents(url, right) as worker:
+        with pytest.raises(ToolcribError, match="failed: a worker could not read it"):
+            await worker.result(run_id)
+        assert [run.status for run in await worker.list()] == ["failed"]
+        await worker.resume(run_id)
+        result = await worker.result(run_id)
+    assert (result.text, [each.approved_by for each in result.records]) == ("Done.", ["grace"])
 
 
 @pytest.mark.parametrize("at", ["queued", "waiting", "cancelled"])

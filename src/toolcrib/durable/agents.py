@@ -96,6 +96,9 @@ GRACE = 30.0
 _RESUMABLE = ("waiting", "failed", "limited", "cancelled")
 RESOLVED = "resolved"
 """The note on a call of which nobody knew whether it was done, until somebody said so."""
+_UNTOLD = (
+    "a worker could not read it, with another state_key, say. Its log says why; then resume it"
+)
 _log = logging.getLogger("toolcrib.durable")
 
 
@@ -253,7 +256,7 @@ class DurableAgents(Closing):
             return await self.result(run_id)
         if run.status == "failed":
             self._last(run)
-            raise ToolcribError(f"run {run_id} failed: {run.reason}")
+            raise ToolcribError(f"run {run_id} failed: {run.reason or _UNTOLD}")
         return await self._result(run)
 
     async def events(self, run_id: str) -> AsyncIterator[Event]:

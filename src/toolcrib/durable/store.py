@@ -6,7 +6,8 @@ answers that came meanwhile. So an answer is used once, whoever gives it, and no
 worker has not begun is `queued`, and is found again.
 
 Rule: which agent does a run, how it begins and how it ended are signed with the agent's key. Only that
-it goes on, or is cancelled, anybody may write, and a row that says so tells no text and no reason.
+it goes on, is cancelled, or has failed, anybody may write, and a row that says so tells no text and no
+reason.
 
 A worker does a segment for as long as the row is `running`, of that segment, and that worker's: it asks
 before each step. A run that is cancelled while a worker does it keeps that worker's name until the
@@ -170,13 +171,14 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
     def after(self, end: Ended, sign: Sign) -> StoredRun:
         """Return the run as it is when its segment has ended. Where that says nothing of its state,
         what was signed of that stands: a state that was changed, or of a run that is over, is still
-        none to go on with."""
+        none to go on with. Who has another key than the run was signed with signs nothing."""
         told = {"status": end.status, "text": end.text, "reason": end.reason}
         if end.state is None:
             known = self._end()
-            stands = known.signature == self._signature(known, sign) and known.status != "completed"
+            if known.signature != self._signature(known, sign):
+                return msgspec.structs.replace(self, status="failed", text="", reason="")
             run = msgspec.structs.replace(self, **told)
-            return run.signed(known.state if stands else "", sign)
+            return run.signed("" if known.status == "completed" else known.state, sign)
         saved = end.state.to_json()
         goes_on = {"state": saved, "began": self.segment + 1, "answers": "{}"}
         run = msgspec.structs.replace(self, **told, **goes_on)
@@ -192,7 +194,7 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
         """Raise SourceError if the run was changed; `sign` is the agent's."""
         end, what = self._end(), f"run {self.id} in the store"
         check_signature(end.signature, self._signature(end, sign), what)
-        anew = self.status in (*UNDER_WAY, "cancelled") and end.status != "completed"
+        anew = self.status in (*UNDER_WAY, "cancelled", "failed") and end.status != "completed"
         told = end.told if self.status == end.status else _NOTHING_TOLD if anew else ""
         known = (_told(self.text, self.reason), sha256_hex(self.state))
         if known != (told, end.state) or (self.cut and self.status not in _STOPS):
