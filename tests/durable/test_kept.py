@@ -206,6 +206,38 @@ async def test_a_run_that_is_cancelled_before_it_goes_on_says_what_it_did_before
         await client.aclose()
 
 
+class Slow(AuditLog):
+    async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        await asyncio.sleep(1)
+        return await super().write(record)
+
+
+async def test_a_run_that_is_cut_while_it_takes_up_what_is_kept_says_what_that_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was cancelled, and what its worker takes up got nowhere for long."""
+    url, log_url = f"sqlite:///{tmp_path / 'runs.db'}", f"sqlite:///{tmp_path / 'log.db'}"
+    await killed(url, tmp_path)
+    run_id, at = "till_7", 7
+    monkeypatch.setattr("toolcrib.durable.engine.PATIENCE", 0.3)
+    async with Slow(log_url) as log:
+        client = paying(url, tmp_path, log=log)
+        await client.cancel(run_id)
+        async with client:
+            result = await client.result(run_id)
+            assert (result.status, result.state.turn) == ("cancelled", 0)
+            check_said(result.records, at, CUT[at])
+            with pytest.raises(
+                ToolcribError, match="does not say all that it did: resume it first"
+            ):
+                await client.fork(run_id, turn=0)
+    async with AuditLog(log_url) as whole, paying(url, tmp_path, log=whole) as client:
+        await client.resume(run_id)
+        result = await client.result(run_id)
+        assert (result.status, len(result.records)) == ("completed", len(PAYMENTS))
+    assert set(paid(tmp_path, "begin", run_id).values()) == {1}
+
+
 @dataclass
 class Euros:
     euros: int

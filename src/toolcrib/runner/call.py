@@ -28,10 +28,10 @@ run has steps, or goes on from what was saved, the ledger is asked, and the call
 that began is told as `outcome_unknown`, or as it ended, and so is one of which the ledger cannot be
 asked: that it did not begin is said of no call that may have.
 
-The caller gets the outcome that the ledger has: an outcome that cannot be written is unknown. What
-stands in the ledger is held against the call before it is told: nobody is told what became of another
-call under the same key. Of the two the one whose tool only read ends as `duplicate_call`; one that had
-claimed the key before it ran has the outcome that it had.
+The caller gets the outcome that the ledger has: an outcome that cannot be written is unknown, unless a
+step of its run has kept it. What stands in the ledger is held against the call before it is told:
+nobody is told what became of another call under the same key. Of the two the one whose tool only read
+ends as `duplicate_call`; one that had claimed the key before it ran has the outcome that it had.
 """
 
 from __future__ import annotations
