@@ -119,7 +119,13 @@ async def known(client: DurableAgents, result: RunResult) -> list[ToolInvocation
     return [*found.values()]
 
 
-async def cancel(client: DurableAgents, folder: Path, *, resumes: bool) -> None:
+def told(result: RunResult) -> set[int]:
+    """Return the payments of which the model is told what they gave."""
+    records = {record.id: record for record in result.records}
+    return {number(records[m.call_id]) for m in result.messages if m.call_id in records}
+
+
+async def cancel(client: DurableAgents, folder: Path, *, fails: bool, resumes: bool) -> None:
     """Cancel each run that is not over, and check that it says what it has done."""
     for run_id, at in RUNS.items():
         try:
@@ -129,6 +135,7 @@ async def cancel(client: DurableAgents, folder: Path, *, resumes: bool) -> None:
             continue
         result = await client.result(run_id)
         assert result.status == "cancelled"
+        assert fails or {*CUT[at]} <= told(result)
         check_said(await known(client, result), at, paid(folder, "begin", run_id))
         if resumes:
             await client.resume(run_id)
@@ -144,6 +151,7 @@ ENDS: dict[str, dict[str, Any]] = {
 }
 
 
+FAILS = ("no such till", "its log is away")
 CASES = product(ENDS, ("never", "before", "meanwhile"))
 
 
@@ -163,11 +171,14 @@ async def test_what_is_kept_is_taken_up_whatever_ends_a_run_before_that(
     async with log, first:
         for resumes in (True, True, False) if cancelled == "meanwhile" else ():
             await asyncio.sleep(chance.uniform(0, 0.4))
-            await cancel(first, tmp_path, resumes=resumes)
+            await cancel(first, tmp_path, fails=ends in FAILS, resumes=resumes)
         for run_id, at in RUNS.items():
             result = await ended(first, run_id)
             if result is not None:
                 check_said(await known(first, result), at, paid(tmp_path, "begin", run_id))
+            if ends not in FAILS:
+                assert result is not None
+                assert {*CUT[at]} <= told(result)
     async with AuditLog(log_url) as log, paying(url, tmp_path, log=log) as right:
         for run_id in RUNS:
             if (await right.show(run_id)).status != "completed":
