@@ -40,15 +40,15 @@ def _any_of(words: str) -> str:
     return f"(?:{'|'.join(words.split())})"
 
 
-_SCALE = rf"(?ai: {_any_of(' '.join(_SCALES))}\b)"
+_SCALE = rf"(?i: {_any_of(' '.join(_SCALES))}\b)"
 _SPELLED = (  # "one" alone seldom says a number
-    rf"(?ai:(?:{_any_of(_TENS)}(?:[ -]{_any_of(f'one {_DIGITS}')}\b)?|one(?={_SCALE})"
+    rf"(?i:(?:{_any_of(_TENS)}(?:[ -]{_any_of(f'one {_DIGITS}')}\b)?|one(?={_SCALE})"
     rf"|{_any_of(' '.join(('zero', _DIGITS, _TEENS, *_SCALES)))})\b)"
 )
 _PARTS = (  # a pattern, compiled at the first request
     r"(?P<number>(?:(?:(?<=\s)|^)-\d[\d,]*(?:\.\d+)?|\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)"
     r"|\d+(?:\.\d+)?)"
-    rf"{_SCALE}{{0,2}}|{_SPELLED}{_SCALE}{{0,2}}(?![./@:'’-]*\w))"
+    rf"{_SCALE}*|{_SPELLED}{_SCALE}*(?![./@:'’-]*\w))"
     r"|(?P<word>[.~/]*[^\W\d](?:[\w./@:'’-]*[\w/])?|°\w?)"
     r"|(?P<quote>[\"“”`]|(?<!\w)['‘]|['’](?!\w))"
     r"|(?P<mark>[^\w\s])"
@@ -172,7 +172,7 @@ def _figures(text: str) -> str:
     figures = re.match(r"-?[\d.]+", plain)
     value = float(figures[0]) if figures else 0.0
     for number in map(_NUMBER_WORDS.__getitem__, words):
-        value = (value or 1.0) * number if number >= _SCALES["hundred"] else value + number
+        value = (value or 1) * number if number >= _SCALES["hundred"] else value + number
     return str(int(value) if value.is_integer() else value)
 
 
