@@ -23,32 +23,8 @@ from toolcrib.values.remembered import remembered
 Likeness: TypeAlias = Callable[[str, str], float]
 """How near two short texts are in meaning, 1 being the same."""
 
-_DIGITS = "two three four five six seven eight nine"
-_TEENS = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
-_SCALES = {"hundred": 100, "thousand": 1_000, "million": 1_000_000}
-_NUMBER_WORDS = {
-    "zero": 0,
-    "one": 1,
-    **_SCALES,
-    **{word: i + 2 for i, word in enumerate(f"{_DIGITS} {_TEENS}".split())},
-    **{word: 20 + 10 * i for i, word in enumerate(_TENS.split())},
-}
-
-
-def _any_of(words: str) -> str:
-    return f"(?:{'|'.join(words.split())})"
-
-
-_SCALE = rf"(?i: {_any_of(' '.join(_SCALES))}\b)"
-_SPELLED = (  # "one" alone seldom says a number
-    rf"(?i:(?:{_any_of(_TENS)}(?:[ -]{_any_of(f'one {_DIGITS}')}\b)?|one(?={_SCALE})"
-    rf"|{_any_of(' '.join(('zero', _DIGITS, _TEENS, *_SCALES)))})\b)"
-)
 _PARTS = (  # a pattern, compiled at the first request
-    r"(?P<number>(?:(?:(?<=\s)|^)-\d[\d,]*(?:\.\d+)?|\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)"
-    r"|\d+(?:\.\d+)?)"
-    rf"{_SCALE}*|{_SPELLED}{_SCALE}*(?![./@:'’-]*\w))"
+    r"(?P<number>(?:(?<=\s)|^)-\d[\d,]*(?:\.\d+)?|\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)|\d+(?:\.\d+)?)"
     r"|(?P<word>[.~/]*[^\W\d](?:[\w./@:'’-]*[\w/])?|°\w?)"
     r"|(?P<quote>[\"“”`]|(?<!\w)['‘]|['’](?!\w))"
     r"|(?P<mark>[^\w\s])"
@@ -66,11 +42,6 @@ class Token(NamedTuple):
     end: int
     kind: str
     quote: int
-
-    @property
-    def in_figures(self) -> str:
-        """Return the text, a number as it is written in JSON: "3" for "three", "1000" for "1,000"."""
-        return _figures(self.text) if self.kind == "number" else self.text
 
     @property
     def weight(self) -> float:
@@ -159,21 +130,8 @@ def without_values(pattern: Pattern) -> str:
 
 
 def number_of(text: str) -> int | float:
-    value = float(_figures(text))
+    value = float(text.replace(",", ""))
     return int(value) if value.is_integer() else value
-
-
-def _figures(text: str) -> str:
-    """Return a number as it is written in JSON; each word multiplies or adds to what is before it."""
-    plain = text.lower().replace(",", "")
-    words = re.findall("[a-z]+", plain)
-    if not words:
-        return plain
-    figures = re.match(r"-?[\d.]+", plain)
-    value = float(figures[0]) if figures else 0.0
-    for number in map(_NUMBER_WORDS.__getitem__, words):
-        value = (value or 1) * number if number >= _SCALES["hundred"] else value + number
-    return str(int(value) if value.is_integer() else value)
 
 
 def pattern_of(definition: ToolDefinition, example: Example) -> Pattern | None:
@@ -295,7 +253,7 @@ def invents(definition: ToolDefinition, request: str, arguments: JsonObject) -> 
     example's value has.
     """
     said = tokens(request)
-    text = " ".join(t.in_figures for t in said)
+    text = " ".join(t.text for t in said)
     text = f" {text} {re.sub(_OWNER, '', text)} "
     given = [number_of(t.text) for t in said if t.kind == "number"]
     for name, value in arguments.items():
@@ -304,7 +262,7 @@ def invents(definition: ToolDefinition, request: str, arguments: JsonObject) -> 
         if chosen or value == schema.get("default", ...):
             continue
         pieces = tokens(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-        stands = f" {' '.join(t.in_figures for t in pieces)} " in text
+        stands = f" {' '.join(t.text for t in pieces)} " in text
         if stands and not all(t.is_small for t in pieces):
             continue
         samples = [str(e.arguments.get(name, "")) for e in definition.examples]
@@ -461,7 +419,7 @@ class RequestReader:
 
     def _taken(self, token: Token, *, long: bool) -> float:
         """Return what it costs to take a token into a gap for words."""
-        if token.kind != "word" and not token.text[0].isalpha():
+        if token.kind != "word":
             return 0.3 if token.kind == "mark" else 0.9
         if token.is_small:
             return 0.2 if long else 0.8
@@ -499,7 +457,7 @@ class RequestReader:
             text = request[first:last]
             masked, at = f"{masked}{request[at:first]}", last
             if gap.part >= 0:
-                parts.setdefault(gap.name, {})[gap.part] = _figures(text)
+                parts.setdefault(gap.name, {})[gap.part] = text.replace(",", "")
             elif gap.kind == "number" and _property(self.definition, gap.name).get("type") in (
                 "integer",
                 "number",

@@ -214,8 +214,7 @@ def allowed(tool: ToolDefinition, asked: str, around: frozenset[str]) -> dict[st
             samples = [tokens(str(e.arguments[name])) for e in tool.examples if name in e.arguments]
             values = [piece for piece in pieces if _is_like(samples, tokens(piece))]
         elif kind in ("number", "integer"):
-            said = " ".join(t.in_figures for t in tokens(asked))
-            values = numbers(said, whole=kind == "integer")
+            values = numbers(asked, whole=kind == "integer")
         else:
             values = [True, False] if kind == "boolean" else []
         found[name] = list({json.dumps(value): value for value in values}.values())
@@ -251,7 +250,7 @@ def _computed(
 ) -> list[str]:
     """Return what the request writes out with all its numbers; else what the examples compute of them,
     as they stand and turned round."""
-    said = [t.in_figures for t in tokens(asked) if t.kind == "number"]
+    said = [t.text.replace(",", "") for t in tokens(asked) if t.kind == "number"]
     written = [
         run for run in runs(asked) if _is_symbols(run) and not leaves_out(asked, {name: run})
     ]
