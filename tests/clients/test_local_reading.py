@@ -139,6 +139,11 @@ def test_a_follow_up_keeps_what_it_does_not_say() -> None:
         ("4 and 5", {"sum": "4 + 5 + 5"}, False, True),
         ("4 and 5", {"sum": "4 + oil * 5"}, False, True),
         ("what is it", {"of": "what is"}, False, True),
+        ("take minus 5 grams", {"grams": 5}, True, False),
+        ("take 5 and a half grams", {"grams": 5}, True, False),
+        ("take 5 million grams", {"grams": 5, "of": "million grams"}, True, False),
+        ("take 8 minus 5 grams", {"grams": "8 - 5"}, False, False),
+        ("take 5 dozen eggs", {"of": "5 dozen eggs"}, False, False),
     ],
 )
 def test_doubts(request_: str, arguments: dict[str, Any], missed: bool, invented: bool) -> None:

@@ -498,9 +498,9 @@ class LocalClient(PlanningClient):
     `path` is a GGUF file, the installed default model if left out. If the last message is a user's,
     the reply has one call, asks back where that is in doubt (of a tool without `examples` it says that
     it cannot), or says that no tool fits; a short one may go on with the last call of the conversation.
-    The default model is asked beside Needle, where that is installed; a bare yes to what it asked back
-    then runs the call that was named. If the last message is a tool's result, the reply states the
-    results. `ToolChoice` is kept to: where it demands a call, nothing is asked.
+    The default model is asked beside Needle, where that is installed; a bare yes to a question about a
+    call with its arguments then runs that call. If the last message is a tool's result, the reply
+    states the results. `ToolChoice` is kept to: where it demands a call, nothing is asked.
 
     Of `settings`, `temperature` (0 if unset) and `extra` go to llama.cpp as they are, and `max_tokens`
     can only lower the limit of a call. It does not reason, and has no tools of its own: `reasoning`

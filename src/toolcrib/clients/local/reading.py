@@ -231,15 +231,33 @@ def lacking(definition: ToolDefinition, arguments: JsonObject) -> list[str]:
 
 
 def leaves_out(request: str, arguments: JsonObject) -> bool:
-    """Return whether a number or a quotation of the request is in none of the arguments."""
+    """Return whether a number or a quotation of the request is in none of the arguments, or only a
+    part of a number is."""
     said = tokens(request)
     written = tokens(json.dumps(arguments, ensure_ascii=False))
     used = {number_of(t.text) for t in written if t.kind == "number"}
     words = json.dumps(arguments, ensure_ascii=False).casefold()
     missed = any(
-        number_of(t.text) not in used and t.text not in words for t in said if t.kind == "number"
+        (number_of(t.text) not in used and t.text not in words) or _is_changed(said, at, words)
+        for at, t in enumerate(said)
+        if t.kind == "number"
     )
     return missed or any(t.quote and t.text not in words for t in said)
+
+
+_SIGNS = frozenset(("minus", "negative"))
+_SCALES = frozenset(("half", "dozen", "hundred", "thousand", "million", "billion"))
+
+
+def _is_changed(said: Sequence[Token], at: int, words: str) -> bool:
+    """Return whether words make another number of this one, as in "minus 5" or "5 and a half", and are
+    not in the arguments as they stand there."""
+    texts = [token.text.casefold() for token in said]
+    if at and texts[at - 1] in _SIGNS and (at < 2 or said[at - 2].kind != "number"):
+        return True
+    behind = range(at + 1, min(at + 4, len(said)))
+    scale = next((place for place in behind if texts[place] in _SCALES), at)
+    return scale > at and " ".join(texts[at : scale + 1]) not in words
 
 
 _OWNER = r"['’]s(?= |$)"
