@@ -9,8 +9,9 @@ its workflow is this process's, which DBOS asks in the transaction that keeps it
 up only with the signature of the agent's key, over its run, segment, number, name and value.
 
 Rule: what is kept of a run is never lost. As long as kept steps of it are `left`, which its segment has
-not taken up yet, no end of that segment has a state, and a cancellation does not cut it: whoever
-resumes the run takes up all of them, and one that is cancelled says all that it has done.
+not taken up yet, no end of that segment has a state, and a cancellation does not cut it, unless that
+gets nowhere for `PATIENCE` seconds: whoever resumes the run takes up all of them, and one that is
+cancelled says all that it has done.
 
 A process has one DBOS. Its workflows run in the event loop in which it was opened.
 """
@@ -232,10 +233,8 @@ class Segment:
         steps with which the run came to it is taken up. Else stand still until it is cancelled."""
         while self._reads:  # noqa: ASYNC110  threads of the engine do
             await asyncio.sleep(_MOMENT)
-        if self.over is None:
-            self.end(await self._look())
+        self.end(self.over or await self._look())
         if self.over is not None:
-            self.end(self.over)
             await stand_still()
         self._taking = False
 
