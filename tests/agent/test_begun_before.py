@@ -31,7 +31,7 @@ from toolcrib import (
 )
 from toolcrib.approvals import answer_later
 from toolcrib.audit import AuditLog
-from toolcrib.errors import SourceError
+from toolcrib.errors import ApprovalError, SourceError
 from toolcrib.hydration import Sanitizer
 from toolcrib.testing import call
 from toolcrib.testing.scripted import Said
@@ -503,3 +503,101 @@ def test_a_prepared_run_that_is_begun_again_without_steps_looks_back(tmp_path: P
 
     (record,) = process(url, goes_on).records
     assert (state_of(record), has_begun(record)) == ("failed (outcome_unknown)", True)
+
+
+@pytest.mark.parametrize("marks", [{"idempotent": True}, {"read_only": True}])
+def test_what_its_tool_is_marked_as_by_now_makes_no_call_again(
+    tmp_path: Path, marks: dict[str, bool]
+) -> None:
+    """It may have been made when its tool was neither."""
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    ran: list[str] = []
+    kept: dict[int, bytes] = {}
+
+    def agent_of(steps: Steps, log: AuditLog, **now: Any) -> Agent:
+        @tool(visible=ALL, **now)
+        async def pay(to: str) -> str:
+            """Pay somebody."""
+            ran.append(to)
+            steps.begun.set()
+            await asyncio.Event().wait()
+            return to
+
+        runner = ToolRunner([pay], sinks=[log], approver=answer_later)
+        return Agent(Model(call("pay", to="ada"), "Done."), runner, durability=steps)
+
+    async def begins(log: AuditLog) -> RunState:
+        steps = Steps(kept)
+        agent = agent_of(steps, log)
+        state = agent.prepare("Pay Ada.", run_id="run_7", caller=Caller("ada"))
+        _abandoned.append(asyncio.ensure_future(agent.resume(state)))
+        await steps.begun.wait()
+        return state
+
+    state = process(url, begins, dies=True)
+
+    async def goes_on(log: AuditLog) -> RunResult:
+        return await agent_of(Steps(dict(kept)), log, **marks).resume(state)
+
+    (record,) = process(url, goes_on).records
+    assert (state_of(record), ran) == ("failed (outcome_unknown)", ["ada"])
+
+
+def test_what_is_secret_by_now_is_masked_in_what_had_ended(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    kept: dict[int, bytes] = {}
+
+    def agent_of(steps: Steps, log: AuditLog, *secret: str) -> Agent:
+        @tool(visible=ALL, secret=secret)
+        async def charge(card: str, pin: str) -> str:
+            """Charge a card."""
+            steps.begun.set()
+            await asyncio.Event().wait()
+            return card
+
+        model = Model(call("charge", card="4111", pin="9876"), "Done.")
+        return Agent(model, ToolRunner([charge], sinks=[log]), durability=steps)
+
+    async def begins(log: AuditLog) -> RunState:
+        steps = Steps(kept)
+        agent = agent_of(steps, log, "card")
+        state = agent.prepare("Charge it.", run_id="run_7")
+        _abandoned.append(asyncio.ensure_future(agent.resume(state)))
+        await steps.begun.wait()
+        (entry,) = await calls_in(log)
+        await log.write(msgspec.structs.replace(entry, status="completed"))
+        return state
+
+    state = process(url, begins, dies=True)
+
+    async def goes_on(log: AuditLog) -> RunResult:
+        steps = Steps(dict(kept), "call")
+        stream = agent_of(steps, log, "card", "pin").resume_stream(state)
+        steps.task = stream._task
+        return await stream.result()
+
+    (record,) = process(url, goes_on).records
+    assert (record.status, record.arguments) == ("completed", {"card": "***", "pin": "***"})
+
+
+async def test_a_log_that_is_away_hides_no_error_by_which_a_run_ended() -> None:
+    class Away(AuditLog):
+        away = False
+
+        async def find(self, call: ToolInvocationRecord | str) -> ToolInvocationRecord | None:
+            if self.away:
+                raise SourceError("the log is away")
+            return await super().find(call)
+
+    @tool(visible=ALL, safe=False)
+    async def pay(to: str) -> str:
+        """Pay somebody."""
+        return to
+
+    async with Away("sqlite://") as log:
+        runner = ToolRunner([pay], sinks=[log], approver=answer_later)
+        agent = Agent(Model(call("pay", to="ada"), "Done."), runner)
+        waits = await agent.run("Pay Ada.")
+        log.away = True
+        with pytest.raises(ApprovalError, match="does not ask about"):
+            await agent.resume(waits.state, {"apr_other": Approve("eve")})

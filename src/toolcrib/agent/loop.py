@@ -209,9 +209,9 @@ class RunTerms(NamedTuple):
     """Holds the terms of a run: those of its agent, and `settings` with what is this run's own.
 
     `heirs` has the agents that it may be handed over to, by the names of the tools for that; `tally` is
-    the one that it goes on with, where another agent has spoken before in this process. A run that is
-    `resumed` goes on from a state that was prepared or saved. `check_given` raises BindingError unless
-    the run is given again what it was given where a reply was kept.
+    the one that it goes on with, where another agent has spoken before in this process. One that is
+    `resumed` was given a state, with which another process may have come here before. `check_given`
+    raises BindingError unless the run is given again what it was given where a reply was kept.
     """
 
     limits: Limits
@@ -385,7 +385,12 @@ class Run:
             try:
                 await self._background.stop()
             finally:
-                await record_end(self._look_back(), raised, self._cancels)
+                looked_back = record_end(self._look_back(), raised, self._cancels)
+                if not isinstance(raised, Exception):
+                    await looked_back
+                else:
+                    with suppress(Exception):  # the first error is the one that is raised
+                        await looked_back
             raise
         await self._background.stop()
         await self._look_back()

@@ -56,6 +56,7 @@ from toolcrib.runner.idempotency import (
     ELSEWHERE,
     AlreadyCompleted,
     Fingerprint,
+    claims_key,
     compared,
     fingerprint_of,
     goes_on_no_more,
@@ -765,17 +766,13 @@ class Call(Veiled, msgspec.Struct):
                     self._share(stands)
                 self._settle(outcome, stands=stands)
                 return Recorded(stands, outcome.record if ran else None, written.only_stop())
-            if likeness == "another" and not (ran and self._claims()):
+            # one that ran and had not claimed the key may not contradict what stands there
+            if not claims_key(self.facts.hydrated) if ran else likeness == "another":
                 return await self._another(ledger, written)
         if not ran and _began_elsewhere(outcome):
             self._share(outcome)
         self._settle(outcome, stands=outcome)
         return Recorded(outcome, outcome.record, written)
-
-    def _claims(self) -> bool:
-        """Return whether a ledger lets the call begin, and keeps its key for it from then on."""
-        definition = self.facts.hydrated.definition
-        return definition is not None and not definition.annotations.read_only
 
     async def _another(self, ledger: Ledger, written: SinkResult) -> Recorded:
         """End as `duplicate_call`, and have that written: another call ended under this key."""

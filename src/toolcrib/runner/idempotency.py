@@ -42,13 +42,14 @@ from toolcrib.runner.recorder import (
     Recorder,
     SinkResult,
     made_with,
+    masked_now,
     to_the_end,
 )
 from toolcrib.runner.running import taint
 from toolcrib.runner.stopped import NOT_ITS_OWN, NotRecorded, Stopped, as_failure
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.threads import cancel_requests, is_stop
-from toolcrib.values.call import TOOL_CHANGED, FactoryMade, Hydrated, ToolCall
+from toolcrib.values.call import TOOL_CHANGED, FactoryMade, Hydrated, HydrationResult, ToolCall
 from toolcrib.values.content import Part, weight_of
 from toolcrib.values.decision import Caller
 from toolcrib.values.json import canonical_json, fresh, key_of
@@ -392,7 +393,7 @@ class WriteAhead:
 
         Raises Stopped if the call must not run, and NotRecorded with what a sink raised.
         """
-        claims = self.ledger is not None and not hydrated.definition.annotations.read_only
+        claims = self.ledger is not None and claims_key(hydrated)
         if not claims and not self._told:
             return None
         entry = facts.record("started", key=key)
@@ -511,8 +512,9 @@ def _judged(
     if likeness == "same":
         if is_final(known):
             return AlreadyCompleted(told_again(known, facts))
-        goes_on = hydrated.call.id in facts.scope.suspended
-        if goes_on or hydrated.definition.annotations.idempotent:
+        definition = hydrated.definition
+        again = definition.annotations.idempotent and definition.digest == known.definition_digest
+        if again or hydrated.call.id in facts.scope.suspended:
             return None
         if known.error is not None:  # it was said before that nobody knows
             return AlreadyCompleted(replayed(known))
@@ -521,13 +523,23 @@ def _judged(
     raise Stopped(CallError.of(ErrorCode.OUTCOME_UNKNOWN))
 
 
+def claims_key(hydrated: HydrationResult) -> bool:
+    """Return whether a ledger lets a call begin, and keeps its key for it from then on: its tool does
+    more than read, or may have done so when the call was made."""
+    definition = hydrated.definition
+    if definition is None:
+        return False
+    return not definition.annotations.read_only or TOOL_CHANGED in hydrated.provenance.notes
+
+
 def told_again(known: ToolInvocationRecord, facts: CallFacts) -> Completed | Failed:
-    """Return the outcome of a call as its record has it. Where its tool is gone, or is another one by
-    now, nobody here knows what it had read: the run is tainted by what it gave."""
+    """Return the outcome of a call as its record has it, with what is secret by now masked. Where its
+    tool is gone, or is another one by now, nobody here knows what it had read: the run is tainted by
+    what it gave."""
     definition = facts.hydrated.definition
     if definition is None or definition.digest != known.definition_digest:
         taint(facts.scope.tally)
-    return replayed(known)
+    return replayed(masked_now(known, definition))
 
 
 def compared(

@@ -143,13 +143,9 @@ class CallFacts(msgspec.Struct, gc=False):
             self.hydrated.provenance, validated=known.validated, validator=known.validator
         )
         self.hydrated = msgspec.structs.replace(self.hydrated, provenance=told)
-        arguments, defaulted, now = known.arguments_json, known.defaulted, self.hydrated.definition
-        if now is not None and now.secret and now.digest != known.definition_digest:
-            masked = masked_arguments(now, known.arguments or {})
-            arguments = msgspec.Raw(msgspec.json.encode(masked))
-            defaulted = masked_places(now, defaulted)
+        shown = masked_now(known, self.hydrated.definition)
         self.came = msgspec.structs.replace(
-            self.came, arguments_json=arguments, defaulted=defaulted
+            self.came, arguments_json=shown.arguments_json, defaulted=shown.defaulted
         )
 
     def take_waiting(self, known: ToolInvocationRecord) -> None:
@@ -362,6 +358,21 @@ class SinkResult(NamedTuple):
 
 DONE = SinkResult()
 """What a sink did that gave nothing, in nobody's way."""
+
+
+def masked_now(
+    known: ToolInvocationRecord, definition: ToolDefinition | None
+) -> ToolInvocationRecord:
+    """Return the record of a call that began with another definition of its tool, with the arguments
+    masked that are secret by this one."""
+    if definition is None or not definition.secret or definition.digest == known.definition_digest:
+        return known
+    arguments = msgspec.json.encode(masked_arguments(definition, known.arguments or {}))
+    return msgspec.structs.replace(
+        known,
+        arguments_json=msgspec.Raw(arguments),
+        defaulted=masked_places(definition, known.defaulted),
+    )
 
 
 def made_with(arguments: JsonObject, defaulted: Sequence[str]) -> str:
