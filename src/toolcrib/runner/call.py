@@ -283,23 +283,18 @@ class Call(Veiled, msgspec.Struct):
                 return outcome  # nobody is to be told
             return await self._tell(outcome, outcome.record)
         if self.state in _NOT_BEGUN and isinstance(outcome, Failed):
-            return await self._finalize_as_known(outcome, ledger)
+            return await self._finalize_known(*await self._as_ledger_knows(outcome, ledger), ledger)
         recorded = await self._recorded(outcome, ledger)
         return await self._tell(recorded.outcome, recorded.record, recorded.trouble)
 
-    async def _finalize_as_known(
-        self, failed: Failed, ledger: Ledger, *, only_begun: bool = False
+    async def _finalize_known(
+        self, known: Failed | AlreadyCompleted, stop: SinkResult, ledger: Ledger
     ) -> Outcome:
-        """Finalize a call that did not begin here as the ledger knows it, if it began before; as it has
-        failed if it did not, unless `only_begun` are told of."""
-        known, stop = await self._looked_back(failed, ledger)
+        """Finalize a call that did not begin here as `_as_ledger_knows` says, and be stopped then."""
         if isinstance(known, AlreadyCompleted):
             told = await self._replay(known.outcome)
             stop.check()
             return told
-        if only_begun and known is failed:
-            stop.check()
-            return known
         recorded = await self._recorded(known, ledger)
         trouble = recorded.trouble if stop is DONE else recorded.trouble.and_then(stop)
         return await self._tell(recorded.outcome, recorded.record, trouble)
@@ -307,11 +302,16 @@ class Call(Veiled, msgspec.Struct):
     async def finalize_begun(self) -> None:
         """Finalize a call that is not made here if it began before. Raises what a sink raises."""
         ledger = self.setup.write_ahead.ledger
-        if ledger is not None:
-            failed = self.ended(CallError.of(ErrorCode.CANCELLED))
-            await self._finalize_as_known(failed, ledger, only_begun=True)
+        if ledger is None:
+            return
+        failed = self.ended(CallError.of(ErrorCode.CANCELLED))
+        known, stop = await self._as_ledger_knows(failed, ledger)
+        if known is failed:
+            stop.check()
+        else:
+            await self._finalize_known(known, stop, ledger)
 
-    async def _looked_back(
+    async def _as_ledger_knows(
         self, failed: Failed, ledger: Ledger
     ) -> tuple[Failed | AlreadyCompleted, SinkResult]:
         """Return how a call ends that has failed and not begun here: as the ledger knows it, if it
