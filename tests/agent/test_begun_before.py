@@ -31,12 +31,12 @@ from toolcrib import (
 )
 from toolcrib.approvals import answer_later
 from toolcrib.audit import AuditLog
-from toolcrib.errors import ApprovalError, SourceError
+from toolcrib.errors import ApprovalError, ErrorCode, SourceError
 from toolcrib.hydration import Sanitizer
 from toolcrib.testing import call
 from toolcrib.testing.scripted import Said
 from toolcrib.values.call import TOOL_CHANGED
-from toolcrib.values.record import ToolInvocationRecord, has_begun, state_of
+from toolcrib.values.record import CallError, ToolInvocationRecord, has_begun, state_of
 
 T = TypeVar("T")
 Dies = Literal["killed", "stopped"]
@@ -141,6 +141,14 @@ def process(url: str, work: Callable[[AuditLog], Awaitable[T]], *, dies: bool = 
     if not dies:
         loop.run_until_complete(loop.shutdown_default_executor())
     return given
+
+
+async def begun_of(agent: Agent, begun: asyncio.Event) -> RunState:
+    """Have a run of the agent begin, and return its state once its tool has, which nobody ends."""
+    state = agent.prepare("Go.", run_id="run_7", caller=Caller("ada"))
+    _abandoned.append(asyncio.ensure_future(agent.resume(state)))
+    await begun.wait()
+    return state
 
 
 def begun(url: str, kind: Kind, dies: Dies, *, asks: bool) -> Before:
@@ -338,9 +346,7 @@ def test_what_nobody_can_compare_may_have_begun(
     async def begins(log: AuditLog) -> RunState:
         steps = Steps(kept)
         agent = till(steps, log)
-        state = agent.prepare("Pay.", run_id="run_7")
-        _abandoned.append(asyncio.ensure_future(agent.resume(state)))
-        await steps.begun.wait()
+        state = await begun_of(agent, steps.begun)
         (entry,) = await calls_in(log)
         if status == "completed":
             await log.write(msgspec.structs.replace(entry, status=status))
@@ -490,11 +496,7 @@ def test_a_prepared_run_that_is_begun_again_without_steps_looks_back(tmp_path: P
 
     async def begins(log: AuditLog) -> RunState:
         begun = asyncio.Event()
-        agent = agent_of(log, Limits(), begun)
-        state = agent.prepare("Pay Ada.", run_id="run_7", caller=Caller("ada"))
-        _abandoned.append(asyncio.ensure_future(agent.resume(state)))
-        await begun.wait()
-        return state
+        return await begun_of(agent_of(log, Limits(), begun), begun)
 
     state = process(url, begins, dies=True)
 
@@ -528,11 +530,7 @@ def test_what_its_tool_is_marked_as_by_now_makes_no_call_again(
 
     async def begins(log: AuditLog) -> RunState:
         steps = Steps(kept)
-        agent = agent_of(steps, log)
-        state = agent.prepare("Pay Ada.", run_id="run_7", caller=Caller("ada"))
-        _abandoned.append(asyncio.ensure_future(agent.resume(state)))
-        await steps.begun.wait()
-        return state
+        return await begun_of(agent_of(steps, log), steps.begun)
 
     state = process(url, begins, dies=True)
 
@@ -543,7 +541,16 @@ def test_what_its_tool_is_marked_as_by_now_makes_no_call_again(
     assert (state_of(record), ran) == ("failed (outcome_unknown)", ["ada"])
 
 
-def test_what_is_secret_by_now_is_masked_in_what_had_ended(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ended", "stops"),
+    [
+        ({"status": "completed"}, "call"),
+        ({"status": "failed", "error": CallError.of(ErrorCode.OUTCOME_UNKNOWN)}, ""),
+    ],
+)
+def test_what_is_secret_by_now_is_masked_in_what_had_ended(
+    tmp_path: Path, ended: dict[str, Any], stops: str
+) -> None:
     url = f"sqlite:///{tmp_path / 'log.db'}"
     kept: dict[int, bytes] = {}
 
@@ -560,24 +567,21 @@ def test_what_is_secret_by_now_is_masked_in_what_had_ended(tmp_path: Path) -> No
 
     async def begins(log: AuditLog) -> RunState:
         steps = Steps(kept)
-        agent = agent_of(steps, log, "card")
-        state = agent.prepare("Charge it.", run_id="run_7")
-        _abandoned.append(asyncio.ensure_future(agent.resume(state)))
-        await steps.begun.wait()
+        state = await begun_of(agent_of(steps, log, "card"), steps.begun)
         (entry,) = await calls_in(log)
-        await log.write(msgspec.structs.replace(entry, status="completed"))
+        await log.write(msgspec.structs.replace(entry, **ended))
         return state
 
     state = process(url, begins, dies=True)
 
     async def goes_on(log: AuditLog) -> RunResult:
-        steps = Steps(dict(kept), "call")
+        steps = Steps(dict(kept), stops)
         stream = agent_of(steps, log, "card", "pin").resume_stream(state)
         steps.task = stream._task
         return await stream.result()
 
     (record,) = process(url, goes_on).records
-    assert (record.status, record.arguments) == ("completed", {"card": "***", "pin": "***"})
+    assert (record.status, record.arguments) == (ended["status"], {"card": "***", "pin": "***"})
 
 
 async def test_a_log_that_is_away_hides_no_error_by_which_a_run_ended() -> None:

@@ -517,7 +517,7 @@ def _judged(
         if again or hydrated.call.id in facts.scope.suspended:
             return None
         if known.error is not None:  # it was said before that nobody knows
-            return AlreadyCompleted(replayed(known))
+            return AlreadyCompleted(replayed(masked_now(known, definition)))
     facts.key = key  # the record is about the call that was begun with this key
     facts.take_begun(known, unsure=likeness == "unsure")
     raise Stopped(CallError.of(ErrorCode.OUTCOME_UNKNOWN))
