@@ -399,9 +399,11 @@ class Run:
     async def _look_back(self) -> None:
         """Have it recorded which of the calls that it did not come to had begun before, in a process
         that is gone, say: no model is to read that they did not. Not where another one goes on."""
+        if not self._scope.went_before or getattr(self._steps, "stopping", False):
+            return
         outcomes = self._watch.outcomes
         left = [each for each in self._history.unanswered() if each.id not in outcomes]
-        if left and self._scope.went_before and not getattr(self._steps, "stopping", False):
+        if left:
             scope = self._origins.scope(self._scope, self._history.messages, self._toolbox)
             await self._runner.record_begun(left, caller=self._caller, scope=scope)
 
