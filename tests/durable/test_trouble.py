@@ -255,8 +255,7 @@ class LostAnswers:
         writes: set[int] = set()
 
         def begun(transaction: Transaction, *, write: bool) -> None:
-            writes.difference_update([id(transaction)])
-            writes.update([id(transaction)] * write)
+            (writes.add if write else writes.discard)(id(transaction))
             begin(transaction, write=write)
 
         def lost(transaction: Transaction) -> None:
