@@ -24,6 +24,7 @@ from durable.till import RUNS, paying
 from toolcrib import Agent, Limits, RunResult
 from toolcrib.audit import AuditLog
 from toolcrib.durable import DurableAgents
+from toolcrib.durable.engine import Engine, KeptStep
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.values.record import ToolInvocationRecord
 
@@ -283,3 +284,25 @@ async def test_an_end_ahead_of_what_is_kept_is_none(tmp_path: Path) -> None:
         await older.resume(run_id)
         assert (await older.result(run_id)).output == Euros(9)
     assert asked == [0, 1, 2]
+
+
+async def test_a_run_is_not_stopped_before_it_is_known_what_is_kept_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was cancelled, and its worker takes longer to read its steps than to see that."""
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    await killed(url, tmp_path)
+    read = Engine.steps
+
+    async def slowly(self: Engine, run_id: str, segment: int, skipped: int = 0) -> list[KeptStep]:
+        await asyncio.sleep(0.6)
+        return await read(self, run_id, segment, skipped)
+
+    monkeypatch.setattr(Engine, "steps", slowly)
+    log = AuditLog(f"sqlite:///{tmp_path / 'log.db'}")
+    async with log, paying(url, tmp_path, log=log) as client:
+        for run_id in RUNS:
+            await client.cancel(run_id)
+        for run_id, at in RUNS.items():
+            result = await client.result(run_id)
+            assert (result.status, {*CUT[at]} - told(result)) == ("cancelled", set())

@@ -484,7 +484,6 @@ class DurableAgents(Closing):
             return
         segment = self._segment(run)
         self._steps.enter(segment)
-        self._segments.add(segment)
         try:
             ended = await self._ended(run, segment)
             after = run.after(ended, self._sign(run.agent))
@@ -526,6 +525,7 @@ class DurableAgents(Closing):
             segment.earlier = await self._kept_steps(run, range(run.began, run.segment))
             own = await self._kept_steps(run, [run.segment])
             segment.left = {*segment.earlier, *own}
+            self._segments.add(segment)  # not before, or one that is cancelled would lose them
             deps = None if self._deps is None else self._deps(run)
             drive = agent.team.resumed(state, run.given, deps)
             result = await drive(Listener(heard, streaming=False))
