@@ -56,9 +56,9 @@ litellm-proxy: .litellm-proxy/bin/litellm
 
 test: .venv/.dev
 	@$(BIN)/toolcrib local install >/dev/null
-	$(BIN)/python -m pytest $(WORKERS) -m "not exhaustive"
+	$(BIN)/python -m pytest $(WORKERS) -m "not exhaustive and not slow"
 
-# The same under coverage, which fails below the floor in pyproject.toml.
+# The same and all slow tests under coverage, which fails below the floor in pyproject.toml.
 cov: .venv/.dev
 	@$(BIN)/toolcrib local install >/dev/null
 	$(BIN)/python -m pytest --cov $(WORKERS) -m "not exhaustive"

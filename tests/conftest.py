@@ -13,7 +13,7 @@ import pytest
 from late import import_slow_ones_late
 from postgres import databases, own_server, postgres
 from rows import count_of
-from samples import WHOLE, use_profile
+from samples import WHOLE, is_slow, use_profile
 
 from toolcrib.clients.local import model_path
 from toolcrib.clients.local.model import NEEDLE, model_at
@@ -60,6 +60,13 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
         gc.freeze()
         gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses by it
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_slow(item.nodeid):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_report_collectionfinish(items: list[pytest.Item]) -> str:

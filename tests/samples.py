@@ -1,6 +1,8 @@
 """How much is tried of what could be: a seeded sample on each change, the whole in `make test-all`.
 
 A test that draws its cases says how many make the whole, and `sample` how many of them run now.
+In rooms whose tests start workers, servers and browsers, `make test` runs one test of three, always the
+same ones; `make cov` and `make test-all` run all of them, and so does pytest by itself.
 Hypothesis draws the same examples in each sample, and in CI, so that a change fails by what it changed;
 `make test-all` by hand draws new ones each time.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+import zlib
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -19,6 +22,8 @@ Case = TypeVar("Case")
 
 WHOLE = os.environ.get("TOOLCRIB_FUZZ") == "all"
 PART = 48
+SLOW_ROOMS = ("bridges", "chat", "cli", "clients", "durable", "openapi", "real", "servers")
+_SLOW = tuple(f"{room}/" for room in SLOW_ROOMS)
 
 
 def sample(whole: int, *, part: int = PART) -> int:
@@ -44,3 +49,9 @@ def use_profile() -> None:
     same = not WHOLE or "CI" in os.environ
     settings.register_profile(name, max_examples=sample(100), derandomize=same, deadline=None)
     settings.load_profile(name)
+
+
+def is_slow(test: str) -> bool:
+    """Return whether `make test` leaves a test, by its node id, to the longer runs."""
+    _tests, _, path = test.partition("/")
+    return path.startswith(_SLOW) and zlib.crc32(test.encode()) % 3 > 0

@@ -1,12 +1,15 @@
-"""In CI a test that would skip fails, whatever part it misses."""
+"""In CI a test that would skip fails, whatever part it misses; which tests `make test` leaves out."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from children import ENVIRONMENT, run
-from conftest import ROOT
+from conftest import ROOT, pytest_collection_modifyitems
+from samples import SLOW_ROOMS, is_slow
 
 PROGRAM = """
 import sys
@@ -49,3 +52,19 @@ def test_a_skip_is_a_failure_in_ci(tmp_path: Path, ci: str, told: str) -> None:
     assert told in said, said
     assert ("in CI this must be there: Skipped: no model" in said) is bool(ci)
     assert ("in CI this must be there: Skipped: could not import 'no_extra'" in said) is bool(ci)
+
+
+def test_one_test_of_three_is_run_where_they_are_slow() -> None:
+    for room in SLOW_ROOMS:
+        assert (ROOT / "tests" / room).is_dir()
+        tests = [f"tests/{room}/test_it.py::test_it[{row}]" for row in range(300)]
+        assert 80 < len([test for test in tests if not is_slow(test)]) < 120
+        assert not any(is_slow(test.replace(room, "runner")) for test in tests)
+
+
+def test_what_is_slow_is_marked() -> None:
+    items: Any = [Mock(nodeid=f"tests/{room}/test_it.py::test") for room in (*SLOW_ROOMS, "runner")]
+    pytest_collection_modifyitems(items)
+    slow = [item.nodeid for item in items if item.add_marker.called]
+    assert slow == [item.nodeid for item in items if is_slow(item.nodeid)]
+    assert 0 < len(slow) < len(SLOW_ROOMS)
