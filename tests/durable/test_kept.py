@@ -19,12 +19,12 @@ from samples import sampled
 pytest.importorskip("dbos", reason="the extra durable is not installed")
 
 from durable.desk import KEY, Model
-from durable.till import RUNS, paying
+from durable.till import RUNS, PaidTill, Till, paying, till
 
 from toolcrib import Agent, Limits, RunResult
 from toolcrib.audit import AuditLog
-from toolcrib.durable import DurableAgents
-from toolcrib.durable.engine import Engine, KeptStep
+from toolcrib.durable import DurableAgents, engine
+from toolcrib.durable.engine import Engine, KeptStep, Segment, Standing
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.values.record import ToolInvocationRecord
 
@@ -289,7 +289,8 @@ async def test_an_end_ahead_of_what_is_kept_is_none(tmp_path: Path) -> None:
 async def test_a_run_is_not_stopped_before_it_is_known_what_is_kept_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was cancelled, and its worker takes longer to read its steps than to see that."""
+    """It was cancelled, and its worker takes longer to read its steps than to see that, or than a
+    segment may get nowhere."""
     url = f"sqlite:///{tmp_path / 'runs.db'}"
     await killed(url, tmp_path)
     read = Engine.steps
@@ -299,6 +300,7 @@ async def test_a_run_is_not_stopped_before_it_is_known_what_is_kept_of_it(
         return await read(self, run_id, segment, skipped)
 
     monkeypatch.setattr(Engine, "steps", slowly)
+    monkeypatch.setattr(engine, "PATIENCE", 0.5)
     log = AuditLog(f"sqlite:///{tmp_path / 'log.db'}")
     async with log, paying(url, tmp_path, log=log) as client:
         for run_id in RUNS:
@@ -306,3 +308,91 @@ async def test_a_run_is_not_stopped_before_it_is_known_what_is_kept_of_it(
         for run_id, at in RUNS.items():
             result = await client.result(run_id)
             assert (result.status, {*CUT[at]} - told(result)) == ("cancelled", set())
+
+
+class SlowToWrite(AuditLog):
+    """A log of which each write takes a while."""
+
+    async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        await asyncio.sleep(0.3)
+        return await super().write(record)
+
+
+@pytest.mark.parametrize("seconds", sampled((0.2, 0.5, 0.8, 1.1, 1.4, 1.7, 2.0), part=7))
+async def test_a_worker_that_stops_while_it_takes_up_a_cancelled_run_leaves_it_to_others(
+    tmp_path: Path, seconds: float
+) -> None:
+    url, log_url = f"sqlite:///{tmp_path / 'runs.db'}", f"sqlite:///{tmp_path / 'log.db'}"
+    await killed(url, tmp_path)
+
+    async def work() -> None:
+        log = SlowToWrite(log_url)
+        async with log, paying(url, tmp_path, log=log) as client:
+            for run_id in RUNS:
+                await client.cancel(run_id)
+            await asyncio.sleep(seconds)
+
+    await asyncio.to_thread(asyncio.run, work())  # which ends what is left in its loop
+    log = AuditLog(log_url)
+    async with log, paying(url, tmp_path, log=log) as client:
+        for run_id, at in RUNS.items():
+            result = await client.result(run_id)
+            assert (result.status, {*CUT[at]} - told(result)) == ("cancelled", set())
+
+
+async def test_no_step_begins_while_a_kept_one_is_read() -> None:
+    """One that the run has come to while it was looked whether it goes on, too."""
+    looks, happened = asyncio.Event(), []
+
+    async def look() -> Standing:
+        happened.append("looks")
+        await looks.wait()
+        return "goes on"
+
+    segment = Segment(("run", 0), 0, lambda *_: "", look)
+    segment.take_up({}, [2])
+    checked = asyncio.create_task(segment.check())
+    await asyncio.sleep(0.01)
+    with segment.come_to(2):
+        looks.set()
+        await asyncio.sleep(0.05)
+        assert not checked.done()
+    await checked
+    assert happened == ["looks", "looks"]
+
+
+@pytest.mark.parametrize("at", sampled(PAYMENTS, part=6))
+async def test_a_worker_that_has_stopped_and_works_again_does_no_more_of_what_it_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Its only place is free again, and what goes on of before is neither kept nor made twice."""
+    pay, run_id, slow = PaidTill.pay, "till_7", asyncio.Event()
+
+    async def slowly(self: PaidTill, n: int, run_id: str) -> str:
+        if n == at and not slow.is_set():
+            slow.set()
+            self._tell(f"begin {run_id} {n}")
+            await asyncio.sleep(0.5)
+            self._tell(f"end {run_id} {n}")
+            return f"paid {n}"
+        await asyncio.sleep(0.1)
+        return await pay(self, n, run_id)
+
+    monkeypatch.setattr(PaidTill, "pay", slowly)
+    agents = {"till": till(tmp_path)}
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    client = DurableAgents(url, agents, slots=1, deps=lambda _run: {Till: PaidTill(tmp_path)})
+    async with client:
+        await client.start("till", "Pay.", run_id=run_id)
+        await slow.wait()
+        assert not await client.stop(0)
+    async with client:
+        result = await client.result(run_id)
+        await asyncio.sleep(0.5)
+        assert await client.result(run_id) == result
+    begun = paid(tmp_path, "begin", run_id)
+    assert begun == paid(tmp_path, "end", run_id) == Counter(PAYMENTS)
+    assert result.status == "completed"
+    unknown = sorted(number(each) for each in result.records if each.status != "completed")
+    assert unknown in ([at], [at, at + 1], [at - 1, at])  # some have begun together
+    assert len(result.records) == len(PAYMENTS)

@@ -131,10 +131,10 @@ class DurableAgents(Closing):
                 raise ToolcribError(f"agent '{name}' needs a state_key: its runs are saved signed")
         if slots < 1 or not lease > 0:
             raise ToolcribError("slots= is at least 1, and lease= a number of seconds above 0")
-        self._worker = f"worker_{os.urandom(8).hex()}"
+        self._worker = ""  # another one whenever it is opened
         self._store = RunStore(url)
-        self._engine = Engine(url, self._worker, slots, agents)
-        self._slots = asyncio.Semaphore(slots)
+        self._engine = Engine(url, slots, agents)
+        self._slots = slots
         self._steps = DurableSteps()
         self._log = _PatientLog(url, self._steps)
         self._agents = {name: self._kept(agent) for name, agent in agents.items()}
@@ -408,9 +408,11 @@ class DurableAgents(Closing):
                 who = f"agent '{name if each.name == agent.name else each.name}'"
                 check_given(each.missing, "give deps=", who)
         self._steps.stops = False
+        self._worker = f"worker_{os.urandom(8).hex()}"
         await self._store.open()
         await self._store.beat(self._worker, this_process())
-        await self._engine.open(self._work)
+        work = partial(self._work, self._worker, asyncio.Semaphore(self._slots))
+        await self._engine.open(work, self._worker)
         self._serving = asyncio.create_task(self._serve())
         return self
 
@@ -420,9 +422,12 @@ class DurableAgents(Closing):
         know that nobody knows what it did. Stopped once, it waits for nothing any more."""
         self._steps.stops = True
         until = time.monotonic() + (0 if self._serving is None else grace)
-        while self._steps.active and time.monotonic() < until:  # noqa: ASYNC110
+        while self._active and time.monotonic() < until:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-        whole = self._steps.active == 0
+        whole = not self._active
+        for segment in self._segments:
+            segment.leave()
+        self._segments.clear()
         if self._serving is not None:
             self._serving.cancel()
             await asyncio.wait([self._serving])
@@ -433,6 +438,11 @@ class DurableAgents(Closing):
             except UnreachableError as error:  # others see it when its lease has run out
                 _log.warning(AWAY, error)
         return whole
+
+    @property
+    def _active(self) -> int:
+        """How many steps of runs are under way here."""
+        return sum(segment.active for segment in self._segments)
 
     async def aclose(self) -> None:
         """Stop to work, if this process does, and close what is open."""
@@ -471,36 +481,45 @@ class DurableAgents(Closing):
         if segments:
             known = await self._store.standings([each.key for each in segments], self._worker)
             for segment in self._segments.intersection(segments):  # those that have not ended since
-                segment.end(known[segment.key])
+                if not (segment.left and self._steps.stops):  # others take up what is left
+                    segment.end(known[segment.key])
 
-    async def _work(self, run_id: str, number: int) -> None:
+    async def _work(self, worker: str, slots: asyncio.Semaphore, run_id: str, number: int) -> None:
         """Do one segment of a run, from what the store has to what it will have."""
-        async with self._slots:
-            await self._work_on(run_id, number)
+        async with slots:
+            await self._work_on(worker, run_id, number)
 
-    async def _work_on(self, run_id: str, number: int) -> None:
-        run = await patiently(lambda: self._store.begin(run_id, number, self._worker))
+    async def _work_on(self, worker: str, run_id: str, number: int) -> None:
+        await self._wait_if_stopped(worker)
+        run = await patiently(lambda: self._store.begin(run_id, number, worker))
+        await self._wait_if_stopped(worker)
         if run is None:
             return
-        segment = self._segment(run)
+        segment = self._segment(run, worker)
         self._steps.enter(segment)
+        self._segments.add(segment)
         try:
             ended = await self._ended(run, segment)
             after = run.after(ended, self._sign(run.agent))
-            if await patiently(partial(self._store.end, after, self._worker, ended)):
+            if await patiently(partial(self._store.end, after, worker, ended)):
                 return
         except asyncio.CancelledError:
-            if segment.over is None:
+            if not segment.cut:
                 raise
         finally:
             self._segments.discard(segment)
-        await patiently(partial(self._store.stopped, run, self._worker, segment.state))
+        await patiently(partial(self._store.stopped, run, worker, segment.state))
 
-    def _segment(self, run: StoredRun) -> Segment:
+    async def _wait_if_stopped(self, worker: str) -> None:
+        """Stand still if this worker has stopped, even if the process works again as another one."""
+        if self._steps.stops or worker != self._worker:
+            await stand_still()
+
+    def _segment(self, run: StoredRun, worker: str) -> Segment:
         key = (run.id, run.segment)
 
         async def look() -> Standing:
-            known = await patiently(partial(self._store.standings, [key], self._worker))
+            known = await patiently(partial(self._store.standings, [key], worker))
             return known[key]
 
         return Segment(key, run.began, self._sign(run.agent), look)
@@ -522,16 +541,14 @@ class DurableAgents(Closing):
             state = RunState.from_json(run.state)
             self._check(run, state)
             await self._check_shown(run, state)
-            segment.earlier = await self._kept_steps(run, range(run.began, run.segment))
-            own = await self._kept_steps(run, [run.segment])
-            segment.left = {*segment.earlier, *own}
-            self._segments.add(segment)  # not before, or one that is cancelled would lose them
+            earlier = await self._kept_steps(run, range(run.began, run.segment))
+            segment.take_up(earlier, await self._kept_steps(run, [run.segment]))
             deps = None if self._deps is None else self._deps(run)
             drive = agent.team.resumed(state, run.given, deps)
             result = await drive(Listener(heard, streaming=False))
             segment.check_end(result.status)
         except Exception as error:  # noqa: BLE001  whatever ends a run is in the store
-            if self._steps.stopping and segment.over is None:
+            if self._steps.stopping and not segment.cut:
                 await stand_still()
             _log.error("run %s of agent '%s' failed", run.id, run.agent, exc_info=error)
             known = f": {error}" if isinstance(error, ToolcribError) else ""

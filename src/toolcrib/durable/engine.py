@@ -166,7 +166,8 @@ class Segment:
 
     `earlier` are the steps of the segments since `began`, which begin with the same state; `left` are
     the numbers of all that is kept, of those and of its own, and that it has not taken up. `over` says
-    why it does not go on, as soon as that is known; `last` how its run has ended.
+    why it does not go on, as soon as that is known, `cut` whether that has cut it, and `last` how its
+    run has ended. `active` counts its steps that are under way.
     """
 
     def __init__(
@@ -180,9 +181,12 @@ class Segment:
         self.earlier: Mapping[int, KeptStep] = {}
         self.left: set[int] = set()
         self.over: Standing | None = None
+        self.cut = False
+        self.active = 0
         self.last: RunResult | None = None
+        self._knows = False  # what is kept
         self._at = 0  # the last step that was come to
-        self._moved = time.monotonic()  # when a kept step was taken up
+        self._moved = 0.0  # when a kept step was taken up
         self._taking = False  # such steps: none has begun since
         self._reads: set[int] = set()  # the kept steps that are being taken up
         self._began = began
@@ -205,6 +209,17 @@ class Segment:
         """Whether what it comes to next had begun before: a later step is kept."""
         return max(self.left, default=0) > self._at
 
+    def take_up(self, earlier: Mapping[int, KeptStep], own: Iterable[int]) -> None:
+        """Note what is kept of the run, and which steps of it are the segment's own. Before that, none
+        of it would be told of a run that is stopped."""
+        self.earlier, self.left = earlier, {*earlier, *own}
+        self._knows, self._moved = True, time.monotonic()
+
+    def leave(self) -> None:
+        """Have another worker go on with it: nothing begins here any more, and what is under way, its
+        end, too, is not kept."""
+        self.over, self._task, self.cut = "lost", None, False
+
     @contextlib.contextmanager
     def come_to(self, at: int) -> Iterator[None]:
         """Note that the run has come to a step, and until when it is at it."""
@@ -223,17 +238,20 @@ class Segment:
             self.over = standing
         if self._task is None or self.over is None:
             return
-        stuck = time.monotonic() - self._moved > PATIENCE
-        if self.over == "lost" or not self.left or stuck:
+        told = not self.left or time.monotonic() - self._moved > PATIENCE
+        if self.over == "lost" or (self._knows and told):
             self._task.cancel()
-            self._task = None
+            self._task, self.cut = None, True
 
     async def check(self) -> None:
         """Return if a step may begin here: the segment is still this worker's, and what is kept of the
         steps with which the run came to it is taken up. Else stand still until it is cancelled."""
-        while self._reads:  # noqa: ASYNC110  threads of the engine do
-            await asyncio.sleep(_MOMENT)
-        self.end(self.over or await self._look())
+        standing: Standing | None = None
+        while standing is None or self._reads:
+            while self._reads:  # noqa: ASYNC110  threads of the engine do
+                await asyncio.sleep(_MOMENT)
+            standing = self.over or await self._look()  # they may have begun to read meanwhile
+        self.end(standing)
         if self.over is not None:
             await stand_still()
         self._taking = False
@@ -317,7 +335,6 @@ class DurableSteps:
 
     def __init__(self) -> None:
         self.stops = False
-        self.active = 0
 
     @property
     def stopping(self) -> bool:
@@ -357,10 +374,12 @@ class DurableSteps:
                 known = segment.known(at, name)
                 if known is not None:
                     return known
-                await segment.check()
+                await self._check(segment)
                 made.append(await _outside(work))
             except Exception as raised:  # noqa: BLE001  raised again below
                 raise _NotKept(raised) from None
+            if segment.over == "lost":
+                await stand_still()
             return segment.kept(at, name, msgspec.json.encode(made[0]))
 
         with segment.come_to(at):
@@ -371,10 +390,20 @@ class DurableSteps:
         decoded: T = msgspec.json.decode(text, type=type)
         return decoded
 
+    async def _check(self, segment: Segment) -> None:
+        """Return if a step may begin, which is none of those under way before. Else stand still."""
+        segment.active -= 1
+        try:
+            await segment.check()
+            if self.stops:
+                await stand_still()
+        finally:
+            segment.active += 1
+
     async def _kept(self, segment: Segment, step: Awaitable[KeptJson]) -> KeptJson:
         """Return what is kept of a step. Raises what its work does, SourceError where that could not
         be kept. Not where another process goes on: it finds what became of it."""
-        self.active += 1
+        segment.active += 1
         try:
             return await step
         except _NotKept as carried:
@@ -382,7 +411,7 @@ class DurableSteps:
         except Exception as error:  # noqa: BLE001  of DBOS, or of the database
             failed: Exception = error
         finally:
-            self.active -= 1
+            segment.active -= 1
         if isinstance(failed, dbos().error.DBOSWorkflowConflictIDError):
             segment.end("lost")
         if self.stopping:
@@ -422,21 +451,22 @@ class Engine:
     without DBOS.
     """
 
-    def __init__(self, url: str, worker: str, slots: int, agents: Iterable[str]) -> None:
+    def __init__(self, url: str, slots: int, agents: Iterable[str]) -> None:
         dbos()
         parsed = database.sqlalchemy().engine.make_url(url)
         if parsed.get_backend_name() == "sqlite":
             if not parsed.database or parsed.database.startswith((":", "file:")):
                 raise ToolcribError("durable runs need a file, or a server: sqlite:///runs.db")
             parsed = parsed.set(database=str(Path(parsed.database).absolute()))
-        self._url, self._worker, self._slots = parsed, worker, slots
+        self._url, self._slots = parsed, slots
         self._queues = [_queue(agent) for agent in agents]
         self._database: sqlalchemy.Engine | None = None
         self._client: Any = None
         self._works = False
 
-    async def open(self, work: Work) -> None:
-        """Begin to work in the running event loop. Raises ToolcribError where another one does here."""
+    async def open(self, work: Work, worker: str) -> None:
+        """Begin to work in the running event loop, as a worker of an id that none had before. Raises
+        ToolcribError where another one does here."""
         library = dbos()
         if _working:
             raise ToolcribError("durable agents work in this process already: one engine has all")
@@ -448,7 +478,7 @@ class Engine:
                 config={
                     "name": _APPLICATION,
                     "application_version": _VERSION,
-                    "executor_id": self._worker,
+                    "executor_id": worker,
                     "system_database_engine": self._opened(),
                     "serializer": JsonSerializer(),
                     "use_listen_notify": False,
