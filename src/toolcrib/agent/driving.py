@@ -219,7 +219,8 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         """Return what drives a run that was prepared. Raises BindingError."""
         speaks = self.speaking_in(state)
         opened = self._opening(speaks, state, outer)
-        return self._driven(speaks, state, opened, {}, deps, outer, resumed=False)
+        again = outer is not None and outer.around.scope.went_before  # and with it the runs within
+        return self._driven(speaks, state, opened, {}, deps, outer, resumed=again)
 
     def resumed(
         self,

@@ -33,7 +33,7 @@ from toolcrib.agent.inner import inner_run_id
 from toolcrib.agent.speaker import check_given
 from toolcrib.agent.stream import Listener
 from toolcrib.approvals import answer_later
-from toolcrib.audit import AuditFilter, AuditLog
+from toolcrib.audit import AuditEntry, AuditFilter, AuditLog
 from toolcrib.closing import Closing
 from toolcrib.durable.engine import (
     AWAY,
@@ -491,6 +491,9 @@ class DurableAgents(Closing):
 
     async def _work_on(self, worker: str, run_id: str, number: int) -> None:
         await self._wait_if_stopped(worker)
+        for segment in list(self._segments):
+            if segment.key == (run_id, number):  # this worker was taken for dead, and takes it over
+                segment.end("lost")
         run = await patiently(lambda: self._store.begin(run_id, number, worker))
         await self._wait_if_stopped(worker)
         if run is None:
@@ -500,6 +503,8 @@ class DurableAgents(Closing):
         self._segments.add(segment)
         try:
             ended = await self._ended(run, segment)
+            if segment.over == "lost":
+                return
             after = run.after(ended, self._sign(run.agent))
             if await patiently(partial(self._store.end, after, worker, ended)):
                 return
@@ -508,7 +513,8 @@ class DurableAgents(Closing):
                 raise
         finally:
             self._segments.discard(segment)
-        await patiently(partial(self._store.stopped, run, worker, segment.state))
+        if segment.over != "lost":
+            await patiently(partial(self._store.stopped, run, worker, segment.state))
 
     async def _wait_if_stopped(self, worker: str) -> None:
         """Stand still if this worker has stopped, even if the process works again as another one."""
@@ -669,6 +675,9 @@ class _PatientLog(AuditLog):
 
     async def find(self, call: ToolInvocationRecord | str) -> ToolInvocationRecord | None:
         return await self._steps.patiently(partial(super().find, call))
+
+    async def last(self, call_id: str, *, run_id: str | None = None) -> AuditEntry | None:
+        return await self._steps.patiently(partial(super().last, call_id, run_id=run_id))
 
     async def write_run(self, record: RunRecord) -> None:
         await self._steps.patiently(partial(super().write_run, record))
