@@ -480,10 +480,39 @@ def test_a_call_that_had_ended_is_told_as_it_ended(tmp_path: Path) -> None:
     assert [m.content for m in result.messages if m.role == "tool"] == ["ada"]
 
 
-def test_a_prepared_run_that_is_begun_again_without_steps_looks_back(tmp_path: Path) -> None:
+async def approve_all(_request: object) -> Approve:
+    return Approve("grace")
+
+
+BROKEN = msgspec.structs.replace(call("pay"), arguments='{"to": ad')
+
+
+class Mends:
+    """A repairer that takes a while for what lacks who is paid."""
+
+    name = "mends"
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    async def __call__(self, _request: object) -> str:
+        await asyncio.sleep(self._seconds)
+        return '{"to": "ada"}'
+
+
+@pytest.mark.parametrize(
+    ("limits", "late"), [(Limits(calls=0), 0), (Limits(seconds=0.4), 5)], ids=["calls", "seconds"]
+)
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_prepared_run_that_is_begun_again_without_steps_looks_back(
+    tmp_path: Path, depth: int, limits: Limits, late: float
+) -> None:
+    """So do the runs within one with steps, of agents that are tools and are asked again."""
     url = f"sqlite:///{tmp_path / 'log.db'}"
 
-    def agent_of(log: AuditLog, limits: Limits, begun: asyncio.Event) -> Agent:
+    kept: dict[int, bytes] = {}
+
+    def agent_of(log: AuditLog, limits: Limits, mends: Mends, begun: asyncio.Event) -> Agent:
         @tool(visible=ALL)
         async def pay(to: str) -> str:
             """Pay somebody."""
@@ -491,20 +520,30 @@ def test_a_prepared_run_that_is_begun_again_without_steps_looks_back(tmp_path: P
             await asyncio.Event().wait()
             return to
 
-        model = Model(call("pay", to="ada"), "Done.")
-        return Agent(model, ToolRunner([pay], sinks=[log]), limits=limits)
+        runner = ToolRunner([pay], sinks=[log], repairer=mends, approver=approve_all)
+        agent = Agent(Model(BROKEN, "Done."), runner, limits=limits)
+        for _ in range(depth):
+            clerk = agent.as_tool("clerk", "Pays.", visible=ALL, safe=True, idempotent=True)
+            runner = ToolRunner([clerk], sinks=[log])
+            agent = Agent(Model(call("clerk", prompt="Pay."), "Done."), runner)
+        if depth:
+            agent = agent.replace(durability=Steps(kept))
+        return agent
 
     async def begins(log: AuditLog) -> RunState:
         begun = asyncio.Event()
-        return await begun_of(agent_of(log, Limits(), begun), begun)
+        before = Limits(seconds=limits.seconds)  # which are a part of its tool's definition
+        return await begun_of(agent_of(log, before, Mends(0), begun), begun)
 
     state = process(url, begins, dies=True)
 
-    async def goes_on(log: AuditLog) -> RunResult:
-        return await agent_of(log, Limits(calls=0), asyncio.Event()).resume(state)
+    async def goes_on(log: AuditLog) -> list[ToolInvocationRecord]:
+        await agent_of(log, limits, Mends(late), asyncio.Event()).resume(state)
+        return [record for record in await calls_in(log) if record.name == "pay"]
 
-    (record,) = process(url, goes_on).records
-    assert (state_of(record), has_begun(record)) == ("failed (outcome_unknown)", True)
+    began, became = process(url, goes_on)
+    assert began.status == "started"
+    assert (state_of(became), has_begun(became)) == ("failed (outcome_unknown)", True)
 
 
 @pytest.mark.parametrize("marks", [{"idempotent": True}, {"read_only": True}])
