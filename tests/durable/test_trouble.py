@@ -461,3 +461,42 @@ async def test_what_is_given_back_while_the_engine_closes_is_closed(tmp_path: Pa
     thread.join()
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         kept.execute("SELECT 1")
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("begin", [None]),
+        ("write", [None]),
+        ("find", ["call_1"]),
+        ("last", ["call_1"]),
+        ("write_run", [None]),
+        ("attach", [None]),
+    ],
+)
+async def test_whatever_a_run_asks_of_its_log_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, given: list[Any]
+) -> None:
+    asked: list[object] = []
+
+    async def away_once(_log: AuditLog, *given: object, **_named: object) -> None:
+        asked.append(given)
+        if len(asked) == 1:
+            raise UnreachableError("the database cannot be used: it is away")
+
+    monkeypatch.setattr(AuditLog, name, away_once)
+    client = DurableAgents(f"sqlite:///{tmp_path / 'runs.db'}", {"desk": desk(tmp_path)})
+    assert await getattr(client._log, name)(*given) is None
+    assert len(asked) == 2
+    await client.aclose()
+
+
+async def test_a_text_that_no_database_can_hold_ends_its_run(postgres: Callable[[], str]) -> None:
+    """Its NUL is kept where the messages are, as JSON."""
+    said = "Hello \0 there"
+    agent = Agent(Model(said), ToolRunner([]), state_key=KEY)
+    async with DurableAgents(postgres(), {"desk": agent}) as worker:
+        result = await worker.result(await worker.start("desk", PROMPT))
+        assert (result.status, result.text) == ("completed", said)
+        shown = await worker.show(result.state.run_id)
+        assert shown.text == "Hello ? there"

@@ -54,6 +54,7 @@ from toolcrib.durable.store import (
     StoredRun,
     StoredStatus,
     request_text,
+    storable,
 )
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.processes import has_ended, this_process
@@ -627,7 +628,8 @@ class DurableAgents(Closing):
     async def _result(self, run: StoredRun) -> RunResult:
         state = self._last(run)
         agent = self._agents.get(run.agent)
-        text = last_text(state.messages) if run.status == "cancelled" else run.text
+        said = last_text(state.messages)
+        text = said if run.status == "cancelled" or storable(said) == run.text else run.text
         output: Any = text
         if agent is not None and run.status == "completed":
             output = agent.output_of(text, state.speakers[-1] if state.speakers else "")

@@ -32,7 +32,7 @@ from toolcrib.values.decision import (
     LimitedApprove,
     Refuse,
 )
-from toolcrib.values.json import Veiled, sha256_hex
+from toolcrib.values.json import Veiled, encodable, sha256_hex
 from toolcrib.values.run import RunState, check_signature
 
 StoredStatus: TypeAlias = Literal[
@@ -172,7 +172,7 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
         """Return the run as it is when its segment has ended. Where that says nothing of its state,
         what was signed of that stands: a state that was changed, or of a run that is over, is still
         none to go on with. Who has another key than the run was signed with signs nothing."""
-        told = {"status": end.status, "text": end.text, "reason": end.reason}
+        told = {"status": end.status, "text": storable(end.text), "reason": storable(end.reason)}
         if end.state is None:
             known = self._end()
             if known.signature != self._signature(known, sign):
@@ -230,6 +230,12 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
 
 
 _SIGNED = msgspec.json.Decoder(SignedEnd)
+
+
+def storable(text: str) -> str:
+    """Return a text as every database can hold it: PostgreSQL has no NUL in its texts, and none has
+    half a character."""
+    return encodable(text).replace("\0", "?")
 
 
 def _told(text: str, reason: str) -> str:
