@@ -222,6 +222,7 @@ BINDINGS: dict[type, object] = {Clock: FixedClock(), Database: Database()}
         ([alone], {}, None),
         ([alone, when], {}, r"its parameter 'clock'\): catalog.bind\(\{Clock: …\}\)"),
         ([when], {Database: Database()}, "tool 'when' needs Clock"),
+        ([when], {}, r"needs Clock .*; for deps= of each run, bind\(\{Clock: per_run\}\)"),
         ([when, rows], {Clock: FixedClock()}, r"tool 'rows' needs Database \(its parameter 'db'\)"),
         ([Both], {Clock: FixedClock()}, "tool 'Both' needs Database"),
         ([*Catalog([when]).bind(BINDINGS)], {}, r"give that as a whole: Catalog\(\[catalog, …\]\)"),

@@ -77,6 +77,10 @@ def strange_type(a: range) -> int:
     return 1
 
 
+def unmarked(a: Runs) -> int:
+    return 1
+
+
 def strange_result() -> range:
     return range(1)
 
@@ -235,14 +239,16 @@ class Sealed(metaclass=Seal):
 TARGETS: list[tuple[Any, str]] = [
     (no_hint, r"'no_hint' has no schema: a \(has no type hint\).*Give every parameter a type hint"),
     (no_hint, r"input_schema=….*allow_no_schema=True.*read-only, human-approval, full"),
-    (star, r"'star' has no schema: \*a \(can be anything\)"),
+    (star, r"'star' has no schema: \*a \(arguments are passed by name: take a list, a: list\[…\]\)"),
     (stars, r"'stars' has no schema: \*\*a \(can be anything\)"),
     (positional, "'a' is positional only.*remove the '/'"),
     (positional_capability, "'clock' is positional only"),
     (unknown_type, "unknown_type: its type hints cannot be read.*NotThere"),
     (broken_hint, "broken_hint: its type hints cannot be read"),
     (strange_type, "tool 'strange_type': parameter 'a': range cannot be expressed in JSON Schema"),
-    (strange_result, "tool 'strange_result': the return type: range cannot be expressed"),
+    (strange_type, r"model; if your program provides it, write Injected\[range\]$"),
+    (unmarked, "model; if your program provides it, decorate Runs with @capability$"),
+    (strange_result, "tool 'strange_result': the return type: range cannot be .* pydantic model$"),
     (one_of_several, "one capability is injected, not one of several types"),
     (field_default, r"parameter 'a': write Annotated\[…, Field\(…\)\]"),
     (generator, "generator yields: write `async def` to stream its parts, or return a list"),
@@ -261,11 +267,11 @@ TARGETS: list[tuple[Any, str]] = [
     (staticmethod(fine), r"not of a staticmethod \(.*fine\): put @tool below @staticmethod"),
     (classmethod(no_hint), r"not of a classmethod \(.*no_hint\): make it of the bound method"),
     (property(fine), "not of a property"),
-    (Greeter.greet, r"Greeter.greet is a method without its instance: .*\(thing.greet\)"),
+    (Greeter.greet, r"Greeter.greet is a method .*: toolset\(thing\) makes .*\(thing.greet\)"),
     (Abstract, "Abstract is abstract: decorate a subclass that has also, run"),
     (Runs, "Runs is a Protocol: decorate a class that implements it"),
     (Sealed, "Sealed does not let its attributes be set: decorate a subclass of it"),
-    (NoRun, "NoRun needs an `async def run"),
+    (NoRun, r"NoRun needs an `async def run.*; toolset\(NoRun\(…\)\) makes tools of its methods"),
     (SyncRun, "SyncRun needs an `async def run"),
     (RunTakesArguments, "RunTakesArguments.run takes a, which nothing provides"),
     (RunTakesAnything, r"RunTakesAnything.run takes \*\*a .*which nothing provides"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -98,6 +99,9 @@ async def test_only_some_methods_and_those_of_the_class_of_the_object() -> None:
         (Shop(), {"only": ["sel"]}, "there is no method 'sel'.* 'sell'"),
         (Shop(), {"visible": {"buy": ALL}}, "there is no method 'buy'"),
         (object(), {}, r"toolset\(object\): it has no public methods"),
+        (Shop, {}, r"toolset\(Shop\): it takes an object of the class: toolset\(Shop\(…\)\)"),
+        (math, {}, r"toolset\(math\): a module has no methods; give its functions in a list"),
+        (Shop(), {"subprocess": True}, "subprocess= is not possible.* at the top of a module"),
         (7, {"only": ["bit_count"]}, "there is no method 'bit_count'"),
         (Shop(), {"colour": "red"}, "colour"),
     ],
@@ -139,7 +143,8 @@ def test_what_is_no_tool_is_still_named() -> None:
     for thing, said in (
         (no_hints, "no schema"),
         (lambda: 1, "<lambda>"),
-        (Shop, "Shop is no tool"),
+        (Shop, r"Shop is no tool: .*; toolset\(Shop\(…\)\) makes tools of its methods"),
+        (Shop(), r"Shop is no tool: toolset\(…\) makes tools of an object's methods"),
         (Shop.look, "method without its instance"),
         (len, "len"),
         (7, "int"),

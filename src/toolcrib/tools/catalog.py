@@ -88,7 +88,8 @@ def check_all_bound(
         raise BindingError(
             f"tool '{tool.definition.name}' needs {name} (its parameter '{need.parameter}'): "
             f"catalog.bind({{{name}: …}}), or where a catalog has it bound, give that as a whole: "
-            "Catalog([catalog, …])" + (f"; bound for no tool: {others}" if others else "")
+            f"Catalog([catalog, …]); for deps= of each run, bind({{{name}: per_run}})"
+            + (f"; bound for no tool: {others}" if others else "")
         )
 
 

@@ -588,6 +588,8 @@ def tool_of(thing: object) -> Tool[..., Any]:
     kind = getattr(thing, "__qualname__", None) or type(thing).__name__
     if isinstance(getattr(thing, "__wrapped__", None), Tool):
         raise DefinitionError(f"{kind} wraps a tool, and is none: put @tool above that decorator")
+    if type(thing).__module__ != "builtins":
+        raise DefinitionError(f"{kind} is no tool: toolset(…) makes tools of an object's methods")
     raise DefinitionError(f"{kind} is no tool: decorate it with @tool(visible=…)")
 
 
@@ -618,5 +620,9 @@ def _own_tool(cls: type) -> Tool[..., Any]:
     """Return the tool of this very class: a subclass is no tool until it is decorated, too."""
     found = cls.__dict__.get(ATTRIBUTE)
     if not isinstance(found, Tool):
-        raise DefinitionError(f"{cls.__qualname__} is no tool: decorate it with @tool(visible=…)")
+        name = cls.__qualname__
+        raise DefinitionError(
+            f"{name} is no tool: decorate it with @tool(visible=…); toolset({name}(…)) makes tools of "
+            "its methods"
+        )
     return found

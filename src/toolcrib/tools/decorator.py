@@ -125,8 +125,8 @@ def check_function(target: Any) -> None:
         )
     if inspect.isfunction(target) and _takes_self(target):
         raise DefinitionError(
-            f"{name} is a method without its instance: make a tool of one that has it, as in "
-            f"tool(visible=…)(thing.{target.__name__}), or decorate the class"
+            f"{name} is a method without its instance: toolset(thing) makes tools of all methods of "
+            f"an object, tool(visible=…)(thing.{target.__name__}) of this one"
         )
 
 

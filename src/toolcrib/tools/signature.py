@@ -241,7 +241,9 @@ def read_class(cls: type, frame_locals: Mapping[str, Any], *, lenient: bool = Fa
     name, run = cls.__qualname__, getattr(cls, "run", None)
     streams = inspect.isasyncgenfunction(run)
     if not (streams or inspect.iscoroutinefunction(run)):
-        raise DefinitionError(f"{name} needs an `async def run(self, …)`")
+        raise DefinitionError(
+            f"{name} needs an `async def run(self, …)`; toolset({name}(…)) makes tools of its methods"
+        )
     constructor = inspect.getattr_static(cls, "__init__")
     _check_constructed(cls, constructor)
     hints = read_hints(_hinted(cls, constructor), name, frame_locals, lenient=lenient)
@@ -424,8 +426,11 @@ def _sorted(
     for name, kind, default in taken:
         hint = hints.get(name, EMPTY)
         if kind is VAR_POSITIONAL or kind is VAR_KEYWORD:
-            stars = "*" if kind is VAR_POSITIONAL else "**"
-            undocumentable.append(f"{stars}{name} (can be anything)")
+            undocumentable.append(
+                f"*{name} (arguments are passed by name: take a list, {name}: list[…])"
+                if kind is VAR_POSITIONAL
+                else f"**{name} (can be anything)"
+            )
             continue
         _check_by_name(name, kind)
         plain = _is_plain(hint)

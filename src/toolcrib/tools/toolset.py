@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any, Unpack
 
 from toolcrib.errors import DefinitionError, no_such
@@ -45,6 +46,20 @@ def toolset(
     """
     check_type("prefix", prefix, str, "a str, such as 'shop_'")
     only = check_each("only", only, str, "a list of names of methods")
+    if isinstance(obj, type):
+        name = obj.__name__
+        raise DefinitionError(
+            f"toolset({name}): it takes an object of the class: toolset({name}(…))"
+        )
+    if isinstance(obj, ModuleType):
+        raise DefinitionError(
+            f"toolset({obj.__name__}): a module has no methods; give its functions in a list"
+        )
+    if "subprocess" in annotations:
+        raise DefinitionError(
+            "toolset: subprocess= is not possible: an object lives in this process; make a tool of a "
+            "function at the top of a module: @tool(visible=…, subprocess=True)"
+        )
     methods = dict(_methods(obj))
     kind = type(obj).__name__
     each = visible if isinstance(visible, Mapping) else {}

@@ -349,8 +349,18 @@ def inexpressible(hint: Any, what: str, error: Exception) -> DefinitionError:
         said = f"a hook of its own raised {type(error).__name__}"
     return DefinitionError(
         f"{what}: {show(hint)} cannot be expressed in JSON Schema ({said}); use a JSON type, a "
-        "dataclass, a TypedDict or a pydantic model"
+        f"dataclass, a TypedDict or a pydantic model{_injected(hint, what, said)}"
     )
+
+
+def _injected(hint: Any, what: str, said: str) -> str:
+    """Return what to do about a parameter whose class the program provides, and no model sends."""
+    if not (isinstance(hint, type) and what.startswith("parameter") and repr(hint) in said):
+        return ""
+    name = show(hint)
+    if getattr(hint, "_is_protocol", False):
+        return f"; if your program provides it, decorate {name} with @capability"
+    return f"; if your program provides it, write Injected[{name}]"
 
 
 def _adapter(hint: Any) -> Adapter:
