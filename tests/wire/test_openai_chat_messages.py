@@ -78,8 +78,8 @@ BROKEN: list[tuple[list[Any], str]] = [
     ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0]: "),
     ([RESULT], "messages[0].tool_call_id: no unanswered call before it"),
     ([*LOOP, RESULT], "messages[5].tool_call_id: no unanswered call before it"),
-    (LOOP[:3], "messages: no result comes before for the call 'c1'"),
-    ([*LOOP[:3], LOOP[4]], "messages[3]: no result comes before for the call 'c1'"),
+    (LOOP[:3], "messages: a call has no result yet: 'c1'"),
+    ([*LOOP[:3], LOOP[4]], "messages[3]: a call has no result yet: 'c1'"),
     ([*LOOP[:3], RESULT | {"name": "other"}], "messages[3].name: the call of that id is of 'look'"),
     ([*LOOP[:3], RESULT | {"content": {"degrees": 3}}], "messages[3].content: "),
     (

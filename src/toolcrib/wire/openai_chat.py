@@ -473,7 +473,7 @@ class MessageReader:
         """Yield the results of the calls that have none before what stands here, or refuse them."""
         for known, call in self._open.items():
             if self.unanswered is None:
-                _refuse("unanswered_call", at, "no result comes before for the call", f" {known!r}")
+                _refuse("unanswered_call", at, "a call has no result yet", f": {known!r}")
             yield at, self._marked(Message.tool(call, self.unanswered, is_error=True))
         self._open = {}
 
