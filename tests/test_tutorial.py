@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -132,3 +133,22 @@ async def test_each_step_shows_what_the_page_says(tmp_path: Path) -> None:
         assert len(model.requests) == len(SAID)
     assert model.requests[2]["temperature"] == 0
     assert '"The tool failed."' in model.requests[5]["messages"][-1]["content"]
+
+
+async def test_the_many_tools_may_be_in_the_form_of_openai(tmp_path: Path) -> None:
+    """Step 8 says that any list would do."""
+    programs = [text for _, text in STEP.findall(TUTORIAL.read_text(encoding="utf-8"))]
+    async with openai_server(SAID[-2:]) as model:
+        reader = Reader(tmp_path, {MODEL: model.url})
+        for name in ("# make_tools.py\n", "# many.py\n"):
+            reader.save(next(text for text in programs if text.startswith(name)))
+        await reader.types("python make_tools.py")
+        file = tmp_path / "tools.json"
+        functions = json.loads(file.read_text(encoding="utf-8"))
+        for function in functions:
+            function["parameters"] = function.pop("input_schema")
+        tools = [{"type": "function", "function": function} for function in functions]
+        file.write_text(json.dumps(tools), encoding="utf-8")
+        await reader.types("toolcrib tools lock --tools tools.json")
+        printed = await reader.types('python many.py "Print invoice 7."')
+    assert printed.endswith("Invoice 7 is printed.\n"), printed
