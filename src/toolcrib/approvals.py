@@ -42,7 +42,7 @@ from toolcrib.values.rule import (
     signature_of,
     speaks_for,
 )
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.typed import check_type, names_wrong_types
 
 if sys.platform != "win32":
     import termios
@@ -371,6 +371,7 @@ class ApprovalStore(Closing):
         (`already_used`), or if this is no answer: an approval without a name, edited arguments that
         are no JSON object, a rule where none can be given.
         """
+        check_type("request_id", request_id, str, "the id of a question, such as request.id")
         await self.answer_all({request_id: answer})
 
     async def answer_all(self, answers: Mapping[str, Answer]) -> None:

@@ -336,6 +336,12 @@ async def test_it_holds_to_the_last_moment(
     assert isinstance(await CALL.exec(store), Completed)
 
 
+async def test_an_answer_is_to_the_id_of_a_question(store: ApprovalStore) -> None:
+    asked = await CALL.asked(store)
+    with pytest.raises(TypeError, match=r"the id of a question, such as request\.id"):
+        await store.answer(asked, Approve("ada"))  # type: ignore[arg-type]
+
+
 async def test_what_was_not_asked_or_is_answered_cannot_be_answered(store: ApprovalStore) -> None:
     with pytest.raises(ApprovalError, match="there is no approval request apr_x") as raised:
         await store.answer("apr_x", Approve(by="eve"))

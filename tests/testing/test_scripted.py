@@ -84,6 +84,11 @@ async def test_a_script_that_is_used_up_says_so() -> None:
         await client.chat(ASK)
 
 
+def test_a_text_is_no_script() -> None:
+    with pytest.raises(ToolcribError, match=r"turns is a list, .* write ScriptedClient\(\['…'\]\)"):
+        ScriptedClient("hello")
+
+
 @pytest.mark.parametrize("turn", [5, ["text", 5], None])
 async def test_what_is_no_turn_is_refused(turn: Any) -> None:
     with pytest.raises(TypeError, match="turn"):

@@ -64,7 +64,7 @@ def test_an_address_has_no_bytes_here() -> None:
     ("make", "why"),
     [
         (lambda: Image("image/png", "aGk=", "https://a.test"), "either data or a url"),
-        (lambda: Image("image/png"), "either data or a url"),
+        (lambda: Image("a.png"), r"either data or a url; one in a file is Image.from_path\('…'\)"),
         (lambda: Image(data="aGk="), "needs its media type"),
         (lambda: File("text/plain", data="aGk=", text="hi"), "only one of them"),
     ],

@@ -312,7 +312,10 @@ class RunStream:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            raise ToolcribError("a stream needs a running event loop; use run_sync(…)") from None
+            raise ToolcribError(
+                "a stream needs a running event loop: read it in an `async def`; to see no events, "
+                "run_sync(agent.run(…))"
+            ) from None
         self._task = loop.create_task(drive(Listener(self._emit, reached_by=self._reach)))
         _running.add(self._task)
         self._task.add_done_callback(self._close)

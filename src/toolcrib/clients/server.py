@@ -123,7 +123,9 @@ def key_of(given: str | None, *names: str, looked_up: bool, needed: bool) -> str
     if not key and looked_up:
         key = next(filter(None, (os.environ.get(name, "").strip() for name in names)), "")
     if not key and needed:
-        raise AuthenticationError(f"there is no key: set {names[0]}, or pass api_key=…")
+        raise AuthenticationError(
+            f"there is no key: set {names[0]}, or in a program pass api_key=…"
+        )
     return key
 
 

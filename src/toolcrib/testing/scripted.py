@@ -131,6 +131,10 @@ class ScriptedClient(PlanningClient):
     @names_wrong_types
     def __init__(self, turns: Iterable[Turn], *, model: str = "scripted") -> None:
         self.requests: list[ChatRequest] = []
+        if isinstance(turns, str):
+            raise ToolcribError(
+                "turns is a list, an item for each turn: write ScriptedClient(['…'])"
+            )
         self._turns = list(turns)
         self._model = model
 

@@ -54,7 +54,9 @@ class Image(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=
     def __post_init__(self) -> None:
         super().__post_init__()
         if bool(self.data) == bool(self.url):
-            raise ValueError("an image has either data or a url")
+            raise ValueError(
+                "an image has either data or a url; one in a file is Image.from_path('…')"
+            )
         if self.data and not self.media_type:
             raise ValueError("an image with data needs its media type, such as image/png")
 
