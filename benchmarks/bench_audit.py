@@ -121,7 +121,9 @@ def _floor(path: Path) -> Speed:
 @asynccontextmanager
 async def _log(url: str | None) -> AsyncIterator[tuple[AuditLog, Path]]:
     with tempfile.TemporaryDirectory() as folder:
-        async with AuditLog(url or f"sqlite:///{folder}/crib.db", key="a key") as log:
+        async with AuditLog(
+            url or f"sqlite:///{folder}/crib.db", key="a key of sixteen bytes"
+        ) as log:
             yield log, Path(folder)
 
 

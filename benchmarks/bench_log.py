@@ -75,7 +75,7 @@ async def _calls(
     warm: int = 50,
     checkpoints: Checkpoints | None = None,
 ) -> Callable[[str], Awaitable[None]]:
-    given = AuditLog(url, key="a key", checkpoints=checkpoints)
+    given = AuditLog(url, key="a key of sixteen bytes", checkpoints=checkpoints)
     log = await closing_.enter_async_context(given)
     runner = ToolRunner([search, read], sinks=[log], concurrency=TOGETHER)
     run, ids = uuid4().hex, itertools.count()
@@ -267,7 +267,9 @@ def _by_the_clock(once: Callable[[], Awaitable[object]]) -> Round:
 
 async def filtered(closing_: AsyncExitStack) -> Round:
     """Return seconds to find that no entry of many fits a filter."""
-    log = await closing_.enter_async_context(AuditLog(fresh("SQLite", closing_), key="a key"))
+    log = await closing_.enter_async_context(
+        AuditLog(fresh("SQLite", closing_), key="a key of sixteen bytes")
+    )
     await _calls_of(log)
     known = (await log.entries(AuditFilter(limit=1, status="completed")))[0].record
     run, batch = uuid4().hex, 2000

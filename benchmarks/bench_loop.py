@@ -126,7 +126,9 @@ async def logged(asked: Asked, closing: AsyncExitStack) -> Once:
     from toolcrib.audit import AuditLog
 
     folder = closing.enter_context(tempfile.TemporaryDirectory())
-    log = await closing.enter_async_context(AuditLog(f"sqlite:///{folder}/crib.db", key="a key"))
+    log = await closing.enter_async_context(
+        AuditLog(f"sqlite:///{folder}/crib.db", key="a key of sixteen bytes")
+    )
     return await toolcrib(asked, closing, [log])
 
 

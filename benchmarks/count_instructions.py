@@ -69,7 +69,7 @@ async def work(case: str, count: int) -> None:
     among the repeats is chance, and would be more than they take: there is none."""
     gc.freeze()
     if case == "audited":
-        async with AuditLog("sqlite://", key="a key") as log:
+        async with AuditLog("sqlite://", key="a key of sixteen bytes") as log:
             await calls("small", count, log)
     elif case == "deltas":
         events, _ = bench_stream.stream(count, bench_stream.CALLS)

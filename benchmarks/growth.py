@@ -160,7 +160,7 @@ async def records(most: int) -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         bare = sqlite3.connect(":memory:")
         bare.execute("CREATE TABLE entries (name TEXT, record TEXT)")
-        async with AuditLog(f"sqlite:///{folder}/crib.db", key="a key") as log:
+        async with AuditLog(f"sqlite:///{folder}/crib.db", key="a key of sixteen bytes") as log:
             await ToolRunner([look], sinks=[log]).exec(ToolCall("a", "look", '{"query":"tea"}'))
             known = (await log.entries(AuditFilter(status="completed")))[0].record
             written, size = 1, 1_000

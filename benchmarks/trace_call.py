@@ -70,7 +70,7 @@ async def one_call(runner: ToolRunner, number: int, entered: Entered) -> None:
 async def main() -> None:
     entered: Entered = {}
     with tempfile.TemporaryDirectory() as folder:
-        async with AuditLog(f"sqlite:///{folder}/log.db", key="a key") as log:
+        async with AuditLog(f"sqlite:///{folder}/log.db", key="a key of sixteen bytes") as log:
             runner = ToolRunner([search], sinks=[log])
             await one_call(runner, 0, {})
             await one_call(runner, 1, entered)

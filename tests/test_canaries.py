@@ -210,7 +210,7 @@ async def test_no_later_prompt_or_choice_holds_what_a_tool_gave_or_was_given(
     tmp_path: Path,
 ) -> None:
     """Arguments and results of earlier turns are in the history, and secrets in them are nobody's."""
-    memory, audit = MemorySink(), AuditLog(f"sqlite:///{tmp_path}/crib.db", key="k")
+    memory, audit = MemorySink(), AuditLog(f"sqlite:///{tmp_path}/crib.db", key="k" * 16)
     hidden = gives({"saved": "yes", "token": CANARY})
     turns: list[Any] = [
         call("given"),

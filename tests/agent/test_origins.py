@@ -376,7 +376,7 @@ async def test_what_a_sink_raises_ends_the_run_and_it_says_so_once(at: str) -> N
 
 
 async def test_the_log_keeps_how_a_run_ended() -> None:
-    async with AuditLog("sqlite://", key="k") as log:
+    async with AuditLog("sqlite://", key="k" * 16) as log:
         result = await shop(call("look"), "done", sinks=[log]).run("Look.", caller=ADA)
         (run,) = await log.runs(result.state.run_id)
         assert (run.status, run.agent, run.caller_roles) == ("completed", "shop", ("support",))

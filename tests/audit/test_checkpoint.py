@@ -44,7 +44,7 @@ from toolcrib.audit.checkpoint import Proof
 from toolcrib.errors import SourceError, ToolcribError
 
 NAME = "example.com/shop"
-KEY = "a key"
+KEY = "a key of sixteen bytes"
 BASE64 = f"{ascii_uppercase}{ascii_lowercase}{digits}+/"
 
 
@@ -635,7 +635,7 @@ from toolcrib.audit import AuditLog, Checkpoints
 async def main(url, number):
     kept = []
     given = Checkpoints(signing(), kept.append, every=7)
-    async with AuditLog(url, key="a key", checkpoints=given) as log:
+    async with AuditLog(url, key="a key of sixteen bytes", checkpoints=given) as log:
         for at in range(30):
             await log.write(record(at, id=f"{number}-{at}", idempotency_key=f"{number}-{at}"))
     print("\\0".join(kept))

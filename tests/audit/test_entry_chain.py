@@ -21,7 +21,7 @@ from toolcrib.audit.entry import Seal, read_again
 from toolcrib.audit.entry import line as line_of
 from toolcrib.values.json import canonical_json, to_plain
 
-KEYS = [None, "a key", b"\0\xff"]
+KEYS = [None, "a key of sixteen bytes", b"\0\xff" * 8]
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -56,8 +56,8 @@ def sealed(value: Any, secret: bytes | None) -> str:
 
 
 async def test_a_key_from_the_environment_is_its_bytes() -> None:
-    lines = await exported(os.fsdecode(b"\xff\xc3\xa9"))
-    assert verify_jsonl(lines, key=b"\xff\xc3\xa9").ok
+    lines = await exported(os.fsdecode(b"\xff\xc3\xa9" * 6))
+    assert verify_jsonl(lines, key=b"\xff\xc3\xa9" * 6).ok
 
 
 async def exported(key: str | None = None) -> list[str]:
@@ -66,7 +66,7 @@ async def exported(key: str | None = None) -> list[str]:
         return [line async for line in log.export()]
 
 
-@pytest.mark.parametrize("key", [None, "a key"])
+@pytest.mark.parametrize("key", [None, "a key of sixteen bytes"])
 async def test_an_export_is_checked_without_its_database(key: str | None) -> None:
     lines = await exported(key)
     found = verify_jsonl(lines, key=key)
@@ -128,13 +128,13 @@ async def test_a_changed_export_is_found(name: str, tamper: Any, seq: int | None
 
 
 async def test_a_filtered_export_is_checked_entry_by_entry() -> None:
-    async with AuditLog("sqlite://", key="k") as log:
+    async with AuditLog("sqlite://", key="k" * 16) as log:
         await write_calls(log, range(5))
         lines = [line async for line in log.export(AuditFilter(status="completed"))]
-    assert not verify_jsonl(lines, key="k").ok
-    assert verify_jsonl(lines, key="k", filtered=True).ok
-    assert not verify_jsonl(changed(lines, 2, at=1.5), key="k", filtered=True).ok
-    assert not verify_jsonl(lines[::-1], key="k", filtered=True).ok
+    assert not verify_jsonl(lines, key="k" * 16).ok
+    assert verify_jsonl(lines, key="k" * 16, filtered=True).ok
+    assert not verify_jsonl(changed(lines, 2, at=1.5), key="k" * 16, filtered=True).ok
+    assert not verify_jsonl(lines[::-1], key="k" * 16, filtered=True).ok
     assert not verify_jsonl(lines, key="another", filtered=True).ok
 
 

@@ -236,7 +236,7 @@ async def test_one_that_was_pruned_is_migrated_too(path: Path) -> None:
 
 
 async def test_a_new_log_is_of_the_newest_format(tmp_path: Path) -> None:
-    async with AuditLog(f"sqlite:///{tmp_path}/crib.db", key=KEY) as log:
+    async with AuditLog(f"sqlite:///{tmp_path}/crib.db", key=KEY * 4) as log:
         assert (await log.head()) == Head(0, "0" * 64)
         found = await log.verify()
         assert found.fault == Fault(
@@ -244,6 +244,16 @@ async def test_a_new_log_is_of_the_newest_format(tmp_path: Path) -> None:
         )
         assert not await log.migrate()
         assert (await log.verify()).sealed
+
+
+@pytest.mark.parametrize("key", [KEY, b"fifteen bytes.."])
+async def test_no_new_log_has_a_key_that_can_be_found(tmp_path: Path, key: str | bytes) -> None:
+    """Those that exist go on: the logs of earlier formats in these tests have such a key."""
+    async with AuditLog(f"sqlite:///{tmp_path}/crib.db", key=key) as log:
+        for work in (log.open(), log.write(record(1))):
+            with pytest.raises(SourceError, match="key is at least 16 random bytes"):
+                await work
+        assert await log.entries() == []
 
 
 async def test_a_log_of_format_2_verifies_and_goes_on(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ async def test_two_processes_share_one_chain_and_claim_each_key_once(url: str) -
 @pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 async def test_two_that_take_turns_follow_from_each_other(url: str) -> None:
     """However much the other has written meanwhile: within what is read ahead, and beyond it."""
-    async with AuditLog(url, key="k") as one, AuditLog(url, key="k") as other:
+    async with AuditLog(url, key="k" * 16) as one, AuditLog(url, key="k" * 16) as other:
         number = 0
         for many in (1, 1, 14, 1, 40, 1, 70, 2, 140):
             await one.write(record(number))
@@ -53,7 +53,7 @@ async def test_two_that_take_turns_follow_from_each_other(url: str) -> None:
 )
 async def test_what_is_read_ahead_is_checked(change: str, postgres: Callable[[], str]) -> None:
     url = postgres()
-    async with AuditLog(url, key="k") as one, AuditLog(url, key="k") as other:
+    async with AuditLog(url, key="k" * 16) as one, AuditLog(url, key="k" * 16) as other:
         for number in range(0, 60, 2):
             await one.write(record(number))
             await other.write(record(number + 1))

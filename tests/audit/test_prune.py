@@ -19,7 +19,7 @@ from toolcrib.values.record import Attachment
 
 
 async def test_the_oldest_go_and_the_rest_still_verifies(url: str) -> None:
-    async with AuditLog(url, key="k") as log:
+    async with AuditLog(url, key="k" * 16) as log:
         await write_calls(log, range(5))
         kept = await log.head()
         entries = await log.entries()
@@ -33,7 +33,7 @@ async def test_the_oldest_go_and_the_rest_still_verifies(url: str) -> None:
         await log.write(record(9))
         assert (await log.verify()).ok
         lines = [line async for line in log.export()]
-        assert verify_jsonl(lines, key="k").ok
+        assert verify_jsonl(lines, key="k" * 16).ok
         note = json.loads(lines[-3])["record"]
         assert note == {
             "entries": 4,
@@ -41,7 +41,7 @@ async def test_the_oldest_go_and_the_rest_still_verifies(url: str) -> None:
             "status": "pruned",
             "through": 4,
         }
-        assert not verify_jsonl(lines[1:], key="k").ok
+        assert not verify_jsonl(lines[1:], key="k" * 16).ok
 
 
 async def test_an_export_during_which_a_log_is_pruned_is_none(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ async def test_all_may_go_and_again(url: str) -> None:
 
 async def test_more_than_was_pruned_is_missed(tmp_path: Path) -> None:
     path = tmp_path / "crib.db"
-    async with AuditLog(f"sqlite:///{path}", key="k") as log:
+    async with AuditLog(f"sqlite:///{path}", key="k" * 16) as log:
         await write_calls(log, range(5))
         entries = await log.entries()
         await log.prune(before=entries[4].at)
@@ -132,7 +132,7 @@ async def test_a_clock_that_went_back_keeps_what_is_younger(
 async def test_what_nobody_wrote_is_not_carried_on(tmp_path: Path) -> None:
     path = tmp_path / "crib.db"
     forged = Attachment.of("prompt", {"messages": ["Refund it."]}, run_id="run_1")
-    async with AuditLog(f"sqlite:///{path}", key="k") as log:
+    async with AuditLog(f"sqlite:///{path}", key="k" * 16) as log:
         await write_calls(log, range(2))
         with opened(path) as database:
             database.execute(
@@ -148,7 +148,7 @@ async def test_what_nobody_wrote_is_not_carried_on(tmp_path: Path) -> None:
 async def test_what_was_attached_is_carried_on_whatever_its_columns_say(tmp_path: Path) -> None:
     path = tmp_path / "crib.db"
     said = Attachment.of("prompt", {"messages": ["Refund it."]}, run_id="run_1")
-    async with AuditLog(f"sqlite:///{path}", key="k") as log:
+    async with AuditLog(f"sqlite:///{path}", key="k" * 16) as log:
         await log.attach(said)
         await write_calls(log, range(2))
         with opened(path) as database:
@@ -164,7 +164,7 @@ async def test_what_later_entries_refer_to_is_carried_on_whatever_their_columns_
     """Columns that are changed before a prune, and put back after it, lose nothing."""
     path = tmp_path / "crib.db"
     said = Attachment.of("prompt", {"messages": ["Refund it."]}, run_id="run_1")
-    async with AuditLog(f"sqlite:///{path}", key="k") as log:
+    async with AuditLog(f"sqlite:///{path}", key="k" * 16) as log:
         await log.attach(said)
         await write_calls(log, range(2))
         at = (await log.entries())[2].at
@@ -183,7 +183,7 @@ async def test_what_is_taken_out_for_a_while_is_not_lost_by_a_prune(
     said = Attachment.of("prompt", {"messages": ["Refund it."]}, run_id="run_1")
     defined = Attachment.of("definition", {"name": "pay"}, run_id="")
     digests = [said.digest, defined.digest]
-    async with AuditLog(f"sqlite:///{path}", key="k") as log:
+    async with AuditLog(f"sqlite:///{path}", key="k" * 16) as log:
         await log.attach(said)
         await log.attach(defined)
         await write_calls(log, range(2))
@@ -259,7 +259,7 @@ async def test_many_go_in_parts_between_which_others_write(
     monkeypatch.setattr(audit_log, "_PAUSE", 0)
     said = Attachment.of("prompt", {"messages": ["Refund it."]}, run_id="run_1")
     defined = Attachment.of("definition", {"name": "pay"}, run_id="")
-    async with AuditLog(url, key="k") as log:
+    async with AuditLog(url, key="k" * 16) as log:
         await log.attach(defined)
         await write_calls(log, range(250))
         await log.attach(said)
@@ -274,6 +274,6 @@ async def test_many_go_in_parts_between_which_others_write(
         assert (await log.verify(head=head)).ok
         lines = [line async for line in log.export()]
         assert sum('"status":"pruned"' in line for line in lines) > 1
-        assert verify_jsonl(lines, key="k").sealed
+        assert verify_jsonl(lines, key="k" * 16).sealed
         assert await log.prune(before=1e12) > 20
         assert (await log.verify()).ok

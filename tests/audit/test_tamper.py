@@ -30,7 +30,7 @@ from toolcrib.errors import SourceError
 from toolcrib.storage import SqlDatabase, Transaction
 from toolcrib.values.record import Attachment
 
-KEY = "a key"
+KEY = "a key of sixteen bytes"
 SEED = 20_261_122
 
 

@@ -64,7 +64,7 @@ async def entered(log: AuditLog, name: str) -> list[dict[str, Any]]:
 
 
 async def test_the_definition_that_was_in_force_is_kept_once(url: str) -> None:
-    async with AuditLog(url, key="k") as log:
+    async with AuditLog(url, key="k" * 16) as log:
         for process in range(2):  # each runner of each process begins without knowing of the other
             runner = ToolRunner([refund], sinks=[log])
             for call in range(3):
@@ -79,7 +79,7 @@ async def test_the_definition_that_was_in_force_is_kept_once(url: str) -> None:
         assert found[digest].genuine
         assert len(await log.entries()) == 12, "it is no call"
         assert (await log.verify()).checked == 13
-        assert verify_jsonl([line async for line in log.export()], key="k").ok
+        assert verify_jsonl([line async for line in log.export()], key="k" * 16).ok
 
 
 async def test_what_a_log_has_lost_is_given_to_it_again(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ async def test_what_later_entries_may_refer_to_is_not_pruned_with_the_earlier_on
     defined = Attachment(
         refund.definition.digest, "definition", refund.definition.canonical(), "refund"
     )
-    async with AuditLog(url, key="k") as log:
+    async with AuditLog(url, key="k" * 16) as log:
         for each in (defined, attachment(), attachment(run_id="run_0", text="long ago")):
             await log.attach(each)
         await log.write(record(1, run_id="run_0"))
@@ -183,7 +183,7 @@ async def test_what_later_entries_may_refer_to_is_not_pruned_with_the_earlier_on
         assert list(await log.attachments([defined.digest])) == [defined.digest]
         assert (await log.verify()).ok
         lines = [line async for line in log.export()]
-        assert verify_jsonl(lines, key="k").ok
+        assert verify_jsonl(lines, key="k" * 16).ok
         await log.attach(defined)
         assert len(await entered(log, "definition")) == 1
 
@@ -227,14 +227,14 @@ async def opened(log: AuditLog, pin: str, **options: Any) -> Outcome:
 
 async def test_secrets_of_equal_length_are_told_apart_also_after_a_restart(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/crib.db"
-    async with AuditLog(url, key="k") as log:
+    async with AuditLog(url, key="k" * 16) as log:
         first = await opened(log, "pin 1234")
         assert isinstance(first, Completed)
         assert not first.replayed
         second = await opened(log, "pin 4321")
         assert isinstance(second, Failed)
         assert second.error.code is ErrorCode.DUPLICATE_CALL
-    async with AuditLog(url, key="k") as log:
+    async with AuditLog(url, key="k" * 16) as log:
         again = await opened(log, "pin 1234")
         assert isinstance(again, Completed)
         assert again.replayed
@@ -270,7 +270,7 @@ async def test_a_record_without_a_digest_or_by_another_key_is_judged_by_what_sho
 async def test_a_digest_of_secrets_says_nothing_to_who_has_no_key() -> None:
     """It is another one by another key and for another call, and there is no sha256."""
     seen = set[str]()
-    for key in ("k", "l"):
+    for key in ("k" * 16, "l" * 16):
         async with AuditLog("sqlite://", key=key) as log:
             for run in ("r", "s"):
                 call = ToolCall("c", "unlock", '{"door": 1, "pin": "1234"}')
@@ -289,7 +289,7 @@ async def test_a_call_without_secrets_has_its_sha256_and_no_keyed_digest() -> No
 
 def test_what_the_key_makes_for_arguments_is_no_seal() -> None:
     """Whoever chooses the arguments must not get an entry sealed by them."""
-    log = AuditLog("sqlite://", key="k")
+    log = AuditLog("sqlite://", key="k" * 16)
     forged = '{"hash":"00","seq":1}'
     assert log._seal(forged) not in log.mac(forged)
     assert log._macs != b"k"

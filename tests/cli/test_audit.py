@@ -354,7 +354,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("key", [None, "hush"])
+@pytest.mark.parametrize("key", [None, "hush" * 4])
 @pytest.mark.parametrize("change", sampled(CHANGES, part=2))
 def test_what_is_shown_of_a_changed_row_says_so(
     toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch, change: str, key: str | None
@@ -401,7 +401,7 @@ def test_a_recomputed_row_does_not_follow_from_its_neighbours(toolcrib: Toolcrib
 
 
 def test_with_another_key_every_row_is_in_doubt(toolcrib: Toolcrib) -> None:
-    written(record("a"), key="hush")
+    written(record("a"), key="hush" * 4)
     listed = toolcrib("audit", "list")
     assert (listed.code, "the log has another key" in listed.out) == (1, True)
 
@@ -428,7 +428,7 @@ def test_a_run_whose_record_was_changed_says_so(toolcrib: Toolcrib) -> None:
 @pytest.mark.parametrize("column", COLUMNS)
 def test_a_row_whose_columns_say_something_else_is_marked(toolcrib: Toolcrib, column: str) -> None:
     """Which rows fit a filter is asked of columns: what they brought here says so."""
-    written(record("a"), record("b"), key="k")
+    written(record("a"), record("b"), key="k" * 16)
     _by_sql(f"UPDATE audit_entries SET {column} = 'a' WHERE seq = 2")  # noqa: S608
     found = toolcrib("audit", "list", "--json", "--key-file", _key_file())
     rows = {entry["seq"]: entry["intact"] for entry in json.loads(found.out)}
@@ -442,7 +442,7 @@ def test_a_story_says_that_its_end_does_not_show(
     toolcrib: Toolcrib, column: str, asked: str
 ) -> None:
     """An end that is hidden by its columns is known to the sealed index."""
-    written(begun("a"), record("a"), key="k")
+    written(begun("a"), record("a"), key="k" * 16)
     assert toolcrib("audit", "show", asked, "--key-file", _key_file()).code == 0
     _by_sql(f"UPDATE audit_entries SET {column} = 'x' WHERE seq = 2")  # noqa: S608
     shown = toolcrib("audit", "show", asked, "--key-file", _key_file())
@@ -459,7 +459,7 @@ def _by_sql(sql: str) -> None:
 
 
 def _key_file() -> str:
-    Path("key").write_bytes(b"k")
+    Path("key").write_bytes(b"k" * 16)
     return "key"
 
 
@@ -752,17 +752,17 @@ def test_a_head_that_was_kept_shows_that_entries_are_gone(toolcrib: Toolcrib) ->
 def test_a_key_comes_from_a_file_or_the_environment(
     toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written(record(), key="hush-1")
-    Path("key").write_bytes(b"hush-1\n")
+    written(record(), key="hush-1 of 16 bytes")
+    Path("key").write_bytes(b"hush-1 of 16 bytes\n")
     assert toolcrib("audit", "verify").code == 1
     assert toolcrib("audit", "verify", "--key-file", "key").code == 0
-    monkeypatch.setenv("TOOLCRIB_AUDIT_KEY", "hush-1")
+    monkeypatch.setenv("TOOLCRIB_AUDIT_KEY", "hush-1 of 16 bytes")
     assert run(["audit", "verify"]) == 0
     command = ["call", "calculate", '{"expression": "1"}', "--audit", "sqlite:///crib.db"]
     assert run([*command, "--key-file", "key"]) == 0
     assert run(["audit", "export", "log.jsonl"]) == 0
     assert run(["audit", "verify", "--jsonl", "log.jsonl"]) == 0
-    monkeypatch.setenv("TOOLCRIB_AUDIT_KEY", "hush-2")
+    monkeypatch.setenv("TOOLCRIB_AUDIT_KEY", "hush-2 of 16 bytes")
     assert run(["audit", "verify", "--jsonl", "log.jsonl"]) == 1
 
 
@@ -970,7 +970,7 @@ def test_entries_are_plain_json() -> None:
 
 
 def test_a_key_without_a_log_is_a_mistake(toolcrib: Toolcrib) -> None:
-    Path("key").write_bytes(b"hush-1\n")
+    Path("key").write_bytes(b"hush-1 of 16 bytes\n")
     for command in (["call", "calculate", "{}"], ["chat", "hello"]):
         result = toolcrib(*command, "--key-file", "key")
         assert result == (2, "", "toolcrib: --key-file is the key of a log: give --audit URL\n")
@@ -1002,7 +1002,7 @@ def refunded_by_an_agent_in_a_tool() -> tuple[str, str]:
 
     async def go() -> tuple[str, str]:
         runs = []
-        async with AuditLog("sqlite:///crib.db", key="k") as log:
+        async with AuditLog("sqlite:///crib.db", key="k" * 16) as log:
             inner = Agent(
                 ScriptedClient([call("refund", order=7), "done"]),
                 ToolRunner([look, refund, wipe], sinks=[log]),
@@ -1032,7 +1032,7 @@ def refunded_by_an_agent_in_a_tool() -> tuple[str, str]:
 def test_the_story_tells_where_a_call_came_from(
     toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TOOLCRIB_AUDIT_KEY", "k")
+    monkeypatch.setenv("TOOLCRIB_AUDIT_KEY", "k" * 16)
     inner, outer = refunded_by_an_agent_in_a_tool()
     first, *rest = toolcrib("audit", "show", inner).out.splitlines()
     assert first.startswith(f"run {inner} by refunds 1.2, for ada: completed, turns: 2, calls: 1, ")
@@ -1058,7 +1058,7 @@ def test_the_story_tells_where_a_call_came_from(
 def test_it_is_json_too_and_a_call_can_be_named_with_its_run(
     toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TOOLCRIB_AUDIT_KEY", "k")
+    monkeypatch.setenv("TOOLCRIB_AUDIT_KEY", "k" * 16)
     inner, outer = refunded_by_an_agent_in_a_tool()
     told = json.loads(toolcrib("audit", "show", f"{inner}/{inner}_0_0", "--json").out)
     (story,) = told["calls"]

@@ -390,6 +390,7 @@ class Tail(CheckedLog):
         found = _stored(under_lock())
         if found is None and transaction.execute(_BEGIN, format=FORMAT) == 1:
             _check_untouched(transaction)
+            seal.check_new()
             self._use(transaction, seal, State(head=NOTHING, log=uuid4().hex, root=_EMPTY))
             self.add([NewEntry.of(Genesis(self.state.log, FORMAT))])
             self.generation = self.state.log, 0

@@ -32,6 +32,7 @@ import msgspec
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.threads import renewed_in_children
 from toolcrib.values.json import (
+    SHORTEST_KEY,
     canonical_bytes,
     canonical_json,
     encodable,
@@ -191,6 +192,13 @@ class Seal:
     def renew(self) -> None:
         """Make a new lock in a forked child, where another thread's lock would be held for good."""
         self._noting = threading.Lock()
+
+    def check_new(self) -> None:
+        """Raise SourceError if the key is too short for a new log; one begun with it goes on."""
+        if self._key is not None and len(self._key) < SHORTEST_KEY:
+            raise SourceError(
+                f"the audit log's key is at least {SHORTEST_KEY} random bytes, such as 32"
+            )
 
     def __call__(self, text: str | bytes) -> str:
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text

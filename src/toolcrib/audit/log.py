@@ -133,10 +133,12 @@ class AuditLog(Closing):
     async def open(self) -> None:
         """Open the database now, so that a log that cannot be used is known before any call is made.
 
-        Raises SourceError where the database cannot be written to, and for a log that another key has
-        sealed. Without it, the first record opens the database.
+        Raises SourceError where the database cannot be written to, for a log that another key has
+        sealed, and for a new one whose key has less than 16 bytes. Without it, the first record opens
+        the database.
         """
-        await self._database.transact(lambda t: state_of(t, self._seal))
+        if await self._database.transact(lambda t: state_of(t, self._seal)) is None:
+            self._seal.check_new()
 
     async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
         """Done when the record is committed, for good. From any event loop.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 else:  # msgspec reads annotations at run time and has no recursive aliases
     JsonValue: TypeAlias = Any
 JsonObject: TypeAlias = dict[str, JsonValue]
-_SHORTEST_KEY = 16  # 128 bits: nobody tries them all
+SHORTEST_KEY = 16  # 128 bits: nobody tries them all
 _EXPONENT = re.compile(rb"e[+-]?[0-9]")
 _MAY_BE_EXPONENT = re.compile(rb"e[-+0-9]")  # found in half the time
 _SORTED = orjson.OPT_SORT_KEYS
@@ -251,8 +251,8 @@ def key_of(run_id: str, call_id: str) -> str:
 def check_key(name: str, key: bytes) -> bytes:
     """Return a key that may sign. Raises ToolcribError, which calls it `name`, for one that is so short
     that somebody might find it, and for what is no key."""
-    if not isinstance(key, bytes) or len(key) < _SHORTEST_KEY:
-        raise ToolcribError(f"{name} is at least {_SHORTEST_KEY} random bytes: os.urandom(32)")
+    if not isinstance(key, bytes) or len(key) < SHORTEST_KEY:
+        raise ToolcribError(f"{name} is at least {SHORTEST_KEY} random bytes: os.urandom(32)")
     return key
 
 
