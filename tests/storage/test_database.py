@@ -23,6 +23,7 @@ from rows import each_row
 from toolcrib.approvals import ApprovalStore
 from toolcrib.audit import AuditLog
 from toolcrib.errors import ApprovalError, SourceError
+from toolcrib.spending import SpendStore
 from toolcrib.storage import SqlDatabase, Transaction, UnreachableError
 from toolcrib.storage.database import failed_by
 from toolcrib.values.decision import ApprovalRequest, Approve
@@ -66,6 +67,24 @@ async def test_one_that_cannot_be_used_is_a_source_error_without_payload(url: st
 async def test_what_is_no_url_says_how_one_looks(url: str) -> None:
     with pytest.raises(SourceError, match=r"must be such as sqlite:///crib\.db or postgresql"):
         await ApprovalStore(url).pending()
+
+
+@pytest.mark.parametrize("url", ["crib.db", f"postgres://u:{CANARY}@h/x", "mysql://h/x"])
+@pytest.mark.parametrize("opened", [AuditLog, ApprovalStore, SpendStore])
+def test_what_is_no_url_of_a_known_database_is_refused_at_once(
+    opened: Callable[[str], object], url: str
+) -> None:
+    with pytest.raises(
+        SourceError, match=r"its URL must be such as sqlite:.* or postgresql"
+    ) as raised:
+        opened(url)
+    assert raised.value.__notes__ == [f"the database is {url.replace(CANARY, '***')}"]
+
+
+async def test_a_traceback_says_which_database_cannot_be_used() -> None:
+    with pytest.raises(SourceError, match=r"^the database cannot be used") as raised:
+        await AuditLog("sqlite:////nowhere/at/all.db").open()
+    assert raised.value.__notes__ == ["the database is sqlite:////nowhere/at/all.db"]
 
 
 async def test_what_is_no_answer_is_not_stored() -> None:

@@ -547,8 +547,9 @@ def log_to_write(url: str | None, key_file: Path | None) -> AuditLog | None:
         check_url(url)
     except UnusableError as error:
         raise UnusableError(f"--audit {error}") from None
-    log = AuditLog(url, key=key_of(key_file))
+    key = key_of(key_file)
     try:
+        log = AuditLog(url, key=key)
         with_log(log, AuditLog.open)
     except SourceError as error:
         raise UnusableError(f"--audit {without_password(url)}: {error}") from None
@@ -562,7 +563,10 @@ def log_to_read(url: str, key_file: Path | None, *, damaged: bool = False) -> Au
         check_was_log(url)
     else:
         check_holds("audit_entries", url, "there is no audit log in it")
-    return AuditLog(url, key=key)
+    try:
+        return AuditLog(url, key=key)
+    except SourceError as error:
+        raise UncheckedError(f"{without_password(url)}: {error}") from None
 
 
 def of_log(url: str, log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:

@@ -36,6 +36,7 @@ from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.failures import Explained
 from toolcrib.storage.cache_folder import OWNERS, create_private
 from toolcrib.threads import renewed_in_children
+from toolcrib.urls import without_password
 from toolcrib.values.json import encodable, sha256_hex
 from toolcrib.values.typed import explains_wrong_types, names_wrong_types
 
@@ -53,6 +54,11 @@ _OPTIONS = frozenset(  # what Python's driver takes; it leaves out all others, `
 )
 _IN_MEMORY = (None, "", ":memory:")
 _SCHEMA_LOCK = 7_665_646_001  # any number that no other program takes for its advisory lock
+_URLS = (
+    "must be such as sqlite:///crib.db or postgresql+psycopg://HOST/NAME"
+    " (only to read: sqlite:///file:crib.db?mode=ro&uri=true)"
+)
+_TAKEN = re.compile(r"(sqlite|postgresql)(\+\w+)?://")
 _NO_URL = ("ArgumentError", "NoSuchModuleError")
 _UNREACHABLE = {  # by how an SQLSTATE, or the name of an error of SQLite, begins
     "08": "the connection to it was not made, or was lost",
@@ -175,10 +181,7 @@ def prepared(connection: Connection, *, write: bool) -> Connection:
 def advice(error: Exception) -> str:
     """Return a hint at what is wrong, or where to look."""
     if type(error).__name__ in _NO_URL:
-        return (
-            "its URL must be such as sqlite:///crib.db or postgresql+psycopg://HOST/NAME"
-            " (only to read: sqlite:///file:crib.db?mode=ro&uri=true)"
-        )
+        return f"its URL {_URLS}"
     known = (said for code, said in _UNREACHABLE.items() if code_of(error).startswith(code))
     return next(known, "check its URL and its state")
 
@@ -745,7 +748,8 @@ def _connected(engine: Engine) -> PoolProxiedConnection:
 
 
 class SqlDatabase:
-    """Opened at first use. Raises MissingExtraError without SQLAlchemy, SourceError if unusable.
+    """Opened at first use. Raises MissingExtraError without SQLAlchemy, SourceError if unusable; the
+    constructor raises it for what is no URL of SQLite or PostgreSQL.
 
     Its connections belong to the process that opened it: a child that is forked meanwhile may not use
     them (of SQLite's file it would lose the locks, and a server would hear two at once).
@@ -753,6 +757,11 @@ class SqlDatabase:
 
     @names_wrong_types
     def __init__(self, url: str, *, mode: int = OWNERS) -> None:
+        self._note = f"the database is {without_password(url)}"
+        if _TAKEN.match(url) is None:
+            failure = UnreachableError(f"the database cannot be used: its URL {_URLS}")
+            failure.add_note(self._note)
+            raise failure
         self._url = url
         self._mode = mode  # of a SQLite file that is made
         self._folder = ""
@@ -783,7 +792,11 @@ class SqlDatabase:
 
     def transact_here(self, work: Callable[[Transaction], T], *, write: bool = True) -> T:
         """Do as `transact` in the calling thread, which must not run an event loop."""
-        return _quietly(lambda: self._transact(work, write=write))
+        try:
+            return _quietly(lambda: self._transact(work, write=write))
+        except SourceError as error:
+            error.add_note(self._note)  # a traceback shows it; its text may be told to users
+            raise
 
     async def aclose(self) -> None:
         """Close the connections; it opens again at its next use."""
