@@ -125,6 +125,38 @@ def f(x: int) -> str:
     assert (code, out, err) == (0, "helped\tDo it now.\t\n", "")
 
 
+OTHER = """
+from toolcrib import ALL, tool
+@tool(visible=ALL, name="quiet")
+def quiet(x: int) -> int:
+    "Do it later."
+    return x
+"""
+
+
+def test_tools_given_twice_are_one_catalog(toolcrib: Toolcrib, tmp_path: Path) -> None:
+    """What stands first was dropped: `tools check` said nothing to tools that it had not looked at."""
+    (tmp_path / "p6_quiet.py").write_text(OTHER, encoding="utf-8")
+    both = ("--tools", "p6_loud.py", "--tools", "p6_quiet.py")
+    code, out, _ = toolcrib("tools", "list", *both, "--json")
+    assert (code, [tool["name"] for tool in json.loads(out)]) == (0, ["loud", "quiet"])
+    assert toolcrib("call", "quiet", '{"x": 3}', *both)[:2] == (0, "3\n")
+    assert toolcrib("call", "loud", '{"a": 3}', *both)[0] == 0
+    picked = json.loads(toolcrib("pick", "shout", *both, "--json")[1])
+    assert [tool["name"] for tool in picked] == ["loud"]
+    code, _, err = toolcrib("tools", "list", "--tools", "p6_loud.py", "--tools", "p6_loud:made")
+    assert (code, err.count("p6_loud")) == (1, 2)
+
+
+def test_tools_are_checked_whichever_stands_last(toolcrib: Toolcrib, tmp_path: Path) -> None:
+    (tmp_path / "broken.json").write_text('[{"name": "a", "input_schema": 3}]', encoding="utf-8")
+    (tmp_path / "p6_quiet.py").write_text(OTHER, encoding="utf-8")
+    for order in (("broken.json", "p6_quiet.py"), ("p6_quiet.py", "broken.json")):
+        options = [word for where in order for word in ("--tools", where)]
+        code, out, _ = toolcrib("tools", "check", *options)
+        assert (code, "2 tools: 1 refused" in out) == (1, True)
+
+
 def test_the_kit_if_left_out() -> None:
     assert load_catalog(None).names == tuple(
         tool.get_definition().name for tool in load_for_picking(None)
@@ -174,7 +206,7 @@ def test_a_database_that_cannot_be_read_is_one_line(
 def test_picking_takes_names_as_they_are(tmp_path: Path) -> None:
     path = tmp_path / "odd.jsonl"
     path.write_text('{"name": "a.b"}\n{"name": "A.b", "input_schema": []}', encoding="utf-8")
-    found = load_for_picking(str(path))
+    found = load_for_picking([str(path)])
     assert all(isinstance(tool, Listed) for tool in found)
     assert [tool.get_definition().name for tool in found] == ["a.b", "A.b"]
 
@@ -192,7 +224,7 @@ def test_what_cannot_be_picked(tmp_path: Path, row: Any, error: type[Exception],
     path = tmp_path / "bad.json"
     path.write_text(json.dumps([row]), encoding="utf-8")
     with pytest.raises(error, match=text):
-        load_for_picking(str(path))
+        load_for_picking([str(path)])
 
 
 IN_MEMORY = [

@@ -74,7 +74,7 @@ async def holds(
 ) -> None:
     monkeypatch.setenv("TOOLCRIB_CACHE", str(tmp_path))
     folder = shared_data / "pick" / floor.of
-    tools = load_for_picking(str(folder / "tools.jsonl"))
+    tools = load_for_picking([str(folder / "tools.jsonl")])
     known = [tool.get_definition().name for tool in tools]
     questions = read_questions(folder / "queries.jsonl", known)[: floor.first]
     picking = MeasuredScorer(SCORERS[floor.scorer](), tools)

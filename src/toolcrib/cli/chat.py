@@ -182,7 +182,9 @@ def chat(  # noqa: PLR0913  the options of a command
         left: list[Turn] = []
         begin: Callable[[str], Turn]
         if durable:
-            made = canonical_json([str(Path.cwd()), model, tools, str(database), pick, scorer])
+            made = canonical_json(
+                [str(Path.cwd()), model, *(tools or (None,)), str(database), pick, scorer]
+            )
             conversation, runs = loop.run(go_on(agent, asker, where, made, prompt))
             session, begin = conversation.session, conversation.turn
             left = [conversation.open_turn(run) for run in runs]

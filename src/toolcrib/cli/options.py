@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -47,7 +47,13 @@ from toolcrib.tools import Catalog, DefinitionsFile, discover, read_definitions,
 from toolcrib.urls import without_password
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Refuse
-from toolcrib.values.definition import HasDefinition, ToolDefinition, marks_of_form, own_form
+from toolcrib.values.definition import (
+    HasDefinition,
+    ImportedForm,
+    ToolDefinition,
+    marks_of_form,
+    own_form,
+)
 from toolcrib.values.json import check_key
 from toolcrib.values.record import RecordStatus
 
@@ -67,13 +73,13 @@ _AGO = re.compile(r"([0-9]{1,9})([smhdw])")
 _HEAD = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
 
 ToolsOption: TypeAlias = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--tools",
         metavar="WHERE",
         help="module:attribute, a module, a Python file, a .json/.jsonl file of definitions, "
         "entry-points[:NAME], openapi:FILE#URL for an API, or mcp:COMMAND, mcp:URL or mcp:FILE.json "
-        "for the tools of MCP servers; the kit if left out.",
+        "for the tools of MCP servers (may be repeated); the kit if left out.",
     ),
 ]
 DataOption: TypeAlias = Annotated[
@@ -209,19 +215,28 @@ class Listed(msgspec.Struct, frozen=True):
         return self.definition
 
 
-def given_once(where: str | None, tools: str | None) -> str | None:
+def given_once(where: str | None, tools: list[str] | None) -> list[str] | None:
     """Return what was named as WHERE or as --tools WHERE; raise UnusableError if both were given."""
-    if where is not None and tools is not None:
-        raise UnusableError(f"the tools are named twice, {where} and --tools {tools}: choose one")
-    return tools if where is None else where
+    if where is not None and tools:
+        raise UnusableError(
+            f"the tools are named twice, {where} and {as_options(tools)}: choose one, or name each "
+            "source by --tools"
+        )
+    return tools if where is None else [where]
 
 
-def load_catalog(where: str | None, *, database: Path | None = None) -> Catalog:
-    """Load the tools of a source, or without one the kit's, which may read a `database`.
+def as_options(tools: list[str]) -> str:
+    """Return the sources as the command line names them, for errors."""
+    return " ".join(f"--tools {where}" for where in tools)
 
-    Raises UnusableError if there is nothing to load, DefinitionError for a wrong definition.
+
+def load_catalog(tools: list[str] | None, *, database: Path | None = None) -> Catalog:
+    """Load the tools of all sources, or without one the kit's, which may read a `database`.
+
+    Raises UnusableError if there is nothing to load in one of them, DefinitionError for a wrong
+    definition, CatalogError for a name that two of them give.
     """
-    if where is None:
+    if not tools:
         try:
             return kit.catalog(database=database)
         except SourceError as error:
@@ -229,7 +244,11 @@ def load_catalog(where: str | None, *, database: Path | None = None) -> Catalog:
         except MissingExtraError as error:
             raise UnusableError(f"{error}, or name tools of your own: --tools WHERE") from error
     if database is not None:
-        raise UnusableError(f"--database is for the kit: leave it out, or --tools {where}")
+        raise UnusableError(f"--database is for the kit: leave it out, or {as_options(tools)}")
+    return Catalog([_load(where) for where in tools])
+
+
+def _load(where: str) -> Catalog:
     if where.startswith(_MCP):
         return _checked(where, lambda: _of_servers(where.removeprefix(_MCP)))
     if where.startswith(_OPENAPI):
@@ -289,15 +308,22 @@ def _of_document(where: str) -> Catalog:
     return catalog
 
 
-def definitions_file(where: str | None) -> DefinitionsFile | None:
-    """Return the file of definitions that is meant; None for any other source. Raises UnusableError."""
-    if where is None or where.startswith((_MCP, _OPENAPI)):
-        return None
-    try:
-        source = source_of(where)
-    except SourceError as error:
-        raise UnusableError(f"--tools {error}") from error
-    return source if isinstance(source, DefinitionsFile) else None
+def each_source(
+    tools: list[str] | None,
+) -> Iterator[tuple[str, Catalog | list[ImportedForm]]]:
+    """Load the sources, or without one the kit; the definitions in a file are given unchecked.
+
+    Raises UnusableError for a source that cannot be loaded.
+    """
+    if not tools:
+        yield "the kit", load_catalog(None)
+    for where in tools or ():
+        try:
+            source = None if where.startswith((_MCP, _OPENAPI)) else source_of(where)
+            read = read_definitions(source.path) if isinstance(source, DefinitionsFile) else None
+        except SourceError as error:
+            raise UnusableError(f"--tools {error}") from error
+        yield where, load_catalog([where]) if read is None else read
 
 
 def names_to_try(names: Sequence[str], wanted: str) -> str:
@@ -308,15 +334,12 @@ def names_to_try(names: Sequence[str], wanted: str) -> str:
     return f"{', '.join(near)}, … ({len(names):,} in all)"
 
 
-def load_for_picking(where: str | None) -> tuple[HasDefinition, ...]:
+def load_for_picking(tools: list[str] | None) -> tuple[HasDefinition, ...]:
     """Load tools to choose from; a file of definitions is not checked, since none of them will run."""
-    file = definitions_file(where)
-    if file is None:
-        return tuple(load_catalog(where))
-    try:
-        return tuple(_listed(given, file.name) for given in read_definitions(file.path))
-    except SourceError as error:
-        raise UnusableError(f"--tools {error}") from error
+    found: list[HasDefinition] = []
+    for where, given in each_source(tools):
+        found += given if isinstance(given, Catalog) else (_listed(one, where) for one in given)
+    return tuple(found)
 
 
 def _listed(given: Mapping[str, Any], where: str) -> Listed:

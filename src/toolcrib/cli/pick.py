@@ -17,7 +17,13 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from toolcrib.cli.options import JsonOption, ToolsOption, UnusableError, load_for_picking
+from toolcrib.cli.options import (
+    JsonOption,
+    ToolsOption,
+    UnusableError,
+    as_options,
+    load_for_picking,
+)
 from toolcrib.cli.render import err, out, print_json, printable
 from toolcrib.errors import (
     PickError,
@@ -208,7 +214,7 @@ def eval_pick(
     Whole catalogs are ranked, nothing is called.
     """
     scorers = scorers_of(scorer or [DEFAULT_SCORER])
-    if sets and (tools is not None or queries is not None):
+    if sets and (tools or queries is not None):
         raise UnusableError("give --set, or --tools and --queries, not both")
     if sets:
         labelled = labelled_sets(sets)
@@ -277,17 +283,17 @@ def labelled_sets(folders: Sequence[Path]) -> list[LabelledSet]:
     names = [folder.resolve().name for folder in folders]
     check_distinct("sets", names)
     return [
-        _loaded(name, str(folder / "tools.jsonl"), folder / "queries.jsonl")
+        _loaded(name, [str(folder / "tools.jsonl")], folder / "queries.jsonl")
         for name, folder in zip(names, folders, strict=True)
     ]
 
 
-def _loaded(name: str, where: str | None, queries: Path) -> LabelledSet:
-    found = load_for_picking(where)
+def _loaded(name: str, tools: list[str] | None, queries: Path) -> LabelledSet:
+    found = load_for_picking(tools)
     if not found:
-        raise UnusableError(f"--tools {where}: there are no tools in it")
+        raise UnusableError(f"{as_options(tools or [])}: there are no tools in it")
     try:
-        check_names(found, "the kit" if where is None else where)
+        check_names(found, ", ".join(tools or ["the kit"]))
         questions = read_questions(queries, {tool.get_definition().name for tool in found})
     except SourceError as error:
         raise UnusableError(str(error)) from error

@@ -34,7 +34,7 @@ from toolcrib.cli.options import (
     UnusableError,
     WhereArgument,
     approver,
-    definitions_file,
+    each_source,
     exception_hook,
     given_once,
     load_catalog,
@@ -57,7 +57,7 @@ from toolcrib.hydration.parse import MAX_BYTES
 from toolcrib.lint import Finding, check_tools
 from toolcrib.runner import ToolRunner
 from toolcrib.testing import MemorySink
-from toolcrib.tools import read_definitions, tool_of
+from toolcrib.tools import tool_of
 from toolcrib.tools.decorator import tool_from_dict
 from toolcrib.tools.lock import FORMAT, MARK, Change, Lock, lock_catalog, read_lock, write_lock
 from toolcrib.tools.trust import Imported
@@ -224,17 +224,13 @@ def check(
         raise typer.Exit(1)
 
 
-def _given(where: str | None) -> Sequence[Any]:
-    """Read a file of definitions unchecked; load anything else as a catalog."""
-    file = definitions_file(where)
-    if file is None:
-        return list(load_catalog(where))
-    try:
-        found = read_definitions(file.path)
-    except SourceError as error:
-        raise UnusableError(f"--tools {error}") from error
-    if not found:
-        raise UnusableError(f"--tools {where}: there are no tools in it")
+def _given(tools: list[str] | None) -> Sequence[Any]:
+    """Read files of definitions unchecked; load anything else as a catalog."""
+    found: list[Any] = []
+    for where, given in each_source(tools):
+        if not given:
+            raise UnusableError(f"--tools {where}: there are no tools in it")
+        found += given
     return found
 
 

@@ -122,7 +122,7 @@ def decode(
         raise UnusableError("the file begins with the headers of an answer: leave only its body")
     spoken = wire_of(wire or _detected(body))
     offer = None
-    if text_calls is not None or tools is not None:
+    if text_calls is not None or tools:
         spoken = msgspec.structs.replace(spoken, text_calls=text_calls)
         catalog = load_catalog(tools)
         views = tool_views(spoken, catalog)
