@@ -86,8 +86,8 @@ async def late() -> None:
     ("answer", "reason"),
     [
         (ValueError("canary"), "the policy failed"),
-        (True, "the policy gave no decision"),
-        (Allow(), "the policy gave no decision"),
+        (True, "the policy gave no decision (a bool)"),
+        (Allow(), "the policy gave no decision (an Allow)"),
         (Deny("because"), "because"),
     ],
 )
@@ -101,7 +101,7 @@ def test_what_fails_to_say_denies(
 
 def test_one_that_is_async_denies() -> None:
     found = never_allowed([Odd(late())], call_of().definition, context_of())
-    assert found == Deny("the policy gave no decision", "Odd")
+    assert found == Deny("the policy gave no decision (a coroutine)", "Odd")
 
 
 def test_a_runner_asks_all_of_its_policies() -> None:

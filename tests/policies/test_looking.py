@@ -106,7 +106,7 @@ LATE = "the policy did not decide within 0.01 seconds"
         (partial(raising, error=asyncio.CancelledError()), Deny("the policy failed", "raising")),
         (hanging, Deny(LATE, "hanging")),
         (deaf, Deny(LATE, "deaf")),
-        (nothing, Deny("the policy gave no decision", "nothing")),
+        (nothing, Deny("the policy gave no decision (a bool)", "nothing")),
     ],
 )
 async def test_one_that_denies_fails_or_is_late_lets_nothing_run(policy: Any, reason: Deny) -> None:
@@ -117,7 +117,7 @@ async def test_a_plain_function_that_returns_something_to_await_gives_no_decisio
     def later(call: Hydrated, context: PolicyContext) -> object:
         return frozen(call, context)
 
-    assert await decision_of(later) == Deny("the policy gave no decision", "later")
+    assert await decision_of(later) == Deny("the policy gave no decision (a coroutine)", "later")
 
 
 async def test_it_is_not_asked_where_another_one_denies() -> None:

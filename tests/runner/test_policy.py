@@ -25,6 +25,7 @@ from toolcrib import (
     Failed,
     Hydrated,
     PolicyContext,
+    Refuse,
     ToolCall,
     ToolRunner,
     tool,
@@ -71,7 +72,7 @@ DECISIONS: dict[Policy, Decision] = {
     asks: Ask("hm", "asks"),
     denies: Deny("no", "denies"),
     raises: Deny("the policy failed", "raises"),
-    gives_nothing: Deny("the policy gave no decision", "gives_nothing"),
+    gives_nothing: Deny("the policy gave no decision (None)", "gives_nothing"),
 }
 
 
@@ -126,11 +127,11 @@ NO_DECISIONS: list[tuple[Policy, str]] = [
     (raising(SystemExit(0)), "the policy failed"),
     (raising(asyncio.CancelledError()), "the policy failed"),
     (raising(GeneratorExit()), "the policy failed"),
-    (giving(True), "the policy gave no decision"),
-    (giving("allow"), "the policy gave no decision"),
-    (giving(lambda: Allow), "the policy gave no decision"),
-    (giving(never_awaited), "the policy gave no decision"),
-    (giving(forged), "the policy gave no decision"),
+    (giving(True), "the policy gave no decision (a bool)"),
+    (giving("allow"), "the policy gave no decision (a str)"),
+    (giving(lambda: Allow), "the policy gave no decision (the class Allow)"),
+    (giving(never_awaited), "the policy gave no decision (a coroutine)"),
+    (giving(forged), "the policy gave no decision (a Deny)"),
     (raising(TypeError("Deny: reason is a str; this is an int")), "the policy failed"),
 ]
 
@@ -143,6 +144,20 @@ def test_what_is_no_decision_denies(
     decision = decide(with_standard(policy), call_of(), context_of())
     assert decision == Deny(reason, "policy", ErrorCode.DENIED)
     assert ("policy 'policy' raised" in caplog.text) is (reason == "the policy failed")
+
+
+def test_the_log_says_what_a_policy_gave_and_what_it_has_to_return(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A forgotten `return` let no call run, and nothing said so."""
+    decide([gives_nothing], call_of(), context_of())
+    decide([giving(Refuse("no"))], call_of(), context_of())
+    decided = "Allow(), Ask(…) or Deny(…)"
+    unusable = "gave a result that cannot be used"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"policy 'gives_nothing' {unusable}: None, where it has to return {decided}",
+        f"policy 'policy' {unusable}: a Refuse, where it has to return {decided}",
+    ]
 
 
 def test_who_interrupts_the_program_is_heard() -> None:
@@ -282,9 +297,9 @@ class TestCounting:
             (lambda: Deny("late", "own"), Deny("late", "own")),
             (lambda: Deny("late", code=ErrorCode.RATE_LIMITED), "late"),
             (lambda: 1 / 0, "the policy failed to count the call"),
-            (lambda: 1, "the policy gave no decision"),
-            (Allow, "the policy gave no decision"),
-            (never_awaited, "the policy gave no decision"),
+            (lambda: 1, "the policy gave no decision (an int)"),
+            (Allow, "the policy gave no decision (an Allow)"),
+            (never_awaited, "the policy gave no decision (a coroutine)"),
         ],
     )
     def test_what_a_count_may_say(self, answer: Callable[[], Any], expected: Any) -> None:

@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, cast, runtime_check
 import msgspec
 
 from toolcrib.errors import ErrorCode, Stage, ToolcribError
-from toolcrib.failures import log_raised
+from toolcrib.failures import log_raised, log_unusable
 from toolcrib.runner.recorder import Recorder, to_the_end
 from toolcrib.runner.stopped import NotRecorded
 from toolcrib.values.call import TOOL_CHANGED, Hydrated
@@ -44,6 +44,9 @@ from toolcrib.values.typed import came
 
 _FAILED = "the policy failed"
 _UNDECIDED = "the policy gave no decision"
+_DECISION = "Allow(), Ask(…) or Deny(…)"
+_REFUSAL = "None or Deny(…)"
+_RESERVED = "None, Deny(…) or what gives the reserved back"
 _TOO_LATE = "the policy did not decide within {:g} seconds"
 FORK: Final = "fork of a run"
 """The policy by whose name a fork asks about what its first run has done: no rule answers that."""
@@ -228,8 +231,7 @@ async def reserve_each(
             raise NotRecorded(reserved.error)
         reserved.check()
         if given is not None and not callable(given):
-            decision = _read(policy, given)
-            return decision if isinstance(decision, Deny) else _no_decision(policy)
+            return _denied(policy, given, _RESERVED)
     return None
 
 
@@ -366,8 +368,7 @@ def never_allowed(
             log_raised(f"policy '{_name(policy)}'", raised)
             return Deny(_FAILED, _name(policy))
         if answer is not None:
-            decision = _read(policy, answer)
-            return decision if isinstance(decision, Deny) else _no_decision(policy)
+            return _denied(policy, answer, _REFUSAL)
     return None
 
 
@@ -379,7 +380,8 @@ def has_spent(
     for policy in policies:
         denied = never_allowed((policy,), definition, context)
         if denied is not None and (
-            denied.code is ErrorCode.BUDGET_EXCEEDED or denied.reason in (_FAILED, _UNDECIDED)
+            denied.code is ErrorCode.BUDGET_EXCEEDED
+            or denied.reason.startswith((_FAILED, _UNDECIDED))
         ):
             return True
     return False
@@ -425,8 +427,7 @@ def count_all(
         else:
             if answer is None:
                 continue
-            decision = _read(policy, answer)
-            refused = decision if isinstance(decision, Deny) else _no_decision(policy)
+            refused = _denied(policy, answer, _REFUSAL)
         give_back_all(policies[:at], hydrated, _refused(hydrated, context, refused), context)
         return refused
     return None
@@ -471,14 +472,20 @@ def _refused(hydrated: Hydrated, context: PolicyContext, decision: Deny) -> Tool
     return facts.failed(CallError.of(decision.code)).record
 
 
-def _read(policy: Policy, given: Any) -> Decision:
+def _denied(policy: Policy, given: Any, wanted: str) -> Deny:
+    """Return the Deny that was given where only one may be; one of its own for anything else."""
+    decision = _read(policy, given, wanted)
+    return decision if isinstance(decision, Deny) else _no_decision(policy, given, wanted)
+
+
+def _read(policy: Policy, given: Any, wanted: str = _DECISION) -> Decision:
     """Return a decision that a record can hold, with its policy's name; a Deny for anything else."""
     if not isinstance(given, (Allow, Deny, Ask)):
         if inspect.iscoroutine(given):
             given.close()  # or Python warns that it was never awaited
-        return _no_decision(policy)
+        return _no_decision(policy, given, wanted)
     if not (isinstance(given.reason, str) and isinstance(given.policy, str)):
-        return _no_decision(policy)
+        return _no_decision(policy, given, wanted)
     reason, name = encodable(given.reason), encodable(given.policy) or _name(policy)
     if isinstance(given, Ask):
         return Ask(reason, name)
@@ -488,8 +495,13 @@ def _read(policy: Policy, given: Any) -> Decision:
     return Deny(reason, name, given.code if known else ErrorCode.DENIED)
 
 
-def _no_decision(policy: Policy) -> Deny:
-    return Deny(_UNDECIDED, _name(policy))
+def _no_decision(policy: Policy, given: object, wanted: str) -> Deny:
+    """Return the Deny for what is no decision, and tell the author what came and what to return."""
+    what = came(given).removeprefix("this is ")
+    if given is None or isinstance(given, type):
+        what = "None" if given is None else f"the class {given.__name__}"
+    log_unusable(f"policy '{_name(policy)}'", f"{what}, where it has to return {wanted}")
+    return Deny(f"{_UNDECIDED} ({what})", _name(policy))
 
 
 def _name(policy: Policy) -> str:
