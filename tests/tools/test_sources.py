@@ -213,7 +213,6 @@ def test_which_source_is_meant(where: Any, source: object) -> None:
         ("json:nothing", "json:nothing: the module has no 'nothing'"),
         ("json:decoder.nothing", "the module has no 'decoder.nothing'"),
         ("json:__doc__", "it is no Catalog, no tool and no list of tools"),
-        ("json:dumps", "json:dumps: TypeError: dumps"),
         ("json", "json: no tools in it; decorate them"),
         ("no/such.py", "no/such.py: there is no such file"),
         ("no/such.json", "no/such.json: there is no such file"),
@@ -234,6 +233,65 @@ def test_a_file_whose_name_ends_otherwise_is_said_to_be_one(
         SourceError, match=r"it is a file, and its name ends in .*, not in .py: give"
     ):
         discover(name)
+
+
+GIVERS = """
+from __future__ import annotations
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+from toolcrib.tools import Tool
+called = []
+class Row(NamedTuple):
+    id: int
+def wipe(path: str) -> str:
+    "Wipe it."
+    called.append("wipe")
+    return path
+def now() -> str:
+    "Tell the time."
+    called.append("now")
+    return ""
+def unhinted(path: str):
+    "Wipe it."
+    called.append("unhinted")
+def rows() -> list[dict[str, Any]]:
+    "List the rows."
+    called.append("rows")
+    return []
+def row() -> Row:
+    "Give the row."
+    called.append("row")
+    return Row(1)
+async def later() -> str:
+    "Tell the time."
+    called.append("later")
+    return ""
+def listed() -> list[Callable[..., Any]]:
+    return [zeta]
+def some(number: int = 1) -> Catalog | None:
+    return Catalog([zeta])
+def each() -> Iterator[Tool[..., Any]]:
+    yield zeta
+def bare() -> list:
+    return [zeta]
+"""
+
+
+@each_row("name", ["wipe", "now", "unhinted", "rows", "row", "later"])
+def test_a_plain_function_that_gives_no_tools_is_one_and_is_not_called(
+    write: Write, name: str
+) -> None:
+    """To list the tools ran it: unchecked, with nobody asked, and in no record."""
+    write("p6_givers.py", GIVERS)
+    found = discover(f"p6_givers:{name}")
+    assert found.names == (name,)
+    assert sys.modules["p6_givers"].called == []
+
+
+@each_row("name", ["listed", "some", "each", "bare"])
+def test_a_function_whose_hint_says_tools_is_called_for_them(write: Write, name: str) -> None:
+    write("p6_givers.py", GIVERS + code("zeta"))
+    assert discover(f"p6_givers:{name}").names == ("zeta",)
 
 
 BROKEN: list[tuple[str, str, str, type[Exception], str]] = [
@@ -263,6 +321,8 @@ x = X()"""), "", SourceError, "ZeroDivisionError"),
     ("async", code("a", rest="async def x(): return [a]"), ":x", SourceError, "it is async"),
     ("raises late", code("a", rest="def x():\n yield a\n raise KeyError(1)"), ":x",
      SourceError, "KeyError: 1"),
+    ("raises when called", code("a", rest="def x(): raise TypeError('no')"), ":x", SourceError,
+     "TypeError: no$"),
     ("gives a number", code("a", rest="def x(): return 3"), ":x", SourceError, "no list of tools"),
     ("a class", code("a", rest="class x: ..."), ":x", DefinitionError, "x is no tool"),
     ("toolcrib", HEAD + "Catalog([3])", "", DefinitionError, "int is no tool"),

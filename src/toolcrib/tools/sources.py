@@ -15,10 +15,29 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
+from types import ModuleType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    NoReturn,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    runtime_checkable,
+)
 
 import msgspec
 
@@ -64,7 +83,10 @@ def _is_tool(thing: object) -> bool:
 
 
 def of_thing(thing: Any, where: str) -> Tools:
-    """Return a tool, a list, a Catalog, or a function that gives one; a function is called."""
+    """Return a tool, a list, a Catalog, or what a function gives. A plain function that does not give
+    tools is one itself: it is not called."""
+    if inspect.isroutine(thing) and not _is_tool(thing) and not _gives_tools(thing):
+        return [thing]
     if callable(thing) and not _is_tool(thing) and not isinstance(thing, type):
         thing = guarded(thing, where)
     if inspect.iscoroutine(thing):
@@ -79,6 +101,31 @@ def of_thing(thing: Any, where: str) -> Tools:
     if isinstance(thing, str | bytes) or not isinstance(thing, Iterable):
         raise SourceError(f"{where}: it is no Catalog, no tool and no list of tools")
     return guarded(lambda: list(thing), where)
+
+
+_LISTS = (list, tuple, Collection, Generator, Iterable, Iterator, Sequence)
+
+
+def _gives_tools(function: Callable[..., Any]) -> bool:
+    """Return whether the result is said to be tools; where nothing is said of it, that of a function
+    without parameters is taken for them."""
+    try:
+        signature = inspect.signature(function, eval_str=True)
+    except Exception:  # noqa: BLE001  a hint may be any code; and some of Python's own have no signature
+        return False
+    hint = signature.return_annotation
+    return not signature.parameters if hint is signature.empty else _are_tools(hint)
+
+
+def _are_tools(hint: Any) -> bool:
+    kind = get_origin(hint) or hint
+    if kind in _LISTS:
+        each = [one for one in get_args(hint) if one is not Ellipsis]
+        return not each or any(one in (Any, object) or _are_tools(one) for one in each)
+    if kind in (Union, UnionType):
+        return any(map(_are_tools, get_args(hint)))
+    tools = Catalog | HasDefinition | ToolDefinition | type
+    return kind is Callable or (isinstance(kind, type) and issubclass(kind, tools))
 
 
 def guarded(load: Callable[[], T], where: str, module: str = "") -> T:
@@ -215,7 +262,9 @@ def _what_is_there(text: str) -> str:
 class ModuleTools(Checked, msgspec.Struct, frozen=True):
     """A module (or its name), or one `attribute` of it: a tool, a list, a Catalog, a function for one.
 
-    Of a module by itself its `catalog` is taken, or else every tool in it, in the order of the file.
+    Of a module by itself its `catalog` is taken, or else every tool in it, in the order of the file. A
+    plain function is called for tools if its return hint says so, or says nothing and there are no
+    parameters; any other one is a tool itself.
     """
 
     module: str | ModuleType
