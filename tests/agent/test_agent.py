@@ -770,6 +770,20 @@ def test_a_stream_needs_a_loop() -> None:
         Agent(ScriptedClient(["hello"]), TOOLS).stream("hi")
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("instruction", r"mean 'instructions'\?\); there are: model, .*limits, .*, temperature"),
+        ("approver", r"its runner has 'approver': Agent\(model, ToolRunner\(tools, approver=…\)\)"),
+        ("sinks", r"ToolRunner\(tools, sinks=…\)"),
+        ("policies", r"ToolRunner\(tools, policy=…\)"),
+    ],
+)
+def test_an_unknown_option_is_told_whose_it_is(option: str, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        Agent(ScriptedClient([]), TOOLS, **{option: "x"})  # type: ignore[arg-type]
+
+
 def test_replace_keeps_the_rest() -> None:
     agent = Agent(ScriptedClient([]), TOOLS, instructions="x", limits=Limits(turns=3))
     other = agent.replace(model=ScriptedClient(["hello"]))

@@ -6,7 +6,9 @@ Rule: an agent is frozen; each of its runs has its own state.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from functools import cached_property
+from inspect import signature
 from types import NoneType
 from typing import Any, Unpack
 
@@ -34,7 +36,7 @@ from toolcrib.agent.speaker import Deps, Speaker, check_given
 from toolcrib.agent.stream import Drive, RunStream
 from toolcrib.clients import client_for
 from toolcrib.clients.base import models_of
-from toolcrib.errors import AnswerError, DefinitionError, ToolcribError
+from toolcrib.errors import AnswerError, DefinitionError, ToolcribError, no_such
 from toolcrib.pick import PickOptions
 from toolcrib.runner import ToolRunner
 from toolcrib.runner.output import MAX_RESULT_BYTES
@@ -59,6 +61,23 @@ from toolcrib.values.typed import came, check_type
 
 _LONGEST = 3600.0  # seconds that an agent may take as a tool, if its limits do not say
 _TO_END = 60.0  # seconds after its limit in which its run has to end by itself
+
+
+def _check_known(options: Mapping[str, object]) -> None:
+    """Raise TypeError for what is no option of an agent, or is one of its runner."""
+    unknown = next((name for name in options if name not in RunOptions.__annotations__), None)
+    if unknown is None:
+        return
+    taken = [name for name in signature(Agent).parameters if name != "options"]
+    own = [*taken, *RunOptions.__annotations__]
+    of_runner = [name for name in signature(ToolRunner).parameters if name not in own]
+    near = get_close_matches(unknown, [*own, *of_runner], n=1)
+    if near and near[0] in of_runner:
+        raise TypeError(
+            f"there is no option {unknown!r} of an agent; its runner has {near[0]!r}: "
+            f"Agent(model, ToolRunner(tools, {near[0]}=…))"
+        )
+    raise TypeError(no_such("option", unknown, own))
 
 
 class Agent:
@@ -108,6 +127,7 @@ class Agent:
         description: str = "",
         **options: Unpack[RunOptions],
     ) -> None:
+        _check_known(options)
         if not callable(instructions):
             check_type("instructions", instructions, str, "a str, or a function of a RunInfo")
         check_type("settings", settings, Settings, "a Settings, such as Settings(temperature=0)")
