@@ -157,6 +157,59 @@ def test_tools_are_checked_whichever_stands_last(toolcrib: Toolcrib, tmp_path: P
         assert (code, "2 tools: 1 refused" in out) == (1, True)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "words", "text"),
+    [
+        (
+            "TOOLCRIB_AUDIT",
+            "nonsense",
+            "audit list",
+            "$TOOLCRIB_AUDIT: nonsense: give the URL of a",
+        ),
+        (
+            "TOOLCRIB_AUDIT",
+            "sqlite:///no.db",
+            "audit list",
+            "$TOOLCRIB_AUDIT: sqlite:///no.db: there",
+        ),
+        ("TOOLCRIB_RUNS", "nonsense", "runs list", "$TOOLCRIB_RUNS: nonsense: give the URL of a"),
+        (
+            "OPENAI_BASE_URL",
+            "localhost:1",
+            "chat x -m openai:m",
+            "$OPENAI_BASE_URL must begin with http",
+        ),
+        (
+            "OPENAI_API_KEY",
+            "sk-ü",
+            "chat x -m openai:m",
+            "$OPENAI_API_KEY holds a character that no",
+        ),
+        (
+            "GEMINI_API_KEY",
+            "a\nb",
+            "chat x -m gemini:m",
+            "$GEMINI_API_KEY holds a character that no",
+        ),
+    ],
+)
+def test_a_value_of_the_environment_is_named_as_one(
+    toolcrib: Toolcrib,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
+    words: str,
+    text: str,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.setenv(name, value)
+    code, out, err = toolcrib(*words.split())
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert text in err
+    assert "sk-" not in err
+
+
 def test_the_kit_if_left_out() -> None:
     assert load_catalog(None).names == tuple(
         tool.get_definition().name for tool in load_for_picking(None)

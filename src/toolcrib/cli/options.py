@@ -59,6 +59,7 @@ from toolcrib.values.record import RecordStatus
 
 T = TypeVar("T")
 KEY = "TOOLCRIB_AUDIT_KEY"
+LOG = "TOOLCRIB_AUDIT"  # the name of a variable
 DATABASE = "sqlite:///crib.db"
 _SQLITE = re.compile(r"sqlite(?:\+[a-z]+)?://(?:/([^?]*))?(?:\?(.*))?", re.DOTALL)
 _IN_MEMORY = (None, "", ":memory:", "file:", "file::memory:")
@@ -100,9 +101,7 @@ ConsentOption: TypeAlias = Annotated[
 ]
 LogOption: TypeAlias = Annotated[
     str,
-    typer.Option(
-        "--log", metavar="URL", envvar="TOOLCRIB_AUDIT", help="The log, as SQLAlchemy names it."
-    ),
+    typer.Option("--log", metavar="URL", envvar=LOG, help="The log, as SQLAlchemy names it."),
 ]
 RecordOption: TypeAlias = Annotated[
     str | None,
@@ -364,10 +363,16 @@ def _listed(given: Mapping[str, Any], where: str) -> Listed:
     )
 
 
+def _named(url: str) -> str:
+    """Return a database's URL for an error, with the variable of the environment that it came from."""
+    held = [f"${name}: " for name in (LOG, STORE_OF_RUNS) if os.environ.get(name) == url]
+    return "".join(held[:1]) + without_password(url)
+
+
 def check_url(url: str) -> None:
     """Raise UnusableError for what is no URL, such as the bare name of a file, and for a database in
     memory: what a command keeps is for the next one."""
-    shown = without_password(url)
+    shown = _named(url)
     if "://" not in url:
         raise UnusableError(f"{shown}: give the URL of a database, such as {DATABASE}")
     found = _SQLITE.fullmatch(url)
@@ -399,7 +404,7 @@ def state_key(url: str, *, make: bool = True) -> bytes:
             raise UnusableError(str(error)) from None
     if found is None:
         told = f"of runs on a server the key is yours to keep: set ${STATE_KEY}"
-        raise UnusableError(f"{without_password(url)}: {told}")
+        raise UnusableError(f"{_named(url)}: {told}")
     file = Path(f"{found[1]}.key")
     if not make and not file.exists():
         raise UnusableError(
@@ -458,7 +463,7 @@ def existing_file(url: str) -> Path | None:
     file = Path(found[1])
     if not file.is_file():
         absent = "it is a directory" if file.is_dir() else "there is no such file"
-        raise UnusableError(f"{without_password(url)}: {absent}")
+        raise UnusableError(f"{_named(url)}: {absent}")
     return file
 
 
@@ -470,7 +475,7 @@ def check_holds(table: str, url: str, absent: str) -> None:
     file = existing_file(url)
     if file is None:
         return
-    shown = without_password(url)
+    shown = _named(url)
     try:
         with file.open("rb") as opened:
             start = opened.read(len(_MAGIC))
@@ -504,10 +509,10 @@ def check_was_log(url: str) -> None:
         return
     absent = "it is no audit log, or all of it was erased"
     if not file.stat().st_size:
-        raise SourceError(f"{without_password(url)}: the file is empty: {absent}")
+        raise SourceError(f"{_named(url)}: the file is empty: {absent}")
     tables = _tables(file)
     if tables is not None and not any(name.startswith("audit_") for name in tables):
-        raise SourceError(f"{without_password(url)}: {absent}")
+        raise SourceError(f"{_named(url)}: {absent}")
 
 
 def filter_of(
@@ -598,11 +603,11 @@ def of_log(url: str, log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) ->
     try:
         return with_log(log, work)
     except (UnreachableError, MissingExtraError) as error:
-        raise UncheckedError(f"{without_password(url)}: {error}") from None
+        raise UncheckedError(f"{_named(url)}: {error}") from None
     except UnusableError:
         raise  # for what the command line names besides
     except SourceError as error:
-        raise SourceError(f"{without_password(url)}: {error}") from error
+        raise SourceError(f"{_named(url)}: {error}") from error
 
 
 def with_log(log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:

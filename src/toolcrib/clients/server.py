@@ -19,6 +19,9 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """https://www.rfc-editor.org/rfc/rfc9110#section-5.1"""
 
 
+_ADDRESSES = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL")
+
+
 def joined(base: str, path: str) -> str:
     """Return `path` below `base`; a query in the base (Azure's `api-version`) stays at the end."""
     start, mark, query = base.partition("?")
@@ -49,8 +52,12 @@ def checked_url(url: str) -> str:
     none can be requested below it."""
     url = url.strip()
     if not names_server(url):
+        held = (
+            f"${name}" for name in _ADDRESSES if url and os.environ.get(name, "").strip() == url
+        )
         raise RequestError(
-            "the base URL must begin with http:// or https:// and name a server, without # or spaces"
+            f"{next(held, 'the base URL')} must begin with http:// or https:// and name a server, "
+            "without # or spaces"
         )
     return url
 
@@ -117,11 +124,15 @@ def key_of(given: str | None, *names: str, looked_up: bool, needed: bool) -> str
     """Return the key given, else, if it is to be `looked_up`, that of the
     first variable that holds one.
 
-    Empty without any; raises AuthenticationError instead where one is `needed`.
+    Empty without any; raises AuthenticationError instead where one is `needed`, and RequestError for
+    a variable that holds what no header can.
     """
     key = (given or "").strip()
     if not key and looked_up:
-        key = next(filter(None, (os.environ.get(name, "").strip() for name in names)), "")
+        found = ((name, os.environ.get(name, "").strip()) for name in names)
+        name, key = next((each for each in found if each[1]), ("", ""))
+        if not key.isascii() or not key.isprintable():
+            raise RequestError(f"${name} holds a character that no header may have: set it anew")
     if not key and needed:
         raise AuthenticationError(
             f"there is no key: set {names[0]}, or in a program pass api_key=…"
