@@ -447,8 +447,11 @@ def test_a_full_disk_is_said_to_be_one(
 def test_a_call_of_no_tool_names_those_that_there_are(toolcrib: Toolcrib) -> None:
     error = toolcrib("call", "hang", "--tools", "tools.py").err
     assert error.endswith(
-        "Use one of the tools offered (did you mean 'hangs'?): draws, hangs, leaks, odd, risky\n"
+        "no tool of that name (did you mean 'hangs'?); there are draws, hangs, leaks, odd, risky\n"
     )
+    error = toolcrib("call", "price_of").err
+    assert "There is no tool of that name in the kit; there are current_time, " in error
+    assert error.endswith("; name your own: --tools FILE.py\n")
 
 
 @pytest.mark.parametrize(

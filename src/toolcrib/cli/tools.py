@@ -472,7 +472,7 @@ def call(
     if isinstance(outcome, Completed):
         return 0
     told = outcome.told if isinstance(outcome, Failed) else ""
-    why = told or _why(outcome.record, catalog.names, consent)
+    why = told or _why(outcome.record, catalog.names, consent, of_kit=not tools)
     err.print(f"toolcrib: {printable(outcome.record.name)}: {why}")
     return 1
 
@@ -522,14 +522,18 @@ def _show(outcome: Outcome, *, as_json: bool) -> None:
             out.print(printable(text))
 
 
-def _why(record: ToolInvocationRecord, names: Sequence[str], consent: bool | None) -> str:
+def _why(
+    record: ToolInvocationRecord, names: Sequence[str], consent: bool | None, *, of_kit: bool
+) -> str:
     """Return why a call did not complete, and what can be done about it."""
     if record.error is None:
         return "it waits for an approval"
     text = error_text(record.error)
     if record.error.code is ErrorCode.UNKNOWN_TOOL:
         likely = did_you_mean(record.name, names)
-        return f"{text.removesuffix('.')}{likely}: {names_to_try(names, record.name)}"
+        where, yours = (" in the kit", "; name your own: --tools FILE.py") if of_kit else ("", "")
+        said = text.partition(".")[0]  # the rest is for models
+        return f"{said}{where}{likely}; there are {names_to_try(names, record.name)}{yours}"
     asked = sys.stdin is not None and sys.stdin.isatty()
     if record.error.code is ErrorCode.APPROVAL_REQUIRED and consent is None and not asked:
         return f"{text} There is no terminal to ask at: --yes approves it."
