@@ -159,6 +159,23 @@ def test_names_that_mean_no_client(name: str) -> None:
         client_for(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "likely"),
+    [
+        ("localhost:8000/v1#m", "http://localhost:8000/v1#m"),
+        ("localhost:8000/v1", "http://localhost:8000/v1#MODEL"),
+        ("10.0.0.1/v1#org/m", "http://10.0.0.1/v1#org/m"),
+        ("openai/gpt-5", "openai:gpt-5"),
+        ("opnai:gpt-5", "openai:gpt-5"),
+        ("gpt-5", "openai:gpt-5"),
+    ],
+)
+def test_what_a_wrong_name_of_a_model_likely_means(name: str, likely: str) -> None:
+    with pytest.raises(RequestError) as raised:
+        client_for(name)
+    assert f"there is no model '{name}' (did you mean '{likely}'?)" in str(raised.value)
+
+
 def test_what_one_server_wants_back_no_other_is_sent() -> None:
     thinks, strict = (
         OpenAIClient("m", base_url=url, api_key="k").wire

@@ -438,8 +438,15 @@ _FAMILIES = {
 """The provider whose models have names that begin so: for suggestions in errors alone."""
 
 
-def _likely_model(provider: str, model: str) -> str:
-    """Return what somebody may have meant by a name without a provider, or with a mistyped one."""
+def _likely_model(name: str) -> str:
+    """Return what somebody may have meant by a name without a provider, or with a mistyped one, or by a
+    URL without its scheme."""
+    provider, _, model = name.partition(":")
+    start, slash, rest = name.partition("/")
+    if "#" in name or provider == "localhost":
+        return f" (did you mean 'http://{name}{'' if '#' in name else '#MODEL'}'?)"
+    if slash and rest and start in PROVIDERS:
+        return f" (did you mean '{start}:{rest}'?)"
     if model:
         return did_you_mean(provider, PROVIDERS).replace("'?", f":{model}'?")
     family = _FAMILIES.get(provider.partition("-")[0].lower())
@@ -473,8 +480,7 @@ def client_for(name: str, *, transport: Transport | None = None) -> LLMClient:
         return LocalClient()
     make = PROVIDERS.get(provider)
     if make is None or not model:
-        likely = _likely_model(provider, model)
-        raise RequestError(f"there is no model {name!r}{likely}; name one as {_FORMS}")
+        raise RequestError(f"there is no model {name!r}{_likely_model(name)}; name one as {_FORMS}")
     return make(model, **options)
 
 
