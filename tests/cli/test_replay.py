@@ -142,7 +142,8 @@ async def test_a_state_of_an_earlier_version_and_one_that_has_not_begun(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [(None, "No such file"), ("{}", "not a saved run"), ("[", "not a saved run")]
+    ("text", "said"),
+    [(None, "No such file"), ("{}", "state.json: not a saved run"), ("[", "not a saved run")],
 )
 def test_what_is_no_saved_run(
     text: str | None, said: str, capsys: pytest.CaptureFixture[str]

@@ -155,6 +155,7 @@ def test_runs_are_cancelled_and_resumed_by_commands(runs: Commands) -> None:
         (("list",), 2, "runs.db: there is no such file"),
         (("list", "--status", "odd"), 2, "--status is one of queued, running"),
         (("start", "desk", "Go.", "--agents", "shop.py:nothing"), 2, "is no dict of agents"),
+        (("start", "desk", "Go.", "--agents", "shop.py:absent"), 2, "there is no 'absent' in it"),
         (("start", "desk", "Go.", "--agents", "none.py"), 2, "there is no such file"),
         (("start", "desk", "Go.", "--agents", "no_such_module"), 1, "no_such_module"),
         (("replay", "none.json"), 2, "none.json: No such file"),

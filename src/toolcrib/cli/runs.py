@@ -355,6 +355,8 @@ def _saved(path: Path) -> RunState:
         return RunState.from_json(path.read_bytes())
     except OSError as error:
         raise UnusableError(f"{path}: {error.strerror}") from None
+    except SourceError as error:
+        raise SourceError(f"{path}: {error}") from None
 
 
 def _last(run: str) -> Callable[[DurableAgents], Awaitable[RunState]]:
@@ -440,7 +442,11 @@ def _agents(where: str) -> dict[str, Agent]:
             module = module_at(source)
     except SourceError as error:
         raise SourceError(f"--agents {error}") from error
-    found = getattr(module, name, None)
+    if not hasattr(module, name):
+        raise UnusableError(
+            f"--agents {where}: there is no '{name}' in it: give a dict of agents by name"
+        )
+    found = getattr(module, name)
     if isinstance(found, Agent):
         found = {found.name or "agent": found}
     if not isinstance(found, Mapping) or not all(isinstance(a, Agent) for a in found.values()):

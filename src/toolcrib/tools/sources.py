@@ -42,6 +42,7 @@ from typing import (
 import msgspec
 
 from toolcrib.errors import CatalogError, DefinitionError, SchemaError, SourceError, ToolcribError
+from toolcrib.failures import own_places
 from toolcrib.tools.catalog import Catalog, Tools
 from toolcrib.tools.component import ATTRIBUTE, Tool
 from toolcrib.tools.lock import read_lock
@@ -138,7 +139,7 @@ def guarded(load: Callable[[], T], where: str, module: str = "") -> T:
         absent = error.name is not None and f"{module}.".startswith(f"{error.name}.")
         there = f"{_what_is_there(where)}: " if Path(where).is_file() else ""
         advice = f" ({there}give {FORMS})" if absent else ""
-        raise SourceError(f"{where}: {error}{advice}") from error
+        raise SourceError(f"{where}: {error}{_place(error)}{advice}") from error
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
@@ -151,7 +152,15 @@ def _reason(error: BaseException) -> str:
     except Exception:  # noqa: BLE001  an exception of others may fail even here
         text = ""
     reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    reason += _place(error)
     return f"{reason} ({_ENDS})" if isinstance(error, SystemExit) else reason
+
+
+def _place(error: BaseException) -> str:
+    """Return the line that raised, where it is known: an import may run thousands."""
+    places = own_places(error.__traceback__)
+    here = places and not places[-1].endswith(" in import_module")  # nothing of the module ran
+    return f", at {places[-1]}" if here else ""
 
 
 if TYPE_CHECKING:
