@@ -235,16 +235,6 @@ def test_the_inside_does_not_import_the_front_door(path: Path) -> None:
             assert not any("toolcrib" in ast.unparse(n) for n in inner), node.name
 
 
-@each_row("room", [room for room in ROOMS if room.count(".") == 1 and "kit" not in room])
-def test_a_name_of_a_room_is_not_here_and_its_error_names_the_room(room: str) -> None:
-    if room == "toolcrib.durable":
-        pytest.importorskip("dbos", reason="the extra durable is not installed")
-    for name in set(ROOMS[room]) - set(PUBLIC):
-        with pytest.raises(ImportError, match=f"^toolcrib has no {name}: it is in toolcrib"):
-            exec(f"from toolcrib import {name}")  # noqa: S102
-    exec("from toolcrib import kit")  # noqa: S102  a room itself is imported as ever
-
-
 def test_the_core_imports_no_extra() -> None:
     loaded = modules_after(
         "import toolcrib, toolcrib.approvals, toolcrib.audit, toolcrib.policies, toolcrib.spending\n"

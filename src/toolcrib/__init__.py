@@ -4,9 +4,7 @@ A name is imported when it is first asked for: a program that has tools and no a
 no wires and no scorers.
 """
 
-from contextlib import suppress
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -179,31 +177,15 @@ _NAMES = {
     ),
 }
 _HOMES = {name: f"toolcrib.{home}" for home, names in _NAMES.items() for name in names.split()}
-# Where names that are not here are looked for, to say in an error where they are.
-_ROOMS = (
-    "approvals audit clients durable hydration lint pick policies spending "
-    "testing wire agent tools errors"
-)
 
 if not TYPE_CHECKING:  # to a type checker, any name would be there
 
     def __getattr__(name: str) -> object:
         if name not in _HOMES:
-            raise _missing(name)
+            raise AttributeError(f"module 'toolcrib' has no attribute {name!r}")
         found = getattr(import_module(_HOMES[name]), name)
         globals()[name] = found
         return found
-
-    def _missing(name: str) -> Exception:
-        """Return the error about a name: an ImportError where a room has it, since of an AttributeError
-        `from toolcrib import …` shows nothing."""
-        if not name.startswith("_") and find_spec(f"toolcrib.{name}") is None:
-            for room in _ROOMS.split():
-                with suppress(ImportError):  # of an extra that is not installed
-                    module = import_module(f"toolcrib.{room}")
-                    if name in getattr(module, "__all__", vars(module)):
-                        return ImportError(f"toolcrib has no {name}: it is in toolcrib.{room}")
-        return AttributeError(f"module 'toolcrib' has no attribute {name!r}")
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})
