@@ -25,8 +25,11 @@ from toolcrib import Agent, Limits, RunResult
 from toolcrib.audit import AuditLog
 from toolcrib.durable import DurableAgents, engine
 from toolcrib.durable.engine import Engine, KeptStep, Segment, Standing
+from toolcrib.durable.store import RunStore, StoredRun
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
+from toolcrib.storage import UnreachableError
 from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.run import RunRecord
 
 PAYMENTS = range(1, 7)
 """The calls of each run, of which a worker was killed in one; or behind all of them."""
@@ -349,7 +352,7 @@ async def test_no_step_begins_while_a_kept_one_is_read() -> None:
         await looks.wait()
         return "goes on"
 
-    segment = Segment(("run", 0), 0, lambda *_: "", look)
+    segment = Segment(("run", 0), "fence", 0, lambda *_: "", look)
     segment.take_up({}, [2])
     checked = asyncio.create_task(segment.check())
     await asyncio.sleep(0.01)
@@ -402,3 +405,82 @@ async def test_a_worker_that_works_again_does_no_more_of_what_it_has_left(
     unknown = sorted(number(each) for each in result.records if each.status != "completed")
     assert unknown in ([at], [at, at + 1], [at - 1, at])  # some have begun together
     assert len(result.records) == len(PAYMENTS)
+
+
+class LateToSay(AuditLog):
+    """A log that notes the end of a run only when its worker stops."""
+
+    ends: asyncio.Event
+    stops: asyncio.Event
+
+    async def write_run(self, record: RunRecord) -> None:
+        if record.status != "running":
+            self.ends.set()
+            await self.stops.wait()
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_run_that_ends_while_its_worker_stops_ends_or_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cancelled: bool
+) -> None:
+    """Its steps are all behind it, and the worker does not wait for it any more."""
+    url, log = f"sqlite:///{tmp_path / 'runs.db'}", f"sqlite:///{tmp_path / 'log.db'}"
+    late, leave = LateToSay(log), Segment.leave
+    late.ends, late.stops = asyncio.Event(), asyncio.Event()
+
+    def leaves(segment: Segment) -> None:
+        leave(segment)
+        late.stops.set()
+
+    monkeypatch.setattr(Segment, "leave", leaves)
+    async with late, paying(url, tmp_path, log=late) as client:
+        await client.start("till", "Pay.", run_id="till_7")
+        await late.ends.wait()
+        if cancelled:
+            await client.cancel("till_7")
+        assert await client.stop()
+        await asyncio.sleep(0.1)
+    own = AuditLog(log)
+    async with own, paying(url, tmp_path, log=own) as client, asyncio.timeout(30):
+        result = await client.result("till_7")
+    assert result.status == ("cancelled" if cancelled else "completed")
+    assert {number(record) for record in result.records} == {*PAYMENTS}
+
+
+async def test_a_segment_that_was_taken_over_before_it_began_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker could not reach the store, was taken for dead, and has been given it once more."""
+    url, run_id, tries = f"sqlite:///{tmp_path / 'runs.db'}", "till_7", asyncio.Event()
+    again, begin = asyncio.Event(), RunStore.begin
+    fences: list[str] = []
+
+    async def away_once(self: RunStore, run_id: str, segment: int, fence: str) -> StoredRun | None:
+        if not tries.is_set():
+            tries.set()
+            await again.wait()
+            raise UnreachableError("the database cannot be used: it is away")
+        fences.append(fence)
+        return await begin(self, run_id, segment, fence)
+
+    monkeypatch.setattr(RunStore, "begin", away_once)
+    async with paying(url, tmp_path) as client:
+        await client.start("till", "Pay.", run_id=run_id)
+        await tries.wait()
+        await client._engine.take_over([client._worker])
+        while not fences:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        again.set()
+        result = await client.result(run_id)
+        await asyncio.sleep(0.3)
+    assert (result.status, len(fences)) == ("completed", 1)
+    assert paid(tmp_path, "begin", run_id) == Counter(PAYMENTS)
+
+
+async def test_agents_that_work_are_not_opened_twice(tmp_path: Path) -> None:
+    """Who tries is told so, and the work goes on."""
+    async with paying(f"sqlite:///{tmp_path / 'runs.db'}", tmp_path) as client:
+        with pytest.raises(ToolcribError, match="work already"):
+            await client.__aenter__()
+        await client.start("till", "Pay.", run_id="till_7")
+        assert (await client.result("till_7")).status == "completed"

@@ -22,7 +22,7 @@ from collections.abc import (
     Sequence,
 )
 from functools import partial
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack
 
 import msgspec
 
@@ -408,6 +408,8 @@ class DurableAgents(Closing):
             for each in agent.team.members.values():
                 who = f"agent '{name if each.name == agent.name else each.name}'"
                 check_given(each.missing, "give deps=", who)
+        if self._serving is not None:
+            raise ToolcribError("these durable agents work already: `async with` once at a time")
         self._steps.stops = False
         self._worker = f"worker_{os.urandom(8).hex()}"
         await self._store.open()
@@ -480,7 +482,7 @@ class DurableAgents(Closing):
     async def _stop_cancelled(self) -> None:
         segments = list(self._segments)
         if segments:
-            known = await self._store.standings([each.key for each in segments], self._worker)
+            known = await self._store.standings({each.key: each.fence for each in segments})
             for segment in self._segments.intersection(segments):  # those that have not ended since
                 if not (segment.left and self._steps.stops):  # others take up what is left
                     segment.end(known[segment.key])
@@ -488,48 +490,54 @@ class DurableAgents(Closing):
     async def _work(self, worker: str, slots: asyncio.Semaphore, run_id: str, number: int) -> None:
         """Do one segment of a run, from what the store has to what it will have."""
         async with slots:
-            await self._work_on(worker, run_id, number)
+            over = await self._work_on(worker, run_id, number)
+        if not over:  # others find it under way, and go on with it
+            await stand_still()
 
-    async def _work_on(self, worker: str, run_id: str, number: int) -> None:
+    async def _work_on(self, worker: str, run_id: str, number: int) -> bool:
+        """Return whether nobody has to go on with the segment."""
+        fence = f"{worker}:{os.urandom(8).hex()}"
+
+        async def begun() -> StoredRun | Literal["another's"] | None:
+            await self._wait_if_stopped(worker)
+            if not await self._engine.owns(run_id, number):
+                return "another's"
+            return await self._store.begin(run_id, number, fence)
+
+        run = await patiently(begun)
         await self._wait_if_stopped(worker)
-        for segment in list(self._segments):
-            if segment.key == (run_id, number):  # this worker was taken for dead, and takes it over
-                segment.end("lost")
-        run = await patiently(lambda: self._store.begin(run_id, number, worker))
-        await self._wait_if_stopped(worker)
-        if run is None:
-            return
-        segment = self._segment(run, worker)
+        if run is None or run == "another's":
+            return run is None
+        segment = self._segment(run, fence)
         self._steps.enter(segment)
         self._segments.add(segment)
         try:
             ended = await self._ended(run, segment)
-            if segment.over == "lost":
-                return
             after = run.after(ended, self._sign(run.agent))
-            if await patiently(partial(self._store.end, after, worker, ended)):
-                return
+            if await patiently(partial(self._store.end, after, fence, ended)):
+                return True
         except asyncio.CancelledError:
             if not segment.cut:
                 raise
         finally:
             self._segments.discard(segment)
-        if segment.over != "lost":
-            await patiently(partial(self._store.stopped, run, worker, segment.state))
+        if segment.over == "lost":
+            return False
+        return await patiently(partial(self._store.stopped, run, fence, segment.state))
 
     async def _wait_if_stopped(self, worker: str) -> None:
         """Stand still if this worker has stopped, even if the process works again as another one."""
         if self._steps.stops or worker != self._worker:
             await stand_still()
 
-    def _segment(self, run: StoredRun, worker: str) -> Segment:
+    def _segment(self, run: StoredRun, fence: str) -> Segment:
         key = (run.id, run.segment)
 
         async def look() -> Standing:
-            known = await patiently(partial(self._store.standings, [key], worker))
+            known = await patiently(partial(self._store.standings, {key: fence}))
             return known[key]
 
-        return Segment(key, run.began, self._sign(run.agent), look)
+        return Segment(key, fence, run.began, self._sign(run.agent), look)
 
     async def _kept_steps(self, run: StoredRun, segments: Iterable[int]) -> dict[int, KeptStep]:
         """Return the steps that are kept of these segments, which began with the same state."""

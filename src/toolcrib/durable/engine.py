@@ -162,7 +162,7 @@ def _read(kept: object) -> SignedStep:
 
 
 class Segment:
-    """A segment of a run that this worker does, in the running task.
+    """A segment of a run that this worker does, in the running task, behind a `fence`.
 
     `earlier` are the steps of the segments since `began`, which begin with the same state; `left` are
     the numbers of all that is kept, of those and of its own, and that it has not taken up. `over` says
@@ -173,11 +173,12 @@ class Segment:
     def __init__(
         self,
         key: tuple[str, int],
+        fence: str,
         began: int,
         sign: Callable[..., str],
         look: Callable[[], Awaitable[Standing]],
     ) -> None:
-        self.key = key
+        self.key, self.fence = key, fence
         self.earlier: Mapping[int, KeptStep] = {}
         self.left: set[int] = set()
         self.over: Standing | None = None
@@ -507,6 +508,16 @@ class Engine:
             "app_version": _VERSION,
         }
         await dbos().DBOS.enqueue_workflow_with_options_async(options, run_id, segment)
+
+    async def owns(self, run_id: str, segment: int) -> bool:
+        """Return whether a segment is still given to what runs here, and not to who took it over."""
+        library, context = dbos(), import_module("dbos._context").get_local_dbos_context()
+        asks = library._dbos._get_dbos_instance()._sys_db.get_workflow_owner  # noqa: SLF001
+        try:
+            owner = await asyncio.to_thread(asks, f"{run_id}:{segment}")
+        except database.sqlalchemy().exc.SQLAlchemyError as error:
+            raise database.failed_by(error) from None
+        return context is None or context.owner_xid in (None, owner)
 
     async def take_over(self, workers: Iterable[str]) -> None:
         """Put what these workers have begun, and will not end, into its queue again."""

@@ -9,15 +9,16 @@ Rule: which agent does a run, how it begins and how it ended are signed with the
 it goes on, is cancelled, or has failed, anybody may write, and a row that says so tells no text and no
 reason.
 
-A worker does a segment for as long as the row is `running`, of that segment, and that worker's: it asks
-before each step. A run that is cancelled while a worker does it keeps that worker's name until the
-worker has stopped, and begins no other segment until then. So of a run one segment is done at a time.
+A worker does a segment for as long as the row is `running`, of that segment, and has the fence with
+which it began: it asks before each step. Whoever begins the segment anew, be it the same worker, has
+another fence. A run that is cancelled while a worker does it keeps that fence until the worker has
+stopped, and begins no other segment until then. So of a run one segment is done at a time.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 import msgspec
@@ -353,47 +354,52 @@ class RunStore:
         """Note that a worker has given a segment to the engine."""
         await self._database.write(_GIVE_TO_ENGINE, id=run_id, segment=segment, worker=worker)
 
-    async def begin(self, run_id: str, segment: int, worker: str) -> StoredRun | None:
-        """Begin a segment, or go on with it; None where it is over, or another one has begun. Of a
-        run that was cancelled it is only seen how far a worker that died had come."""
+    async def begin(self, run_id: str, segment: int, fence: str) -> StoredRun | None:
+        """Begin a segment, or go on with it, behind a `fence` that nobody had before; None where it is
+        over, or another one has begun. Of a run that was cancelled it is only seen how far a worker
+        that died had come."""
 
         def begun(transaction: Transaction) -> StoredRun | None:
-            values = {"id": run_id, "segment": segment, "worker": worker, "now": time.time()}
+            values = {"id": run_id, "segment": segment, "worker": fence, "now": time.time()}
             if transaction.execute(_BEGIN, **values) != 1:
                 return None
             return StoredRun(**transaction.rows(_ONE, id=run_id)[0])
 
         return await self._database.transact(begun)
 
-    async def end(self, run: StoredRun, worker: str, ended: Ended) -> bool:
-        """Write how a segment of a run, which is as it is `after` that, ended, if it is this worker's,
-        and go on if what it asks was answered; False if it is not, or the run was cancelled."""
-        return await self._database.transact(lambda t: _end(t, run, worker, ended))
+    async def end(self, run: StoredRun, fence: str, ended: Ended) -> bool:
+        """Write how a segment of a run, which is as it is `after` that, ended, if it is behind this
+        fence, and go on if what it asks was answered; False if it is not, or the run was cancelled."""
+        return await self._database.transact(lambda t: _end(t, run, fence, ended))
 
-    async def stopped(self, run: StoredRun, worker: str, state: RunState | None) -> None:
-        """Say that a worker has stopped to do a run that was cancelled, and in which state."""
-        values = {"id": run.id, "segment": run.segment, "worker": worker, "now": time.time()}
+    async def stopped(self, run: StoredRun, fence: str, state: RunState | None) -> bool:
+        """Say that a worker has stopped to do a run that was cancelled, and in which state; False if it
+        is not this one's."""
+        values = {"id": run.id, "segment": run.segment, "worker": fence, "now": time.time()}
         cut = "" if state is None else state.to_json()
-        await self._database.write(_STOPPED, **values, cut=cut)
+        return await self._database.write(_STOPPED, **values, cut=cut) == 1
 
     async def lapsed(self) -> None:
         """Let runs go on whose questions have all lapsed: they end as that."""
         await self._database.transact(_let_lapse)
 
     async def standings(
-        self, segments: Iterable[tuple[str, int]], worker: str
+        self, fences: Mapping[tuple[str, int], str]
     ) -> dict[tuple[str, int], Literal["goes on", "cancelled", "lost"]]:
-        """Return whether this worker may go on with each of these segments of runs."""
-        asked = list(segments)
-        rows = await self._database.read(_STANDING, ids=[run_id for run_id, _ in asked])
-        known = {(row["id"], row["segment"]): row for row in rows if row["worker"] == worker}
+        """Return whether each of these segments of runs may be gone on with behind its fence."""
+        rows = await self._database.read(_STANDING, ids=[run_id for run_id, _ in fences])
+        known = {
+            (row["id"], row["segment"]): row
+            for row in rows
+            if row["worker"] == fences.get((row["id"], row["segment"]))
+        }
         said: dict[str, Literal["goes on", "cancelled", "lost"]] = {
             "running": "goes on",
             "cancelled": "cancelled",
         }
         return {
             each: said.get(known[each]["status"], "lost") if each in known else "lost"
-            for each in asked
+            for each in fences
         }
 
     async def beat(self, worker: str, process: str) -> None:
@@ -454,8 +460,8 @@ def _answer(transaction: Transaction, request_id: str, text: str) -> str:
     return run_id
 
 
-def _end(transaction: Transaction, run: StoredRun, worker: str, ended: Ended) -> bool:
-    named = {"id": run.id, "segment": run.segment, "worker": worker, "now": time.time()}
+def _end(transaction: Transaction, run: StoredRun, fence: str, ended: Ended) -> bool:
+    named = {"id": run.id, "segment": run.segment, "worker": fence, "now": time.time()}
     kept = {"state": run.state, "began": run.began, "answers": run.answers, "ended": run.ended}
     told = {"status": run.status, "text": run.text, "reason": run.reason}
     transaction.rows(_ONE + transaction.for_update, id=run.id)
