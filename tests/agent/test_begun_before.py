@@ -501,7 +501,7 @@ class Mends:
 
 
 @pytest.mark.parametrize(
-    ("limits", "late"), [(Limits(calls=0), 0), (Limits(seconds=0.4), 5)], ids=["calls", "seconds"]
+    ("limits", "late"), [(Limits(calls=0), 0), (Limits(seconds=1.5), 20)], ids=["calls", "seconds"]
 )
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_a_prepared_run_that_is_begun_again_without_steps_looks_back(

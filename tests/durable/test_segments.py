@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -227,6 +228,31 @@ async def test_a_worker_that_lost_its_segment_does_no_more_of_it(file: str, tmp_
         assert await log.runs(run_id) == []
         known = [entry.record for entry in await log.entries(AuditFilter(run_id=run_id))]
     assert {state_of(record) for record in known} <= {"completed", "failed (outcome_unknown)"}
+
+
+async def test_a_worker_that_lost_its_segment_has_its_place_again(file: str) -> None:
+    """Also where a tool ends by itself, as what runs in a thread does."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    @tool(visible=ALL)
+    def slow() -> str:
+        """Take a while."""
+        begun.set()
+        go_on.wait(20)
+        return "done"
+
+    agent = Agent(Model(call("slow"), "Over."), [slow], state_key=KEY)
+    async with DurableAgents(file, {"a": agent, "b": agent}, slots=1) as worker:
+        lost = await worker.start("a", PROMPT)
+        await asyncio.to_thread(begun.wait)
+        taken = "UPDATE workflow_status SET executor_id = 'another', owner_xid = 'another'"
+        await change(worker, f"{taken} WHERE workflow_uuid = :id", id=f"{lost}:0")
+        await change(worker, "UPDATE durable_runs SET worker = 'another' WHERE id = :id", id=lost)
+        await asyncio.sleep(0.5)
+        go_on.set()
+        async with asyncio.timeout(20):
+            other = await worker.result(await worker.start("b", PROMPT))
+        assert (other.status, (await worker.show(lost)).status) == ("completed", "running")
 
 
 async def test_a_call_that_a_stop_cuts_is_told_as_that(file: str) -> None:

@@ -122,6 +122,17 @@ def forged() -> Deny:
     return given
 
 
+class Unnamed(type):
+    """Raises where one of its classes is asked for its name."""
+
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise RuntimeError
+
+
+class Odd(metaclass=Unnamed): ...
+
+
 NO_DECISIONS: list[tuple[Policy, str]] = [
     (raising(RecursionError()), "the policy failed"),
     (raising(SystemExit(0)), "the policy failed"),
@@ -130,6 +141,8 @@ NO_DECISIONS: list[tuple[Policy, str]] = [
     (giving(True), "the policy gave no decision (a bool)"),
     (giving("allow"), "the policy gave no decision (a str)"),
     (giving(lambda: Allow), "the policy gave no decision (the class Allow)"),
+    (giving(lambda: Odd), "the policy gave no decision (something)"),
+    (giving(type("A" * 1000, (), {})()), f"the policy gave no decision (an {'A' * 97})"),
     (giving(never_awaited), "the policy gave no decision (a coroutine)"),
     (giving(forged), "the policy gave no decision (a Deny)"),
     (raising(TypeError("Deny: reason is a str; this is an int")), "the policy failed"),

@@ -81,6 +81,17 @@ def test_what_is_no_url_of_a_known_database_is_refused_at_once(
     assert raised.value.__notes__ == [f"the database is {url.replace(CANARY, '***')}"]
 
 
+@pytest.mark.parametrize(
+    "url", ["u:{}@h/x", "postgresql:u:{}@h/x", "postgresql:/u:{}@h/x", "postgresql//u:{}@h"]
+)
+def test_a_mistyped_url_shows_no_password(url: str) -> None:
+    with pytest.raises(SourceError) as raised:
+        AuditLog(url.format(CANARY))
+    (note,) = raised.value.__notes__
+    assert note.startswith("the database is")
+    assert CANARY not in note
+
+
 async def test_a_traceback_says_which_database_cannot_be_used() -> None:
     with pytest.raises(SourceError, match=r"^the database cannot be used") as raised:
         await AuditLog("sqlite:////nowhere/at/all.db").open()

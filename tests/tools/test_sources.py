@@ -274,10 +274,23 @@ def each() -> Iterator[Tool[..., Any]]:
     yield zeta
 def bare() -> list:
     return [zeta]
+def anything() -> Any:
+    return [zeta]
+def unread() -> Iterator[Absent]:
+    yield zeta
+def unsaid():
+    return [zeta]
+def none() -> None:
+    "Do it."
+    called.append("none")
+def search(query: str) -> list:
+    "Search."
+    called.append("search")
+    return []
 """
 
 
-@each_row("name", ["wipe", "now", "unhinted", "rows", "row", "later"])
+@each_row("name", ["wipe", "now", "unhinted", "rows", "row", "later", "none", "search"])
 def test_a_plain_function_that_gives_no_tools_is_one_and_is_not_called(
     write: Write, name: str
 ) -> None:
@@ -288,7 +301,7 @@ def test_a_plain_function_that_gives_no_tools_is_one_and_is_not_called(
     assert sys.modules["p6_givers"].called == []
 
 
-@each_row("name", ["listed", "some", "each", "bare"])
+@each_row("name", ["listed", "some", "each", "bare", "anything", "unread", "unsaid"])
 def test_a_function_whose_hint_says_tools_is_called_for_them(write: Write, name: str) -> None:
     write("p6_givers.py", GIVERS + code("zeta"))
     assert discover(f"p6_givers:{name}").names == ("zeta",)

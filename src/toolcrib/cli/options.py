@@ -44,7 +44,7 @@ from toolcrib.errors import (
 from toolcrib.runner.stopped import ExceptionHook
 from toolcrib.storage import UnreachableError, create_private
 from toolcrib.tools import Catalog, DefinitionsFile, discover, read_definitions, source_of
-from toolcrib.urls import without_password
+from toolcrib.urls import without_password, without_passwords
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Refuse
 from toolcrib.values.definition import (
@@ -366,7 +366,7 @@ def _listed(given: Mapping[str, Any], where: str) -> Listed:
 def _named(url: str) -> str:
     """Return a database's URL for an error, with the variable of the environment that it came from."""
     held = [f"${name}: " for name in (LOG, STORE_OF_RUNS) if os.environ.get(name) == url]
-    return "".join(held[:1]) + without_password(url)
+    return "".join(held[:1]) + without_passwords(without_password(url))
 
 
 def check_url(url: str) -> None:

@@ -379,7 +379,7 @@ class DurableSteps:
                 made.append(await _outside(work))
             except Exception as raised:  # noqa: BLE001  raised again below
                 raise _NotKept(raised) from None
-            if segment.over == "lost":
+            if segment.over == "lost" and not segment.cut:  # or it has been cut, and must end
                 await stand_still()
             return segment.kept(at, name, msgspec.json.encode(made[0]))
 
@@ -510,11 +510,15 @@ class Engine:
         await dbos().DBOS.enqueue_workflow_with_options_async(options, run_id, segment)
 
     async def owns(self, run_id: str, segment: int) -> bool:
-        """Return whether a segment is still given to what runs here, and not to who took it over."""
+        """Return whether a segment is still given to what runs here, and not to who took it over. Stand
+        still where the engine was closed meanwhile."""
         library, context = dbos(), import_module("dbos._context").get_local_dbos_context()
-        asks = library._dbos._get_dbos_instance()._sys_db.get_workflow_owner  # noqa: SLF001
         try:
+            asks = library._dbos._get_dbos_instance()._sys_db.get_workflow_owner  # noqa: SLF001
             owner = await asyncio.to_thread(asks, f"{run_id}:{segment}")
+        except library.error.DBOSException:
+            await stand_still()
+            raise
         except database.sqlalchemy().exc.SQLAlchemyError as error:
             raise database.failed_by(error) from None
         return context is None or context.owner_xid in (None, owner)

@@ -46,6 +46,7 @@ _FAILED = "the policy failed"
 _UNDECIDED = "the policy gave no decision"
 _DECISION = "Allow(), Ask(…) or Deny(…)"
 _REFUSAL = "None or Deny(…)"
+_LONGEST = 100  # characters of what came in place of a decision
 _RESERVED = "None, Deny(…) or what gives the reserved back"
 _TOO_LATE = "the policy did not decide within {:g} seconds"
 FORK: Final = "fork of a run"
@@ -381,7 +382,8 @@ def has_spent(
         denied = never_allowed((policy,), definition, context)
         if denied is not None and (
             denied.code is ErrorCode.BUDGET_EXCEEDED
-            or denied.reason.startswith((_FAILED, _UNDECIDED))
+            or denied.reason == _FAILED
+            or denied.reason.startswith(f"{_UNDECIDED} (")
         ):
             return True
     return False
@@ -497,9 +499,13 @@ def _read(policy: Policy, given: Any, wanted: str = _DECISION) -> Decision:
 
 def _no_decision(policy: Policy, given: object, wanted: str) -> Deny:
     """Return the Deny for what is no decision, and tell the author what came and what to return."""
-    what = came(given).removeprefix("this is ")
-    if given is None or isinstance(given, type):
-        what = "None" if given is None else f"the class {given.__name__}"
+    try:
+        what = came(given).removeprefix("this is ")
+        if given is None or isinstance(given, type):
+            what = "None" if given is None else f"the class {given.__name__}"
+    except Exception:  # noqa: BLE001  a class of others may raise where it is asked for its name
+        what = "something"
+    what = encodable(what[:_LONGEST])
     log_unusable(f"policy '{_name(policy)}'", f"{what}, where it has to return {wanted}")
     return Deny(f"{_UNDECIDED} ({what})", _name(policy))
 

@@ -36,7 +36,7 @@ from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.failures import Explained
 from toolcrib.storage.cache_folder import OWNERS, create_private
 from toolcrib.threads import renewed_in_children
-from toolcrib.urls import without_password
+from toolcrib.urls import without_password, without_passwords
 from toolcrib.values.json import encodable, sha256_hex
 from toolcrib.values.typed import explains_wrong_types, names_wrong_types
 
@@ -757,7 +757,7 @@ class SqlDatabase:
 
     @names_wrong_types
     def __init__(self, url: str, *, mode: int = OWNERS) -> None:
-        self._note = f"the database is {without_password(url)}"
+        self._note = f"the database is {without_passwords(without_password(url))}"
         if _TAKEN.match(url) is None:
             failure = UnreachableError(f"the database cannot be used: its URL {_URLS}")
             failure.add_note(self._note)

@@ -15,17 +15,9 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import (
-    Callable,
-    Collection,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import ModuleType, UnionType
+from types import ModuleType, NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -36,6 +28,7 @@ from typing import (
     Union,
     get_args,
     get_origin,
+    get_type_hints,
     runtime_checkable,
 )
 
@@ -84,7 +77,7 @@ def _is_tool(thing: object) -> bool:
 
 
 def of_thing(thing: Any, where: str) -> Tools:
-    """Return a tool, a list, a Catalog, or what a function gives. A plain function that does not give
+    """Return a tool, a list, a Catalog, or what a function gives. A plain function that cannot give
     tools is one itself: it is not called."""
     if inspect.isroutine(thing) and not _is_tool(thing) and not _gives_tools(thing):
         return [thing]
@@ -104,29 +97,35 @@ def of_thing(thing: Any, where: str) -> Tools:
     return guarded(lambda: list(thing), where)
 
 
-_LISTS = (list, tuple, Collection, Generator, Iterable, Iterator, Sequence)
+_DATA = (str, bytes, int, float, Mapping, NoneType)
 
 
 def _gives_tools(function: Callable[..., Any]) -> bool:
-    """Return whether the result is said to be tools; where nothing is said of it, that of a function
-    without parameters is taken for them."""
+    """Return whether it may be asked for tools: not where it needs an argument, or where its return
+    hint, as far as that can be read, says that it gives data."""
     try:
-        signature = inspect.signature(function, eval_str=True)
-    except Exception:  # noqa: BLE001  a hint may be any code; and some of Python's own have no signature
+        taken = inspect.signature(function).parameters.values()
+    except ValueError:  # some of Python's own have none
         return False
-    hint = signature.return_annotation
-    return not signature.parameters if hint is signature.empty else _are_tools(hint)
+    many = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    if any(each.default is each.empty and each.kind not in many for each in taken):
+        return False
+    try:
+        hints = get_type_hints(function)
+    except Exception:  # noqa: BLE001  a hint may be any code, or be imported under TYPE_CHECKING
+        return True
+    return "return" not in hints or not _is_data(hints["return"])
 
 
-def _are_tools(hint: Any) -> bool:
-    kind = get_origin(hint) or hint
-    if kind in _LISTS:
-        each = [one for one in get_args(hint) if one is not Ellipsis]
-        return not each or any(one in (Any, object) or _are_tools(one) for one in each)
+def _is_data(hint: Any) -> bool:
+    kind, each = get_origin(hint) or hint, get_args(hint)
     if kind in (Union, UnionType):
-        return any(map(_are_tools, get_args(hint)))
-    tools = Catalog | HasDefinition | ToolDefinition | type
-    return kind is Callable or (isinstance(kind, type) and issubclass(kind, tools))
+        return all(map(_is_data, each))
+    if not isinstance(kind, type):
+        return False
+    if issubclass(kind, _DATA) or (issubclass(kind, tuple) and kind is not tuple):  # a NamedTuple
+        return True
+    return issubclass(kind, Iterable) and bool(each) and _is_data(each[0])
 
 
 def guarded(load: Callable[[], T], where: str, module: str = "") -> T:
@@ -272,8 +271,8 @@ class ModuleTools(Checked, msgspec.Struct, frozen=True):
     """A module (or its name), or one `attribute` of it: a tool, a list, a Catalog, a function for one.
 
     Of a module by itself its `catalog` is taken, or else every tool in it, in the order of the file. A
-    plain function is called for tools if its return hint says so, or says nothing and there are no
-    parameters; any other one is a tool itself.
+    plain function that needs an argument, or whose return hint says that it gives data, is a tool
+    itself; any other one is called for tools.
     """
 
     module: str | ModuleType
