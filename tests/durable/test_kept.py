@@ -400,8 +400,10 @@ async def test_a_worker_that_works_again_does_no_more_of_what_it_has_left(
         result = await client.result(run_id)
         await asyncio.sleep(0.5)
         assert await client.result(run_id) == result
-    assert paid(tmp_path, "begin", run_id) == Counter(PAYMENTS)
+    begun = paid(tmp_path, "begin", run_id)
+    assert begun.total() == len(begun)
     assert result.status == "completed"
+    assert {number(each) for each in result.records if each.status == "completed"} <= {*begun}
     unknown = sorted(number(each) for each in result.records if each.status != "completed")
     assert unknown in ([at], [at, at + 1], [at - 1, at])  # some have begun together
     assert len(result.records) == len(PAYMENTS)
