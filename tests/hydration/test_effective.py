@@ -1096,7 +1096,7 @@ async def test_what_a_factory_made_is_what_a_replay_has(tmp_path: Path) -> None:
     made, _ = counting()
     subject = taking(made)
     outcomes: list[Any] = []
-    async with AuditLog(f"sqlite:///{tmp_path / 'x.db'}", key="k") as log:
+    async with AuditLog(f"sqlite:///{tmp_path / 'x.db'}", key="k" * 16) as log:
         first = ToolRunner([subject], sinks=[log])
         for runner in (first, first, ToolRunner([subject], sinks=[log])):
             scope = CallScope(RunTally("run_1"))
