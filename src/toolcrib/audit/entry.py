@@ -30,12 +30,12 @@ from typing import Any, TypeAlias, get_args
 import msgspec
 
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
+from toolcrib.storage import storable
 from toolcrib.threads import renewed_in_children
 from toolcrib.values.json import (
     SHORTEST_KEY,
     canonical_bytes,
     canonical_json,
-    encodable,
     fresh,
     sha256_hex,
 )
@@ -465,8 +465,8 @@ def kind_of(record: Summary | ToolInvocationRecord) -> int:
 
 
 def column(value: str) -> str:
-    """Return the value as every database can hold and index it: PostgreSQL has no NUL in its texts."""
-    text = value if value.isprintable() else encodable(value).replace("\0", "?")
+    """Return the value as every database can hold and index it."""
+    text = value if value.isprintable() else storable(value)
     return text if len(text) <= _LONGEST else f"{text[:100]}…{sha256_hex(text)}"
 
 

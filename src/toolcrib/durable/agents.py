@@ -22,7 +22,7 @@ from collections.abc import (
     Sequence,
 )
 from functools import partial
-from typing import Any, Literal, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import msgspec
 
@@ -54,11 +54,10 @@ from toolcrib.durable.store import (
     StoredRun,
     StoredStatus,
     request_text,
-    storable,
 )
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.processes import has_ended, this_process
-from toolcrib.storage import UnreachableError
+from toolcrib.storage import UnreachableError, storable
 from toolcrib.values.content import Prompt
 from toolcrib.values.decision import ANONYMOUS, Answer, ApprovalRequest, Caller
 from toolcrib.values.message import Message
@@ -498,16 +497,15 @@ class DurableAgents(Closing):
         """Return whether nobody has to go on with the segment."""
         fence = f"{worker}:{os.urandom(8).hex()}"
 
-        async def begun() -> StoredRun | Literal["another's"] | None:
+        async def begun() -> tuple[bool, StoredRun | None]:
             await self._wait_if_stopped(worker)
-            if not await self._engine.owns(run_id, number):
-                return "another's"
-            return await self._store.begin(run_id, number, fence)
+            owns = await self._engine.owns(run_id, number)
+            return owns, await self._store.begin(run_id, number, fence) if owns else None
 
-        run = await patiently(begun)
+        owns, run = await patiently(begun)
         await self._wait_if_stopped(worker)
-        if run is None or run == "another's":
-            return run is None
+        if run is None:
+            return owns
         segment = self._segment(run, fence)
         self._steps.enter(segment)
         self._segments.add(segment)

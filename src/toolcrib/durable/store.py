@@ -25,7 +25,7 @@ import msgspec
 
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError, ToolcribError
 from toolcrib.runner.approval import checked_answer
-from toolcrib.storage import SqlDatabase, Transaction
+from toolcrib.storage import SqlDatabase, Transaction, storable
 from toolcrib.values.decision import (
     Answer,
     ApprovalRequest,
@@ -33,7 +33,7 @@ from toolcrib.values.decision import (
     LimitedApprove,
     Refuse,
 )
-from toolcrib.values.json import Veiled, encodable, sha256_hex
+from toolcrib.values.json import Veiled, sha256_hex
 from toolcrib.values.run import RunState, check_signature
 
 StoredStatus: TypeAlias = Literal[
@@ -231,12 +231,6 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
 
 
 _SIGNED = msgspec.json.Decoder(SignedEnd)
-
-
-def storable(text: str) -> str:
-    """Return a text as every database can hold it: PostgreSQL has no NUL in its texts, and none has
-    half a character."""
-    return encodable(text).replace("\0", "?")
 
 
 def _told(text: str, reason: str) -> str:

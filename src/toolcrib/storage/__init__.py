@@ -1,7 +1,14 @@
 """The database: engine, migrations, transactions. Knows no meaning."""
 
 from toolcrib.storage.cache_folder import OWNERS, create_private, mode_of
-from toolcrib.storage.database import Row, SqlDatabase, Transaction, UnreachableError, as_column
+from toolcrib.storage.database import (
+    Row,
+    SqlDatabase,
+    Transaction,
+    UnreachableError,
+    as_column,
+    storable,
+)
 
 __all__ = [
     "OWNERS",
@@ -12,4 +19,5 @@ __all__ = [
     "as_column",
     "create_private",
     "mode_of",
+    "storable",
 ]

@@ -510,11 +510,16 @@ def version_of(connection: Connection) -> int:
     return version
 
 
+def storable(text: str) -> str:
+    """Return a text as every database can hold it: PostgreSQL has no NUL in its texts, and none has
+    half a character."""
+    return encodable(text).replace("\0", "?")
+
+
 @explains_wrong_types
 def as_column(value: str) -> str:
-    """Return an id as every database can hold and index it, and different for different ids: PostgreSQL
-    has no NUL in its texts."""
-    text = encodable(value).replace("\0", "?")
+    """Return an id as every database can hold and index it, and different for different ids."""
+    text = storable(value)
     if text == value and len(value) <= _LONGEST:
         return value
     return f"{text[:100]}…{sha256_hex(value)}"
