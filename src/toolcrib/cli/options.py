@@ -594,7 +594,7 @@ def log_to_read(url: str, key_file: Path | None, *, damaged: bool = False) -> Au
     try:
         return AuditLog(url, key=key)
     except SourceError as error:
-        raise UncheckedError(f"{without_password(url)}: {error}") from None
+        raise UncheckedError(f"{_named(url)}: {error}") from None
 
 
 def of_log(url: str, log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:
