@@ -60,3 +60,18 @@ async def test_what_is_read_ahead_is_checked(change: str, postgres: Callable[[],
         await one._database.write(change)
         with pytest.raises(SourceError, match="verify the log"):
             await one.begin(record(7, "started"))
+
+
+async def test_who_comes_too_late_is_told_also_in_a_batch_that_fills_a_tile(
+    postgres: Callable[[], str],
+) -> None:
+    """What was read ahead is what was there before the batch: its own tiles are newer."""
+    url = postgres()
+    async with AuditLog(url, key="k" * 16) as one, AuditLog(url, key="k" * 16) as other:
+        for number in range(0, 300, 5):
+            await other.write(record(number))
+            new = [one.write(record(number + more)) for more in range(1, 5)]
+            late = [one.begin(record(max(0, number - more), "started")) for more in range(0, 40, 5)]
+            answers = await asyncio.gather(*new, *late)
+            assert answers[4:] == [record(max(0, number - more)) for more in range(0, 40, 5)]
+        assert (await other.verify()).ok

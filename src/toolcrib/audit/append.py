@@ -500,6 +500,7 @@ class Tail(CheckedLog):
                     self._index.add(each.idempotency_key, number * KINDS + kind_of(each))
             self._tree.extend([tree.leaf_hash(*row[:3]) for row in rows])
             tree.save(self._transaction, self._tree.changed())
+            self._tree.read = partial(tree.tiles, self._transaction)  # not what was read ahead
             root = self._tree.root().hex()
             state = msgspec.structs.replace(state, keys=self._index.save(), root=root)
         self.state = state
@@ -520,7 +521,7 @@ class Tail(CheckedLog):
         if known is not None:  # it was written here, and leads to this root
             self._tree.know(known)
         elif self._tree.root().hex() != state.root:
-            raise SourceError("the tree of the audit log was changed: verify the log")
+            raise SourceError("the tree of the audit log does not lead to its root: verify the log")
 
 
 def append(

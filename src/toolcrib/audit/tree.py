@@ -32,7 +32,7 @@ _HEIGHT = 4  # of a tile: 2 ** 4 hashes
 _BYTES = 32
 _FULL = WIDTH * _BYTES
 EMPTY = sha256(b"").digest()
-_CHANGED = "the tree of the audit log was changed: verify the log"
+_SHORT = "the tree of the audit log lacks hashes of tile {}/{}: verify the log"
 _TILES = "SELECT place, hashes FROM audit_tiles WHERE place IN :places"
 _SAVE = """INSERT INTO audit_tiles (place, hashes) VALUES (:place, :hashes)
     ON CONFLICT (place) DO UPDATE SET hashes = excluded.hashes"""
@@ -51,7 +51,8 @@ class Tree:
 
     def __init__(self, size: int, read: Read) -> None:
         self.size = size
-        self._read = read
+        self.read = read
+        """What gives tiles that are not known here: as they are now, with what this tree has added."""
         self._tiles: dict[Place, bytes] = {}
         self._changed: set[Place] = set()
 
@@ -64,7 +65,7 @@ class Tree:
             count = (self.size >> _HEIGHT * place[0]) % WIDTH
             hashes = self._tiles.get(place, b"")
             if len(hashes) < count * _BYTES:
-                raise SourceError(_CHANGED)
+                raise SourceError(_SHORT.format(*place))
             while count:
                 low = count & (count - 1)  # without the smallest subtree
                 peak = _folded(hashes[low * _BYTES : count * _BYTES])
@@ -73,7 +74,7 @@ class Tree:
 
     def root_at(self, size: int) -> bytes:
         """Return the root that the tree had when it was smaller."""
-        return Tree(size, self._read).root()
+        return Tree(size, self.read).root()
 
     def inclusion(self, index: int) -> list[bytes]:
         """Return the proof that leaf `index` is in the tree: RFC 9162, 2.1.3.1, from the leaf up."""
@@ -127,7 +128,7 @@ class Tree:
     def need(self, places: Iterable[Place]) -> None:
         """Read these tiles at once, unless they are known."""
         if not self._tiles.keys() >= set(places):
-            self._tiles.update(self._read(set(places) - self._tiles.keys()))
+            self._tiles.update(self.read(set(places) - self._tiles.keys()))
 
     def _range(self, low: int, high: int) -> bytes:
         """Return the hash over leaves `low` up to `high`, a subtree of the tree of that size."""
@@ -142,7 +143,7 @@ class Tree:
         number, at = divmod(index << rest, WIDTH)
         hashes = self._tile(level, number)[at * _BYTES : (at + (1 << rest)) * _BYTES]
         if len(hashes) != _BYTES << rest:
-            raise SourceError(_CHANGED)
+            raise SourceError(_SHORT.format(level, number))
         return _folded(hashes)
 
     def _tile(self, level: int, number: int) -> bytes:
@@ -158,8 +159,8 @@ def stored(transaction: Transaction, size: int) -> Tree:
 
 
 def read_ahead(transaction: Transaction, size: int) -> Read:
-    """Return what reads tiles, of which the last ones of a tree of that size, and those that come after
-    them, are asked for now: the tree may have grown a little."""
+    """Return what reads tiles as they are before this transaction writes any: the last ones of a tree
+    of that size, and those that come after them, as it may have grown a little, are asked for now."""
     edge = {(level, number + more) for level, number in _above(size, size) for more in (0, 1)}
     edge.add((len(edge) // 2, 0))
     asked = cache(_asked(transaction, edge))
