@@ -7,12 +7,15 @@ runs always, all of it with TOOLCRIB_FUZZ=all.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import signal
 from collections import Counter, defaultdict
+from contextlib import suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+import psycopg
 import pytest
 from audit.fuzz_child import CALLS, NAMES, RUNS, prepare, run
 from children import FORKS
@@ -54,6 +57,25 @@ def round_of(url: str, folder: Path, chance: random.Random, *, faults: bool) -> 
         assert child.exitcode in (0, -signal.SIGKILL)
 
 
+async def until_alone(url: str) -> None:
+    """Wait until a server has done what those that were killed asked of it: they end connections."""
+    if not url.startswith("postgresql"):
+        return
+    others = (
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    async with asyncio.timeout(60):
+        while True:
+            with (
+                suppress(psycopg.errors.AdminShutdown),  # by the last of them
+                psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection,
+            ):
+                if connection.execute(others).fetchone() == (0,):
+                    return
+            await asyncio.sleep(0.02)
+
+
 def told_so_far(folder: Path) -> int:
     told = folder / "told"
     return told.read_bytes().count(b"\n") if told.exists() else 0
@@ -66,6 +88,7 @@ async def test_the_log_says_what_the_world_says(url: str, seed: int, tmp_path: P
     await prepare(url, tmp_path)
     for faults in (True, chance.random() < 0.5):
         round_of(url, tmp_path, chance, faults=faults)
+        await until_alone(url)
         await check(url, tmp_path)
     last = start(url, tmp_path, chance.randrange(2**32), faults=False)
     last.join(120)
