@@ -40,7 +40,9 @@ async def browsing(*expected: str) -> AsyncIterator[BrowserContext]:
 
 
 async def ask(page: Page, text: str) -> None:
+    """Send a question, once the page has heard that the answer before it is over."""
     await page.get_by_label("Your question").fill(text)
+    await expect(page.get_by_role("button", name="Send")).to_be_visible()
     await page.keyboard.press("Enter")
 
 

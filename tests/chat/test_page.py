@@ -186,6 +186,7 @@ async def test_a_lost_connection_is_told_and_found_again(tmp_path: Path) -> None
             await page.goto(f"{base}/")
             await ask(page, "Are you there?")
             await expect(page.get_by_text("Here I am.")).to_be_visible()
+            await expect(page.get_by_role("button", name="Send")).to_be_visible()  # it is over
         await expect(page.get_by_text("The connection is lost.")).to_be_visible()
         await ask(page, "And now?")
         await expect(page.get_by_role("alert")).to_contain_text("cannot be reached")
