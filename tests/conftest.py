@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -92,6 +93,13 @@ def pytest_runtest_makereport(
     if item.get_closest_marker("skipif") is None:
         in_ci_nothing_is_missing(report)
     return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Tell of a failure at once in CI: of a run that is ended from outside nobody sees the summary."""
+    if report.failed and os.environ.get("CI") and "PYTEST_XDIST_WORKER" not in os.environ:
+        told = f"{report.nodeid} ({report.when}, {report.duration:.0f} s)\n{report.longreprtext}"
+        print(f"\nFAILED {told}", file=sys.__stderr__, flush=True)
 
 
 def files_open() -> int:
