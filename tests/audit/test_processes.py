@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
 
 import pytest
 from audit.audit_helpers import record
 from audit.writing_child import SHARED
 from children import together
+from samples import sample
 
-from toolcrib.audit import AuditLog
+from toolcrib.audit import AuditLog, SigningKey
 from toolcrib.errors import SourceError
+from toolcrib.values.record import RecordStatus
 
 
 @pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
@@ -75,3 +81,45 @@ async def test_who_comes_too_late_is_told_also_in_a_batch_that_fills_a_tile(
             answers = await asyncio.gather(*new, *late)
             assert answers[4:] == [record(max(0, number - more)) for more in range(0, 40, 5)]
         assert (await other.verify()).ok
+
+
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
+async def test_no_log_that_nobody_has_changed_is_said_to_be(url: str, tmp_path: Path) -> None:
+    """Whatever three that are open at once do, each in batches: write, claim in time and too late, look
+    for a call, sign, prove, verify and prune."""
+    chance = random.Random(url[:6])  # noqa: S311
+    logs = [AuditLog(url, key="k" * 16) for _ in range(3)]
+    known: dict[int, RecordStatus] = {}  # what the log has last of each call
+    key, fresh = SigningKey.generate("log.example", tmp_path / "key"), iter(range(100_000))
+    for _ in range(sample(480, part=8)):
+        news = [next(fresh) for _ in range(chance.randrange(9))]
+        begun = [number for number, status in known.items() if status == "started"]
+        ended = chance.sample(begun, chance.randrange(len(begun) + 1))
+        others = sorted(known.keys() - ended)
+        late = chance.choices(others, k=chance.randrange(9)) if others else []
+        work: list[tuple[Coroutine[Any, Any, object], object]] = []
+        work += [(chance.choice(logs).begin(record(n, "started")), None) for n in news]
+        work += [(chance.choice(logs).write(record(n)), None) for n in ended]
+        for number in late:
+            stands = record(number, known[number])
+            ask = chance.choice(logs)
+            asked = (
+                ask.begin(record(number, "started")) if chance.random() < 0.7 else ask.find(stands)
+            )
+            work.append((asked, stands))
+        chance.shuffle(work)
+        assert await asyncio.gather(*(each for each, _ in work)) == [told for _, told in work]
+        known.update(dict.fromkeys(news, "started"))
+        known.update(dict.fromkeys(ended, "completed"))
+        match chance.randrange(12):
+            case 0:
+                head = await chance.choice(logs).head()
+                note = await chance.choice(logs).checkpoint(key)
+                await chance.choice(logs).prove(head.seq, note)
+            case 1:
+                assert (await chance.choice(logs).verify()).fault is None
+            case 2 if chance.random() < 0.3:
+                await chance.choice(logs).prune(before=time.time() + 1)
+                known.clear()
+    assert all([(await log.verify()).ok for log in logs])
+    await asyncio.gather(*(log.aclose() for log in logs))
