@@ -66,6 +66,14 @@ from toolcrib.values.json import canonical_json
 CALLS = 25
 SEEDS = 100_000 // CALLS if WHOLE else 24
 GOT: list[dict[str, Any]] = []
+
+
+def note(arguments: dict[str, Any]) -> int:
+    """Add to GOT and return the place there: the result of the call, as several may run at once."""
+    GOT.append(arguments)
+    return next(at for at, each in enumerate(GOT) if each is arguments)
+
+
 MARKED: list[str] = []  # what the policy of the last call saw marked as defaults
 Dice = random.Random
 
@@ -495,8 +503,7 @@ def a_tool(
 
     def take(**arguments: Any) -> int:
         """Take it."""
-        GOT.append(arguments)
-        return 1
+        return note(arguments)
 
     given = defaults or {}
     taken = ", ".join(f"{n}=given[{n!r}]" if n in given else n for n in kinds)
@@ -517,8 +524,7 @@ def a_tool(
 
 def a_class(kinds: dict[str, Kind], form: str) -> Any:
     async def run(self: Any) -> int:
-        GOT.append({name: getattr(self, name) for name in kinds})
-        return 1
+        return note({name: getattr(self, name) for name in kinds})
 
     hints = {name: kind.hint for name, kind in kinds.items()}
     made: type
