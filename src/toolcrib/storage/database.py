@@ -510,6 +510,7 @@ def version_of(connection: Connection) -> int:
     return version
 
 
+@explains_wrong_types
 def storable(text: str) -> str:
     """Return a text as every database can hold it: PostgreSQL has no NUL in its texts, and none has
     half a character."""
