@@ -205,6 +205,7 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     ("digests", lambda: LOG.attachments("sha256:")),
     ("call_id", lambda: LOG.last(A)),
     ("run_id", lambda: LOG.last("call_1", run_id=A)),
+    ("approval_id", lambda: LOG.last("call_1", approval_id=A)),
     ("key", lambda: LOG.checkpoint(A)),
     ("rotates_to", lambda: LOG.checkpoint(SIGNING, rotates_to=A)),
     ("checkpoint", lambda: LOG.checkpoint(SIGNING, after=A)),

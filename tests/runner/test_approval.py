@@ -97,13 +97,16 @@ NOT_YES: dict[str, Answer] = {
 
 @each_row("first", NOT_YES.values(), ids=NOT_YES)
 @each_row("second", [Approve("grace"), Approve("grace", {"path": "c"}), Refuse(by="grace")])
-@each_row("where", ["one process", "two with a log", "two without"])
+@each_row("where", ["one process", "two with a log", "denied before, with a log", "two without"])
 async def test_an_answered_question_is_used_up(
     first: Answer, second: Answer, where: str, tmp_path: Path
 ) -> None:
     """And no record names anybody for what another has answered."""
     asked = requested()
     sink = MemorySink()
+
+    def closed(_call: Hydrated, _context: PolicyContext) -> Decision:
+        return Deny("closed")
 
     async def answered(runner: ToolRunner, answer: Answer) -> Completed | Failed:
         scope = CallScope(RunTally("r"), answers={asked.id: answer}, asked={asked.id: asked})
@@ -113,9 +116,12 @@ async def test_an_answered_question_is_used_up(
 
     async with AuditLog(f"sqlite:///{tmp_path}/log.db") as log:
         one, another = (
-            ToolRunner([delete], sinks=[log, sink] if where == "two with a log" else [sink])
+            ToolRunner([delete], sinks=[log, sink] if "with a log" in where else [sink])
             for _ in range(2)
         )
+        if "denied" in where:  # the run went on without an answer, when nothing was allowed
+            shut = ToolRunner([delete], sinks=[log], policy=[closed])
+            await shut.exec(CALL, caller=Caller("ada"), scope=CallScope(RunTally("r")))
         ended = await answered(one, first)
         later = await answered(one if where == "one process" else another, second)
     assert isinstance(ended, Failed)

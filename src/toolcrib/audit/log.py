@@ -54,7 +54,7 @@ from toolcrib.closing import Closing
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import OWNERS, SqlDatabase, Transaction, UnreachableError
 from toolcrib.values.json import keyed_digest
-from toolcrib.values.record import Attachment, ToolInvocationRecord, standing
+from toolcrib.values.record import Attachment, ToolInvocationRecord, is_final, standing
 from toolcrib.values.run import RunRecord
 from toolcrib.values.typed import came, check_each, check_type
 
@@ -246,19 +246,25 @@ class AuditLog(Closing):
         )
         return {found.digest: found for found in map(attached, rows)}
 
-    async def last(self, call_id: str, *, run_id: str | None = None) -> AuditEntry | None:
+    async def last(
+        self, call_id: str, *, run_id: str | None = None, approval_id: str | None = None
+    ) -> AuditEntry | None:
         """Return the entry that tells what became of a call: its first final outcome, if it has one.
 
-        Without a run it is about the newest run that made such a call.
+        Without a run it is about the newest run that made such a call. With an `approval_id`, it is the
+        outcome that an answer to that question gave it: None if no answer ended it.
         """
         check_type("call_id", call_id, str, "a text, a call's id")
         check_type("run_id", run_id, str | None, "a text, a run's id")
+        check_type("approval_id", approval_id, str | None, "a text, a question's id")
         newest = AuditFilter(call_id=call_id, run_id=run_id, limit=1, newest=True)
         found = await self.entries(newest)
         if not found:
             return None
         of_call = AuditFilter(call_id=call_id, run_id=found[0].record.run_id)
         entries = await self.entries(of_call) or found  # pruned meanwhile, or a column was changed
+        if approval_id is not None:
+            return next((entry for entry in entries if _ended_by(entry.record, approval_id)), None)
         stands = standing([entry.record for entry in entries])
         return next(entry for entry in entries if entry.record is stands)
 
@@ -465,6 +471,11 @@ class _Neighbours:
             return True
         before, after = sorted((last, row))
         return bool(after[3] == before[4])
+
+
+def _ended_by(record: ToolInvocationRecord, approval_id: str) -> bool:
+    """Return whether somebody's answer to this question ended a call."""
+    return record.approval_id == approval_id and bool(record.approved_by) and is_final(record)
 
 
 def _select(

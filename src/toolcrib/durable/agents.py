@@ -684,8 +684,11 @@ class _PatientLog(AuditLog):
     async def find(self, call: ToolInvocationRecord | str) -> ToolInvocationRecord | None:
         return await self._steps.patiently(partial(super().find, call))
 
-    async def last(self, call_id: str, *, run_id: str | None = None) -> AuditEntry | None:
-        return await self._steps.patiently(partial(super().last, call_id, run_id=run_id))
+    async def last(
+        self, call_id: str, *, run_id: str | None = None, approval_id: str | None = None
+    ) -> AuditEntry | None:
+        look = partial(super().last, call_id, run_id=run_id, approval_id=approval_id)
+        return await self._steps.patiently(look)
 
     async def write_run(self, record: RunRecord) -> None:
         await self._steps.patiently(partial(super().write_run, record))

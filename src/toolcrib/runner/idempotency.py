@@ -378,11 +378,10 @@ class WriteAhead:
         last = getattr(self.ledger, "last", None)
         if last is None:
             return None
-        found = await _looked_up(partial(last, facts.came.id, run_id=facts.came.run_id))
+        of_call = {"run_id": facts.came.run_id, "approval_id": request_id}
+        found = await _looked_up(partial(last, facts.came.id, **of_call))
         known = None if found is None else found.record
-        if known is None or known.approval_id != request_id or known.approved_by is None:
-            return None
-        if known.error is None or not is_final(known):
+        if known is None or known.approved_by is None or known.error is None:
             return None
         return EndedByAnswer(known.error, known.approved_by, known.edited)
 
