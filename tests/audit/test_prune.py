@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from audit.audit_helpers import opened, record, write_calls
 
+from toolcrib import ALL, Agent, ToolRunner, tool
 from toolcrib.audit import AuditFilter, AuditLog, Fault, append, verify_jsonl
 from toolcrib.audit import log as audit_log
 from toolcrib.audit.entry import read_again
 from toolcrib.audit.verify import checked_to_prune
 from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.record import Attachment
 
 
@@ -277,3 +280,59 @@ async def test_many_go_in_parts_between_which_others_write(
         assert verify_jsonl(lines, key="k" * 16).sealed
         assert await log.prune(before=1e12) > 20
         assert (await log.verify()).ok
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["before the write", "while it waits"])
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
+async def test_each_call_that_is_written_after_a_prune_has_what_it_refers_to(
+    url: str, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three runs in one batch, though none of them knows that another process prunes."""
+    goes_on, looking, prune = asyncio.Event(), asyncio.Semaphore(0), append.Tail.prune
+    locked, go = threading.Event(), threading.Event()
+
+    @tool(visible=ALL, read_only=True)
+    async def look(n: int) -> int:
+        """Look."""
+        if n == 2:
+            looking.release()
+            await goes_on.wait()
+        return n
+
+    def held(*given: Any) -> Any:
+        pruned = prune(*given)
+        locked.set()
+        go.wait()
+        return pruned
+
+    async with AuditLog(url, key="k" * 16) as log, AuditLog(url, key="k" * 16) as other:
+        runner = ToolRunner([look], sinks=[log])
+        agents = [
+            Agent(
+                ScriptedClient([call("look", n=1), call("look", n=2), "Done."]),
+                runner,
+                record_prompts=True,
+            )
+            for _ in range(3)
+        ]
+        runs = [asyncio.create_task(a.run(f"Look {at}.")) for at, a in enumerate(agents)]
+        for _ in runs:
+            await looking.acquire()
+        if waits:
+            monkeypatch.setattr(append.Tail, "prune", held)
+        pruning = asyncio.create_task(other.prune(before=1e12))
+        if waits:
+            await asyncio.to_thread(locked.wait)
+        else:
+            await pruning
+        goes_on.set()
+        await asyncio.sleep(0.1)  # they come to the lock
+        go.set()
+        await asyncio.gather(pruning, *runs)
+        records = [entry.record for entry in await log.entries()]
+        named = {r.origin.prompt_digest for r in records if r.origin is not None}
+        named |= {record.definition_digest for record in records}
+        assert len(records) == 3
+        assert len(named) == 4
+        assert named == (await log.attachments(named)).keys()
+        assert (await other.verify()).ok

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -77,14 +77,17 @@ from toolcrib.values.record import (
     standing,
 )
 
+Oldest: TypeAlias = Callable[[], Sequence[tuple[Any, ...]]]
+Generation: TypeAlias = tuple[str, int | None]
 S = TypeVar("S")
 T = TypeVar("T")
 _IDLE = 5.0  # seconds
 _MOST = 500  # in one transaction
 MOST_PRUNED = 20_000  # likewise: some seconds, and others wait for ten
 PAGE = 100  # a record may have 4 MB
-_STATE = """SELECT seq, hash, format, log_id, first_seq, keys_hash, tree_hash, seal,
-    (SELECT min(seq) FROM audit_entries) FROM audit_head WHERE id = 1"""
+_STATE = """SELECT seq, hash, format, log_id, first_seq, keys_hash, tree_hash, seal
+    FROM audit_head WHERE id = 1"""
+_OLDEST = "SELECT min(seq) FROM audit_entries"
 _BEGIN = """INSERT INTO audit_head (id, seq, hash, seal, format)
     VALUES (1, -1, '', '', :format) ON CONFLICT (id) DO NOTHING"""
 _SET = """UPDATE audit_head SET seq = :seq, hash = :hash, format = :format, log_id = :log,
@@ -197,18 +200,23 @@ class NewEntry(msgspec.Struct, frozen=True):
 
 class StoredState(NamedTuple):
     """What the database has as the log's state and as its seal; `log_id` as it is stored, which
-    format 1 does not seal, and `oldest`, the number of the first entry that is there."""
+    format 1 does not seal."""
 
     state: State
     sealed: str
     log_id: str
-    oldest: int | None
 
-    @property
-    def generation(self) -> tuple[str, int | None]:
+    def generation(self, oldest: Oldest) -> Generation:
         """Return which log this is and from which entry on: both are others once entries were pruned,
         or another log is in its place, whoever did that."""
-        return self.log_id, self.oldest
+        ((first,),) = oldest()
+        return self.log_id, first
+
+
+def oldest_ahead(transaction: Transaction) -> Oldest:
+    """Ask for the number of the first entry that is there: in a statement of its own, as what waits for
+    a lock sees the row that it waited for as it is then, and all else as it was before."""
+    return transaction.ahead(_OLDEST)
 
 
 def stored_state(transaction: Transaction) -> StoredState | None:
@@ -222,12 +230,12 @@ def stored_state(transaction: Transaction) -> StoredState | None:
 def _stored(found: Sequence[tuple[Any, ...]]) -> StoredState | None:
     if not found:
         return None
-    seq, own, version, log, first, keys, root, sealed, oldest = found[0]
+    seq, own, version, log, first, keys, root, sealed = found[0]
     head = Head(seq, own)
     state = State(head=head, format=version, log=log, first=first, keys=keys, root=root)
     if version == 1:
         state = State(head=head, format=1)
-    return StoredState(state, sealed, log, oldest)
+    return StoredState(state, sealed, log)
 
 
 def state_of(transaction: Transaction, seal: Seal) -> State | None:
@@ -384,8 +392,9 @@ class Tail(CheckedLog):
     def __init__(
         self, transaction: Transaction, seal: Seal, asked: Iterable[CallKeys] = ()
     ) -> None:
-        self.generation: tuple[str, int | None] | None = None
+        self.generation: Generation | None = None
         under_lock = transaction.ahead(_STATE + transaction.for_update)
+        oldest = oldest_ahead(transaction)
         ahead = Ahead.of(transaction, seal, asked)
         found = _stored(under_lock())
         if found is None and transaction.execute(_BEGIN, format=FORMAT) == 1:
@@ -395,11 +404,12 @@ class Tail(CheckedLog):
             self.add([NewEntry.of(Genesis(self.state.log, FORMAT))])
             self.generation = self.state.log, 0
             return
-        # another writer may have begun the log while this one waited
-        found = found or _stored(transaction.tuples(_STATE + transaction.for_update))
+        if found is None:  # another writer has begun the log while this one waited
+            found = _stored(transaction.tuples(_STATE + transaction.for_update))
+            oldest = oldest_ahead(transaction)
         if found is None:
             raise SourceError("the head of the audit log is gone: verify the log")
-        self.generation = found.generation
+        self.generation = found.generation(oldest)
         state = _checked_state(seal, found.state, found.sealed)
         newest = dict(seal.newest)  # under the lock nobody is ahead of it
         _check_follows(newest, state, ahead.tiles)
@@ -526,7 +536,7 @@ class Tail(CheckedLog):
 
 def append(
     transaction: Transaction, seal: Seal, drafts: Sequence[NewEntry]
-) -> tuple[list[AuditEntry | SourceError | None], tuple[str, int | None] | None]:
+) -> tuple[list[AuditEntry | SourceError | None], Generation | None]:
     """Write the entries; of each whose key was settled before, the entry that stands there; and the
     `generation` of the log.
 

@@ -20,6 +20,7 @@ from toolcrib.audit.append import (
     Tail,
     append,
     grown,
+    oldest_ahead,
     proved,
     standing_under,
     state_of,
@@ -540,7 +541,7 @@ def _with_end(
     if found is None:
         return rows, None, None
     end = None if found.state.format == 1 else (found.state, found.sealed)
-    return rows, end, found.generation
+    return rows, end, found.generation(oldest_ahead(transaction))
 
 
 def _line(row: tuple[Any, ...]) -> str:

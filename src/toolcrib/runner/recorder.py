@@ -397,7 +397,8 @@ class Recorder:
         mac = getattr(ledger, "mac", None)
         self._mac = mac if callable(mac) else partial(keyed_digest, _OF_THIS_PROCESS)
         keepers = [sink for sink in sinks if isinstance(sink, KeepsAttachments)]
-        self._attached = {id(keeper): _Attached() for keeper in keepers}
+        # of each, the names of what it was given, with the generation that it was of before and after
+        self._attached: dict[int, dict[str, object]] = {id(keeper): {} for keeper in keepers}
 
     def facts(
         self,
@@ -441,8 +442,8 @@ class Recorder:
         self, sink: Sink, record: ToolInvocationRecord, facts: CallFacts
     ) -> SinkResult | Awaitable[SinkResult]:
         """Give a sink a record: what it did at once, or what is awaited to the end."""
-        keeper = self._attached.get(id(sink)) if self._attached else None
-        if keeper is not None and (keeper.generation is not None or self.lacks(sink, facts)):
+        names = self._attached.get(id(sink)) if self._attached else None
+        if names is not None and (_generation(sink) is not None or self.lacks(sink, facts)):
             return self.write(sink, record, facts)  # or may turn out to have lost what it had
         try:
             pending = sink.write(record)
@@ -458,10 +459,10 @@ class Recorder:
         The record is written also where what it refers to could not be. What a sink had lost, as it
         turns out by writing, is given to it once more.
         """
+        generation = _generation(sink)
         attached = await self.attach(sink, facts) if self.lacks(sink, facts) else DONE
         written = await to_the_end(partial(sink.write, record))
-        keeper = self._attached.get(id(sink))
-        kept = keeper is None or keeper.generation == getattr(sink, "generation", None)
+        kept = id(sink) not in self._attached or generation == _generation(sink)
         if kept and attached is DONE:
             return written
         away = kept and written.error is not None  # it takes nothing just now
@@ -473,14 +474,15 @@ class Recorder:
         told = DONE
         if not self.lacks(sink, facts):
             return told
-        names = self._attached[id(sink)].names
-        missing = [(name, make) for name, make in facts.attachments() if name not in names]
+        names, wanted = self._attached[id(sink)], facts.attachments()
+        missing = [(n, make) for n, make in wanted if not self._has(sink, n)]
         for name, make in missing:
+            generation = _generation(sink)
             attached = await to_the_end(partial(_attach, cast("KeepsAttachments", sink), make))
-            if attached.error is None:
+            if attached.error is None and generation == _generation(sink):
                 if len(names) >= _MOST_ATTACHED:
                     names.clear()  # a sink may be given one again
-                names.add(name)
+                names[name] = generation
             told = told.and_then(attached)
         return told
 
@@ -508,26 +510,21 @@ class Recorder:
     def lacks(self, sink: Sink, facts: CallFacts) -> bool:
         """Return whether a sink keeps attachments, and may lack one that the call's record refers to.
 
-        Mostly that is one definition. A sink that has become of another generation has lost all.
+        Mostly that is one definition. A sink may have lost what it was given in another generation.
         """
-        keeper = self._attached.get(id(sink))
-        if keeper is None:
+        if id(sink) not in self._attached:
             return False
-        generation = getattr(sink, "generation", None)
-        if generation != keeper.generation:
-            if keeper.generation is not None:
-                keeper.names.clear()
-            keeper.generation = generation
         definition = facts.hydrated.definition
-        known = definition is None or definition.digest in keeper.names
+        known = definition is None or self._has(sink, definition.digest)
         return not known or bool(facts.scope.attachments)
 
+    def _has(self, sink: Sink, name: str) -> bool:
+        """Return whether a sink was given this while it was of the generation that it is of now."""
+        return self._attached[id(sink)].get(name, self) == _generation(sink)
 
-class _Attached(msgspec.Struct):
-    """The names of what one sink was given, for as long as it is of one generation."""
 
-    names: set[str] = msgspec.field(default_factory=set)
-    generation: object = None
+def _generation(sink: Sink) -> object:
+    return getattr(sink, "generation", None)
 
 
 def _attach(sink: KeepsAttachments, make: Callable[[], Attachment]) -> Awaitable[object] | None:
