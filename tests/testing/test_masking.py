@@ -126,11 +126,15 @@ def test_a_secret_over_lines(
 @pytest.mark.exhaustive
 def test_lines_are_joined_in_linear_time(piece: bytes) -> None:
     def seconds(size: int) -> float:
-        began = time.process_time()
-        assert masked([piece * (size // len(piece))], {KEY})
-        return time.process_time() - began
+        """The least of three: whatever else the machine does only adds to it."""
+        taken = []
+        for _ in range(3):
+            began = time.process_time()
+            assert masked([piece * (size // len(piece))], {KEY})
+            taken.append(time.process_time() - began)
+        return min(taken)
 
-    assert seconds(2_000_000) < 40 * max(seconds(200_000), 0.01)
+    assert seconds(2_000_000) < 40 * max(seconds(200_000), 0.02)
 
 
 @pytest.mark.parametrize(
