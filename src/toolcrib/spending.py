@@ -34,9 +34,13 @@ _SPENT = """SELECT count(*), coalesce(sum(cost), 0.0) FROM spent_calls
 _ON_TOOLS = " AND tool IN :tools"
 _COUNT = """INSERT INTO spent_calls (caller, call_key, tool, cost, spent_at, kept_until, takers)
     VALUES (:caller, :call, :tool, :cost, :now, :kept_until, 1)
-    ON CONFLICT (caller, call_key) DO UPDATE SET takers = spent_calls.takers + 1, kept_until =
-        CASE WHEN excluded.kept_until > spent_calls.kept_until THEN excluded.kept_until
-            ELSE spent_calls.kept_until END"""
+    ON CONFLICT (caller, call_key) DO UPDATE SET takers = spent_calls.takers + 1,
+        cost = CASE WHEN excluded.cost > spent_calls.cost THEN excluded.cost
+            ELSE spent_calls.cost END,
+        spent_at = CASE WHEN excluded.spent_at > spent_calls.spent_at THEN excluded.spent_at
+            ELSE spent_calls.spent_at END,
+        kept_until = CASE WHEN excluded.kept_until > spent_calls.kept_until
+            THEN excluded.kept_until ELSE spent_calls.kept_until END"""
 _LET_GO = """UPDATE spent_calls SET takers = takers - 1
     WHERE caller = :caller AND call_key = :call"""
 _GIVE_BACK = """DELETE FROM spent_calls

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from children import Talking, together
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from policies.policy_helpers import call_of, context_of, no_writes
+from samples import sample
 
 from toolcrib import ALL, Caller, Completed, Deny, ErrorCode, Failed, ToolCall, ToolRunner, tool
 from toolcrib.errors import SourceError, ToolcribError
@@ -131,6 +132,43 @@ def test_a_store_holds_each_call_once_and_never_more_than_the_limit(
             assert sum(count > 0 for count in held.values()) <= limit
 
     asyncio.run(played())
+
+
+MADE = st.lists(
+    st.tuples(
+        st.sampled_from(["killed", "ran"]),
+        st.sampled_from("abc"),
+        st.sampled_from([1, 2, 3]),
+        st.sampled_from([0, 1, 20, 41, 61]),
+    ),
+    max_size=30,
+)
+
+
+@given(MADE, st.sampled_from(["calls", "cost"]), st.integers(1, 5))
+@settings(max_examples=sample(1_000, part=8))
+def test_no_window_has_more_than_the_limit_however_often_a_call_is_made(
+    steps: list[tuple[str, str, int, int]], unit: str, limit: int
+) -> None:
+    """A process is killed between the count of a call and its tool; another one makes the call later,
+    when its tool may cost more."""
+    now = 1000.0
+    ran: dict[str, tuple[float, int]] = {}
+
+    async def played() -> None:
+        nonlocal now
+        async with SpendStore("sqlite://") as store:
+            for what, call, cost, later in steps:
+                now += later
+                name = f"{call}{sum(made.startswith(call) for made in ran)}"  # none runs twice
+                spend = Spend("ada", name, "pay", cost)
+                if await store.take(spend, {unit: limit}, window=60) is None and what == "ran":
+                    ran[name] = now, cost if unit == "cost" else 1
+                    assert sum(spent for at, spent in ran.values() if at > now - 60) <= limit
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("toolcrib.spending.time.time", lambda: now)
+        asyncio.run(played())
 
 
 async def test_only_what_was_spent_in_the_window_counts(monkeypatch: pytest.MonkeyPatch) -> None:
