@@ -481,10 +481,10 @@ class DurableAgents(Closing):
     async def _stop_cancelled(self) -> None:
         segments = list(self._segments)
         if segments:
-            known = await self._store.standings({each.key: each.fence for each in segments})
+            known = await self._store.standings({each.fence: each.key for each in segments})
             for segment in self._segments.intersection(segments):  # those that have not ended since
                 if not (segment.left and self._steps.stops):  # others take up what is left
-                    segment.end(known[segment.key])
+                    segment.end(known[segment.fence])
 
     async def _work(self, worker: str, slots: asyncio.Semaphore, run_id: str, number: int) -> None:
         """Do one segment of a run, from what the store has to what it will have."""
@@ -532,8 +532,8 @@ class DurableAgents(Closing):
         key = (run.id, run.segment)
 
         async def look() -> Standing:
-            known = await patiently(partial(self._store.standings, {key: fence}))
-            return known[key]
+            known = await patiently(partial(self._store.standings, {fence: key}))
+            return known[fence]
 
         return Segment(key, fence, run.began, self._sign(run.agent), look)
 

@@ -378,22 +378,17 @@ class RunStore:
         await self._database.transact(_let_lapse)
 
     async def standings(
-        self, fences: Mapping[tuple[str, int], str]
-    ) -> dict[tuple[str, int], Literal["goes on", "cancelled", "lost"]]:
-        """Return whether each of these segments of runs may be gone on with behind its fence."""
-        rows = await self._database.read(_STANDING, ids=[run_id for run_id, _ in fences])
-        known = {
-            (row["id"], row["segment"]): row
-            for row in rows
-            if row["worker"] == fences.get((row["id"], row["segment"]))
-        }
-        said: dict[str, Literal["goes on", "cancelled", "lost"]] = {
+        self, segments: Mapping[str, tuple[str, int]]
+    ) -> dict[str, Literal["goes on", "cancelled", "lost"]]:
+        """Return, by its fence, whether each of these segments may be gone on with behind it."""
+        rows = await self._database.read(_STANDING, ids=[run_id for run_id, _ in segments.values()])
+        known = {(row["worker"], row["id"], row["segment"]): row["status"] for row in rows}
+        said: dict[str | None, Literal["goes on", "cancelled"]] = {
             "running": "goes on",
             "cancelled": "cancelled",
         }
         return {
-            each: said.get(known[each]["status"], "lost") if each in known else "lost"
-            for each in fences
+            fence: said.get(known.get((fence, *key)), "lost") for fence, key in segments.items()
         }
 
     async def beat(self, worker: str, process: str) -> None:
