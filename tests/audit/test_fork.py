@@ -48,6 +48,59 @@ asyncio.run(log.aclose())
 """
 
 
+# A child opens the file anew, by itself; then its parent closes what it has open, and it does again.
+ANEW = """
+import asyncio, os, sys
+from audit.audit_helpers import record
+from toolcrib.approvals import ApprovalStore
+from toolcrib.audit import AuditLog
+from toolcrib.errors import SourceError
+from toolcrib.spending import SpendStore
+
+url, opens = sys.argv[1:]
+
+def own():
+    return {"log": AuditLog, "approvals": ApprovalStore, "spending": SpendStore}[opens](url)
+
+async def use(which):
+    match which:
+        case AuditLog():
+            await which.begin(record(os.getpid(), "started"))
+        case ApprovalStore():
+            await which.pending()
+        case _:
+            await which.paid("ada")
+
+def child(generations):
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if generations > 1:
+        os._exit(child(generations - 1))
+    try:
+        log = AuditLog(url)
+        asyncio.run(log.write(record(os.getpid())))
+        told = 0
+    except SourceError as error:
+        told = 1 if "forked" in str(error) else 2
+    os._exit(told)
+
+parents = own()
+assert child(1) == 0
+asyncio.run(use(parents))
+assert (child(1), child(2)) == (1, 1)
+asyncio.run(parents.aclose())
+assert (child(1), child(2)) == (0, 0)
+"""
+
+
+@pytest.mark.parametrize("opens", ["log", "approvals", "spending"])
+def test_a_child_opens_no_file_that_its_parent_has_open(tmp_path: Path, opens: str) -> None:
+    url = f"sqlite:///{tmp_path}/crib.db"
+    done = run("-c", ANEW, url, opens, env=WARNED)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 # Every lock that the log or its database makes is held by another thread while the process forks; the
 # child must come to an end: to an answer where the log was not open, to a clear error where it was.
 # A new Python, as a daemon may have no children; one for all cases, each of which has a log.

@@ -753,12 +753,20 @@ def _connected(engine: Engine) -> PoolProxiedConnection:
     raise failure
 
 
+_FORKED = (
+    "the database was open when this process was forked: close it before, open it in each of the forked"
+    " processes alone, or begin them otherwise (multiprocessing's spawn or forkserver)"
+)
+_open_at_fork: set[object] = set()  # the files of SQLite that the parent had open
+
+
 class SqlDatabase:
     """Opened at first use. Raises MissingExtraError without SQLAlchemy, SourceError if unusable; the
     constructor raises it for what is no URL of SQLite or PostgreSQL.
 
     Its connections belong to the process that opened it: a child that is forked meanwhile may not use
-    them (of SQLite's file it would lose the locks, and a server would hear two at once).
+    them (a server would hear two at once), nor open the same file of SQLite anew: SQLite would take its
+    parent's locks for its own, and others would remove the write-ahead log from under it.
     """
 
     @names_wrong_types
@@ -778,8 +786,11 @@ class SqlDatabase:
         renewed_in_children(self)
 
     def renew(self) -> None:
-        """Make a new lock in a forked child, where another thread's lock would be held for good."""
+        """Make a new lock in a forked child, where another thread's lock would be held for good, and
+        note what its parent has open."""
         self._opening = threading.Lock()
+        if self._open is not None and self._open.file is not None:
+            _open_at_fork.add(self._open.file)
 
     async def read(self, sql: str, /, **values: object) -> list[Row]:
         """Return the rows of a SELECT, as mappings by column name; `:name` marks a value."""
@@ -825,6 +836,8 @@ class SqlDatabase:
         with self._opening:
             if self._open is None:
                 engine = open_engine(self._url, self._mode, self._folder)
+                if file_behind(engine) in _open_at_fork:
+                    raise UnreachableError(_FORKED)
                 try:
                     _to_newest(engine)
                 except BaseException:
@@ -832,10 +845,7 @@ class SqlDatabase:
                     raise
                 self._open = _OpenEngine(engine, file_behind(engine), os.getpid())
             if self._open.process != os.getpid():
-                raise UnreachableError(
-                    "the database was open when this process was forked: close it before, or open it"
-                    " in each process"
-                )
+                raise UnreachableError(_FORKED)
             return self._open
 
     def _close(self) -> None:
