@@ -602,3 +602,18 @@ async def test_a_large_value_arrives_whatever_a_line_takes_at_once(
             async with asyncio.timeout(60):
                 assert await database.transact(put) == 3
         await database.aclose()
+
+
+@pytest.mark.parametrize("most", [1, 100, 5_000, 2**24])
+async def test_many_rows_go_to_a_server_in_parts(
+    postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """However large they are together: a server takes no message of a gigabyte."""
+    monkeypatch.setattr("toolcrib.storage.database.MOST_IN_ONE", most)
+    rows = [{"at": at, "text": "ü" * (at * 37 % 900)} for at in range(60)]
+    insert = "INSERT INTO texts (at, text) VALUES (:at, :text)"
+    database = SqlDatabase(postgres())
+    await database.write("CREATE TABLE texts (at integer, text text)")
+    await database.transact(lambda transaction: transaction.execute_many(insert, rows))
+    assert await database.read("SELECT at, text FROM texts ORDER BY at") == rows
+    await database.aclose()

@@ -580,8 +580,8 @@ class Transaction:
         several = len(values) > 1 and self._dialect.name == "postgresql"
         in_one = _rows_in_one(sql) if several else None
         if in_one is not None:
-            rows = msgspec.json.encode(values).decode()
-            self._run(in_one, {"rows": rows}, _nothing, cursor=self._unread)
+            for rows in _in_parts(values):
+                self._run(in_one, {"rows": rows}, _nothing, cursor=self._unread)
         elif values:
             self._run(sql, values[0], _nothing, cursor=self._unread, more=values[1:])
 
@@ -900,6 +900,8 @@ def failed_by(error: Exception) -> SourceError:
     return kind(f"the database cannot be used ({told}): {advice(error)}")
 
 
+MOST_IN_ONE = 16 * 2**20
+"""Bytes of rows that go to a server in one statement, unless one row has more."""
 _INSERT = re.compile(r"INSERT INTO (\w+) \(([^)]*)\)\s+VALUES \(([^)]*)\)\s*(.*)", re.DOTALL)
 _NAMED = re.compile(r"(?<![:\w]):(\w+)")
 
@@ -913,6 +915,20 @@ def _statement(sql: str, values: Row, kind: str) -> tuple[str, Row]:
     for name, _ in lists:
         items.update((f"{name}_{at}", item) for at, item in enumerate(values[name]))
     return _in_style(sql, lists, kind), items
+
+
+def _in_parts(values: Sequence[Row]) -> Iterator[str]:
+    """Yield the rows as JSON texts of a size that a server takes in one message."""
+    part: list[bytes] = []
+    size = 0
+    for row in values:
+        text = msgspec.json.encode(row)
+        if part and size + len(text) > MOST_IN_ONE:
+            yield f"[{b','.join(part).decode()}]"
+            part, size = [], 0
+        part.append(text)
+        size += len(text)
+    yield f"[{b','.join(part).decode()}]"
 
 
 @lru_cache(maxsize=64)
