@@ -403,7 +403,8 @@ class DurableSteps:
 
     async def _kept(self, segment: Segment, step: Awaitable[KeptJson]) -> KeptJson:
         """Return what is kept of a step. Raises what its work does, SourceError where that could not
-        be kept. Not where another process goes on: it finds what became of it."""
+        be kept. Not where another process goes on: it finds what became of it. Where that one has the
+        segment already DBOS raises a BaseException, with which the whole segment waits there for it."""
         segment.active += 1
         try:
             return await step
@@ -413,8 +414,6 @@ class DurableSteps:
             failed: Exception = error
         finally:
             segment.active -= 1
-        if isinstance(failed, dbos().error.DBOSWorkflowConflictIDError):
-            segment.end("lost")
         if self.stopping:
             await stand_still()
         if isinstance(failed, database.sqlalchemy().exc.SQLAlchemyError):
