@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from typing import Any
 
@@ -113,6 +114,8 @@ def on_list(number: int, cursor: str | None) -> None:
     state["listings"] += 1
     if state["changed"] and MODE == "hangs":
         return None
+    if MODE in ("changes_as_it_lists", "lists_late") and state["listings"] == 2:
+        return change_as_it_lists(number)
     if state["changed"]:
         time.sleep(0.3)
     send({"id": number, "result": {"tools": tools()}})
@@ -121,9 +124,21 @@ def on_list(number: int, cursor: str | None) -> None:
     return None
 
 
+def change_as_it_lists(number: int) -> None:
+    """Say that the tools have changed before they are listed as they were; late: what it is asked
+    meanwhile is answered first."""
+    listed = {"id": number, "result": {"tools": tools()}}
+    state["changed"] = True
+    send({"method": "notifications/tools/list_changed"})
+    if MODE == "lists_late":
+        return threading.Timer(1.0, send, [listed]).start()
+    time.sleep(0.3)
+    return send(listed)
+
+
 def on_call(number: int, name: str, arguments: dict[str, Any]) -> None:
     if name == "change":
-        state["changed"] = True
+        state["changed"] = MODE != "changes_as_it_lists"
         send({"method": "notifications/tools/list_changed"})
     if arguments.get("x") == "odd progress":
         odd: list[Any] = [None, "1", [], {}]

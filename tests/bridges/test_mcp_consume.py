@@ -443,13 +443,24 @@ async def test_tools_that_cannot_be_listed_any_more_are_not_called_until_they_ca
     assert "its tools have changed, and cannot be listed" in caplog.text
 
 
-async def test_no_call_is_sent_until_a_server_that_has_changed_is_listed_anew() -> None:
-    """It says that it has changed while a call runs; the listing takes a while."""
-    async with mcp_catalog(raw("slow")) as catalog:
+@each_row("mode", ["slow", "changes_as_it_lists"])
+async def test_no_call_is_sent_until_a_server_that_has_changed_is_listed_anew(mode: str) -> None:
+    """It says that it has changed while a call runs, or the listing for an earlier change, which takes
+    a while."""
+    async with mcp_catalog(raw(mode)) as catalog:
         runner = runner_of(catalog)
         assert await value(runner, "change") == "change ran with "
         late, same = await asyncio.gather(failure(runner, "t"), value(runner, "same"))
     assert (late.error.message, same) == (CHANGED, "same ran with ")
+
+
+async def test_no_listing_counts_that_began_before_another_one() -> None:
+    """The one that was asked for by hand began before the tools changed, and is answered last."""
+    servers = mcp_catalog(raw("lists_late"))
+    async with servers as catalog:
+        await servers.latest()
+        late = await failure(runner_of(catalog), "t")
+    assert late.error.message == CHANGED
 
 
 async def test_a_server_that_never_lists_its_changed_tools_is_not_called(

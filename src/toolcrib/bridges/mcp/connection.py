@@ -4,8 +4,9 @@ Rule: the SDK's client is entered and left in one task, which this owns; whoever
 this event loop or in another one. What a call cannot know it does not say: if a session ends between a
 request and its answer, the outcome is unknown; it is sent again only where nothing was sent. A session
 that its server has forgotten is left once the calls in it have answers of their own. Once a
-server has said that its tools changed, no call is sent until they were listed anew. A secret that a
-server was given is hidden in what is told of it, whatever it says.
+server has said that its tools changed, no call is sent until a listing that began later has ended, and
+no listing is taken for newer than one that began after it. A secret that a server was given is hidden
+in what is told of it, whatever it says.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ CHANGED = (
     "The server has changed this tool since its definition was read here, so it was not called: a new "
     "snapshot of the catalog has the new definition."
 )
-LISTING = "The server says that its tools have changed, and does not list them. Nothing was called."
+LISTING = (
+    "The server says that its tools changed, and has not listed them since. Nothing was called."
+)
 FORGETFUL = "The server says that it does not know the session, and says so in a new one, too."
 NOT_REACHED = "The server cannot be reached. Nothing was sent to it."
 
@@ -98,21 +101,15 @@ class _Session:
         self._gone = asyncio.Event()
         self._calls = 0  # that wait for an answer
         self._answered = asyncio.Event()
-        self._awaited: asyncio.Future[None] | None = None  # a listing that has to begin
-        self._running: asyncio.Future[None] | None = None  # one that has begun
-
-    @property
-    def listing(self) -> asyncio.Future[None] | None:
-        """The listing that a call has to wait for; None if the last one still holds."""
-        return self._awaited or self._running
+        self.outdated = False  # no listing has begun since its server said that its tools changed
+        self.listed = asyncio.Event()  # cleared from then until one has ended
+        self.listed.set()
 
     def end(self) -> None:
         self.over = True
         self._gone.set()
         self.news.set()
-        for listing in (self._awaited, self._running):
-            if listing is not None and not listing.done():
-                listing.set_result(None)
+        self.listed.set()
 
     def forget(self) -> None:
         self.forgotten = True
@@ -161,20 +158,20 @@ class _Session:
         self.ending = False
 
     def changed(self) -> None:
-        if self._awaited is None:
-            self._awaited, self.changed_at = self._loop.create_future(), self._loop.time()
+        if not self.outdated:
+            self.outdated, self.changed_at = True, self._loop.time()
+        self.listed.clear()
         self.news.set()
 
     @contextmanager
     def relisted(self) -> Iterator[None]:
-        """List the tools in this block. At its end, what had changed before it is known."""
-        self._running, self._awaited = self._awaited, None
+        """List the tools in this block. What changes meanwhile, the next listing has."""
+        self.outdated = False
         try:
             yield
         finally:
-            if self._running is not None and not self._running.done():
-                self._running.set_result(None)
-            self._running = None
+            if not self.outdated:
+                self.listed.set()
 
 
 class Connection:
@@ -186,6 +183,7 @@ class Connection:
         self.malformed: dict[str, str] = {}  # tools that are none, and why, by what they are called
         self._sent: tuple[str, ...] = ()  # secrets that `auth` and the headers have sent
         self._digests: dict[str, str] = {}
+        self._listing = asyncio.Lock()  # or an older listing might end last
         self._as_tasks: frozenset[str] = frozenset()
         self._server = server
         self._options = options
@@ -293,14 +291,15 @@ class Connection:
     async def _listed(self) -> tuple[_Session, Client]:
         """Return an open session whose tools are known as they are now. Raises ToolError."""
         session, client = await self._reached()
-        listing = session.listing
-        if listing is None:
-            return session, client
-        try:
-            await asyncio.wait_for(asyncio.shield(listing), _TO_LIST)
-        except TimeoutError:
-            raise ToolError(LISTING, retryable=True) from None
-        return await self._reached()
+        until = self._loop.time() + _TO_LIST
+        while not session.listed.is_set():
+            try:
+                async with asyncio.timeout_at(until):
+                    await session.listed.wait()
+            except TimeoutError:
+                raise ToolError(LISTING, retryable=True) from None
+            session, client = await self._reached()
+        return session, client
 
     async def _reached(self) -> tuple[_Session, Client]:
         """Return an open session, for a call. Raises ToolError."""
@@ -412,7 +411,7 @@ class Connection:
         while not session.over:
             await session.news.wait()
             session.news.clear()
-            if session.over or session.listing is None:
+            if session.over or not session.outdated:
                 continue
             at_once = session.changed_at - listed < _AGAIN
             pause = min(max(2 * pause, _FIRST_PAUSE), _AGAIN) if at_once else 0.0
@@ -444,6 +443,18 @@ class Connection:
 
     async def _list(self, client: Client) -> None:
         """Raises SourceError for a listing that is too long, and what the SDK raises."""
+        async with self._listing:
+            tools, malformed = await self._pages(client)
+            before, self._digests = self._digests, _digests(tools) | dict.fromkeys(malformed, "")
+            self.tools, self.malformed = tuple(tools), malformed
+            self._as_tasks = _called_as_tasks(client, tools)
+        for name in before:
+            if self.digest_of(name) != before[name]:
+                told = self.shown(name)
+                LOGGER.warning("%s: the tool %r has changed since it was read", self.name, told)
+
+    async def _pages(self, client: Client) -> tuple[list[types.Tool], dict[str, str]]:
+        """Return the tools of a listing, and why others are malformed. Raises as `_list` does."""
         tools: list[types.Tool] = []
         cursor: str | None = None
         pages = _MOST_PAGES if client.server_capabilities.tools is not None else 0
@@ -458,13 +469,7 @@ class Connection:
             raise SourceError(f"{self.name}: it lists more than {MOST_TOOLS:,} tools")
         if cursor:
             raise SourceError(f"{self.name}: its list does not end after {_MOST_PAGES:,} pages")
-        before, self._digests = self._digests, _digests(tools) | dict.fromkeys(malformed, "")
-        self.tools, self.malformed = tuple(tools), malformed
-        self._as_tasks = _called_as_tasks(client, tools)
-        for name in before:
-            if self.digest_of(name) != before[name]:
-                told = self.shown(name)
-                LOGGER.warning("%s: the tool %r has changed since it was read", self.name, told)
+        return tools, malformed
 
     async def _roots(self, context: ClientRequestContext) -> types.ListRootsResult:
         del context
