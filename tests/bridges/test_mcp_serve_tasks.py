@@ -13,6 +13,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.client.extension import advertise
 from pydantic import TypeAdapter
+from rows import each_row
 
 from toolcrib import ALL, Agent, Approve, Caller, Catalog, Refuse, ToolRunner, per_call, tool
 from toolcrib.bridges.mcp import McpClient, McpServer, calling_client, mcp_server
@@ -263,6 +264,39 @@ async def test_a_task_is_nobody_elses() -> None:
             with pytest.raises(MCPError, match="no such task") as raised:
                 await get(client, unknown)
             assert raised.value.error.code == types.INVALID_PARAMS
+
+
+@each_row("roles", [("pay", "read"), ("read", "pay", "admin"), ()])
+async def test_whoever_has_other_roles_by_now_is_the_same_caller(roles: tuple[str, ...]) -> None:
+    """A token that was renewed may have other scopes, or the same in another order."""
+    now: tuple[str, ...] = ("read", "pay")
+
+    async def renewed(_context: Any, _params: types.ElicitRequestParams) -> types.ElicitResult:
+        nonlocal now
+        now = roles
+        return types.ElicitResult(action="accept", content={"name": "ada"})
+
+    server, sink = serving(caller=lambda _token: Caller("ide#ada", now))
+    async with client_of(server, PLAIN, elicitation_callback=renewed) as client:
+        given_up, answered = await begin(client, "waits"), await begin(client, "asks")
+        now = roles
+        await client.session.send_request(
+            _Cancel(params=TaskParams(task_id=given_up["taskId"])), STATE
+        )
+        assert (await until(client, given_up, "cancelled"))["taskId"] == given_up["taskId"]
+        GO[-1].set()
+        await until(client, answered, "input_required")
+        said = {"name": {"action": "accept", "content": {"name": "ada"}}}
+        update = TaskUpdateParams(task_id=answered["taskId"], input_responses=said)
+        await client.session.send_request(_Update(params=update), STATE)
+        await until(client, answered, "completed")
+    now = ("read", "pay")
+    async with client_of(server, elicitation_callback=renewed) as client:
+        assert not (await client.call_tool("asks", {})).is_error  # the request that asks has ended
+    assert now == roles
+    told = [(one.name, one.status, one.caller_roles) for one in sink.records]
+    statuses = [("waits", "failed"), ("asks", "completed"), ("asks", "completed")]
+    assert told == [(*each, ("read", "pay")) for each in statuses]
 
 
 async def test_a_task_ends_with_its_server() -> None:

@@ -173,7 +173,7 @@ class Calls:
         state = read_state(params.request_state)
         if isinstance(state, StillOpen):
             call = self._open.get(state.call_id)
-            if call is None or call.caller != caller:
+            if call is None or call.caller.id != caller.id:
                 raise MCPError(INVALID_PARAMS, GONE)
             del self._open[state.call_id]
             call.take(context, params.input_responses)

@@ -1,8 +1,8 @@
 """Calls that take long as tasks (SEP-2663): the client gets a handle, and asks for the result later.
 
 Rule: the server decides, and only for a client that takes tasks: a call that has not ended after some
-seconds becomes one, and goes on. A task is its caller's alone; it is kept for `TTL` seconds, and what
-runs is cancelled where the client asks for that, and where the server ends.
+seconds becomes one, and goes on. A task is its caller's alone, by the id: roles may change. It is kept
+for `TTL` seconds, and what runs is cancelled where the client asks for that, and where the server ends.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class ServedTasks:
         if headers is not None and headers.get("mcp-name", "").strip() != params.task_id:
             raise MCPError(HEADER_MISMATCH, "Mcp-Name is not the task of the body")
         task = self._tasks.get(params.task_id)
-        if task is None or task.call.caller != self._who():
+        if task is None or task.call.caller.id != self._who().id:
             raise MCPError(INVALID_PARAMS, "There is no such task.")
         return task
 
